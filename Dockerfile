@@ -20,6 +20,7 @@ COPY . /src
 RUN pip install ".[server,cli]"
 USER 10001:10001
 WORKDIR /data
+RUN chronicle warm
 EXPOSE 8000
 CMD ["chronicle", "serve", "--store", "/data", "--host", "0.0.0.0", "--port", "8000"]
 

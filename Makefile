@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 TOGETHER := -n logical --maxprocesses 4 --no-loadscope-reorder
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 
-.PHONY: help setup java demo test test-all crash mutants nightly spark lint format bench clean
+.PHONY: help setup java browser console console-check pictures demo test test-all crash mutants nightly spark lint format bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -31,17 +31,35 @@ $(STAMP): pyproject.toml
 java: ## have a Java 17+ runtime for Spark; where that cannot be, say so
 	@sh tools/java.sh
 
+browser: ## have a Chromium for the console's tests; where that cannot be, say so
+	@sh tools/browser.sh
+
+WEB_PACKAGES := web/node_modules/.package-lock.json
+
+$(WEB_PACKAGES): web/package-lock.json
+	cd web && npm ci --ignore-scripts --silent
+	touch $@
+
+console: $(WEB_PACKAGES) ## build the web console from web/ into server/console (needs node and npm)
+	cd web && npm run --silent build && npm run --silent test
+
+console-check: console ## the committed console is what its sources build
+	git diff --exit-code --stat server/console
+
 demo: setup java ## the main job on an embedded store: generate, ingest, query, read by Spark
 	$(BIN)/chronicle demo
 
-test: setup java ## the default tests: a few minutes, no network
+test: setup java browser ## the default tests: a few minutes, no network
 	$(PYTEST) $(TOGETHER)
 
-test-all: setup java ## the slow tests too, and more cases of the random ones
+test-all: setup java browser ## the slow tests too, and more cases of the random ones
 	CHRONICLE_HYPOTHESIS=long $(PYTEST) $(TOGETHER) -m "not bench"
 
 golden: setup ## write what the golden scripts (tests/golden) print now; read the diff
 	CHRONICLE_GOLDEN=rewrite $(BIN)/python -m pytest tests/test_golden_scripts.py
+
+pictures: setup ## draw the picture of README.md from the demo's own events
+	$(BIN)/python tools/pictures.py
 
 crash: setup ## the long form of the crash and fault-injection suite
 	CHRONICLE_CRASH=long $(BIN)/python -m pytest -m crash --timeout 1800
@@ -56,7 +74,8 @@ nightly: setup ## random patterns and replay intervals, a cold start, mutated st
 	CHRONICLE_HYPOTHESIS=nightly $(BIN)/python -m pytest -s --timeout 0 \
 		tests/query/pattern/test_match_differential.py tests/query/pattern/test_match_stars.py \
 		tests/query/pattern/test_match_advancing.py tests/query/pattern/test_match_closing.py \
-		tests/query/replay/test_replay_intervals.py
+		tests/query/replay/test_replay_intervals.py tests/query/situations \
+		tests/query/split/test_split_situations.py tests/live/test_live_situations.py
 	CHRONICLE_FUZZ=100000 CHRONICLE_SEED=$${CHRONICLE_SEED:-$$(date +%s)} \
 		$(BIN)/python -m pytest -s --timeout 0 tests/fuzz
 
@@ -77,4 +96,4 @@ bench: setup ## measure against peers; writes docs/benchmarks.md
 	$(BIN)/python -m chronicle.bench
 
 clean: ## remove what the targets above have made
-	rm -rf $(VENV) .build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) web/node_modules .build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

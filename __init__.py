@@ -2,24 +2,25 @@
 
 ``chronicle.open(path)`` gives a :class:`~chronicle.database.Database`; streams of events go in
 through :meth:`~chronicle.streams.Stream.append`, answers come out through ``db.sql`` and
-``stream.scan``. Importing this package loads neither Spark nor a web framework, nor the store
-itself: ``open`` does.
+``stream.scan``. ``chronicle.connect(url)`` gives the same of a server. Importing this package
+loads neither Spark nor a web framework, nor the store itself: ``open`` does.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import errors
 from .errors import *  # noqa: F403  (the error classes are the public vocabulary of failures)
 
 if TYPE_CHECKING:
+    from .client import AsyncDatabase, RemoteDatabase
     from .database import Database
 
 _INSIDE = ("HINTS", "OUTSIDE", "Hint", "Outside")
 
-__all__ = ["__version__", "open"]
+__all__ = ["__version__", "aconnect", "connect", "open"]
 __all__ += [name for name in errors.__all__ if name[0].isupper() and name not in _INSIDE]
 __version__ = "0.1.0"
 
@@ -70,3 +71,72 @@ def open(
         isolation=isolation,
         live=live,
     )
+
+
+def connect(
+    url: str, token: str | None = None, *, timeout: float = 60.0, retries: int = 3
+) -> RemoteDatabase:
+    """Use the database of a server, by the methods of an embedded one (``docs/clients.md``).
+
+    Parameters
+    ----------
+    url : str
+        ``http://host:port`` or ``https://...``, with or without a path in front of ``/v1``.
+    token : str, optional
+        As ``chronicle token create`` printed it.
+    timeout : float
+        Seconds to wait for a connection and between two pieces of an answer; more than 15, which
+        is how often a server that has nothing to tell a follower says so.
+    retries : int
+        How often a request is tried again that the server had no place for, or that does the same
+        when it is carried out twice.
+
+    Returns
+    -------
+    RemoteDatabase
+        Also a context manager.  Nothing is sent yet.
+
+    Raises
+    ------
+    InvalidArgument
+        When the url is none.
+    """
+    from .client import connect
+
+    return connect(url, token, timeout, retries)
+
+
+def aconnect(
+    url: str, token: str | None = None, *, timeout: float = 60.0, retries: int = 3
+) -> AsyncDatabase:
+    """The same for asyncio; the arguments are those of :func:`connect`.
+
+    Returns
+    -------
+    AsyncDatabase
+        Use it in ``async with``; ``await chronicle.aconnect(...)`` gives the same.
+
+    Raises
+    ------
+    InvalidArgument
+        When the url is none.
+    MissingDependency
+        Without httpx2: ``pip install 'chronicle-eventstore[async]'``.
+    """
+    from .client import aconnect
+
+    return aconnect(url, token, timeout, retries)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """What ``%load_ext chronicle`` calls in a notebook (``docs/notebooks.md``)."""
+    from .commands.notebook import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """What ``%unload_ext chronicle`` calls."""
+    from .commands.notebook import unload
+
+    unload(shell)

@@ -42,13 +42,17 @@ except ModuleNotFoundError:  # pragma: no cover - needs an installation without 
 from .commands.calibrate import calibrate
 from .commands.demonstrate import demo
 from .commands.ingest import ingest
+from .commands.jobs import job
 from .commands.live import live
-from .commands.serving import serve, token
+from .commands.mcp import mcp
+from .commands.objects import move, restore
+from .commands.serving import serve, warm
 from .commands.sql import sql
 from .commands.streams import describe, explain, index, streams
 from .commands.tail import tail
 from .commands.terminal import fail, is_terminal, say
-from .commands.upkeep import backup, bench, check, compact, inspect
+from .commands.tokens import token
+from .commands.upkeep import backup, backups, bench, check, compact, inspect
 from .errors import ChronicleError, in_words_of, outside
 
 app = typer.Typer(
@@ -90,10 +94,16 @@ app.add_typer(live, name="live")
 app.command()(check)
 app.command()(inspect)
 app.command()(backup)
+app.command()(backups)
 app.command()(compact)
+app.command()(move)
+app.command()(restore)
 app.command()(calibrate)
 app.command()(serve)
+app.command()(mcp)
 app.add_typer(token, name="token")
+app.add_typer(job, name="job")
+app.command()(warm)
 app.command()(demo)
 app.command()(bench)
 

@@ -32,23 +32,30 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from .append_result import AppendResult
+from .changing_database import ChangingDatabase
 from .errors import (
     InvalidArgument,
     ReadOnlyStore,
     StoreClosed,
 )
+from .framed_database import FramedDatabase
 from .live_database import LiveDatabase
 from .ownership import LOADING, Owner
-from .schema import StreamSchema
+from .schema import StreamSchema, stream_schema
 from .store import EventStream, Store, StreamOptions, StreamReader
+from .store.views import Views
 from .streams import Stream
+from .uniqueness import stream_settings
+from .viewing_database import ViewingDatabase
 
 if TYPE_CHECKING:
     from .live.engine import LiveQueries
-    from .query.contract.access import Access
+    from .query.contract.access import Access, Tell
     from .query.contract.cancellation import Cancellation, QueryControl
     from .query.contract.explanation import Plan
     from .query.contract.result import Result
+    from .query.contract.rollups import Rollup
     from .query.engine import QueryEngine
     from .store import CheckReport, Snapshot
 
@@ -73,7 +80,7 @@ def _close_at_exit() -> None:
             database.close()
 
 
-class Database(LiveDatabase):
+class Database(ViewingDatabase, ChangingDatabase, LiveDatabase, FramedDatabase):
     """A store that is open; made by :func:`chronicle.open`, also a context manager.
 
     Parameters
@@ -96,11 +103,13 @@ class Database(LiveDatabase):
         query_threads: int | None = None,
         isolation: str = "none",
     ) -> None:
+        super().__init__()
         self._store = store
         with LOADING:
             from .indexes import StoreIndexes
 
         self._indexes = StoreIndexes(store)
+        self._views = Views(store.files, store.mode)
         self._streams: dict[str, Stream] = {}
         self._engine: QueryEngine | None = None
         self._live: LiveQueries | None = None
@@ -112,6 +121,8 @@ class Database(LiveDatabase):
         self._query_memory_bytes = query_memory_bytes
         self._query_threads = query_threads or os.cpu_count() or 1
         self.isolation = isolation
+        if store.mode == "rw":
+            self._hold_for_rollups(store.files)
 
     @property
     def path(self) -> Path:
@@ -139,8 +150,11 @@ class Database(LiveDatabase):
         *,
         retention: str | int | None = None,
         codec: str = "lz4",
+        unique: str | Sequence[str] | None = None,
+        within: str | int | None = None,
         if_not_exists: bool = False,
         options: Mapping[str, Any] | None = None,
+        events: pa.Table | None = None,
     ) -> Stream:
         """Create a stream.
 
@@ -154,32 +168,28 @@ class Database(LiveDatabase):
         retention : str or int, optional
             ``"30 days"`` or a size such as ``"10 GB"``: older sealed segments are dropped.
         codec : {"lz4", "zstd", "none"}
+        unique, within : optional
+            Columns of a key, ``"device, seq"``, and a span of time, ``"1 hour"``: an event with a
+            key that is stored so near to it in time is not stored again.
         if_not_exists : bool
             Give back the stream when there is one with the same schema.
         options : mapping, optional
             Further settings, see :class:`chronicle.store.StreamOptions`.
+        events : pyarrow.Table, optional
+            Events that a new stream holds from the beginning, in the schema's columns and any
+            order: it is there with all of them, or not at all.
 
         Raises
         ------
-        StreamExists, InvalidArgument, UnsupportedType, ReadOnlyStore
+        StreamExists, InvalidArgument, InvalidData, UnsupportedType, ReadOnlyStore
         """
         self._check_writable(f"create the stream {name!r}")
-        if not isinstance(schema, StreamSchema):
-            if time is None:
-                raise InvalidArgument("create_stream needs time=, the name of the time attribute")
-            if not isinstance(schema, pa.Schema):
-                raise InvalidArgument(
-                    f"the schema of stream {name!r} must be a pyarrow.Schema, such as pyarrow."
-                    f"schema([('t', pyarrow.timestamp('us'))]); found a {type(schema).__name__}"
-                )
-            schema = StreamSchema(schema, time)
-        elif time is not None and time != schema.time:
-            raise InvalidArgument(f"time is {schema.time!r} in the schema but {time!r} was given")
+        made = stream_schema(name, schema, time)
         try:
             settings = StreamOptions(
                 codec=codec,
                 retention=None if retention is None else str(retention),
-                **(options or {}),
+                **stream_settings(options, unique, within),
             )
         except TypeError:
             known = [field.name for field in fields(StreamOptions)]
@@ -188,7 +198,7 @@ class Database(LiveDatabase):
                 f"unknown setting of a stream: {', '.join(unknown) or 'codec or retention twice'} "
                 f"(options are {', '.join(known)})"
             ) from None
-        self._store.create_stream(name, schema, settings, if_not_exists=if_not_exists)
+        self._store.create_stream(name, made, settings, if_not_exists=if_not_exists, events=events)
         return self.stream(name)
 
     def stream(self, name: str) -> Stream:
@@ -214,15 +224,6 @@ class Database(LiveDatabase):
         self._check_open()
         return self._store.damaged()
 
-    def drop_stream(self, name: str, *, if_exists: bool = False) -> None:
-        """Remove a stream, its events and its indexes; raises :class:`StreamNotFound`."""
-        self._check_writable(f"drop the stream {name!r}")
-        if if_exists and name not in self.streams():
-            return
-        if self._store.files.exists("live"):
-            self.live_statements.check_drop(name)
-        self._remove_stream(name)
-
     def _remove_stream(self, name: str) -> None:
         self._streams.pop(name, None)
         try:
@@ -246,6 +247,7 @@ class Database(LiveDatabase):
         cancellation: Cancellation | None = None,
         visible: Callable[[str], bool] | None = None,
         allowed: Callable[[Access], None] | None = None,
+        tell: Tell | None = None,
     ) -> Result:
         """Run one SQL statement.
 
@@ -266,6 +268,8 @@ class Database(LiveDatabase):
         allowed : callable, optional
             Called with what the statement reads and changes, before it is run; raises when it may
             not be.
+        tell : callable, optional
+            Gives this caller's rows of ``chronicle.queries`` and its like; see :meth:`told`.
 
         Returns
         -------
@@ -277,18 +281,24 @@ class Database(LiveDatabase):
         SqlError
             With line and column of what is wrong.
         """
-        return (
-            self._query_engine()
-            .seen_by(visible)
-            .run(
-                text,
-                params,
-                timeout,
-                read_only=read_only,
-                cancellation=cancellation,
-                allowed=allowed,
-            )
+        engine = self._query_engine().seen_by(visible, tell)
+        return engine.run(
+            text, params, timeout, read_only=read_only, cancellation=cancellation, allowed=allowed
         )
+
+    def sql_at_once(
+        self,
+        text: str,
+        timeout: float | None = None,
+        *,
+        visible: Callable[[str], bool] | None = None,
+        **more: Any,
+    ) -> Result | None:
+        """Run a query, as :meth:`sql` does, if it is surely about a millisecond's work.
+
+        For an event loop.  None for other statements, and for a text that was never run before.
+        """
+        return self._query_engine().seen_by(visible).at_once(text, timeout, **more)
 
     def access(self, text: str, visible: Callable[[str], bool] | None = None) -> Access:
         """What a statement reads and changes, without running it; ``visible`` as of :meth:`sql`.
@@ -307,17 +317,18 @@ class Database(LiveDatabase):
         timeout: float | None = None,
         visible: Callable[[str], bool] | None = None,
         allowed: Callable[[Access], None] | None = None,
+        tell: Tell | None = None,
     ) -> Plan:
         """Plan a query, and with ``analyze`` run it and say what it read.
 
-        ``visible`` and ``allowed`` as of :meth:`sql`.
+        ``visible``, ``allowed`` and ``tell`` as of :meth:`sql`.
 
         Returns
         -------
         Plan
             ``str(plan)`` is a tree for people, ``plan.to_dict()`` the same for programs.
         """
-        engine = self._query_engine().seen_by(visible)
+        engine = self._query_engine().seen_by(visible, tell)
         return engine.explain(text, params, analyze=analyze, timeout=timeout, allowed=allowed)
 
     def snapshot(self, name: str) -> Snapshot:
@@ -366,13 +377,9 @@ class Database(LiveDatabase):
         self._check_open()
         return self._store.stream(name).schema
 
-    def append_arrow(self, name: str, data: pa.Table) -> int:
-        """Append a table; gives the number of events."""
-        return self.stream(name).append(data).appended
-
-    def add_column(self, name: str, column: str, type_: pa.DataType) -> None:
-        """Add a nullable attribute to a stream."""
-        self.stream(name).add_column(column, type_)
+    def append_arrow(self, name: str, data: pa.Table) -> AppendResult:
+        """Append a table."""
+        return self.stream(name).append(data)
 
     def create_index(
         self,
@@ -384,13 +391,11 @@ class Database(LiveDatabase):
     ) -> None:
         """Build a secondary index; the arguments are those of :meth:`Stream.create_index`."""
         self._check_writable(f"index {name!r}")
-        attribute = self.stream_schema(name).resolve(attribute)
         self._indexes.create(name, attribute, wait, lag_events_max)
 
     def drop_index(self, name: str, attribute: str) -> None:
         """Remove a secondary index; raises :class:`IndexNotFound`."""
         self._check_writable(f"drop an index of {name!r}")
-        attribute = self.stream_schema(name).resolve(attribute)
         self._indexes.drop(name, attribute)
 
     def list_indexes(self, name: str) -> list[dict[str, Any]]:
@@ -402,10 +407,21 @@ class Database(LiveDatabase):
         """The built indexes of a stream, for plans; None without any."""
         return self._indexes.of(name)
 
+    def rollups_of(self, name: str) -> Sequence[Rollup]:
+        """The roll-ups of a stream, for plans."""
+        if self._live is None and not self._store.files.exists("live"):
+            return ()
+        return self.live_statements.rollups_of(name)
+
     def stream_options(self, name: str) -> dict[str, Any]:
         """Settings of a stream."""
         self._check_open()
         return self._store.stream(name).options.to_json()
+
+    def told(self, table: str) -> Sequence[Mapping[str, Any]]:
+        """Rows of ``chronicle.settings``; what runs is known to who runs it, a server."""
+        shown = ("path", "mode", "isolation") if table == "settings" else ()
+        return [{"name": name, "value": str(getattr(self, name))} for name in shown]
 
     def filtered_scan(
         self,
@@ -475,13 +491,18 @@ class Database(LiveDatabase):
         from their events.
         """
         with LOADING:
-            from .store.check import Problem
+            from .store.check import CheckReport, Problem
+            from .store.progress import each
 
         self._check_open()
-        report = self._store.check(repair=repair)
-        for problem in self._indexes.check(repair):
-            name, _, what = problem.partition(": ")
-            report.problems.append(Problem(name, "indexes", what))
+        report = CheckReport()
+        for what in each(("streams", "indexes")):
+            if what == "streams":
+                report = self._store.check(repair=repair)
+                continue
+            for problem in self._indexes.check(repair):
+                name, _, said = problem.partition(": ")
+                report.problems.append(Problem(name, "indexes", said))
         return report
 
     def close(self) -> None:
@@ -548,8 +569,9 @@ def open_database(
         raise InvalidArgument(f"isolation is 'none' or 'process', found {isolation!r}")
     if isinstance(path, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path):
         raise InvalidArgument(
-            f"a store is a directory, found the address {path!r}; a server is spoken to over REST "
-            "(docs/rest.md), by `chronicle sql --url`, or from Spark by option('url', ...)"
+            f"a store is a directory, found the address {path!r}; a server is spoken to by "
+            "chronicle.connect(url) (docs/clients.md), by `chronicle sql --url`, or from Spark by "
+            "option('url', ...)"
         )
     store = Store.open(path, mode=mode)
     database = Database(

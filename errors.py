@@ -33,6 +33,7 @@ __all__ = [
     "IngestError",
     "InvalidArgument",
     "InvalidData",
+    "JobFailed",
     "MissingDependency",
     "NotAStore",
     "Outside",
@@ -238,6 +239,10 @@ class ConnectionFailed(ChronicleError):
     """A Chronicle server could not be reached or broke off."""
 
 
+class JobFailed(ChronicleError):
+    """Long work of a server ended without a result; the message says why."""
+
+
 class Outside(NamedTuple):
     """How an error looks from outside: problem slug, HTTP status and process exit code."""
 
@@ -278,7 +283,14 @@ OUTSIDE: dict[type[ChronicleError], Outside] = {
     Unauthorized: Outside("unauthorized", 401, 1),
     Forbidden: Outside("forbidden", 403, 1),
     ConnectionFailed: Outside("connection-failed", 502, 1),
+    JobFailed: Outside("job-failed", 500, 1),
 }
+
+
+def no_rollup(name: str, names: list[str]) -> StreamNotFound:
+    """The error for a roll-up that is not there, with those that are."""
+    known = ", ".join(names) or "there are none yet"
+    return StreamNotFound(f"no roll-up {name!r} (there are: {known})")
 
 
 def outside(error: ChronicleError | type[ChronicleError]) -> Outside:

@@ -39,7 +39,7 @@ import pyarrow as pa
 from .compiled import kernel
 from .errors import UnsupportedType
 
-__all__ = ["DIGEST_BYTES", "digests", "event_bytes", "seed_of"]
+__all__ = ["DIGEST_BYTES", "digests", "event_bytes", "row_words", "seed_of", "words_of"]
 
 DIGEST_BYTES = 16
 
@@ -234,6 +234,47 @@ def digests(seed: bytes, columns: Sequence[pa.Array]) -> pa.Array:
     return found.cast(pa.binary())
 
 
+def words_of(ids: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.uint64]:
+    """Digests as two words each."""
+    if isinstance(ids, pa.ChunkedArray):
+        ids = ids.combine_chunks()
+    if not len(ids):
+        return np.empty((0, 2), np.uint64)
+    plain = ids.cast(pa.binary())
+    _, offsets, values = plain.buffers()
+    ends = np.frombuffer(offsets, np.int32)[plain.offset : plain.offset + len(plain) + 1]
+    held = np.frombuffer(values, np.uint8)[ends[0] : ends[-1]]
+    return held.view(np.uint64).reshape(-1, 2)
+
+
+def row_words(ids: pa.Array, columns: Sequence[pa.Array]) -> pa.Array | None:
+    """Rows as bytes that are equal where the rows have equal digests.
+
+    Parameters
+    ----------
+    ids : pyarrow.Array
+        Digests, a column of the rows.
+    columns : sequence of pyarrow.Array
+        The others.
+
+    Returns
+    -------
+    pyarrow.Array or None
+        None where the values of a column have no fixed width.
+    """
+    parts = [_plain(column) for column in columns]
+    if any(offsets is not None for _, _, offsets in parts):
+        return None
+    rows = len(ids)
+    words: npt.NDArray[np.int64] = np.zeros((rows, 2 + 2 * len(parts)), np.int64)
+    words[:, :2] = words_of(ids).view(np.int64)
+    for i, (valid, values, _) in enumerate(parts):
+        words[:, 2 + 2 * i] = valid
+        words[:, 3 + 2 * i] = np.where(valid, values, 0)
+    held = [None, pa.py_buffer(words)]
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(8 * words.shape[1]), rows, held)
+
+
 _Plain = tuple[npt.NDArray[np.bool_], npt.NDArray[np.generic], npt.NDArray[np.int64] | None]
 
 
@@ -244,7 +285,10 @@ def _plain(column: pa.Array) -> _Plain:
     if isinstance(column, pa.DictionaryArray):
         column = column.dictionary_decode()
     type_ = column.type
-    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    if column.null_count:
+        valid = column.is_valid().to_numpy(zero_copy_only=False)
+    else:
+        valid = np.ones(len(column), np.bool_)
     if pa.types.is_decimal(type_):
         column, type_ = column.cast(pa.string()), pa.string()
     if pa.types.is_fixed_size_binary(type_):
@@ -275,7 +319,9 @@ def _words(column: pa.Array) -> npt.NDArray[np.int64]:
     """Values of a fixed width, as signed words; any for nulls."""
     type_ = column.type
     if pa.types.is_floating(type_):
-        doubles = column.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0
+        wide = column.cast(pa.float64())
+        wide = wide.fill_null(0.0) if wide.null_count else wide
+        doubles = wide.to_numpy(zero_copy_only=False) + 0.0
         doubles = np.where(np.isnan(doubles), np.nan, doubles)
         return np.ascontiguousarray(doubles, np.float64).view(np.int64)
     if pa.types.is_boolean(type_):
@@ -288,7 +334,8 @@ def _words(column: pa.Array) -> npt.NDArray[np.int64]:
         raise UnsupportedType(
             f"results cannot be told apart by a column of type {type_}; cast it to VARCHAR"
         )
-    numbers = column.fill_null(0).to_numpy(zero_copy_only=False)
+    column = column.fill_null(0) if column.null_count else column
+    numbers = column.to_numpy(zero_copy_only=False)
     if pa.types.is_uint64(type_):
         return np.ascontiguousarray(numbers).view(np.int64)
     return np.ascontiguousarray(numbers, np.int64)

@@ -139,7 +139,11 @@ def _table_of_rows(rows: Sequence[Any], schema: StreamSchema) -> pa.Table:
     arrays = []
     for attribute in schema.attributes:
         name = attribute.name
-        values = [row.get(name) for row in rows]
+        if attribute.default is not None and not any(name in row for row in rows):
+            arrays.append(attribute.missing(len(rows)))
+            continue
+        absent = None if attribute.default is None else attribute.default.as_py()
+        values = [row.get(name, absent) for row in rows]
         arrays.append(_column(_array_of(values, attribute), attribute, schema, 0))
     return pa.Table.from_arrays(arrays, schema=schema.arrow)
 
@@ -216,7 +220,7 @@ def conform_table(table: pa.Table, schema: StreamSchema, rows_before: int = 0) -
     for attribute in schema.attributes:
         position = present.get(attribute.name)
         if position is None:
-            columns.append(pa.nulls(table.num_rows, attribute.type))
+            columns.append(attribute.missing(table.num_rows))
         else:
             columns.append(_column(table.column(position), attribute, schema, rows_before))
     return pa.Table.from_arrays(columns, schema=schema.arrow)
@@ -237,7 +241,11 @@ def _check_names(names: Iterable[str], schema: StreamSchema, row: int | None = N
         )
     if row is not None:
         return
-    missing = [a.name for a in schema.attributes if not a.nullable and a.name not in listed]
+    missing = [
+        a.name
+        for a in schema.attributes
+        if not a.nullable and a.default is None and a.name not in listed
+    ]
     if missing:
         found = ", ".join(listed) if listed else "no columns"
         raise SchemaMismatch(

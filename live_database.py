@@ -1,16 +1,21 @@
-"""The live queries of a database, for Python: a part of :class:`~chronicle.database.Database`."""
+"""Live queries and roll-ups of a database, for Python.
+
+A part of :class:`~chronicle.database.Database`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .errors import InvalidArgument
+from .errors import InvalidArgument, no_rollup
 from .ownership import LOADING
 
 if TYPE_CHECKING:
     from .live.engine import LiveQueries
     from .live.handle import LiveHandle
+    from .store.file_contract import Files
 
 __all__ = ["LiveDatabase"]
 
@@ -76,6 +81,73 @@ class LiveDatabase:
         )
         self.live_statements.create(request)
         return self.live(name)
+
+    def create_rollup(
+        self,
+        name: str,
+        sql: str,
+        *,
+        delay: object = None,
+        idle: object = None,
+        options: Mapping[str, Any] | None = None,
+        if_not_exists: bool = False,
+    ) -> LiveHandle:
+        """Save aggregates of windows that outlive the events they are made of, and answer for them.
+
+        Parameters
+        ----------
+        name : str
+            Of the roll-up, and of the stream of its results.
+        sql : str
+            ``SELECT window_start, keys, aggregates FROM TUMBLE(...) GROUP BY ...``; see
+            ``docs/rollups.md`` for what it may be.
+        delay, idle : optional
+            As of :meth:`create_live`.
+        options : mapping, optional
+            ``retention`` and ``durability`` of the stream of results, and limits.
+        if_not_exists : bool
+            Give back the roll-up of that name when there is one.
+
+        Returns
+        -------
+        LiveHandle
+            It is a live query: ``status()``, ``net()``, ``verify()``, ``refresh()``, ``drop()``.
+
+        Raises
+        ------
+        SqlError
+            With line and column of what cannot be in a roll-up.
+        """
+        with LOADING:
+            from .live.requests import request_of
+
+        request = request_of(
+            name, sql, None, "first", delay, idle, "correct", "close", options or {}, if_not_exists
+        )
+        self.live_statements.create(replace(request, rollup=True))
+        return self.rollup(name)
+
+    def rollup(self, name: str) -> LiveHandle:
+        """The roll-up of that name; raises :class:`StreamNotFound` with the names there are."""
+        names = self.rollups()
+        if name not in names:
+            raise no_rollup(name, names)
+        return self.live(name)
+
+    def rollups(self) -> list[str]:
+        """Names of all roll-ups, sorted."""
+        return self.live_statements.rollups()
+
+    def _hold_for_rollups(self, files: Files) -> None:
+        """Have retention wait for roll-ups that there are; those who write begin with this."""
+        if not files.exists("live"):
+            return
+        with LOADING:
+            from .live.definition import kept_definitions
+
+        known, _ = kept_definitions(files)
+        if any(definition.rollup is not None for definition in known.values()):
+            _ = self.live_statements
 
     def await_live(self, stream: str) -> None:
         """Wait for live queries with a limit on their lag, after an append to a stream."""

@@ -62,6 +62,12 @@ class Lru(Generic[Key, Value]):
             while self.weight > self._limit and len(self._values) > 1:
                 self.weight -= self._weigh(self._values.popitem(last=False)[1])
 
+    def drop(self, key: Key) -> None:
+        """Forget the value of a key, if there is one."""
+        with self._lock.lock:
+            if key in self._values:
+                self.weight -= self._weigh(self._values.pop(key))
+
     def clear(self) -> None:
         """Drop every value."""
         with self._lock.lock:

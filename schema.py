@@ -24,9 +24,10 @@ import base64
 import datetime as dt
 import re
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 import pyarrow as pa
 
@@ -35,7 +36,7 @@ from .lazy import lazy
 from .suggestion import did_you_mean
 from .ticks import INT64_MAX, INT64_MIN, NS_PER_SECOND, TICKS_PER_SECOND
 
-__all__ = ["Attribute", "Storage", "StreamSchema", "storage_of", "time_text"]
+__all__ = ["Attribute", "Storage", "StreamSchema", "storage_of", "stream_schema", "time_text"]
 
 FOUR_DIGIT_YEARS = (-62_167_219_200, 253_402_300_800)
 """Seconds from the epoch to the beginnings of the years 0 and 10000."""
@@ -113,12 +114,22 @@ class Attribute:
     ----------
     storage : Storage
         How values are stored and aggregated.
+    default : pyarrow.Scalar or None
+        Value of events that were given none: of those from before the attribute was added, and of
+        appends that leave it out.  None for null.
     """
 
     name: str
     type: pa.DataType
     nullable: bool
     storage: Storage
+    default: pa.Scalar | None = field(default=None, compare=False)
+
+    def missing(self, events: int) -> pa.Array:
+        """The values of events that were given none."""
+        if self.default is None:
+            return pa.nulls(events, self.type)
+        return pa.repeat(self.default, events)
 
     @property
     def summable(self) -> bool:
@@ -138,6 +149,8 @@ class StreamSchema:
     time : str
         Name of the time attribute: ``timestamp`` of any unit or an integer up to 64 bits (stored as
         ``int64`` ticks).
+    defaults : mapping of str to value, optional
+        By column, what events hold that were given none; other than the time.
 
     Raises
     ------
@@ -145,7 +158,9 @@ class StreamSchema:
         When the columns cannot form a stream.
     """
 
-    def __init__(self, arrow: pa.Schema, time: str) -> None:
+    def __init__(
+        self, arrow: pa.Schema, time: str, defaults: Mapping[str, Any] | None = None
+    ) -> None:
         names = arrow.names
         if not names:
             raise InvalidArgument(
@@ -174,12 +189,15 @@ class StreamSchema:
                 f"the time attribute {time!r} is not among the columns {', '.join(names)}"
             )
         attributes = []
-        for field in arrow:
-            type_ = field.type
+        given = {key: value for key, value in (defaults or {}).items() if value is not None}
+        if time in given:
+            raise InvalidArgument(f"{time!r} is the time of the events and can have no default")
+        for column in arrow:
+            type_ = column.type
             if pa.types.is_dictionary(type_):
                 type_ = type_.value_type
-            nullable = field.nullable
-            if field.name == time:
+            nullable = column.nullable
+            if column.name == time:
                 nullable = False
                 if pa.types.is_integer(type_) and not pa.types.is_uint64(type_):
                     type_ = pa.int64()
@@ -191,10 +209,13 @@ class StreamSchema:
             storage = storage_of(type_)
             if storage is None:
                 raise UnsupportedType(
-                    f"attribute {field.name!r} has type {type_}, which a stream cannot store; use "
+                    f"attribute {column.name!r} has type {type_}, which a stream cannot store; use "
                     "bool, integers, float32/64, string, binary, date, timestamp or decimal128"
                 )
-            attributes.append(Attribute(field.name, type_, nullable, storage))
+            default = _default(column.name, type_, given.pop(column.name, None))
+            attributes.append(Attribute(column.name, type_, nullable, storage, default))
+        if given:
+            raise InvalidArgument(f"there is no column {next(iter(given))!r} to have a default")
         self.attributes: tuple[Attribute, ...] = tuple(attributes)
         self.time = time
         self._by_name = {attribute.name: attribute for attribute in attributes}
@@ -399,21 +420,137 @@ class StreamSchema:
         except (ValueError, OverflowError):
             return scalar
 
-    def with_attribute(self, name: str, type_: pa.DataType) -> StreamSchema:
-        """The same schema with one nullable attribute more, at the end."""
+    @lazy
+    def defaults(self) -> dict[str, pa.Scalar]:
+        """The defaults by attribute; those without one are not there."""
+        return {a.name: a.default for a in self.attributes if a.default is not None}
+
+    def with_attribute(
+        self, name: str, type_: pa.DataType, nullable: bool = True, default: Any = None
+    ) -> StreamSchema:
+        """The same schema with one attribute more, at the end."""
         if name.lower() in self._folded:
             raise SchemaMismatch(
                 f"the stream has an attribute {self._folded[name.lower()]!r} already"
             )
-        return StreamSchema(self.arrow.append(pa.field(name, type_, True)), self.time)
+        arrow = self.arrow.append(pa.field(name, type_, nullable))
+        return StreamSchema(arrow, self.time, {**self.defaults, name: default})
+
+    def with_type(self, name: str, type_: pa.DataType) -> StreamSchema:
+        """The same schema with an attribute of another type, which holds all values of the old."""
+        position = self.names.index(name)
+        arrow = self.arrow.set(position, self.arrow.field(position).with_type(type_))
+        return StreamSchema(arrow, self.time, self.defaults)
+
+    def renamed(self, names: Sequence[str]) -> StreamSchema:
+        """The same columns under other names, in order."""
+        fields = [field.with_name(name) for field, name in zip(self.arrow, names, strict=True)]
+        now = dict(zip(self.names, names, strict=True))
+        defaults = {now[name]: default for name, default in self.defaults.items()}
+        return StreamSchema(pa.schema(fields), now[self.time], defaults)
+
+    def without(self, name: str) -> StreamSchema:
+        """The same schema without an attribute other than time."""
+        defaults = {key: default for key, default in self.defaults.items() if key != name}
+        return StreamSchema(self.arrow.remove(self.names.index(name)), self.time, defaults)
+
+    def head(self, columns: int) -> StreamSchema:
+        """The first columns of the schema."""
+        defaults = {a.name: a.default for a in self.attributes[:columns]}
+        return StreamSchema(pa.schema(list(self.arrow)[:columns]), self.time, defaults)
 
     def to_json(self) -> dict[str, str]:
         """A form for manifests and messages; :meth:`from_json` reads it back."""
         ipc = self.arrow.serialize().to_pybytes()
-        return {"time": self.time, "arrow": base64.b64encode(ipc).decode("ascii")}
+        told = {"time": self.time, "arrow": base64.b64encode(ipc).decode("ascii")}
+        return told | self.defaults_json()
+
+    def defaults_json(self) -> dict[str, str]:
+        """The defaults, as :meth:`to_json` has them; nothing where there are none."""
+        if not self.defaults:
+            return {}
+        return {"defaults": base64.b64encode(_written(self.defaults)).decode("ascii")}
 
     @classmethod
     def from_json(cls, document: dict[str, str]) -> StreamSchema:
         """Read what :meth:`to_json` wrote."""
         buffer = pa.py_buffer(base64.b64decode(document["arrow"]))
-        return cls(pa.ipc.read_schema(buffer), document["time"])
+        defaults = None
+        if "defaults" in document:
+            with pa.ipc.open_stream(base64.b64decode(document["defaults"])) as reader:
+                row = reader.read_next_batch()
+            defaults = {name: row.column(i)[0] for i, name in enumerate(row.schema.names)}
+        return cls(pa.ipc.read_schema(buffer), document["time"], defaults)
+
+
+def _default(name: str, type_: pa.DataType, value: Any) -> pa.Scalar | None:
+    """A default in its column's type; None for null.
+
+    Raises
+    ------
+    InvalidArgument
+        The type does not hold it as it is.
+    """
+    if value is None:
+        return None
+    scalar = value
+    try:
+        if not isinstance(value, pa.Scalar):  # integers above int64 need to be told their type
+            plain = isinstance(value, int) and pa.types.is_integer(type_)
+            scalar = pa.scalar(value, type_) if plain else pa.scalar(value)
+        if not scalar.is_valid:
+            return None
+        cast = scalar.cast(type_)
+        same = scalar.type == type_ or _same(scalar, cast)
+    except (pa.ArrowException, ValueError, OverflowError, TypeError):
+        same = False
+    if not same:
+        shown = scalar.as_py() if isinstance(scalar, pa.Scalar) else value
+        raise InvalidArgument(
+            f"the default of {name!r} is a {type_}, which does not hold {shown!r} as it is"
+        )
+    return cast
+
+
+def _same(given: pa.Scalar, cast: pa.Scalar) -> bool:
+    """Whether a cast has left a value what it was, as far as its type has such values."""
+    if pa.types.is_floating(cast.type):
+        value = float(given.as_py())
+        if pa.types.is_float64(cast.type) or value != value:
+            return True  # the nearest double is what a decimal literal stands for
+        return bool(abs(value) == float("inf") or abs(cast.as_py()) != float("inf"))
+    if pa.types.is_floating(given.type):
+        return bool(cast.as_py() == given.as_py())
+    return True  # casts between others raise where they would lose something
+
+
+def _written(values: Mapping[str, pa.Scalar]) -> bytes:
+    """Values by name as one row of an Arrow stream, which keeps their types and bits."""
+    row = pa.record_batch([pa.repeat(value, 1) for value in values.values()], names=list(values))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, row.schema) as writer:
+        writer.write_batch(row)
+    written: bytes = sink.getvalue().to_pybytes()
+    return written
+
+
+def stream_schema(name: str, schema: pa.Schema | StreamSchema, time: str | None) -> StreamSchema:
+    """The schema that a caller wants a new stream to have.
+
+    Raises
+    ------
+    InvalidArgument
+        It is none, or has no time attribute of that name.
+    """
+    if isinstance(schema, StreamSchema):
+        if time is not None and time != schema.time:
+            raise InvalidArgument(f"time is {schema.time!r} in the schema but {time!r} was given")
+        return schema
+    if time is None:
+        raise InvalidArgument("create_stream needs time=, the name of the time attribute")
+    if not isinstance(schema, pa.Schema):
+        raise InvalidArgument(
+            f"the schema of stream {name!r} must be a pyarrow.Schema, such as "
+            f"pyarrow.schema([('t', pyarrow.timestamp('us'))]); found a {type(schema).__name__}"
+        )
+    return StreamSchema(schema, time)

@@ -16,25 +16,25 @@ Limits
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .append_result import AppendResult
 from .errors import InvalidArgument, ReadOnlyStore
 from .incoming import tables_of
 from .ownership import LOADING
-from .schema import Attribute, Storage, StreamSchema
-from .store import AppendResult, EventStream, Snapshot, StreamReader
+from .schema import StreamSchema
+from .store import EventStream, Snapshot, StreamReader
+from .stream_aggregates import aggregates_of
 from .tailing import Tail
 
 if TYPE_CHECKING:
     from .database import Database
 
 __all__ = ["Stream"]
-
-FUNCTIONS = ("count", "sum", "min", "max", "avg", "first", "last")
 
 
 class Stream:
@@ -108,9 +108,9 @@ class Stream:
         Returns
         -------
         AppendResult
-            ``appended``, ``late`` (of these, older than what was stored) and ``count``
-            (afterwards).  Atomic, except for a reader: that is appended in parts of about 64 MB,
-            each of them atomic.
+            ``appended``, ``late`` (of these, older than what was stored), ``count`` (afterwards)
+            and ``duplicates`` (left out, in a stream with ``unique``).  Atomic, except for a
+            reader: that is appended in parts of about 64 MB, each of them atomic.
 
         Raises
         ------
@@ -121,16 +121,105 @@ class Stream:
         """
         handle = self._writer("append to")
         result = None
-        appended = late = 0
+        appended = late = duplicates = 0
+        newest = None
         for table in tables_of(data, handle.schema):
             result = handle.append(table, durability)
+            newest = result.newest if not appended else newest
             appended += result.appended
             late += result.late
+            duplicates += result.duplicates
             self._database.await_live(self.name)
         if result is None:
             snapshot = self.snapshot()
             return AppendResult(0, 0, snapshot.count, snapshot.version)
-        return AppendResult(appended, late, result.count, result.version)
+        return AppendResult(appended, late, result.count, result.version, newest, duplicates)
+
+    def append_each(
+        self, batches: Iterable[pa.RecordBatch | pa.Table], durability: str | None = None
+    ) -> list[AppendResult]:
+        """Append batches in order, each as a commit of its own, all made durable together.
+
+        Returns
+        -------
+        list of AppendResult
+            One for each batch, or for those before the first that could not be appended; that one
+            raises when it comes first.
+        """
+        handle = self._writer("append to")
+        tables = [table for batch in batches for table in tables_of(batch, handle.schema)]
+        results = handle.append_each(tables, durability)
+        self._database.await_live(self.name)
+        return results
+
+    def delete(self, where: str | None, start: object = None, end: object = None) -> int:
+        """Delete events for good: one commit, atomic, durable when this returns.
+
+        Queries, indexes and live queries no longer see them; snapshots that were taken before do.
+
+        Parameters
+        ----------
+        where : str or None
+            A SQL predicate on one event; an event for which it is NULL stays.  None deletes all of
+            the range.
+        start, end : optional
+            Half-open range ``[start, end)`` as in :meth:`scan`; ``delete(None)`` empties the
+            stream.
+
+        Returns
+        -------
+        int
+            Events deleted.
+
+        Raises
+        ------
+        AttributeNotFound, InvalidArgument, SqlError
+            Nothing is deleted.
+        StreamOwned
+            The stream holds the rows of a live query.
+        StorageFull, StorageFailed, ResourceLimit
+            Nothing is deleted.
+        """
+        schema = self._writer("delete from").schema
+        low = None if start is None else schema.to_ticks(start)
+        high = None if end is None else schema.to_ticks(end)
+        return self._database.delete_where(self.name, where, low, high)
+
+    def update(
+        self,
+        values: Mapping[str, str],
+        where: str | None,
+        start: object = None,
+        end: object = None,
+    ) -> int:
+        """Give events other values: one commit, atomic, durable when this returns.
+
+        Parameters
+        ----------
+        values : mapping of str to str
+            By column, a SQL expression over the event as it was: ``{"altitude": "altitude *
+            0.3048"}``; a text in quotes: ``{"callsign": "'DLH123'"}``.  Not the time.
+        where, start, end
+            As of :meth:`delete`; ``where=None`` updates all of the range.
+
+        Returns
+        -------
+        int
+            Events that satisfy the predicate; all of them hold the new values.
+
+        Raises
+        ------
+        AttributeNotFound, InvalidArgument, InvalidData, SqlError
+            Nothing is changed.
+        StreamOwned
+            The stream holds the rows of a live query.
+        StorageFull, StorageFailed, ResourceLimit
+            Nothing is changed.
+        """
+        schema = self._writer("update").schema
+        low = None if start is None else schema.to_ticks(start)
+        high = None if end is None else schema.to_ticks(end)
+        return self._database.update_where(self.name, values, where, low, high)
 
     def flush(self) -> None:
         """Make everything appended so far durable."""
@@ -141,18 +230,90 @@ class Stream:
         self._writer("seal").seal()
 
     def compact(self) -> None:
-        """Fold late runs into the segments they belong to."""
-        self._writer("compact").compact()
+        """Fold late runs into the segments they belong to.
 
-    def add_column(self, name: str, type_: pa.DataType) -> None:
-        """Add a nullable attribute at the end; older events read as null."""
-        self._writer("add a column to").add_attribute(name, type_)
+        Afterwards no file of the stream holds an event that was deleted, but for those that a
+        reader of an earlier state still holds.
+        """
+        self._writer("compact").compact()
+        self._database.purge_indexes(self.name)
+
+    def add_column(
+        self, name: str, type_: pa.DataType, *, nullable: bool = True, default: Any = None
+    ) -> None:
+        """Add an attribute at the end.  Nothing is rewritten.
+
+        Parameters
+        ----------
+        default : value, optional
+            What events from before read as, and those of appends that leave the column out; null
+            when not given.  Needed where ``nullable`` is false.
+
+        Raises
+        ------
+        InvalidArgument, SchemaMismatch, UnsupportedType
+        """
+        self._database.add_column(self.name, name, type_, nullable, default)
+
+    def widen_column(self, name: str, type_: pa.DataType) -> None:
+        """Give an attribute a type that holds all values of its old one.  Nothing is rewritten.
+
+        Raises
+        ------
+        AttributeNotFound
+        InvalidArgument
+            The type is not wider, or an index goes by the old one.
+        StreamOwned
+            Live queries read the stream, or put their results into it.
+        """
+        self._database.widen_column(self.name, name, type_)
+
+    def drop_column(self, name: str) -> None:
+        """Drop an attribute other than the time, with its index; one commit.
+
+        Its values are read by nobody any more; :meth:`compact` takes them out of the files.
+
+        Raises
+        ------
+        AttributeNotFound, InvalidArgument
+        StreamOwned
+            Live queries read the stream, or put their results into it.
+        """
+        self._database.drop_column(self.name, name)
+
+    def rename_column(self, name: str, to: str) -> None:
+        """Give an attribute another name; its index follows.  Nothing is rewritten.
+
+        Raises
+        ------
+        AttributeNotFound
+        SchemaMismatch
+            Another column has that name, or had it when a segment was written.
+        StreamOwned
+            Live queries read the stream, or put their results into it.
+        """
+        self._database.rename_column(self.name, name, to)
+
+    def set_options(self, **options: Any) -> None:
+        """Change settings, as :meth:`chronicle.Database.create_stream` takes them.
+
+        What is written from now on follows them; a shorter ``retention`` drops events at once,
+        None ends it.
+
+        Raises
+        ------
+        InvalidArgument
+        """
+        self._database.set_options(self.name, options)
 
     def create_index(
         self, attribute: str, *, wait: bool = True, lag_events_max: int | None = None
     ) -> None:
         """Build a secondary index on an attribute, in the background when ``wait`` is false.
 
+        In place of an attribute may stand two, ``"category, beat"``, or a value derived from events
+        and those before them, ``"price - PREV(price) PARTITION BY symbol"``; see
+        ``docs/indexes.md``.
         Under load, indexes lag behind the events.  With ``lag_events_max``, an append that leaves
         more committed events than that outside of this index builds what is missing first.
         """
@@ -304,46 +465,7 @@ class Stream:
         schema = snapshot.schema
         low = None if start is None else schema.to_ticks(start)
         high = None if end is None else schema.to_ticks(end)
-        wanted: list[tuple[str, Attribute, tuple[str, ...]]] = []
-        names: list[str] = []
-        for given, asked in functions.items():
-            attribute = schema.attribute(given)
-            listed = (asked,) if isinstance(asked, str) else tuple(asked)
-            for function in listed:
-                if function not in FUNCTIONS:
-                    raise InvalidArgument(
-                        f"the aggregates are {', '.join(FUNCTIONS)}, found {function!r}"
-                    )
-            wanted.append((given, attribute, listed))
-            if attribute.name != schema.time and attribute.name not in names:
-                names.append(attribute.name)
-        answer = snapshot.aggregate(names, low, high)
-        result: dict[str, dict[str, Any]] = {}
-        for given, attribute, listed in wanted:
-            values: dict[str, Any] = {}
-            ends = None
-            element = None if attribute.name == schema.time else answer[attribute.name]
-            for function in listed:
-                if function in ("first", "last"):
-                    if ends is None:
-                        ends = snapshot.first_last(attribute.name, low, high)
-                    scalar = ends[0 if function == "first" else 1]
-                    values[function] = None if scalar is None else _of_scalar(scalar)
-                elif function in ("sum", "avg") and not _has_sum(attribute):
-                    raise InvalidArgument(f"{function} needs numbers; {given} is {attribute.type}")
-                elif element is None:
-                    values[function] = _of_time(function, answer, snapshot, low, high)
-                elif function == "count":
-                    values[function] = element.count
-                elif attribute.storage in _SCANNED:
-                    values[function] = _by_scan(function, attribute, snapshot, low, high)
-                else:
-                    value = getattr(element, function)
-                    if function in ("min", "max") and value is not None:
-                        value = _as_declared(value, attribute, schema)
-                    values[function] = value
-            result[given] = values
-        return result
+        return aggregates_of(snapshot, functions, low, high)
 
     def __len__(self) -> int:
         return self.count
@@ -353,86 +475,6 @@ class Stream:
 
     def __repr__(self) -> str:
         return f"<chronicle.Stream {self.name!r} {self.count} events>"
-
-
-_SCANNED = (Storage.STRING, Storage.BINARY, Storage.DECIMAL)
-
-
-def _has_sum(attribute: Attribute) -> bool:
-    return attribute.summable or attribute.storage is Storage.DECIMAL
-
-
-def _of_scalar(scalar: pa.Scalar) -> Any:
-    """A Python value; times that ``datetime`` cannot hold stay Arrow scalars."""
-    if pa.types.is_timestamp(scalar.type) and scalar.is_valid:
-        return _moment(scalar.value, scalar.type)
-    return scalar.as_py()
-
-
-def _moment(ticks: int, type_: pa.DataType) -> Any:
-    scalar = pa.scalar(ticks, pa.int64()).cast(type_)
-    if type_.unit == "ns":
-        if ticks % 1000:
-            return scalar
-        type_ = pa.timestamp("us", type_.tz)
-        ticks //= 1000
-    try:
-        return pa.scalar(ticks, pa.int64()).cast(type_).as_py()
-    except (ValueError, OverflowError):
-        return scalar
-
-
-def _as_declared(value: Any, attribute: Attribute, schema: StreamSchema) -> Any:
-    """A minimum or maximum as the attribute's type has it; the tree counts in ticks."""
-    type_ = attribute.type
-    if pa.types.is_timestamp(type_):
-        return _moment(value, type_)
-    if pa.types.is_date(type_):
-        raw = pa.scalar(value, pa.int32() if pa.types.is_date32(type_) else pa.int64())
-        return raw.cast(type_).as_py()
-    if attribute.storage is Storage.BOOL:
-        return bool(value)
-    return value
-
-
-def _of_time(
-    function: str, answer: Any, snapshot: Snapshot, low: int | None, high: int | None
-) -> Any:
-    """An aggregate of the time attribute itself."""
-    schema = snapshot.schema
-    if function == "count":
-        return answer.count
-    if function in ("min", "max"):
-        ticks = answer.first if function == "min" else answer.last
-        return None if ticks is None else schema.from_ticks(ticks)
-    return _by_scan(function, schema.attribute(schema.time), snapshot, low, high)
-
-
-def _by_scan(
-    function: str, attribute: Attribute, snapshot: Snapshot, low: int | None, high: int | None
-) -> Any:
-    """An aggregate that the tree does not hold, from the events."""
-    best: Any = None
-    total: Any = None
-    count = 0
-    compare: dict[str, Callable[[Any, Any], Any]] = {"min": min, "max": max}
-    for batch in snapshot.scan(low, high, [attribute.name]):
-        column = batch.column(0)
-        count += len(column) - column.null_count
-        if len(column) == column.null_count:
-            continue
-        if function in compare:
-            value = pc.min_max(column)[function].as_py()
-            best = value if best is None else compare[function](best, value)
-        else:
-            wide = column.cast(pa.decimal128(38, getattr(attribute.type, "scale", 0)))
-            value = pc.sum(wide).as_py()
-            total = value if total is None else total + value
-    if function in compare or total is None:
-        return best
-    if function == "avg":
-        return float(total / count)
-    return int(total) if pa.types.is_integer(attribute.type) else total
 
 
 def _scan_expression(

@@ -425,7 +425,7 @@ class Tail:
         """Which events satisfy the predicate."""
         assert self._where is not None
         schema = self._handle.schema
-        snapshot = BatchSnapshot(schema, _conformed(events, schema.arrow, schema.names))
+        snapshot = BatchSnapshot(schema, _conformed(events, schema, schema.names))
         return self._database.passing(self._handle.name, snapshot, self._where, self._control)
 
     def _present(self) -> StreamSchema:
@@ -443,7 +443,7 @@ class Tail:
 
     @staticmethod
     def _nothing(schema: StreamSchema) -> pa.RecordBatch:
-        return _conformed(pa.RecordBatch.from_pylist([], pa.schema([])), schema.arrow, schema.names)
+        return _conformed(pa.RecordBatch.from_pylist([], pa.schema([])), schema, schema.names)
 
     def _check(self) -> None:
         if self._closed:
@@ -465,7 +465,7 @@ class _Group:
     """Events of commits that follow each other, until they are a piece."""
 
     def __init__(self, schema: StreamSchema, until: int | None = None) -> None:
-        self._schema = schema.arrow
+        self._schema = schema
         self.until = until
         self.late = 0
         self.rows = 0
@@ -490,9 +490,8 @@ class _Group:
     def events(self, names: Sequence[str]) -> pa.RecordBatch:
         """Some columns of all of them."""
         batches = [_conformed(batch, self._schema, names) for batch in self._batches]
-        fields = pa.schema([self._schema.field(name) for name in names])
         if not batches:
-            return _conformed(pa.RecordBatch.from_pylist([], pa.schema([])), fields, names)
+            return _conformed(pa.RecordBatch.from_pylist([], pa.schema([])), self._schema, names)
         return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
     def joined(
@@ -517,16 +516,16 @@ def sliced(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield batch.slice(first, step)
 
 
-def _conformed(batch: pa.RecordBatch, schema: pa.Schema, names: Sequence[str]) -> pa.RecordBatch:
-    """Columns of a schema out of a batch; null where it is older than the column."""
-    fields = pa.schema([schema.field(name) for name in names])
+def _conformed(batch: pa.RecordBatch, schema: StreamSchema, names: Sequence[str]) -> pa.RecordBatch:
+    """Columns of a schema out of a batch; their defaults where it is older than the column."""
+    fields = pa.schema([schema.arrow.field(name) for name in names])
     if batch.schema.equals(fields):
         return batch
     known = batch.schema.names
     columns = [
         batch.column(known.index(field.name))
         if field.name in known
-        else pa.nulls(batch.num_rows, field.type)
+        else schema.attribute(field.name).missing(batch.num_rows)
         for field in fields
     ]
     return pa.RecordBatch.from_arrays(columns, schema=fields)

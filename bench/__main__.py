@@ -10,24 +10,31 @@ import argparse
 import importlib
 import sys
 
+from ..interpreted import compile_first
 from .harness import write_section
 
 BENCHMARKS = [
     "store",
     "startup",
     "durability",
+    "changing",
     "isolation",
+    "small_requests",
+    "two_clients",
     "windows",
+    "rollups",
     "patterns",
     "skip_till_any",
     "situations",
     "recency",
     "pattern_indexes",
+    "selective",
     "index_ingest",
     "crimes",
     "live",
     "live_latency",
     "live_load",
+    "live_soak",
     "live_bank",
     "chapter4",
     "spark_connector",
@@ -43,6 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:
         parser.error(f"no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
+    compile_first()
     for name in options.names or BENCHMARKS:
         section = importlib.import_module(f".{name}", __package__).run(short=options.short)
         if options.short:

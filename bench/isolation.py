@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 import chronicle
 
 from .harness import Row, Section
+from .served import wait_until_ready
 
 __all__ = ["run"]
 
@@ -152,6 +153,7 @@ def _served(store: Path, isolation: str) -> Iterator[http.client.HTTPConnection]
         assert process.stdout is not None
         place = urlsplit(process.stdout.readline().strip())
         connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=300)
+        wait_until_ready(connection)
         yield connection
         connection.close()
     finally:

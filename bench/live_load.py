@@ -1,10 +1,8 @@
-"""Live queries under load: late events, a restart, ingest beside many of them, a soak.
+"""Live queries under load: late events, a restart, ingest beside many of them.
 
 Purpose
     What a live query costs when events come late, how soon all of them are at work again after a
-    process was killed, what an append costs beside none, one and a hundred, and whether memory
-    stays flat.  ``CHRONICLE_BENCH_SOAK_SECONDS`` makes the soak as long as wanted, an hour for
-    instance.
+    process was killed, and what an append costs beside none, one and a hundred.
 
 Guarantee
     After each run ``verify`` finds no difference, else it fails.
@@ -33,7 +31,6 @@ import pyarrow as pa
 import chronicle
 
 from .harness import Row, Section
-from .served import Served
 
 __all__ = ["run"]
 
@@ -207,46 +204,6 @@ def _ingest(section: Section, count: int) -> None:
         )  # fmt: skip
 
 
-def _soak(section: Section, seconds: float) -> None:
-    """L7: memory of a server under appends with late events, a pattern, a window, a filter."""
-    drawn = np.random.default_rng(7)
-    table = events(1_000_000, 0.05, 60_000)
-    memory: list[tuple[float, int]] = []
-    with tempfile.TemporaryDirectory(prefix="chronicle-bench-") as scratch:
-        store = Path(scratch) / "store"
-        with chronicle.open(store) as database:
-            database.create_stream("s", SCHEMA, time="t", retention="1 hour")
-        with Served(store) as served:
-            for name, sql in QUERIES.items():
-                options = {"retention": "1 hour"}
-                served.ask("/v1/live", {"name": name, "sql": sql, "options": options})
-            begun, rounds = time.monotonic(), 0
-            while time.monotonic() < begun + seconds:
-                at = rounds * 1000 % table.num_rows
-                batch = table.slice(at, 1000)
-                shift = rounds * 1000 // table.num_rows * table.num_rows * SPACING_MS
-                t = pa.array(batch["t"].cast(pa.int64()).to_numpy() + shift, pa.timestamp("ms"))
-                served.ask(
-                    "/v1/streams/s/events",
-                    batch.set_column(0, SCHEMA.field(0), t).combine_chunks().to_batches()[0],
-                )
-                rounds += 1
-                if not memory or time.monotonic() > memory[-1][0] + seconds / 60:
-                    memory.append((time.monotonic(), served.memory))
-                time.sleep(float(drawn.random()) * 0.04)
-    del drawn
-    half = [used for _, used in memory[len(memory) // 4 : len(memory) // 2]]
-    last = [used for _, used in memory[-len(memory) // 4 :]]
-    before, after = statistics.median(half) / 1e6, statistics.median(last) / 1e6
-    section.rows.append(
-        Row(
-            f"memory over {seconds:.0f} s, {rounds * 1000:,} events, 5 % late", f"{after:.0f} MB",
-            f"{before:.0f} MB (second quarter)", f"{after / before:.2f}x", "1.1x",
-            after / before <= 1.1,
-        )
-    )  # fmt: skip
-
-
 def run(short: bool = False) -> Section:
     """Measure all cases."""
     section = Section(
@@ -259,7 +216,5 @@ def run(short: bool = False) -> Section:
     _corrections(section, 50_000 if short else 300_000)
     _restart(section, 50_000 if short else 1_000_000)
     _ingest(section, 20_000 if short else 100_000)
-    seconds = float(os.environ.get("CHRONICLE_BENCH_SOAK_SECONDS", 10 if short else 240))
-    _soak(section, seconds)
     section.notes.append(f"Load of the machine at the end: {os.getloadavg()[0]:.1f}.")
     return section

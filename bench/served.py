@@ -33,7 +33,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-__all__ = ["Follower", "Served"]
+__all__ = ["Follower", "Served", "wait_until_ready"]
 
 START_S = 120
 FOLLOWING = """
@@ -46,6 +46,17 @@ with open(out, "wb", buffering=0) as file:
     while piece := line.recv(1 << 20):
         file.write(b"%.6f %d\\n" % (time.monotonic(), len(piece)) + piece)
 """
+
+
+def wait_until_ready(line: http.client.HTTPConnection) -> None:
+    """Wait until the server at the other end has loaded what requests need."""
+    while True:
+        line.request("GET", "/readyz")
+        answer = line.getresponse()
+        answer.read()
+        if answer.status == 200:
+            return
+        time.sleep(0.05)
 
 
 class Served:
@@ -83,6 +94,7 @@ class Served:
         self._drain = threading.Thread(target=lambda: self._said.extend(map(bytes.decode, lines)))
         self._drain.start()
         self._line = http.client.HTTPConnection(self.host, self.port, timeout=START_S)
+        wait_until_ready(self._line)
         return self
 
     def __exit__(
@@ -116,9 +128,13 @@ class Served:
 
     @property
     def memory(self) -> int:
-        """Bytes of memory that the server's process has in use."""
-        pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
-        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+        """Bytes of memory that are the server's own.
+
+        Pages of mapped files are not among them: the system has them back when it needs them, and
+        :mod:`chronicle.store.residency` keeps them few.
+        """
+        _, resident, of_files, *_ = Path(f"/proc/{self.process.pid}/statm").read_text().split()
+        return (int(resident) - int(of_files)) * os.sysconf("SC_PAGE_SIZE")
 
     @contextlib.contextmanager
     def follower(self, query: str) -> Iterator[Follower]:

@@ -1,14 +1,55 @@
-"""Talking to a Chronicle server: the HTTP client of the command line, of ingest and of Spark.
+"""Talking to a Chronicle server: :func:`chronicle.connect`, and what the other faces stand on.
 
-Reading order: ``transport`` (requests, retries, tokens, errors, Arrow in both directions),
-``feeds`` (answers that go on), ``remote_stream`` (what a server does with one stream, a method for
-each route).
+Reading order, bottom up.
+
+::
+
+    what is asked     address  calls  stream_calls  server_calls
+    what is answered  problems  arrow_stream  answers  known_stream
+    blocking          transport (requests, retries, connections)  feeds (answers that go on)
+                      stream_routes (for ingest, Spark and the command line)
+                      outgoing  stream  live  jobs  database
+    asynchronous      async_transport  async_feeds  async_result  async_stream  async_live
+                      async_jobs  async_database
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from .database import RemoteDatabase
 from .feeds import RemoteFeed
-from .remote_stream import RemoteStream
+from .jobs import RemoteJob
+from .live import RemoteLive
+from .stream import RemoteStream
+from .stream_routes import StreamRoutes
 from .transport import Transport
 
-__all__ = ["RemoteFeed", "RemoteStream", "Transport"]
+if TYPE_CHECKING:
+    from .async_database import AsyncDatabase
+
+__all__ = [
+    "AsyncDatabase",
+    "RemoteDatabase",
+    "RemoteFeed",
+    "RemoteJob",
+    "RemoteLive",
+    "RemoteStream",
+    "StreamRoutes",
+    "Transport",
+    "aconnect",
+    "connect",
+]
+
+
+def connect(url: str, token: str | None, timeout: float, retries: int) -> RemoteDatabase:
+    """A database behind a server, as :func:`chronicle.connect` documents it."""
+    return RemoteDatabase(Transport(url, token, timeout, retries))
+
+
+def aconnect(url: str, token: str | None, timeout: float, retries: int) -> AsyncDatabase:
+    """The same for asyncio, as :func:`chronicle.aconnect` documents it."""
+    from .async_database import AsyncDatabase
+    from .async_transport import AsyncTransport
+
+    return AsyncDatabase(AsyncTransport(url, token, timeout, retries))

@@ -8,14 +8,18 @@ Purpose
 Guarantee
     An answer that is a problem document becomes the error of :mod:`chronicle.errors` it was made
     from.  A request is tried again, with growing pauses, while the server cannot be reached or says
-    that it is busy (429, 502, 503, 504).  Where the connection broke after the request was sent,
-    nobody knows whether it was carried out: only what does the same when it is done twice is tried
-    again then, and nothing after a first byte of the answer was used.  A body of Arrow batches is
-    sent once.  An Arrow stream without its end marker counts as broken.
+    that it is busy (429, 503).  Where the connection broke after the request was sent, or a proxy
+    gave up on it (502, 504), nobody knows whether it was carried out: only what does the same when
+    it is done twice is tried again then, and nothing after a first byte of the answer was used.
+    Batches are sent again only if they were given as a list and the call is repeatable.  An Arrow
+    stream without its end marker counts as broken.
+
+Connections
+    One whose answer was read to its end is kept for the next request for :data:`IDLE_S`, which is
+    less than the server keeps it; one that the server has closed meanwhile is not used.
 
 Limits
-    A request opens a connection.  The token travels as it is; use https beyond the loopback
-    interface.
+    The token travels as it is; use https beyond the loopback interface.
 """
 
 from __future__ import annotations
@@ -24,36 +28,60 @@ import contextlib
 import http.client
 import io
 import json
+import os
+import select
+import socket
 import ssl
+import threading
 import time
-import urllib.parse
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from ..errors import (
-    OUTSIDE,
-    ChronicleError,
-    ConnectionFailed,
-    InvalidArgument,
-    ResourceLimit,
-    SqlError,
-)
+from ..errors import ConnectionFailed, ResourceLimit, StoreClosed
+from .address import address_of
+from .arrow_stream import ArrowDecoder, Told
+from .calls import Call
+from .problems import PAUSE_S_MAX, Refusal, refusal
 
-__all__ = ["Feed", "Transport", "error_of"]
+__all__ = [
+    "ARROW",
+    "IDLE_S",
+    "JSON",
+    "RETRIES",
+    "TIMEOUT_S",
+    "TRUNCATED",
+    "Exchange",
+    "Feed",
+    "Rows",
+    "Transport",
+    "arrow_chunks",
+    "cut_error",
+    "pauses",
+]
 
 ARROW = "application/vnd.apache.arrow.stream"
 JSON = "application/json"
 TRUNCATED = b"chronicle.truncated"
-_BUSY = {429, 502, 503, 504}
+TIMEOUT_S = 60.0
+RETRIES = 3
+IDLE_S = 3.0
+IDLE_MAX = 8
 _PAUSE_SECONDS = 0.2
-_PAUSE_SECONDS_MAX = 5.0
-_BY_SLUG = {shown.slug: error for error, shown in OUTSIDE.items()}
 _BROKEN = (OSError, http.client.HTTPException)
 
-Query = Mapping[str, object | None]
-Exchange = tuple[http.client.HTTPConnection, http.client.HTTPResponse]
+Body = Callable[[], bytes | Iterator[bytes] | None]
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A request that was sent, and the head of its answer."""
+
+    connection: http.client.HTTPConnection
+    response: http.client.HTTPResponse
+    socket: socket.socket
 
 
 class Transport:
@@ -76,262 +104,296 @@ class Transport:
     """
 
     def __init__(
-        self, url: str, token: str | None = None, timeout: float = 60.0, retries: int = 3
+        self,
+        url: str,
+        token: str | None = None,
+        timeout: float = TIMEOUT_S,
+        retries: int = RETRIES,
     ) -> None:
-        try:
-            parts = urllib.parse.urlsplit(url)
-            self._port = parts.port
-        except ValueError:
-            parts, self._port = urllib.parse.urlsplit(""), None
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InvalidArgument(
-                f"a server's url is http://host:port or https://..., found {url!r}"
-            )
-        self._secure = parts.scheme == "https"
-        self._host = parts.hostname
-        self._base = parts.path.rstrip("/")
+        self.address = address_of(url)
+        self.where = self.address.where
         self._token = token
         self._timeout = timeout
         self._retries = retries
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        self.where = f"{parts.scheme}://{host}{f':{self._port}' if self._port else ''}"
+        self._reset()
 
-    def json(
-        self,
-        method: str,
-        path: str,
-        query: Query | None = None,
-        body: object | None = None,
-        *,
-        repeatable: bool = False,
-    ) -> Any:
-        """Send a request with an optional JSON body; give back the JSON of the answer.
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[tuple[float, http.client.HTTPConnection]] = []
+        self._process = os.getpid()
+        self._closed = False
 
-        Parameters
-        ----------
-        repeatable : bool
-            A POST that does nothing when it is carried out twice.
-        """
-        return self._decoded(*self._request(method, path, query, body, JSON, repeatable))
+    def __getstate__(self) -> dict[str, Any]:
+        left_here = ("_lock", "_idle", "_process", "_closed")
+        return {key: value for key, value in self.__dict__.items() if key not in left_here}
 
-    def batches(
-        self,
-        method: str,
-        path: str,
-        query: Query | None = None,
-        body: object | None = None,
-        *,
-        may_be_cut: bool = False,
-    ) -> pa.RecordBatchReader:
-        """Send a request; give back the Arrow stream that answers it, read as it arrives.
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._reset()
 
-        Parameters
-        ----------
-        may_be_cut : bool
-            The request has a limit, so an answer that was cut there is the whole answer.
-        """
-        connection, response = self._request(method, path, query, body, ARROW)
-        try:
-            stream = pa.ipc.open_stream(io.BufferedReader(response, 1 << 20))
-        except (pa.ArrowInvalid, *_BROKEN) as error:
-            connection.close()
-            raise self._broke_off(error) from None
-        return pa.RecordBatchReader.from_batches(
-            stream.schema, self._guarded(stream, connection, may_be_cut)
-        )
+    def json(self, call: Call) -> Any:
+        """Send a request; give back the JSON of the answer."""
+        return self._decoded(self._request(call, JSON, lambda: call.payload))
 
-    def feed(self, path: str, query: Query) -> Feed:
+    def rows(self, call: Call) -> Rows:
+        """Send a request; give back the batches that answer it, read as they arrive."""
+        exchange = self._request(call, ARROW, lambda: call.payload)
+        told = Feed(self, exchange, io.BufferedReader(exchange.response, 1 << 20))
+        return Rows(self, told, call.may_be_cut)
+
+    def batches(self, call: Call) -> pa.RecordBatchReader:
+        """The same as a reader."""
+        rows = self.rows(call)
+        return pa.RecordBatchReader.from_batches(rows.schema, rows)
+
+    def feed(self, call: Call) -> Feed:
         """Begin to read an Arrow stream that goes on."""
-        connection, response = self._request("GET", path, query, None, ARROW)
-        try:
-            stream = pa.ipc.open_stream(response)  # a buffer would wait until it is full
-        except (pa.ArrowInvalid, *_BROKEN) as error:
+        exchange = self._request(call, ARROW, lambda: call.payload)
+        return Feed(self, exchange, exchange.response)  # a buffer would wait until it is full
+
+    def send(self, call: Call, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Any:
+        """Stream Arrow batches to the server; give back the JSON of the answer."""
+        replayable = call.repeatable and isinstance(batches, Sequence)
+        retries = self._retries if replayable else 0
+        exchange = self._request(call, JSON, lambda: arrow_chunks(schema, batches), retries)
+        return self._decoded(exchange)
+
+    def close(self) -> None:
+        """Close what is idle; another request is refused."""
+        self._closed = True
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for _, connection in idle:
             connection.close()
-            raise self._broke_off(error) from None
-        return Feed(self, stream, connection)
 
-    def send_batches(
-        self, method: str, path: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
-    ) -> Any:
-        """Stream Arrow batches to the server, once; give back the JSON of the answer."""
-        headers = {**self._headers(JSON), "Content-Type": ARROW}
-        connection = self._connected()
-        body = _arrow_chunks(schema, batches)
-        response = self._sent(connection, method, path, body, headers)
-        return self._decoded(*self._checked(connection, response))
-
-    def _headers(self, accepted: str) -> dict[str, str]:
-        authorization = {"Authorization": f"Bearer {self._token}"} if self._token else {}
-        return {"Accept": accepted, **authorization}
+    def __del__(self) -> None:
+        if "_idle" in self.__dict__:  # else its url was none
+            self.close()
 
     def _request(
-        self,
-        method: str,
-        path: str,
-        query: Query | None,
-        body: object | None,
-        accepted: str,
-        repeatable: bool = False,
+        self, call: Call, accepted: str, body: Body, retries: int | None = None
     ) -> Exchange:
         """One request, tried again as often as may be; the answer is none of an error."""
-        repeatable = repeatable or method != "POST"
-        given = {name: str(value) for name, value in (query or {}).items() if value is not None}
-        target = path + (f"?{urllib.parse.urlencode(given)}" if given else "")
-        headers, payload = self._headers(accepted), None
-        if body is not None:
-            headers["Content-Type"], payload = JSON, json.dumps(body).encode()
-        pause = _PAUSE_SECONDS
-        for attempt in range(self._retries + 1):
-            last = attempt == self._retries
-            connection = None
+        if self._closed:
+            raise StoreClosed(f"the connection to {self.where} was closed; connect again")
+        retries = self._retries if retries is None else retries
+        headers = {"Accept": accepted, **call.headers}
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        for pause in pauses(retries):
+            sent = False
             try:
                 connection = self._connected()
-                response = self._sent(connection, method, target, payload, headers)
+                sent = True
+                exchange = self._sent(connection, call, body(), headers)
             except ConnectionFailed:
-                if last or (connection is not None and not repeatable):
+                if pause is None or (sent and not call.again):
                     raise
             else:
-                if last or response.status not in _BUSY:
-                    return self._checked(connection, response)
-                connection.close()
-                with contextlib.suppress(ValueError):
-                    pause = max(pause, float(response.headers.get("Retry-After", "0")))
-            time.sleep(min(pause, _PAUSE_SECONDS_MAX))
-            pause *= 2
+                if exchange.response.status < 400:
+                    return exchange
+                refused = self._refused(exchange)
+                if pause is None or not refused.passes(call.again):
+                    raise refused.error()
+                pause = refused.pause_after(pause)
+            time.sleep(pause)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _connected(self) -> http.client.HTTPConnection:
-        if self._secure:
+        """A connection that was kept, or a new one."""
+        kept = self._kept()
+        if kept is not None:
+            return kept
+        address = self.address
+        if address.secure:
             connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                self._host, self._port, timeout=self._timeout, context=ssl.create_default_context()
+                address.host,
+                address.port,
+                timeout=self._timeout,
+                context=ssl.create_default_context(),
             )
         else:
-            connection = http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
+            connection = http.client.HTTPConnection(
+                address.host, address.port, timeout=self._timeout
+            )
         try:
             connection.connect()
         except _BROKEN as error:
             connection.close()
-            raise ConnectionFailed(
-                f"the Chronicle server at {self.where} cannot be reached ({error}); is it "
-                "running, and is the address right on this machine too?"
-            ) from None
+            raise address.away(error) from None
         return connection
+
+    def _kept(self) -> http.client.HTTPConnection | None:
+        with self._lock:
+            if self._process != os.getpid():  # those of the parent of a fork
+                self._idle, self._process = [], os.getpid()
+            while self._idle:
+                since, connection = self._idle.pop()
+                fresh = time.monotonic() - since < IDLE_S
+                # What can be read now is the end: nothing was asked.
+                if fresh and not select.select([connection.sock], [], [], 0)[0]:
+                    return connection
+                connection.close()
+        return None
+
+    def _keep(self, exchange: Exchange) -> None:
+        """Keep a connection whose answer was read to its end."""
+        response, connection = exchange.response, exchange.connection
+        if response.isclosed() and not response.will_close and connection.sock is not None:
+            with self._lock:
+                if not self._closed and len(self._idle) < IDLE_MAX:
+                    self._idle.append((time.monotonic(), connection))
+                    return
+        connection.close()
 
     def _sent(
         self,
         connection: http.client.HTTPConnection,
-        method: str,
-        target: str,
+        call: Call,
         body: bytes | Iterator[bytes] | None,
         headers: Mapping[str, str],
-    ) -> http.client.HTTPResponse:
+    ) -> Exchange:
         """Send a request, and wait for the head of its answer."""
+        typed = {**headers}
+        if body is not None:
+            typed["Content-Type"] = JSON if isinstance(body, bytes) else ARROW
+        used = connection.sock
         try:
             # A server that refuses a body answers before it has read it all, and hangs up.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 chunked = not isinstance(body, bytes | None)
-                connection.request(
-                    method, self._base + target, body, headers, encode_chunked=chunked
-                )
-            return connection.getresponse()
+                target = self.address.base + call.target
+                connection.request(call.method, target, body, typed, encode_chunked=chunked)
+            return Exchange(connection, connection.getresponse(), used)
         except _BROKEN as error:
             connection.close()
-            raise self._broke_off(error) from None
+            raise self.address.broke_off(error) from None
         except BaseException:  # of the batches that were to be sent
             connection.close()
             raise
 
-    def _checked(
-        self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
-    ) -> Exchange:
-        """The same, or the error that the answer tells of."""
-        if response.status < 400:
-            return connection, response
-        raise error_of(response.status, self._read(connection, response), self.where)
+    def _refused(self, exchange: Exchange) -> Refusal:
+        response = exchange.response
+        text = self.finish(exchange)
+        return refusal(response.status, text, self.where, response.headers.get("Retry-After"))
 
-    def _decoded(
-        self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
-    ) -> Any:
-        text = self._read(connection, response)
-        return json.loads(text) if text else None
+    def _decoded(self, exchange: Exchange) -> Any:
+        text = self.finish(exchange)
+        try:
+            return json.loads(text) if text else None
+        except ValueError:
+            raise ConnectionFailed(
+                f"{self.where} answers something that is no JSON: is it a Chronicle server?"
+            ) from None
 
-    def _read(
-        self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
-    ) -> bytes:
-        with contextlib.closing(connection):
-            try:
-                return response.read()
-            except _BROKEN as error:
-                raise self._broke_off(error) from None
-
-    def _guarded(
-        self,
-        stream: pa.RecordBatchReader,
-        connection: http.client.HTTPConnection,
-        may_be_cut: bool,
-    ) -> Iterator[pa.RecordBatch]:
-        with contextlib.closing(connection):
-            while True:
-                try:
-                    batch, marks = stream.read_next_batch_with_custom_metadata()
-                except StopIteration:
-                    return
-                except (pa.ArrowInvalid, *_BROKEN) as error:
-                    raise self._broke_off(error) from None
-                if marks is not None and TRUNCATED in marks and not may_be_cut:
-                    raise ResourceLimit(
-                        f"{self.where} cut its answer at CHRONICLE_MAX_ROWS; raise that setting, "
-                        "or read smaller pieces with the option 'numPartitions'"
-                    )
-                yield batch
-
-    def _broke_off(self, error: Exception) -> ConnectionFailed:
-        return ConnectionFailed(
-            f"{self.where} broke off in the middle of an answer ({error}); look at the server's log"
-        )
+    def finish(self, exchange: Exchange) -> bytes:
+        """Read what is left of an answer, and keep its connection."""
+        try:
+            text = exchange.response.read()
+        except _BROKEN as error:
+            exchange.connection.close()
+            raise self.address.broke_off(error) from None
+        self._keep(exchange)
+        return text
 
 
-def error_of(status: int, text: bytes, where: str) -> ChronicleError:
-    """The error that a problem document stands for."""
-    try:
-        document = json.loads(text)
-    except ValueError:
-        document = {}
-    if not isinstance(document, dict):
-        document = {}
-    detail = str(document.get("detail") or document.get("title") or f"HTTP status {status}")
-    message = f"{where} answered: {detail}"
-    kind = _BY_SLUG.get(str(document.get("type", "")).rpartition(":")[2], ConnectionFailed)
-    if issubclass(kind, SqlError):
-        position = document.get("position") or {}
-        return kind(message, position.get("line"), position.get("column"))
-    return kind(message)
+def pauses(retries: int) -> Iterator[float | None]:
+    """Seconds to wait behind each attempt that fails; None behind the last."""
+    pause = _PAUSE_SECONDS
+    for _ in range(retries):
+        yield pause
+        pause = min(2 * pause, PAUSE_S_MAX)
+    yield None
+
+
+def cut_error(where: str) -> ResourceLimit:
+    """What an answer is that the server's own limit has cut."""
+    return ResourceLimit(
+        f"{where} cut its answer at CHRONICLE_MAX_ROWS; raise that setting, or read smaller pieces "
+        "(in Spark: the option 'numPartitions')"
+    )
 
 
 class Feed:
-    """Batches of a stream that goes on, each with its metadata; made by :meth:`Transport.feed`."""
+    """Batches of an answer, each with its metadata; made by :meth:`Transport.feed`."""
 
-    def __init__(
-        self,
-        transport: Transport,
-        stream: pa.RecordBatchReader,
-        connection: http.client.HTTPConnection,
-    ) -> None:
-        self.schema: pa.Schema = stream.schema
+    def __init__(self, transport: Transport, exchange: Exchange, file: Any) -> None:
         self._transport = transport
-        self._stream = stream
-        self._connection = connection
+        self._exchange = exchange
+        self._file = file
+        self._decoder = ArrowDecoder()
+        self._reading = threading.Lock()
+        self._over = False
+        try:
+            while self._decoder.schema is None and not self._decoder.ended:
+                self._step()
+            if self._decoder.schema is None:
+                raise transport.address.broke_off("an Arrow stream without a schema")
+        except BaseException:
+            self.close()
+            raise
+        self.schema: pa.Schema = self._decoder.schema
 
-    def __iter__(self) -> Iterator[tuple[pa.RecordBatch, Mapping[bytes, bytes]]]:
-        with contextlib.closing(self._connection):
-            while True:
-                try:
-                    batch, marks = self._stream.read_next_batch_with_custom_metadata()
-                except StopIteration:
-                    return
-                except (pa.ArrowInvalid, *_BROKEN) as error:
-                    raise self._transport._broke_off(error) from None
-                yield batch, dict(marks or {})
+    def _step(self) -> Told | None:
+        try:
+            with self._reading:
+                data = self._file.read(self._decoder.needed)
+            if len(data) < self._decoder.needed:
+                raise EOFError("its end is missing")
+            return self._decoder.feed(data)
+        except (pa.ArrowInvalid, EOFError, ValueError, *_BROKEN) as error:
+            raise self._transport.address.broke_off(error) from None
+
+    def __iter__(self) -> Iterator[Told]:
+        while not self._decoder.ended:
+            told = self._step()
+            if told is not None:
+                yield told
+
+    def finish(self) -> None:
+        """Keep the connection of an answer that was read to its end."""
+        if not self._over:
+            self._over = True
+            self._transport.finish(self._exchange)
+
+    def close(self) -> None:
+        """End it, also for a thread that waits for its next batch."""
+        if not self._over:
+            self._over = True
+            with contextlib.suppress(OSError):
+                self._exchange.socket.shutdown(socket.SHUT_RDWR)
+            with self._reading:
+                self._exchange.connection.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Rows:
+    """Batches of an answer that ends; made by :meth:`Transport.rows`."""
+
+    def __init__(self, transport: Transport, told: Feed, may_be_cut: bool) -> None:
+        self.schema = told.schema
+        self._transport = transport
+        self._told = told
+        self._batches = iter(told)
+        self._may_be_cut = may_be_cut
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        for batch, marks in self._batches:
+            if TRUNCATED in marks and not self._may_be_cut:
+                self.close()
+                raise cut_error(self._transport.where)
+            return batch
+        self._told.finish()
+        raise StopIteration
+
+    def close(self) -> None:
+        """Take no more; a query ends on the server as well."""
+        self._told.close()
 
 
 class _Chunks(io.RawIOBase):
@@ -348,7 +410,8 @@ class _Chunks(io.RawIOBase):
         return len(data)
 
 
-def _arrow_chunks(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+def arrow_chunks(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """Batches as the bytes of an Arrow stream."""
     sink = _Chunks()
     with pa.ipc.new_stream(sink, schema) as out:
         for batch in batches:

@@ -18,7 +18,7 @@ from ..errors import InvalidArgument, StoreLocked
 from .terminal import is_terminal, say
 
 if TYPE_CHECKING:
-    from ..client import RemoteStream, Transport
+    from ..client import RemoteDatabase, StreamRoutes, Transport
     from ..database import Database
     from ..ingest import Target
 
@@ -65,6 +65,16 @@ class Connection:
             error.add_note("if a server holds the store, talk to it: --url http://127.0.0.1:8000")
             raise
 
+    def open(self, mode: str = "r") -> Database | RemoteDatabase:
+        """The server's database, or that of the store's directory, which is not made."""
+        return self.database(mode, create=False) if self.url is None else self.remote()
+
+    def remote(self) -> RemoteDatabase:
+        """The server's database."""
+        from ..client import RemoteDatabase
+
+        return RemoteDatabase(self.transport())
+
     def transport(self) -> Transport:
         """Requests to the server."""
         from ..client import Transport
@@ -72,11 +82,11 @@ class Connection:
         assert self.url is not None
         return Transport(self.url, self.token, timeout=TIMEOUT_SECONDS, retries=RETRIES)
 
-    def stream(self, name: str) -> RemoteStream:
+    def stream(self, name: str) -> StreamRoutes:
         """A stream of the server."""
-        from ..client import RemoteStream
+        from ..client import StreamRoutes
 
-        return RemoteStream(self.transport(), name)
+        return StreamRoutes(self.transport(), name)
 
     def target(self) -> Target:
         """What an ingest stores in."""
@@ -86,9 +96,11 @@ class Connection:
             return Target(path=self.path)
         return Target(url=self.url, token=self.token, timeout=TIMEOUT_SECONDS, retries=RETRIES)
 
-    def ask(self, method: str, path: str, **arguments: Any) -> Any:
-        """One JSON request to the server."""
-        return self.transport().json(method, path, **arguments)
+    def ask(self, path: str) -> Any:
+        """What the server tells at an address."""
+        from ..client.calls import Call
+
+        return self.transport().json(Call("GET", path))
 
 
 def connection_of(

@@ -1,14 +1,21 @@
-"""``chronicle demo``: the main job on an embedded store, from nothing to answers.
+"""``chronicle demo``: what Chronicle is for, on an embedded store, from nothing to answers.
 
-Generates the factory stream (``bench/factory.py``), ingests it, aggregates and filters it by SQL
-and reads it as a Spark DataFrame; prints what comes out and how long it took.  Where PySpark or
-Java is missing it says so and leaves only that part out.
+Generates the factory stream (``bench/factory.py``), ingests it, and shows what is special: sums
+from the tree, a window, a pattern found through indexes beside a replay of everything and beside
+the way one asks DuckDB, situations, an alert that goes on; reads the stream as a Spark DataFrame.
+Prints what comes out and how long it took.  Where PySpark or Java is missing it says so and leaves
+only that part out.
+
+Guarantee
+    The three ways to the pattern give the same rows, else the demo fails.
 """
 
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,12 +27,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InvalidArgument
+from ..errors import CorruptStore, InvalidArgument
+from ..scratch import ScratchDirectory
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from ..database import Database
 
-__all__ = ["demo"]
+__all__ = ["PATTERN", "STREAM", "demo"]
 
 STREAM = "machines"
 _BATCH_ROWS = 262_144
@@ -48,6 +58,12 @@ _QUERIES = (
         "  max(temperature) AS hottest FROM machines GROUP BY state ORDER BY events DESC",
     ),
     (
+        "Window: twenty minutes each, whole windows from the inner nodes",
+        "SELECT window_start, avg(temperature) AS mean, max(vibration) AS shaking\n"
+        "FROM TUMBLE(machines, time, INTERVAL '20' MINUTE)\n"
+        "GROUP BY window_start, window_end ORDER BY window_start LIMIT 5",
+    ),
+    (
         "Situations: machines that shake while they run hot, told as soon as it is certain",
         "SELECT * FROM machines MATCH_SITUATIONS (PARTITION BY machine\n"
         "  MEASURES STARTED(H) AS hot, DETECTED() AS at, max(S.vibration) AS shaking\n"
@@ -56,6 +72,20 @@ _QUERIES = (
         "ORDER BY shaking DESC LIMIT 5",
     ),
 )
+
+PATTERN = """\
+SELECT * FROM machines MATCH_RECOGNIZE (PARTITION BY machine ORDER BY time
+  MEASURES S.time AS shook, S.vibration AS vibration, H.time AS hot
+  AFTER MATCH SKIP TO NEXT ROW PATTERN (S Z*? H) WITHIN INTERVAL '5' MINUTE
+  DEFINE S AS vibration > 10.5, H AS temperature > 97)"""
+_AS_A_JOIN = """\
+SELECT s.machine, s.time AS shook, s.vibration, min(h.time) AS hot FROM machines s
+JOIN machines h ON h.machine = s.machine AND h.temperature > 97
+  AND h.time > s.time AND h.time <= s.time + INTERVAL 5 MINUTE
+WHERE s.vibration > 10.5 GROUP BY ALL"""
+_ALERTED = (("00:00", 10.9, 71.0), ("00:20", 3.1, 80.0), ("00:40", 2.8, 98.5), ("00:41", 2.7, 98.3))
+"""Minutes and seconds, vibration and temperature of a machine that breaks; the last event says that
+nothing else came at the time of the one before."""
 
 
 class _Clock:
@@ -92,17 +122,23 @@ def demo(
     spark: Annotated[
         bool, typer.Option("--spark/--no-spark", help="Also read by Spark, where there is one.")
     ] = True,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Serve the store afterwards, until Ctrl-C.")
+    ] = False,
 ) -> None:
-    """Show what Chronicle does: generate, ingest, query, read by Spark, with timings."""
+    """Show what Chronicle does: generate, ingest, query, alert, read by Spark, with timings."""
     if store is not None and store.exists() and any(store.iterdir()):
         raise InvalidArgument(f"{store} is not empty; name a new directory")
     with contextlib.ExitStack() as stack:
-        place = store or Path(
-            stack.enter_context(tempfile.TemporaryDirectory(prefix="chronicle-demo-"))
-        )
+        place = store or stack.enter_context(ScratchDirectory("demo"))
         _embedded(place, events)
         if spark:
             _by_spark(place, events)
+        if serve:
+            from .serving import serve as served
+
+            print()
+            served(store=place)
         if store is not None:
             print(f"\nThe store is in {store}: chronicle sql --store {store}")
 
@@ -114,7 +150,7 @@ def _embedded(place: Path, events: int) -> None:
     clock = _Clock()
     with clock.step(f"Generate {events:,} events of {MACHINES} machines", events):
         table = factory_events(events)
-    with open_database(place) as database:
+    with open_database(place, live=True) as database:
         stream = database.create_stream(STREAM, SCHEMA, time="time")
         with clock.step("Ingest them, durably", events):
             for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
@@ -122,12 +158,76 @@ def _embedded(place: Path, events: int) -> None:
         print(f"   {_size(place):,.0f} MB on disk ({table.nbytes / 1e6:,.0f} MB as Arrow)")
         for what, text in _QUERIES:
             _query(database, what, text)
+        with clock.step("Index what is rare: vibration and temperature", 2 * events):
+            stream.create_index("vibration")
+            stream.create_index("temperature")
+        _pattern(database, table)
+        _alert(database, table.column("time")[-1].as_py())
         with clock.step("Verify every checksum, order and aggregate"):
             report = database.check()
             print(f"   {'all is well' if report.ok else report.problems}")
 
 
-def _query(database: Database, what: str, text: str) -> None:
+def _pattern(database: Database, table: pa.Table) -> None:
+    """A rare pattern through the indexes, by a replay of everything, and as a join in DuckDB."""
+    import duckdb
+
+    what = "Pattern: which machine shook, and ran hot within five minutes?"
+    found = _query(database, what, PATTERN)
+    for row in database.sql(f"EXPLAIN ANALYZE {PATTERN}").fetchall():
+        replayed = re.search(r"(?<!estimated )replay: ([\d.]+%)", row[0])
+        if replayed:
+            print(f"   replayed: {replayed[1]} of the stream, the rest is ruled out by the indexes")
+    whole = PATTERN.replace("SELECT", "SELECT /*+ strategy(replay) */")
+    with duckdb.connect() as peer:
+        peer.register("arrived", table)
+        peer.execute(f"CREATE TABLE {STREAM} AS FROM arrived")
+
+        def joined() -> pa.Table:
+            return peer.sql(_AS_A_JOIN).to_arrow_table()
+
+        _same("a replay of everything", lambda: database.sql(whole).arrow(), found)
+        _same("DuckDB, as a join of the events in memory", joined, found)
+
+
+def _same(way: str, call: Callable[[], pa.Table], rows: pa.Table) -> None:
+    order = [("shook", "ascending"), ("machine", "ascending")]
+    if call().sort_by(order).to_pylist() != rows.sort_by(order).to_pylist():
+        raise CorruptStore(f"{way} gives other rows; please report it")
+    seconds = min(_timed(call) for _ in range(3))
+    print(f"   {_duration(seconds)} by {way}: the same rows")
+
+
+def _alert(database: Database, last: dt.datetime) -> None:
+    """The same pattern goes on: an event that completes a match, and the row that follows."""
+    print("\n== Alert: the same text as a live query, over what is stored and what comes\n")
+    alert = database.create_live("overheating", PATTERN, idle="never")
+    database.run_live()
+    before = alert.status()["rows"]
+    print(f"   CREATE LIVE QUERY overheating AS ...   {before} rows from history")
+    stream = database.stream(STREAM)
+    for clock, vibration, temperature in _ALERTED:
+        minutes, seconds = map(int, clock.split(":"))
+        time_ = last + dt.timedelta(minutes=1 + minutes, seconds=seconds)
+        began = time.perf_counter()
+        stream.append(
+            [{"time": time_, "machine": "press-00", "vibration": vibration,
+              "temperature": temperature}]
+        )  # fmt: skip
+        database.run_live()
+        took = time.perf_counter() - began
+        print(f"   {time_:%H:%M:%S}  vibration {vibration:4}  temperature {temperature}")
+    for batch in alert.rows(after=before):
+        for row in batch.to_pylist():
+            print(
+                f"   !! {row['machine']} shook at {row['shook']:%H:%M:%S} and was hot at "
+                f"{row['hot']:%H:%M:%S}: told {_duration(took)} after the append began",
+                flush=True,
+            )
+
+
+def _query(database: Database, what: str, text: str) -> pa.Table:
+    """Print a statement, its answer and how long it took."""
     from .tables import plain_table
 
     print(f"\n== {what}\n   " + text.replace("\n", "\n   ") + "\n")
@@ -138,6 +238,7 @@ def _query(database: Database, what: str, text: str) -> None:
     for line in plain_table(table.to_batches(), table.schema):
         print(f"   {line}")
     print(f"   {_duration(first)} the first time, {_duration(again)} when warm", flush=True)
+    return table
 
 
 def _timed(call: Callable[[], object]) -> float:

@@ -152,6 +152,15 @@ def ingest(
             rich_help_panel=_READING,
         ),
     ] = None,
+    flatten: Annotated[
+        str | None,
+        typer.Option(
+            "--flatten",
+            metavar="SEP",
+            help="Make columns of nested JSON: _ makes a_b of {'a': {'b': 1}}.",
+            rich_help_panel=_READING,
+        ),
+    ] = None,
     on_error: Annotated[
         str,
         typer.Option(
@@ -190,6 +199,24 @@ def ingest(
             "--retention",
             metavar="AGE",
             help="Of a new stream: '30 days' or '10 GB'.",
+            rich_help_panel=_STORING,
+        ),
+    ] = None,
+    unique: Annotated[
+        str | None,
+        typer.Option(
+            "--unique",
+            metavar="COLUMNS",
+            help="Of a new stream: a key whose events are stored once, e.g. 'device, seq'.",
+            rich_help_panel=_STORING,
+        ),
+    ] = None,
+    within: Annotated[
+        str | None,
+        typer.Option(
+            "--within",
+            metavar="SPAN",
+            help="With --unique: how near in time equal keys are the same event, e.g. '1 hour'.",
             rich_help_panel=_STORING,
         ),
     ] = None,
@@ -261,9 +288,12 @@ def ingest(
         separator={"tab": "\t", "\\t": "\t"}.get(separator or "", separator),
         columns=_listed(columns),
         nulls=null or (),
+        flatten=flatten,
         max_columns=max_columns,
         retention=retention,
         codec=codec,
+        unique=unique,
+        within=within,
     )
     with IngestBar() as bar:
         try:
@@ -313,12 +343,13 @@ def _summary(report: IngestReport) -> Iterator[str]:
         )
     else:
         late = f", {report.late:,} of them late" if report.late else ""
+        left_out = f" ({report.duplicates:,} duplicates left out)" if report.duplicates else ""
         total = "" if report.count is None else f"; it has {report.count:,} now"
         events = "event" if report.stored == 1 else "events"
         what = "new stream" if report.created else "stream"
         yield (
-            f"{report.stored:,} {events}{late} from {files} stored in {what} {report.stream!r} "
-            f"({speed}){total}"
+            f"{report.stored:,} {events}{late}{left_out} from {files} stored in {what} "
+            f"{report.stream!r} ({speed}){total}"
         )
     if report.schema is not None and (report.created or report.dry_run):
         columns = ", ".join(f"{field.name} {name_of_type(field.type)}" for field in report.schema)

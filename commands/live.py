@@ -42,10 +42,6 @@ live = typer.Typer(
 NameArgument = Annotated[str, typer.Argument(help="Name of the live query.")]
 
 
-def _path(name: str, of: str = "") -> str:
-    return f"/v1/live/{quote(name, safe='')}{of}"
-
-
 @live.command("create")
 @connected
 def create(
@@ -105,11 +101,9 @@ def create(
         "options": options,
         "if_not_exists": if_not_exists,
     }
-    if connection.url is not None:
-        connection.ask("POST", "/v1/live", body={"name": name, "sql": sql, **said})
-    else:
-        with connection.database("rw", create=False) as database:
-            database.create_live(name, sql, **said)
+    with connection.open("rw") as database:
+        database.create_live(name, sql, **said)
+        if connection.url is None:  # nobody else does it
             database.run_live()
     print(f"live query {name} created")
 
@@ -123,11 +117,8 @@ def _number(text: str | None) -> int | str | None:
 def list_live(connection: Connection, format: FormatOption = "table") -> None:
     """List the live queries and how they do."""
     chosen = check_format(format, None)
-    if connection.url is not None:
-        found = connection.ask("GET", "/v1/live")["live"]
-    else:
-        with connection.database() as database:
-            found = [database.live(name).status() for name in database.live_queries()]
+    with connection.open() as database:
+        found = [database.live(name).status() for name in database.live_queries()]
     write_rows([_shown(status) for status in found], _LISTED, chosen)
 
 
@@ -144,7 +135,7 @@ def show(connection: Connection, name: NameArgument, format: FormatOption = "tab
     """Show what a live query is and how it does."""
     chosen = check_format(format, None)
     if connection.url is not None:
-        told = connection.ask("GET", _path(name))
+        told = connection.ask(f"/v1/live/{quote(name, safe='')}")
         definition = told.pop("definition")
     else:
         with connection.database() as database:
@@ -173,11 +164,8 @@ def tail_live(
     """Show what a live query has put out and taken back, in the order of _seq."""
     check_tail_format(format)
     if connection.url is not None:
-        from ..client import RemoteFeed
-
-        query = {"after": after, "follow": follow}
-        feed = RemoteFeed(connection.transport(), _path(name, "/rows"), query)
-        write_feed(feed, feed.schema, format, endless=follow)
+        with connection.remote() as remote, remote.live(name).rows(after, follow) as feed:
+            write_feed(feed, feed.schema, format, endless=follow)
         return
     with connection.database() as database:
         definition = database.live_statements.definition(name)
@@ -201,10 +189,7 @@ def _rows(database: Database, name: str, after: int, follow: bool) -> Iterator[p
 
 
 def _change(connection: Connection, name: str, what: str) -> None:
-    if connection.url is not None:
-        connection.ask("POST", _path(name, f"/{what}"))
-        return
-    with connection.database("rw", create=False) as database:
+    with connection.open("rw") as database:
         getattr(database.live(name), what)()
 
 
@@ -237,11 +222,8 @@ def refresh(
     ] = None,
 ) -> None:
     """Compare the results of a live query with the query, and put them right."""
-    if connection.url is not None:
-        connection.ask("POST", _path(name, "/refresh"), query={"start": start, "end": end})
-    else:
-        with connection.database("rw", create=False) as database:
-            database.live(name).refresh(_number(start), _number(end))
+    with connection.open("rw") as database:
+        database.live(name).refresh(_number(start), _number(end))
     print(f"live query {name} refreshed")
 
 
@@ -249,11 +231,8 @@ def refresh(
 @connected
 def verify(connection: Connection, name: NameArgument) -> None:
     """Compare the results of a live query with the query; code 1 when one is missing or wrong."""
-    if connection.url is not None:
-        wrong = int(connection.ask("POST", _path(name, "/verify"))["differences"])
-    else:
-        with connection.database("rw", create=False) as database:
-            wrong = database.live(name).verify()
+    with connection.open("rw") as database:
+        wrong = database.live(name).verify()
     if wrong:
         print(f"live query {name}: {wrong} rows are missing or wrong; `chronicle live refresh`")
         raise typer.Exit(1)
@@ -270,10 +249,6 @@ def drop(
     ] = False,
 ) -> None:
     """End a live query, and remove its results."""
-    if connection.url is not None:
-        query = {"keep_results": str(keep_results).lower()}
-        connection.ask("DELETE", _path(name), query=query)
-    else:
-        with connection.database("rw", create=False) as database:
-            database.live(name).drop(keep_results)
+    with connection.open("rw") as database:
+        database.live(name).drop(keep_results)
     print(f"live query {name} dropped")

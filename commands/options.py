@@ -12,7 +12,7 @@ import typer
 
 from .connection import connection_of
 
-__all__ = ["FormatOption", "StoreOption", "connected"]
+__all__ = ["FormatOption", "StoreOption", "TokenOption", "UrlOption", "connected"]
 
 StoreOption = Annotated[
     Path | None,
@@ -25,14 +25,14 @@ StoreOption = Annotated[
     ),
 ]
 
-_UrlOption = Annotated[
+UrlOption = Annotated[
     str | None,
     typer.Option(
         "--url", metavar="URL", help="Talk to a server instead, e.g. http://127.0.0.1:8000."
     ),
 ]
 
-_TokenOption = Annotated[
+TokenOption = Annotated[
     str | None,
     typer.Option(
         "--token",
@@ -53,7 +53,7 @@ FormatOption = Annotated[
     ),
 ]
 
-_WHERE = {"store": StoreOption, "url": _UrlOption, "token": _TokenOption}
+_WHERE = {"store": StoreOption, "url": UrlOption, "token": TokenOption}
 
 
 def connected(command: Callable[..., None]) -> Callable[..., None]:

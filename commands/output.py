@@ -27,6 +27,8 @@ _SUFFIXES = (
 )  # fmt: skip
 _ARROW_FILES = (".arrow", ".feather", ".ipc")
 """Names that readers expect an IPC file under; a stream is an ``.arrows``."""
+_NAMED = 12
+"""Columns without room that are named."""
 
 
 def check_format(format: str, output: Path | None) -> str:
@@ -68,6 +70,7 @@ def write_answer(
     *,
     output: Path | None = None,
     rows_max: int | None = None,
+    expanded: bool = False,
 ) -> None:
     """Write rows as they come.
 
@@ -79,9 +82,11 @@ def write_answer(
         A file; stdout by default.  A file appears when it is complete.
     rows_max : int, optional
         Rows of a table on a terminal; 0 for all.
+    expanded : bool
+        On a terminal, each value on a line of its own.
     """
     if format == "table" and output is None and is_terminal():
-        _show(batches, schema, rows_max)
+        _show(batches, schema, rows_max, expanded)
         return
     with _opened(output) as out:
         if format == "table":
@@ -98,23 +103,32 @@ def write_answer(
         out.flush()
 
 
-def _show(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows_max: int | None) -> None:
+def _show(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows_max: int | None, expanded: bool
+) -> None:
     from rich.console import Console
 
-    from .tables import TERMINAL_ROWS, terminal_table
+    from .tables import TERMINAL_ROWS, records, terminal_table
 
     limit = TERMINAL_ROWS if rows_max is None else rows_max
-    console = Console()
-    table, rows, more, hidden = terminal_table(batches, schema, limit, console.width)
-    console.print(table)
+    hidden: list[str] = []
+    if expanded:
+        lines, rows, more = records(batches, schema, limit)
+        for line in lines:
+            print(line)
+    else:
+        console = Console()
+        table, rows, more, hidden = terminal_table(batches, schema, limit, console.width)
+        console.print(table)
     if more:
         say(f"{rows:,} rows shown, there are more: --max-rows 0 shows all")
     else:
         say(f"{rows:,} row{'' if rows == 1 else 's'}")
     if hidden:
+        named = ", ".join(hidden[:_NAMED]) + (", ..." if len(hidden) > _NAMED else "")
         say(
-            f"{len(schema) - hidden} of {len(schema)} columns fit here: select fewer, widen the "
-            "terminal, or take another --format"
+            f"{len(schema) - len(hidden)} of {len(schema)} columns fit here, not {named}: select "
+            "fewer, widen the terminal, or take another --format (\\x in the prompt)"
         )
 
 

@@ -1,113 +1,177 @@
 """The interactive prompt of ``chronicle sql``.
 
-Statements may take several lines and end with a semicolon.  History is kept in
-``$XDG_STATE_HOME/chronicle/history`` (``~/.local/state/...``); Tab completes keywords, streams and
-columns. The store is opened for reading; a statement that writes takes the lock for as long as it
-runs.
+Statements may take several lines and end with a semicolon; a line that begins with a backslash is a
+command of the prompt (those of ``psql`` that people type without thinking), with a dot it is the
+same command.  The store is opened for reading; a statement that writes takes the lock for as long
+as it runs.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
+import datetime as dt
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import ChronicleError, in_words_of
+from ..errors import ChronicleError, InvalidArgument, in_words_of
+from ..query.sql.first_word import only_reads
+from ..suggestion import did_you_mean
 from .connection import Connection
-from .output import write_answer
+from .line_editing import editing
+from .output import ANSWER_FORMATS, check_format, write_answer
 from .session import Session
 from .sql_script import is_complete, split
 from .terminal import fail, say
 
 __all__ = ["prompt"]
 
+WATCH_SECONDS_MAX = 86_400.0
+
 _HELP = """\
   SELECT ...;         any statement of the dialect, over several lines, ended by ;
-  SHOW STREAMS;       what there is (also .streams)
-  DESCRIBE name;      columns of a stream
   EXPLAIN ...;        how a query would run
-  .timing             switch the display of times on and off
-  .help  .quit        this text; leave (also Ctrl-D)"""
-_KEYWORDS = (
-    "SELECT", "FROM", "WHERE", "GROUP", "BY", "ORDER", "HAVING", "LIMIT", "JOIN",
-    "ON", "AND", "OR", "NOT", "NULL", "AS", "COUNT", "SUM", "MIN",
-    "MAX", "AVG", "CREATE", "STREAM", "INDEX", "DROP", "SHOW", "STREAMS", "INDEXES",
-    "DESCRIBE", "EXPLAIN", "ANALYZE", "INSERT", "INTO", "VALUES", "TIMESTAMP", "INTERVAL", "TUMBLE",
-    "HOP", "HOP_ROWS", "MATCH_RECOGNIZE", "MATCH_SITUATIONS", "PARTITION", "MEASURES", "PATTERN",
-    "DEFINE", "WITHIN", "RECENT", "INCREMENTAL", "MAXIMAL",
-)  # fmt: skip
+  \\d  \\d NAME         the streams; columns of a stream
+  \\di NAME            indexes of a stream
+  \\dl                 live queries
+  \\x [on|off]         each value on a line of its own
+  \\timing [on|off]    how long a statement took
+  \\format FORMAT      how answers are written: table, json, ndjson, csv
+  \\i FILE             run the statements of a file
+  \\watch [SECONDS]    run the last query again and again, every two seconds unless said
+  \\?  help            this text
+  \\q  quit            leave (also Ctrl-D); Ctrl-C gives up what was typed, or what runs"""
+_WORDS = {
+    "d": "d", "dt": "d", "streams": "d", "tables": "d", "describe": "d", "schema": "d",
+    "di": "di", "indexes": "di", "dl": "dl", "live": "dl", "x": "x", "expanded": "x",
+    "timing": "timing", "timer": "timing", "format": "format", "mode": "format",
+    "i": "i", "read": "i", "watch": "watch", "?": "?", "h": "?", "help": "?",
+    "q": "q", "quit": "q", "exit": "q",
+}  # fmt: skip
+"""Commands, and the words for them that people bring along from other prompts."""
 
 
-class _Completer:
-    """Keywords, streams and columns that begin with what was typed."""
+@dataclass
+class _Prompt:
+    """What a session at the prompt has set, and the commands that set it."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._names: list[str] | None = None
-        self._found: list[str] = []
+    session: Session
+    format: str
+    rows_max: int | None
+    timing: bool = False
+    expanded: bool = False
+    left: bool = False
+    last: str = ""
 
-    def _known(self) -> list[str]:
-        if self._names is None:
-            names: set[str] = set(_KEYWORDS)
-            with contextlib.suppress(ChronicleError, OSError):
-                if self._connection.url is not None:
-                    for stream in self._connection.ask("GET", "/v1/streams")["streams"]:
-                        names.add(stream["name"])
-                        names.update(column["name"] for column in stream.get("schema", ()))
-                else:
-                    with self._connection.database() as database:
-                        names.update(database.streams())
-                        for name in names & set(database.streams()) - set(database.damaged()):
-                            names.update(database.stream(name).schema.names)
-            self._names = sorted(names)
-        return self._names
+    def command(self, line: str) -> None:
+        """A line that begins with a backslash or a dot.
 
-    def __call__(self, text: str, state: int) -> str | None:
-        if state == 0:
-            lower = text.lower()
-            self._found = [name for name in self._known() if name.lower().startswith(lower)]
-        return self._found[state] if state < len(self._found) else None
+        Raises
+        ------
+        ChronicleError
+            For a command that there is not, or an argument that it does not take.
+        """
+        word, _, argument = line[1:].strip().rstrip(";").partition(" ")
+        argument = argument.strip()
+        name = _WORDS.get(word.lower().removesuffix("+"))
+        if name is None:
+            near = did_you_mean(word, _WORDS, quoted=False, prefix="\\")
+            raise InvalidArgument(f"there is no command {line[0]}{word}{near}; \\? lists them")
+        if argument and name in ("dl", "?", "q"):
+            raise InvalidArgument(f"\\{name} takes nothing, found {argument!r}")
+        if name == "q":
+            self.left = True
+        elif name == "?":
+            say(_HELP)
+        elif name == "d":
+            self.run(f"DESCRIBE {_quoted(argument)}" if argument else "SHOW STREAMS")
+        elif name == "di":
+            if not argument:
+                raise InvalidArgument("\\di takes the name of a stream")
+            self.run(f"SHOW INDEXES ON {_quoted(argument)}")
+        elif name == "dl":
+            self.run("SHOW LIVE QUERIES")
+        elif name == "x":
+            self.expanded = _switched(name, argument, self.expanded)
+            say(f"expanded display is {'on' if self.expanded else 'off'}")
+        elif name == "timing":
+            self.timing = _switched(name, argument, self.timing)
+            say(f"timing is {'on' if self.timing else 'off'}")
+        elif name == "format":
+            if argument not in ANSWER_FORMATS:
+                raise InvalidArgument(
+                    f"\\format takes one of {', '.join(ANSWER_FORMATS)}; found {argument!r}"
+                )
+            self.format = check_format(argument, None)
+        elif name == "watch":
+            self.watch(argument)
+        else:
+            self.script(argument)
+
+    def watch(self, argument: str) -> None:
+        """Run the last query over and over, until Ctrl-C."""
+        try:
+            seconds = float(argument or 2)
+        except ValueError:
+            seconds = 0.0
+        if not 0 < seconds <= WATCH_SECONDS_MAX:
+            raise InvalidArgument(f"\\watch takes seconds, such as 2 or 0.5, found {argument!r}")
+        if not self.last or not only_reads(self.last):
+            raise InvalidArgument("\\watch runs the last query again; there is none yet")
+        while True:
+            say(f"{dt.datetime.now():%H:%M:%S}, every {seconds:g} s; Ctrl-C ends it")
+            self.run(self.last)
+            time.sleep(seconds)
+
+    def script(self, path: str) -> None:
+        """Run the statements of a file, up to the first that fails."""
+        try:
+            text = Path(path).expanduser().read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidArgument(f"cannot read {path!r}: {error}") from None
+        self.run(text)
+
+    def run(self, text: str) -> None:
+        """Run statements one after another, up to the first that fails."""
+        for statement in split(text):
+            self.last = statement
+            began = time.perf_counter()
+            try:
+                with self.session.run(statement) as (schema, batches):
+                    write_answer(
+                        batches, schema, self.format, rows_max=self.rows_max, expanded=self.expanded
+                    )
+            finally:
+                self.session.release()
+            if self.timing:
+                say(f"{time.perf_counter() - began:.3f} s")
 
 
-def _history_file() -> Path:
-    home = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local/state")
-    return Path(home) / "chronicle" / "history"
+def _quoted(name: str) -> str:
+    return name if name.startswith('"') else '"' + name.replace('"', '""') + '"'
 
 
-@contextlib.contextmanager
-def _editing(connection: Connection):  # type: ignore[no-untyped-def]
-    """Line editing with history and completion, where the platform has it."""
-    try:
-        import readline
-    except ImportError:
-        yield
-        return
-    path = _history_file()
-    with contextlib.suppress(OSError):
-        readline.read_history_file(path)
-    readline.set_history_length(5000)
-    readline.set_completer(_Completer(connection))
-    readline.set_completer_delims(" \t\n()<>=,;'\"+-*/")
-    readline.parse_and_bind("tab: complete")
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            readline.write_history_file(path)
+def _switched(name: str, argument: str, now: bool) -> bool:
+    states = {"": not now, "on": True, "off": False}
+    if argument.lower() not in states:
+        raise InvalidArgument(f"\\{name} takes on, off or nothing, found {argument!r}")
+    return states[argument.lower()]
 
 
 def prompt(
-    connection: Connection, format: str, timeout: float | None, rows_max: int | None
+    connection: Connection,
+    format: str,
+    timeout: float | None,
+    rows_max: int | None,
+    files: Mapping[str, Path],
 ) -> None:
     """Read statements and run them until the end of input."""
     where = connection.url or str(connection.path)
-    say(f"Chronicle at {where}. End statements with ; - .help for help, Ctrl-D to leave.")
-    timing = False
-    with _editing(connection), Session(connection, timeout) as session:
+    say(f"Chronicle at {where}. End statements with ; - \\? for help, Ctrl-D to leave.")
+    with editing(connection) as remember, Session(connection, timeout, files) as session:
+        state = _Prompt(session, format, rows_max)
         text = ""
-        while True:
+        while not state.left:
             try:
                 line = input("chronicle> " if not text else "      ...> ")
             except EOFError:
@@ -115,49 +179,32 @@ def prompt(
                 return
             except KeyboardInterrupt:
                 print()
+                remember(text.strip())
                 text = ""
                 continue
-            if not text and line.strip().startswith("."):
-                word = line.strip().lower()
-                if word in (".quit", ".exit", ".q"):
-                    return
-                if word == ".timing":
-                    timing = not timing
-                    say(f"timing is {'on' if timing else 'off'}")
-                    continue
-                if word != ".streams":
-                    say(_HELP)
-                    continue
-                line = "SHOW STREAMS;"
-            if not text and line.strip().lower() in ("quit", "exit", "help"):
-                if line.strip().lower() == "help":
-                    say(_HELP)
-                    continue
-                return
+            word = line.strip()
+            if not text and word.lower().rstrip(";") in ("quit", "exit", "help"):
+                word = f"\\{word}"
+            if not text and word.startswith(("\\", ".")):
+                remember(word)
+                _carried_out(state.command, word)
+                continue
             text = f"{text}\n{line}" if text else line
             if not text.strip():
                 text = ""
             elif is_complete(text):
-                for statement in split(text):
-                    if not _run(session, statement, format, rows_max, timing):
-                        break
+                remember(text.strip())
+                _carried_out(state.run, text)
                 text = ""
 
 
-def _run(session: Session, statement: str, format: str, rows_max: int | None, timing: bool) -> bool:
-    """Run one statement; False when it failed."""
-    began = time.perf_counter()
+def _carried_out(what: Callable[[str], None], text: str) -> None:
+    """Do what was asked for; an error or an interrupt is told and ends only that."""
     try:
-        with session.run(statement) as (schema, batches):
-            write_answer(batches, schema, format, rows_max=rows_max)
-        if timing:
-            say(f"{time.perf_counter() - began:.3f} s")
+        what(text)
     except ChronicleError as error:
         fail(in_words_of("command", str(error)))
-        return False
+        for note in getattr(error, "__notes__", ()):
+            say(f"  {note}")
     except KeyboardInterrupt:
         say("interrupted")
-        return False
-    finally:
-        session.release()
-    return True

@@ -1,25 +1,20 @@
-"""``chronicle serve`` and ``chronicle token``: the REST server and who may use it."""
+"""``chronicle serve`` and ``warm``: the server, and what it compiles."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from ..errors import MissingDependency
+from ..errors import StorageFailed
 from .connection import connection_of
-from .options import FormatOption, StoreOption
-from .output import check_format, write_rows
+from .options import StoreOption
 from .terminal import say
+from .tokens import needs_server
 
-__all__ = ["serve", "token"]
-
-
-def _needs_server(error: ImportError) -> MissingDependency:
-    return MissingDependency(
-        f"the server needs {error.name}: pip install 'chronicle-eventstore[server]'"
-    )
+__all__ = ["serve", "warm"]
 
 
 def serve(
@@ -30,6 +25,15 @@ def serve(
     port: Annotated[
         int | None,
         typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one. [default: 8000]"),
+    ] = None,
+    flight_port: Annotated[
+        int | None,
+        typer.Option(
+            "--flight-port",
+            min=0,
+            max=65535,
+            help="Port of Flight SQL (gRPC); 0 takes a free one. [default: none]",
+        ),
     ] = None,
     token_file: Annotated[
         Path | None,
@@ -44,9 +48,13 @@ def serve(
         from ..server.access.settings import load_settings
         from ..server.run import serve as run
     except ImportError as error:
-        raise _needs_server(error) from None
+        raise needs_server(error) from None
     settings = load_settings(
-        store=connection_of(store).path, host=host, port=port, token_file=token_file
+        store=connection_of(store).path,
+        host=host,
+        port=port,
+        flight_port=flight_port,
+        token_file=token_file,
     )
     run(
         settings,
@@ -54,68 +62,19 @@ def serve(
     )
 
 
-token = typer.Typer(help="Tokens for the server: create, list, revoke.", no_args_is_help=True)
+def warm() -> None:
+    """Compile what a server and the first queries need, and keep it for this machine."""
+    from .. import machine_code
+    from ..scratch import ScratchDirectory
+    from ..server.warmup import compile_ahead
 
-
-def _tokens() -> Any:
-    try:
-        from ..server.access import tokens
-    except ImportError as error:
-        raise _needs_server(error) from None
-    return tokens
-
-
-@token.command("create")
-def create_token(
-    name: Annotated[str, typer.Argument(help="For people: who or what uses it.")],
-    scope: Annotated[
-        list[str] | None,
-        typer.Option("--scope", help="read, write or admin; repeatable. [default: read]"),
-    ] = None,
-    stream: Annotated[
-        list[str] | None,
-        typer.Option("--stream", help="Glob of stream names; repeatable. [default: *]"),
-    ] = None,
-    expires: Annotated[
-        str | None, typer.Option("--expires", help="A span such as 90d, or a date.")
-    ] = None,
-    store: StoreOption = None,
-) -> None:
-    """Make a token and print its secret, once: only its hash is kept."""
-    made, secret = _tokens().create_token(
-        connection_of(store).path, name, scope or ("read",), stream or ("*",), expires
-    )
-    until = f", until {made.expires_at}" if made.expires_at else ""
-    say(f"token {made.id} ({', '.join(made.scopes)} on {', '.join(made.streams)}{until}):")
-    print(secret)
-
-
-_TOKENS = dict.fromkeys(("id", "name", "scopes", "streams", "created", "expires"), "string")
-
-
-@token.command("list")
-def list_tokens(format: FormatOption = "table", store: StoreOption = None) -> None:
-    """List the tokens; their secrets are not kept."""
-    chosen = check_format(format, None)
-    rows = [
-        {
-            "id": found.id,
-            "name": found.name,
-            "scopes": " ".join(found.scopes),
-            "streams": " ".join(found.streams),
-            "created": found.created_at,
-            "expires": found.expires_at,
-        }
-        for found in _tokens().list_tokens(connection_of(store).path)
-    ]
-    write_rows(rows, _TOKENS, chosen)
-
-
-@token.command("revoke")
-def revoke_token(
-    which: Annotated[str, typer.Argument(help="Id or name of the token.")],
-    store: StoreOption = None,
-) -> None:
-    """Make a token useless; a running server refuses it from the next request on."""
-    gone = _tokens().revoke_token(connection_of(store).path, which)
-    print(f"token {gone.id} ({gone.name}) revoked")
+    place = machine_code.cache_directory()
+    if not machine_code.keeps_machine_code:
+        raise StorageFailed(
+            f"kernels cannot be kept: {place} cannot be written; CHRONICLE_CACHE_DIR names another "
+            "directory"
+        )
+    started = time.perf_counter()
+    with ScratchDirectory("warm") as directory:
+        compile_ahead(directory / "store")
+    say(f"kernels are in {place} after {time.perf_counter() - started:.1f} s")

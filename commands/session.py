@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import SqlError
+from ..query.sql.first_word import only_reads
 from .connection import Connection
-from .sql_script import only_reads
+from .files import read_file
+from .sql_script import pointed_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ..client import RemoteDatabase
     from ..database import Database
 
 __all__ = ["Session"]
@@ -24,19 +29,30 @@ class Session:
     ----------
     timeout : float, optional
         Seconds for each statement.
+    files : mapping of str to Path, optional
+        Files that statements may name, where they run on a store.
     """
 
-    def __init__(self, connection: Connection, timeout: float | None = None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        timeout: float | None = None,
+        files: Mapping[str, Path] | None = None,
+    ) -> None:
         self._connection = connection
         self._timeout = timeout
         self._database: Database | None = None
+        self._remote: RemoteDatabase | None = None
         self._mode = ""
+        self._frames = {name: read_file(path) for name, path in (files or {}).items()}
 
     def __enter__(self) -> Session:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._close()
+        if self._remote is not None:
+            self._remote.close()
 
     def _close(self) -> None:
         database, self._database = self._database, None
@@ -49,6 +65,8 @@ class Session:
             self._close()
             self._database = self._connection.database(mode)
             self._mode = mode
+            for name, frame in self._frames.items():
+                self._database.register(name, frame)
         return self._database
 
     def release(self) -> None:
@@ -60,17 +78,27 @@ class Session:
     def run(
         self, statement: str, params: dict[str, Any] | None = None
     ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
-        """Run a statement; gives the schema and the batches of its answer."""
+        """Run a statement; gives the schema and the batches of its answer.
+
+        An error that has a position carries the line and a caret below it as notes.
+        """
+        try:
+            with self._answer(statement, params) as answer:
+                yield answer
+        except SqlError as error:
+            for note in pointed_at(statement, error.line, error.column):
+                error.add_note(note)
+            raise
+
+    @contextlib.contextmanager
+    def _answer(
+        self, statement: str, params: dict[str, Any] | None
+    ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+        database: Database | RemoteDatabase
         if self._connection.url is not None:
-            body: dict[str, Any] = {"sql": statement}
-            if params:
-                body["params"] = params
-            if self._timeout is not None:
-                body["timeout_ms"] = max(1, int(self._timeout * 1000))
-            reader = self._connection.transport().batches("POST", "/v1/query", body=body)
-            yield reader.schema, iter(reader)
-            return
-        database = self.database("r" if only_reads(statement) else "rw")
+            database = self._remote = self._remote or self._connection.remote()
+        else:
+            database = self.database("r" if only_reads(statement) else "rw")
         result = database.sql(statement, params or None, self._timeout)
         try:
             yield result.schema, iter(result.batches())

@@ -11,6 +11,7 @@ import typer
 
 from ..errors import InvalidArgument
 from .connection import Connection
+from .files import named_files
 from .options import connected
 from .output import check_format, write_answer
 from .plots import draw, plot_format
@@ -78,6 +79,14 @@ def sql(
         list[str] | None,
         typer.Option("--param", "-p", metavar="NAME=VALUE", help="Value for $NAME; repeatable."),
     ] = None,
+    with_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="NAME=FILE",
+            help="A CSV, JSON, Parquet or Arrow file that SQL may name; repeatable.",
+        ),
+    ] = None,
     timeout: Annotated[
         float | None,
         typer.Option("--timeout", metavar="SECONDS", min=0.001, help="Give up after so long."),
@@ -107,6 +116,8 @@ def sql(
 
       chronicle sql -f csv "SELECT * FROM flights WHERE altitude > $low" -p low=40000 > high.csv
 
+      chronicle sql --with fleet=fleet.csv "SELECT * FROM flights JOIN fleet USING (icao24)"
+
       chronicle sql --plot "SELECT window_start, avg(x) FROM TUMBLE(s, t, 60) GROUP BY 1"
 
       chronicle sql < script.sql
@@ -114,19 +125,22 @@ def sql(
     drawn = plot_format(format, plot, output)
     chosen = "table" if drawn else check_format(format, output)
     values = parameters(param or [])
+    files = named_files(with_ or [])
+    if files and connection.url is not None:
+        raise InvalidArgument("--with is for a store on this machine: a server reads no files")
     if query is not None and file is not None:
         raise InvalidArgument("give the SQL either as an argument or by --file, not both")
     if query is None and file is None and is_terminal(sys.stdin):
         from .prompt import prompt
 
-        prompt(connection, chosen, timeout, max_rows)
+        prompt(connection, chosen, timeout, max_rows, files)
         return
     statements = split(_script(query, file))
     if not statements:
         raise InvalidArgument("there is no SQL statement to run")
     if len(statements) > 1 and output is not None:
         raise InvalidArgument("--output takes the answer of one statement, found several")
-    with Session(connection, timeout) as session:
+    with Session(connection, timeout, files) as session:
         for at, statement in enumerate(statements):
             with session.run(statement, values) as (schema, batches):
                 if drawn:

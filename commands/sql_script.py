@@ -1,4 +1,4 @@
-"""Cutting a script into SQL statements, and telling those that only read.
+"""The texts of SQL statements: cut from a script, pointed into.
 
 Guarantee
     A semicolon inside quotes, dollar quotes or comments does not cut.
@@ -7,8 +7,11 @@ Guarantee
 from __future__ import annotations
 
 import re
+from unicodedata import east_asian_width
 
-__all__ = ["is_complete", "only_reads", "split"]
+from ..query.sql.first_word import plain
+
+__all__ = ["is_complete", "pointed_at", "split"]
 
 _TOKEN = re.compile(
     r"""
@@ -23,10 +26,8 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_COMMENT = re.compile(r"--[^\n]*(\n|$)|/\*.*?\*/", re.DOTALL)
-_READING = {
-    "select", "with", "from", "values", "show", "describe", "desc", "explain", "summarize", "table",
-}  # fmt: skip
+_BEFORE, _BEHIND = 50, 24
+"""Characters of a long line that are shown beside a position."""
 
 
 def _parts(script: str) -> list[str]:
@@ -40,22 +41,33 @@ def _parts(script: str) -> list[str]:
     return parts
 
 
-def _plain(text: str) -> str:
-    return _COMMENT.sub(" ", text).strip()
-
-
 def split(script: str) -> list[str]:
     """The statements of a script, in order, without empty ones."""
-    return [part.strip() for part in _parts(script) if _plain(part)]
+    return [part.strip() for part in _parts(script) if plain(part)]
 
 
 def is_complete(script: str) -> bool:
     """Whether what was typed ends with a semicolon that ends a statement."""
     parts = _parts(script)
-    return len(parts) > 1 and not _plain(parts[-1])
+    return len(parts) > 1 and not plain(parts[-1])
 
 
-def only_reads(statement: str) -> bool:
-    """Whether a statement leaves the store as it is, by its first word."""
-    word = re.match(r"[(\s]*(\w+)", _plain(statement))
-    return word is not None and word[1].lower() in _READING
+def pointed_at(statement: str, line: int | None, column: int | None) -> list[str]:
+    """The line that a position lies in, cut to what is near, and a caret below; else nothing.
+
+    Parameters
+    ----------
+    line, column : int, optional
+        From 1, in characters.
+    """
+    lines = statement.splitlines()
+    if line is None or column is None or not 1 <= line <= len(lines):
+        return []
+    text, at = "".join(c if c.isprintable() else " " for c in lines[line - 1]), column - 1
+    if not 0 <= at <= len(text):
+        return []
+    first = max(0, at - _BEFORE)
+    left, right = ("..." if first else ""), ("..." if len(text) > at + _BEHIND else "")
+    before, behind = left + text[first:at], text[at : at + _BEHIND] + right
+    cells = sum(2 if east_asian_width(c) in "WF" else 1 for c in before)
+    return [before + behind, " " * cells + "^"]

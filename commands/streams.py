@@ -41,6 +41,7 @@ _NOTEWORTHY = {
     "late_events_in_runs": "late events in them",
     "late_buffered": "late events in memory and the log",
     "dropped_events": "events dropped by retention",
+    "deleted_events": "events deleted",
 }
 """Figures of a stream that are shown when they are not zero."""
 
@@ -57,7 +58,7 @@ def _described(connection: Connection, names: list[str] | None) -> Iterator[dict
     """What is known of streams, as the server describes them; of all streams by default."""
     if connection.url is not None:
         if names is None:
-            yield from connection.ask("GET", "/v1/streams")["streams"]
+            yield from connection.ask("/v1/streams")["streams"]
             return
         for name in names:
             yield connection.stream(name).describe()
@@ -164,19 +165,14 @@ def list_indexes(
 ) -> None:
     """List the secondary indexes."""
     chosen = check_format(format, None)
-    if connection.url is not None:
-        quoted = None if stream is None else stream.replace('"', '""')
-        statement = "SHOW INDEXES" if quoted is None else f'SHOW INDEXES ON "{quoted}"'
-        rows = connection.ask("POST", "/v1/query", body={"sql": statement})["rows"]
-    else:
-        with connection.database() as database:
-            damaged = database.damaged()
-            rows = [
-                {"stream": name, **{key: item.get(key) for key in _INDEXES if key != "stream"}}
-                for name in (database.streams() if stream is None else [stream])
-                if name not in damaged or stream is not None
-                for item in database.stream(name).indexes()
-            ]
+    with connection.open() as database:
+        damaged = database.damaged()
+        rows = [
+            {"stream": name, **{key: item.get(key) for key in _INDEXES if key != "stream"}}
+            for name in (database.streams() if stream is None else [stream])
+            if name not in damaged or stream is not None
+            for item in database.stream(name).indexes()
+        ]
     write_rows(rows, _INDEXES, chosen)
 
 
@@ -197,11 +193,8 @@ def create_index(
     ] = None,
 ) -> None:
     """Build a secondary index on an attribute; returns when it is complete."""
-    if connection.url is not None:
-        connection.stream(stream).create_index(attribute, lag_events_max)
-    else:
-        with connection.database("rw", create=False) as database:
-            database.stream(stream).create_index(attribute, lag_events_max=lag_events_max)
+    with connection.open("rw") as database:
+        database.stream(stream).create_index(attribute, lag_events_max=lag_events_max)
     print(f"index on {stream} ({attribute}) created")
 
 
@@ -213,11 +206,8 @@ def drop_index(
     attribute: Annotated[str, typer.Argument(help="The indexed attribute.")],
 ) -> None:
     """Remove a secondary index."""
-    if connection.url is not None:
-        connection.stream(stream).drop_index(attribute)
-    else:
-        with connection.database("rw", create=False) as database:
-            database.stream(stream).drop_index(attribute)
+    with connection.open("rw") as database:
+        database.stream(stream).drop_index(attribute)
     print(f"index on {stream} ({attribute}) dropped")
 
 
@@ -238,12 +228,7 @@ def explain(
     if format not in ("text", "json"):
         raise InvalidArgument(f"--format is text or json, found {format!r}")
     values = parameters(param or [])
-    if connection.url is not None:
-        body = {"sql": query, "analyze": analyze, **({"params": values} if values else {})}
-        answer = connection.ask("POST", "/v1/explain", body=body)
-        text, plan = answer["text"], answer["plan"]
-    else:
-        with connection.database() as database:
-            found = database.explain(query, analyze=analyze, params=values or None)
-            text, plan = str(found), found.to_dict()
+    with connection.open() as database:
+        found = database.explain(query, analyze=analyze, params=values or None)
+        text, plan = found.text(strips=True), found.to_dict()
     print(text if format == "text" else json.dumps(plan, indent=2 if is_terminal() else None))

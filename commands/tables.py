@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from ..formats.jsonout import shown_columns
 
-__all__ = ["TERMINAL_ROWS", "plain_table", "terminal_table"]
+__all__ = ["TERMINAL_ROWS", "plain_table", "records", "terminal_table"]
 
 TERMINAL_ROWS = 100
 _SLICE_ROWS = 8192
@@ -82,8 +82,8 @@ def terminal_table(
     schema: pa.Schema,
     rows_max: int = TERMINAL_ROWS,
     width: int = 80,
-) -> tuple[Any, int, bool, int]:
-    """A table for a terminal: the renderable, its rows, whether there are more, columns left out.
+) -> tuple[Any, int, bool, list[str]]:
+    """A table for a terminal: the renderable, its rows, whether there are more, names left out.
 
     ``rows_max`` 0 stands for all rows.
     """
@@ -91,15 +91,7 @@ def terminal_table(
     from rich.table import Table
     from rich.text import Text
 
-    rows: list[tuple[str, ...]] = []
-    more = False
-    for whole in batches:
-        for start in range(0, whole.num_rows, _SLICE_ROWS):
-            rows += _rows(whole.slice(start, _SLICE_ROWS))
-        if rows_max and len(rows) > rows_max:
-            del rows[rows_max:]
-            more = True
-            break
+    rows, more = _first_rows(batches, rows_max)
     fixed = [_is_number(field.type) or pa.types.is_temporal(field.type) for field in schema]
     needed = []
     for at, field in enumerate(schema):
@@ -123,7 +115,36 @@ def terminal_table(
     for row in rows:
         cells = ["…" if place is None else row[place] for place in shown]
         table.add_row(*(Text(cell, style="dim" if cell == "NULL" else "") for cell in cells))
-    return table, len(rows), more, len(schema) - sum(place is not None for place in shown)
+    left_out = [name for at, name in enumerate(schema.names) if at not in shown]
+    return table, len(rows), more, left_out
+
+
+def _first_rows(
+    batches: Iterable[pa.RecordBatch], rows_max: int
+) -> tuple[list[tuple[str, ...]], bool]:
+    """So many rows as texts, 0 for all, and whether there are more."""
+    rows: list[tuple[str, ...]] = []
+    for whole in batches:
+        for start in range(0, whole.num_rows, _SLICE_ROWS):
+            rows += _rows(whole.slice(start, _SLICE_ROWS))
+            if rows_max and len(rows) > rows_max:
+                return rows[:rows_max], True
+    return rows, False
+
+
+def records(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows_max: int = TERMINAL_ROWS
+) -> tuple[list[str], int, bool]:
+    """Rows below each other, a line for each value: the lines, the rows, whether there are more."""
+    rows, more = _first_rows(batches, rows_max)
+    names = [_clean(name) for name in schema.names]
+    width = max(map(_cell_len, names), default=0)
+    padded = [name + " " * (width - _cell_len(name)) for name in names]
+    lines = []
+    for number, row in enumerate(rows, 1):
+        lines.append(f"-[ row {number} ]-".ljust(width + 3, "-"))
+        lines += (f"{name} | {cell}" for name, cell in zip(padded, row, strict=True))
+    return lines, len(rows), more
 
 
 def _fitting(needed: list[int], width: int) -> list[int | None]:

@@ -93,12 +93,8 @@ def tail(
         _latest(connection, stream, where, names, LINES if lines is None else lines, format)
         return
     place = after or "now"
-    if connection.url is not None:
-        feed = connection.stream(stream).tail(place, follow=follow, where=where, columns=names)
-        write_feed(feed, feed.schema, format, endless=follow)
-        return
     with (
-        connection.database() as database,
+        connection.open() as database,
         database.stream(stream).tail(place, follow=follow, where=where, columns=names) as told,
     ):
         write_feed(told, told.schema, format, endless=follow)
@@ -121,11 +117,8 @@ def _latest(
     format: str,
 ) -> None:
     """The latest events, in order of time."""
-    if connection.url is not None:
-        time = str(connection.stream(stream).describe()["time"])
-    else:
-        with connection.database() as database:
-            time = str(database.stream(stream).time)
+    with connection.open() as database:
+        time = str(database.stream(stream).time)
     chosen = "*" if columns is None else ", ".join(map(_quoted, columns))
     condition = "" if where is None else f" WHERE ({where})"
     inner = (

@@ -1,4 +1,4 @@
-"""Looking after a store: ``check``, ``inspect``, ``backup``, ``compact``, ``bench``."""
+"""Looking after a store: ``check``, ``inspect``, ``backup``, ``compact``, ``bench`` and others."""
 
 from __future__ import annotations
 
@@ -9,10 +9,20 @@ import typer
 
 from ..errors import InvalidArgument
 from .connection import connection_of
-from .options import StoreOption
+from .options import FormatOption, StoreOption, TokenOption, UrlOption
+from .output import check_format, write_rows
 from .terminal import say, warn
 
-__all__ = ["backup", "bench", "check", "compact", "inspect"]
+__all__ = ["backup", "backups", "bench", "check", "compact", "inspect"]
+
+_BACKUPS = {
+    "name": "string",
+    "made": "string",
+    "state": "string",
+    "events": "int64",
+    "bytes": "int64",
+    "streams": "string",
+}
 
 
 def check(
@@ -42,6 +52,12 @@ def check(
         f"{report.streams:,} streams, {report.segments:,} segments, {report.blocks:,} blocks, "
         f"{report.events:,} events verified"
     )
+    if report.deleted_events:
+        kept = f"{report.kept_files:,} replaced files are kept for readers, and may hold some"
+        print(
+            f"{report.deleted_events:,} events were deleted; "
+            f"{kept if report.kept_files else 'no segment or log holds them'}"
+        )
     for problem in report.problems:
         print(problem)
     if not report.ok:
@@ -108,6 +124,38 @@ def backup(
     with connection_of(store).database() as database:
         database.backup(destination)
     print(f"backup written to {destination}")
+
+
+def backups(
+    directory: Annotated[
+        Path | None,
+        typer.Argument(help="Where backups lie; with --url the server says where.", metavar="DIR"),
+    ] = None,
+    format: FormatOption = "table",
+    url: UrlOption = None,
+    token: TokenOption = None,
+) -> None:
+    """List the backups that lie in a directory: when each was made and what it holds.
+
+    A delete does not reach backups: those that were made before it may hold what it took out.
+    """
+    chosen = check_format(format, None)
+    if (directory is None) == (url is None):
+        raise typer.BadParameter("give the directory of the backups, or --url of a server")
+    if directory is None:
+        with connection_of(None, url, token).remote() as database:
+            found = database.backups()
+    else:
+        from ..store.backups import list_backups
+
+        found = [each.to_json() for each in list_backups(directory)]
+    rows = []
+    for told in found:
+        if told["problem"]:
+            warn(f"{told['name']}: {told['problem']}")
+        streams = ", ".join(f"{name} {count:,}" for name, count in told["streams"].items())
+        rows.append({**told, "made": told["made_at"], "streams": streams})
+    write_rows(rows, _BACKUPS, chosen)
 
 
 def compact(

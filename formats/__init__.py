@@ -8,10 +8,11 @@ Reading order::
 
     names             kinds  typenames
     bytes             limits  sources  packed
-    records           badrows  chunks  jsonscan  jsontext  csvtext
+    records           badrows  chunks  jsonscan  flatscan  flattening  jsontext
+                      lineprotocol  csvtext
     values            isotime  decimals  converted  times  convert
     typed files       arrowframes  parquetpages  columnar
-    events            infer  layout  reader
+    events            infer  layout  reader  looking
     in a worker       decoder  isolated
     the way out       jsonout  writers
 """
@@ -21,6 +22,7 @@ from __future__ import annotations
 from .badrows import BadRow, BadRowPolicy, fail
 from .kinds import (
     FORMATS,
+    READ_FORMATS,
     detect,
     format_of_media_type,
     media_type_of,
@@ -36,6 +38,7 @@ from .writers import encode, write
 
 __all__ = [
     "FORMATS",
+    "READ_FORMATS",
     "BadRow",
     "BadRowPolicy",
     "ByteSource",

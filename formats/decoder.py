@@ -8,9 +8,13 @@ Purpose
 Layout
     ::
 
-        owner: {"job": "read", format, schema, ...} + the file, or its bytes
+        owner: {"job": "read", format, layout, ...} + the file, or its bytes
         worker: {"bad": [row, ...]} and {"batch"} in the order of the source, the last one with
-                "end", or {"error": [class, message, row]}
+                "end", or {"error": [class, message, row]}; with {"columns"} where the layout has
+                no target and they are others than those of the batch before
+
+        owner: {"job": "look", ...} + the same
+        worker: {"look", "batch", "bad", "end"}, or {"error"}
 
 Guarantee
     The file can be read, not the store; nothing can be written.  What a decoder does not survive
@@ -30,16 +34,18 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
 
-from ..compiled import cache_directory, keep_no_machine_code
 from ..errors import ChronicleError
-from ..isolation.batches import pack
+from ..isolation.batches import describe, pack
 from ..isolation.channel import Channel, ChannelClosed
+from ..machine_code import cache_directory, keep_no_machine_code
 from ..schema import StreamSchema
 from .badrows import BadRow
 from .isotime import parse_iso
 from .layout import Layout
+from .looking import look
 from .packed import unpacked
-from .reader import EventReader, read_batches
+from .reader import EventReader
+from .times import open_patterns, parse_time_format
 
 if TYPE_CHECKING:
     from ..isolation.confinement import Confinement
@@ -52,18 +58,26 @@ _READ_FROM_THE_END = (b"PAR1", b"ARROW1")
 TEXT_CHARACTERS = 1 << 16
 
 _SCHEMA = pa.schema([pa.field("t", pa.timestamp("us"), False), ("x", pa.float64())])
-_SAMPLES = {
+_SAMPLES: dict[str, bytes] = {
     "ndjson": b'{"t": "2001-01-01T00:00:00.5Z", "x": 1.5}\n{"t": null, "x": "a"}\n',
     "json": b'[{"t": "2001-01-01", "x": 1.5}, {"t": "2001-01-01 00:00:00", "x": 1}]',
+    "lineprotocol": b'm,a=b x=1.5,i=1i,s="a",b=t 1\n# none\n\nno line\n',
+    "cloudevents": b'[{"id": "1", "time": "2001-01-01T00:00:00Z", "data": {"x": 1.5}}]',
     "csv": b't,x\n2001-01-01T00:00:00,1.5\n"2001-01-01",2\n',
 }
 
 
 def prepare() -> None:
-    """Load the kernels, in the nursery: all but Arrow's parsers, which would begin threads."""
+    """Load the kernels, in the nursery: all but Arrow's parsers, which would begin threads.
+
+    Patterns of times are read by an instance of one thread, which a fork survives.
+    """
+    open_patterns(threads=1, async_threads=0)
+    parse_time_format("%Y")
     layout = Layout(time_format="iso", target=StreamSchema(_SCHEMA, "t"))
     for format, sample in _SAMPLES.items():
-        reader = EventReader(sample, format, layout=layout)
+        flatten = "_" if format in ("json", "cloudevents") else None
+        reader = EventReader(sample, format, layout=layout, flatten=flatten)
         for _ in reader._reader.chunks():
             pass
         reader.close()
@@ -84,7 +98,8 @@ def serve(channel: Channel, spec: Mapping[str, Any], confined: Confinement) -> N
         file, channel.file = channel.file, None
         try:
             with _opened(file, data, job) as source:
-                message, pieces = _read(channel, source, job)
+                work = _look if job["job"] == "look" else _read
+                message, pieces = work(channel, source, job)
             channel.send({**message, "end": True}, pieces)
         except ChannelClosed:
             raise
@@ -119,14 +134,12 @@ def _read(
             channel.send({"bad": bad})
             bad.clear()
 
-    decoded: Any = unpacked(source, job["encoding"], job["decoded_max"])
-    if job["encoding"] is not None and decoded.peek(6)[:6].startswith(_READ_FROM_THE_END):
-        decoded = io.BytesIO(decoded.read())  # there is no disk to seek on
-    for batch in read_batches(
-        decoded,
+    layout: Layout = job["layout"]
+    told: list[Any] | None = None
+    for batch in EventReader(
+        _decoded(source, job),
         job["format"],
-        schema=StreamSchema(job["schema"], job["time"]),
-        time_format=job["time_format"],
+        layout=layout,
         on_bad=note,
         name=job["name"],
         compression=None,
@@ -134,13 +147,44 @@ def _read(
     ):
         flush()
         node, pieces = pack(batch)
+        message: dict[str, Any] = {"batch": node}
+        if layout.target is None and told != (columns := [describe(batch.schema), layout.time]):
+            message["columns"] = told = columns
         if batch.num_rows < SMALL_ROWS and not bad:  # most likely the last one
-            held.append(({"batch": node}, pieces))
+            held.append((message, pieces))
         else:
-            channel.send({"batch": node}, pieces)
+            channel.send(message, pieces)
     if bad:
         flush()
-    return held.pop() if held else ({}, ())
+    last, left = held.pop() if held else ({}, ())
+    if layout.target is None:  # what came last may have told the type of a column without values
+        last = {**last, "settled": [describe(layout.schema()), layout.time]}
+    return {**last, "notes": layout.notes}, left
+
+
+def _look(
+    channel: Channel, source: Any, job: dict[str, Any]
+) -> tuple[dict[str, Any], Sequence[Any]]:
+    """Look at the beginning of a body."""
+    del channel
+    opened: list[Any] = []  # one that is let go of would close the file below it
+
+    def open_source() -> Any:
+        source.seek(0)
+        opened.append(_decoded(source, job))
+        return opened[-1]
+
+    found = look(open_source, job["format"], name=job["name"], **job["options"])
+    node, pieces = pack(found.rows)
+    return {"look": found.told(), "columns": describe(found.rows.schema), "batch": node}, pieces
+
+
+def _decoded(source: Any, job: dict[str, Any]) -> Any:
+    """What is in a file, as its readers want it."""
+    decoded: Any = unpacked(source, job["encoding"], job["decoded_max"])
+    if job["encoding"] is not None and decoded.peek(6)[:6].startswith(_READ_FROM_THE_END):
+        return io.BytesIO(decoded.read())  # there is no disk to seek on
+    return decoded
 
 
 def _told(error: BaseException, job: dict[str, Any]) -> list[Any]:

@@ -2,28 +2,33 @@
 
 Purpose
     :meth:`IsolatedReader.read_batches` is :func:`.reader.read_batches` for a file of a stranger:
-    a worker (:mod:`.decoder`) reads it, the batches come back.
+    a worker (:mod:`.decoder`) reads it, the batches come back.  :meth:`IsolatedReader.events` is
+    :class:`.reader.EventReader`, for a stream that is still to be made as well, and
+    :meth:`IsolatedReader.look` is :func:`.looking.look`.
 
 Guarantee
     Batches, bad rows and errors are those of reading here.  What arrives has been validated in
-    full on this side, in the stream's own schema.  A file that needs too much memory is refused, a
-    worker that dies, answers nonsense or is silent for too long costs its own file only.
+    full on this side, in the stream's own schema where there is one.  A file that needs too much
+    memory is refused, a worker that dies, answers nonsense or is silent for too long costs its own
+    file only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from .. import errors
 from ..errors import ChronicleError, ResourceLimit
-from ..isolation.batches import unpack
+from ..isolation.batches import schema_of, unpack
 from ..isolation.channel import ChannelClosed, Garbage
 from ..isolation.pool import PoolSpec, WorkerLease, open_pool
 from ..schema import StreamSchema
 from .badrows import BadRow, BadRowPolicy, fail
+from .layout import Layout
+from .looking import Look
 
 __all__ = ["IsolatedReader"]
 
@@ -38,6 +43,14 @@ _BAD_ROW: dict[str, tuple[type, ...]] = {
     **{"source": _TEXT, "row": (int,), "reason": _TEXT, "record": _TEXT},
     **{"line": (int, type(None)), "column": _MAYBE, "value": _MAYBE},
 }
+
+
+_LOOK: dict[str, tuple[type, ...]] = {
+    **{"format": _TEXT, "time": _MAYBE, "time_format": _MAYBE},
+    **{"looked_at": (int,), "bad": (int,), "notes": (list,)},
+}
+
+Answer = TypeVar("Answer")
 
 
 class IsolatedReader:
@@ -78,62 +91,124 @@ class IsolatedReader:
         *,
         schema: StreamSchema,
         time_format: str = "auto",
+        **more: Any,
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches in exactly ``schema.arrow``; ``more`` as for :meth:`events`."""
+        layout = Layout(time_format=time_format, target=schema)
+        return self.events(source, format, layout=layout, **more)
+
+    def events(
+        self,
+        source: int | bytes,
+        format: str | None,
+        *,
+        layout: Layout,
         on_bad: BadRowPolicy = fail,
         name: str = "body",
         encoding: str | None = None,
         decoded_max: int = 1 << 62,
+        reading_s: float | None = None,
         **options: Any,
     ) -> Iterator[pa.RecordBatch]:
-        """Batches in exactly ``schema.arrow``.
+        """Batches of a layout, which learns from the source as it does from a reader here.
 
         Parameters
         ----------
         source : int or bytes
             A descriptor that can be read and seeked, which stays open; or what there is to read.
-        format, schema, time_format, on_bad, name
-            As :func:`.reader.read_batches` takes them.
-        encoding : {None, "gzip", "zstd"}
+        format, layout, on_bad, name
+            As :class:`.reader.EventReader` takes them.
+        encoding : {None, "gzip", "zstd", "bz2", "lz4"}
             What is to be undone first.
         decoded_max : int
             Most bytes that this may give.
+        reading_s : float, optional
+            Longest time that it may take, for a file that is known to be large.
         **options
-            Further ones of :func:`.reader.read_batches`, such as its limits.
+            Further ones of :class:`.reader.EventReader`, such as its limits.
         """
-        lease = self.pool.lease(self._reading_s)
+        job: dict[str, Any] = {"job": "read", "format": format, "layout": layout, "name": name}
+        job |= {"encoding": encoding, "decoded_max": decoded_max, "options": options}
+        target = None if layout.target is None else layout.target.arrow
+        schema = target
+
+        def take(message: dict[str, Any], data: pa.Buffer | None) -> pa.RecordBatch | None:
+            nonlocal schema
+            for row in _bad_rows(message.get("bad", [])):
+                on_bad(row)
+            if "columns" in message and target is None:
+                schema = _adopt(layout, message["columns"])
+            batch = None
+            if "batch" in message:
+                if schema is None:
+                    raise Garbage("the worker does not say what its rows are")
+                batch = unpack(schema, message["batch"], data)
+            elif not message.keys() & {"bad", "end"}:
+                raise Garbage("the worker's answer is no message")
+            if "settled" in message:
+                _adopt(layout, message["settled"])
+            for about, text in _texts(message.get("notes", {})).items():
+                layout.note(about, text)
+            return batch
+
+        for batch in self._answers(job, source, take, reading_s):
+            if batch is not None:
+                yield batch
+
+    def look(
+        self,
+        source: int | bytes,
+        format: str | None,
+        *,
+        name: str = "body",
+        encoding: str | None = None,
+        decoded_max: int = 1 << 62,
+        **options: Any,
+    ) -> Look:
+        """What :func:`.looking.look` sees, with its further ``options``."""
+        job: dict[str, Any] = {"job": "look", "format": format, "name": name}
+        job |= {"encoding": encoding, "decoded_max": decoded_max, "options": options}
+
+        def take(message: dict[str, Any], data: pa.Buffer | None) -> Look:
+            try:
+                told = message["look"]
+                rows = unpack(schema_of(message["columns"]), message["batch"], data)
+                found = Look(**{**told, "examples": _bad_rows(told["examples"])}, rows=rows)
+            except (TypeError, KeyError) as error:
+                raise Garbage(f"the worker's look is none ({error})") from None
+            odd = [part for part, kinds in _LOOK.items() if type(getattr(found, part)) not in kinds]
+            if odd or "end" not in message:
+                raise Garbage(f"the worker's look is none ({', '.join(odd) or 'it goes on'})")
+            _texts(dict(enumerate(found.notes)))
+            return found
+
+        (found,) = self._answers(job, source, take)
+        return found
+
+    def _answers(
+        self,
+        job: dict[str, Any],
+        source: int | bytes,
+        take: Callable[[dict[str, Any], pa.Buffer | None], Answer],
+        reading_s: float | None = None,
+    ) -> Iterator[Answer]:
+        """What is made of each message of a worker that has a job, up to the last one."""
+        lease = self.pool.lease(self._reading_s if reading_s is None else reading_s)
         try:
-            job = {
-                "job": "read",
-                "format": format,
-                "schema": schema.arrow,
-                "time": schema.time,
-                "time_format": time_format,
-                "name": name,
-                "encoding": encoding,
-                "decoded_max": decoded_max,
-                "options": options,
-                "size": 0 if isinstance(source, int) else len(source),
-            }
             if isinstance(source, int):
-                lease.channel.send(job, file=source)
+                lease.channel.send({**job, "size": 0}, file=source)
             else:
-                lease.channel.send(job, [source])
+                lease.channel.send({**job, "size": len(source)}, [source])
             ended = False
             while not ended:
                 message, data = self._message(lease)
                 if "error" in message:
                     raise self._error(message, lease)
-                for row in _bad_rows(message.get("bad", [])):
-                    on_bad(row)
-                batch = None
-                if "batch" in message:
-                    batch = unpack(schema.arrow, message["batch"], data)
-                elif not message.keys() & {"bad", "end"}:
-                    raise Garbage("the worker's answer is no message")
+                answer = take(message, data)
                 ended = "end" in message
                 if ended:
                     lease.give_back()
-                if batch is not None:
-                    yield batch
+                yield answer
         except (ChannelClosed, Garbage) as error:
             raise lease.lost(error) from None
         finally:
@@ -177,3 +252,22 @@ def _bad_rows(told: Any) -> list[BadRow]:
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise Garbage(f"the worker's bad rows are none ({error})") from None
     return rows
+
+
+def _adopt(layout: Layout, told: Any) -> pa.Schema:
+    """Have a layout take over the columns that a worker found; gives them."""
+    try:
+        described, time = told
+    except (TypeError, ValueError):
+        raise Garbage("the worker's columns are none") from None
+    if type(time) is not str:
+        raise Garbage("the worker's time is no name")
+    schema = schema_of(described)
+    layout.adopt(schema, time)
+    return schema
+
+
+def _texts(told: Any) -> dict[Any, str]:
+    if type(told) is not dict or any(type(text) is not str for text in told.values()):
+        raise Garbage("the worker's notes are none")
+    return told

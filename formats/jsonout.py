@@ -22,6 +22,9 @@ Layout
 
     A fraction of a second has as many digits as the unit of the type, and none when it is zero.
 
+    A call of a kernel costs more than a value does in Python: batches of :data:`FEW_ROWS` rows, the
+    answers of most small queries, are written value by value, to the same bytes.
+
 Limits
     JSON readers that keep numbers as doubles lose digits of integers beyond 2**53.
 """
@@ -47,6 +50,7 @@ _NEEDS_ESCAPE = r'[\x00-\x1f"\\]'
 _CONTROL = [chr(code) for code in range(0x20)]
 _CSV_QUOTED = r'[",\r\n\t;|]|^(NULL|null|\\N|)$|^\s|\s$'
 _TEXT = pa.large_string()
+FEW_ROWS = 16
 
 
 def _text(value: str) -> pa.Scalar:
@@ -147,6 +151,43 @@ def _json_column(values: pa.Array) -> tuple[pa.Array, bool]:
     return pa.array([json.dumps(v, default=_plain) for v in nested], _TEXT), False
 
 
+def _few_values(values: pa.Array) -> list[str]:
+    """The values of a short column as JSON, each whole."""
+    type_, types = values.type, pa.types
+    if is_text(type_):
+        found = values.to_pylist()
+        return ["null" if v is None else json.dumps(v, ensure_ascii=False) for v in found]
+    if types.is_timestamp(type_):
+        found = values.cast(pa.int64()).to_pylist()
+        return ["null" if v is None else f'"{time_text(v, type_, "T")}"' for v in found]
+    if types.is_floating(type_):
+        return [_few_float(text) for text in values.cast(_TEXT).to_pylist()]
+    if types.is_integer(type_):
+        return ["null" if v is None else str(v) for v in values.to_pylist()]
+    text, quoted = _json_column(values)
+    mark = '"' if quoted else ""
+    return ["null" if v is None else f"{mark}{v}{mark}" for v in text.to_pylist()]
+
+
+def _few_float(text: str | None) -> str:
+    """A float as JSON, out of what Arrow makes of it."""
+    if text is None or text in ("nan", "inf", "-inf", "-nan"):
+        return "null"
+    return text + ".0" if text.removeprefix("-").isdigit() else text
+
+
+def _few_rows(batch: pa.RecordBatch, last: str, heads: pa.Array | None) -> bytes:
+    """A short batch, as :func:`json_bytes` writes it."""
+    before = [""] * batch.num_rows if heads is None else heads.to_pylist()
+    names = [json.dumps(name, ensure_ascii=False) for name in batch.schema.names]
+    columns = [_few_values(flatten(column)) for column in batch.columns]
+    text = ""
+    for row, head in enumerate(before):
+        members = (f"{name}:{column[row]}" for name, column in zip(names, columns, strict=True))
+        text += f"{head}{{{','.join(members)}{last}"
+    return text.encode()
+
+
 def _plain(value: object) -> object:
     isoformat = getattr(value, "isoformat", None)
     if isoformat is not None:
@@ -201,6 +242,8 @@ def json_bytes(batch: pa.RecordBatch, *, last: str = "}\n", heads: pa.Array | No
     """
     if not batch.num_rows:
         return b""
+    if batch.num_rows <= FEW_ROWS:
+        return _few_rows(batch, last, heads)
     parts: list[pa.Array | pa.Scalar] = [] if heads is None else [heads]
     if not batch.num_columns:
         return _joined([*parts, _text("{" + last)], batch.num_rows)

@@ -40,6 +40,7 @@ from ..errors import InvalidData
 from ..lazy import lazy
 from .badrows import BadRow, shown
 from .chunks import CHUNK_BYTES, SAMPLE_BYTES, LineNumbers, Texts
+from .flattening import Rewriting
 from .jsonscan import (
     AFTER_END,
     DEEP,
@@ -344,10 +345,18 @@ class JsonLines:
 
     typed = False
 
-    def __init__(self, source: ByteSource, limits: Limits, *, ignore_new: bool = False) -> None:
+    def __init__(
+        self,
+        source: ByteSource,
+        limits: Limits,
+        *,
+        ignore_new: bool = False,
+        rewriting: Rewriting | None = None,
+    ) -> None:
         self.source = source
         self._meter = Meter(limits, source.name)
         self._ignore_new = ignore_new
+        self._rewriting = rewriting
 
     def chunks(self) -> Iterator[JsonChunk]:
         """Chunks of complete lines."""
@@ -377,7 +386,8 @@ class JsonLines:
             else:
                 carry = b""
             if data.strip():
-                chunk = JsonChunk(source.name, data, row, line, self._ignore_new)
+                text = data if self._rewriting is None else self._rewriting(data, True)
+                chunk = JsonChunk(source.name, text, row, line, self._ignore_new)
                 yield from chunk.surveyed(self._meter)
                 row += chunk.rows
             line += data.count(b"\n")
@@ -388,10 +398,18 @@ class JsonRecords:
 
     typed = False
 
-    def __init__(self, source: ByteSource, limits: Limits, *, ignore_new: bool = False) -> None:
+    def __init__(
+        self,
+        source: ByteSource,
+        limits: Limits,
+        *,
+        ignore_new: bool = False,
+        rewriting: Rewriting | None = None,
+    ) -> None:
         self.source = source
         self._meter = Meter(limits, source.name)
         self._ignore_new = ignore_new
+        self._rewriting = rewriting
 
     def chunks(self) -> Iterator[JsonChunk]:
         """Chunks of complete records, one a line."""
@@ -418,7 +436,8 @@ class JsonRecords:
             data = carry + fresh[:last].tobytes()
             carry = fresh[last:].tobytes()
             if data.strip():
-                chunk = JsonChunk(source.name, data, row, None, self._ignore_new)
+                text = data if self._rewriting is None else self._rewriting(data, False)
+                chunk = JsonChunk(source.name, text, row, None, self._ignore_new)
                 yield from chunk.surveyed(self._meter)
             row += int(state[RECORDS]) - before
             if wrong >= 0:

@@ -38,7 +38,7 @@ __all__ = [
 FORMATS = ("json", "ndjson", "csv", "arrow", "parquet")
 """Formats by name.  ``json`` is one array of records, ``arrow`` the IPC stream (or file)."""
 
-READ_FORMATS = FORMATS
+READ_FORMATS = (*FORMATS, "lineprotocol", "cloudevents")
 WRITE_FORMATS = FORMATS
 
 COMPRESSIONS = ("gzip", "zstd", "bz2", "lz4")
@@ -59,6 +59,7 @@ _SUFFIX = {
     ".arrows": "arrow",
     ".ipc": "arrow",
     ".feather": "arrow",
+    ".lp": "lineprotocol",
 }
 _COMPRESSION_SUFFIX = {
     ".gz": "gzip",
@@ -91,6 +92,9 @@ _MEDIA = {
     "application/vnd.apache.parquet": "parquet",
     "application/x-parquet": "parquet",
     "application/parquet": "parquet",
+    "application/x-line-protocol": "lineprotocol",
+    "application/cloudevents+json": "cloudevents",
+    "application/cloudevents-batch+json": "cloudevents",
 }
 _MEDIA_OUT = {
     "json": "application/json",
@@ -98,6 +102,8 @@ _MEDIA_OUT = {
     "csv": "text/csv; charset=utf-8",
     "arrow": "application/vnd.apache.arrow.stream",
     "parquet": "application/vnd.apache.parquet",
+    "lineprotocol": "application/x-line-protocol",
+    "cloudevents": "application/cloudevents-batch+json",
 }
 
 

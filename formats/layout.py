@@ -50,12 +50,15 @@ class Field:
         The type was given and stays.
     required : bool
         Nulls are bad values.
+    default : pyarrow.Scalar or None
+        Value where the source has no such column; in JSON, where a record has none.
     """
 
     name: str
     type: pa.DataType | None = None
     fixed: bool = False
     required: bool = False
+    default: pa.Scalar | None = None
 
 
 class Layout:
@@ -76,6 +79,8 @@ class Layout:
         Schema of the stream that the events go to.
     file_column : str, optional
         A further column of text that holds the name of the file.
+    timeless : bool
+        No column is the time: the source is only looked at.
     """
 
     def __init__(
@@ -88,7 +93,9 @@ class Layout:
         select: Sequence[str] | None = None,
         target: StreamSchema | None = None,
         file_column: str | None = None,
+        timeless: bool = False,
     ) -> None:
+        self.timeless = timeless
         self.rule = (
             time_format if isinstance(time_format, TimeRule) else parse_time_format(time_format)
         )
@@ -111,7 +118,9 @@ class Layout:
             self.time = target.time
             for attribute in target.attributes:
                 required = not attribute.nullable
-                self.fields[attribute.name] = Field(attribute.name, attribute.type, True, required)
+                self.fields[attribute.name] = Field(
+                    attribute.name, attribute.type, True, required, attribute.default
+                )
             for name, type_ in self.types.items():
                 known = self.fields.get(self._key(name))
                 if known is None:
@@ -122,11 +131,11 @@ class Layout:
                         f"{name_of_type(type_)}"
                     )
         else:
-            if time is None:
+            if time is None and not timeless:
                 raise InvalidArgument(
                     "which column is the time of the events? give its name (time)"
                 )
-            self.time = time
+            self.time = time or ""
         if file_column is not None and target is None:
             self.fields[file_column] = Field(file_column, pa.string(), True)
         elif file_column is not None and self._key(file_column) not in self.fields:
@@ -212,7 +221,7 @@ class Layout:
                 )
             bound[raw] = out
         present = {out.lower() for out in bound.values()}
-        if self.time.lower() not in present:
+        if not self.timeless and self.time.lower() not in present:
             shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
             hint = did_you_mean(self.time, names)
             raise InvalidData(
@@ -266,6 +275,12 @@ class Layout:
         for field in self.fields.values():
             field.type = field.type or pa.string()
             field.fixed = True
+
+    def adopt(self, schema: pa.Schema, time: str) -> None:
+        """Take over the columns that a reader elsewhere has found, by a copy of this layout."""
+        if self.target is None:
+            self.time = time
+            self.fields = {f.name: Field(f.name, f.type, required=f.name == time) for f in schema}
 
     def note(self, about: str, text: str | None) -> None:
         """Remember something that was assumed, once."""

@@ -19,13 +19,17 @@ Limits
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ..errors import InvalidData, UnsupportedType
+from ..errors import InvalidArgument, InvalidData, UnsupportedType
 from ..schema import StreamSchema
 from .badrows import BadRow, BadRowPolicy, fail, shown
 from .chunks import ChunkReader, RecordChunk
@@ -33,15 +37,20 @@ from .columnar import ArrowRecords, ParquetRecords
 from .convert import convert, flatten
 from .converted import Converted
 from .csvtext import CsvRecords
+from .flattening import IGNORED, Flattened, Rewriting, Unwrapped
 from .infer import infer_text, infer_typed
 from .jsontext import JsonLines, JsonRecords, looks_like_lines
 from .kinds import detect, stem_of
 from .layout import Field, Layout, wider
 from .limits import Limits, Meter
+from .lineprotocol import EXPECTED, json_lines
 from .sources import ByteSource, Readable
-from .times import TimeRule, decide, is_text
+from .times import TimeRule, decide, is_text, parse_time_format
 
 __all__ = ["EventReader", "read_batches"]
+
+_OF_JSON = ("json", "ndjson", "lineprotocol", "cloudevents")
+NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 Columns = dict[str, pa.Array]
 BadValue = tuple[int, str, str | None, str]
@@ -54,7 +63,7 @@ class EventReader:
     Parameters
     ----------
     source : path, "-", bytes, binary file, or iterable of bytes
-    format : {"json", "ndjson", "csv", "arrow", "parquet"}, optional
+    format : one of :data:`.kinds.READ_FORMATS`, optional
         Inferred from the name and the first bytes by default.
     layout : Layout
         Shared by the readers of one ingest.
@@ -65,6 +74,8 @@ class EventReader:
     compression : {"auto", "gzip", "zstd", "bz2", "lz4", None}
     separator, columns, nulls
         For CSV: see :class:`CsvRecords`.
+    flatten : str, optional
+        For JSON: what joins the names of nested members, see :class:`.flattening.Flattened`.
     live : bool
         See :class:`ByteSource`.
     limits : Limits, optional
@@ -90,6 +101,7 @@ class EventReader:
         separator: str | None = None,
         columns: Sequence[str] | None = None,
         nulls: Sequence[str] = (),
+        flatten: str | None = None,
         live: bool = False,
         limits: Limits | None = None,
     ) -> None:
@@ -110,13 +122,27 @@ class EventReader:
             self.format = detect(self.name, head, format)
             if self.format == "json" and looks_like_lines(head):
                 self.format = "ndjson"
-            self._reader = self._open(separator, columns, nulls)
+            self._reader = self._open(separator, columns, nulls, self._rewriting(flatten))
         except BaseException:
             self._source.close()
             raise
 
+    def _rewriting(self, flatten: str | None) -> Rewriting | None:
+        """What is done to records of JSON before they are parsed."""
+        if self.format == "cloudevents":
+            return Unwrapped(self.layout.target, self.layout.time, flatten)
+        if flatten is None:
+            return None
+        if self.format not in ("json", "ndjson"):
+            raise InvalidArgument(f"flatten is for json and ndjson; {self.name} is {self.format}")
+        return Flattened(flatten)
+
     def _open(
-        self, separator: str | None, columns: Sequence[str] | None, nulls: Sequence[str]
+        self,
+        separator: str | None,
+        columns: Sequence[str] | None,
+        nulls: Sequence[str],
+        rewriting: Rewriting | None,
     ) -> ChunkReader:
         layout = self.layout
         if self.format == "csv":
@@ -140,9 +166,30 @@ class EventReader:
             batches.keep(list(self._bound))
             return batches
         ignore = layout.select is not None
+        if self.format == "lineprotocol":
+            lines = ByteSource(self._translated(), name=self.name, compression=None)
+            return JsonLines(lines, self.limits, ignore_new=ignore)
         if self.format == "ndjson":
-            return JsonLines(self._source, self.limits, ignore_new=ignore)
-        return JsonRecords(self._source, self.limits, ignore_new=ignore)
+            return JsonLines(self._source, self.limits, ignore_new=ignore, rewriting=rewriting)
+        return JsonRecords(self._source, self.limits, ignore_new=ignore, rewriting=rewriting)
+
+    def _translated(self) -> Iterator[bytes]:
+        """Line protocol as NDJSON; a line without a time has that at which reading began."""
+        layout, now, target = self.layout, None, self.layout.target
+        counts = target is not None and target.time_unit is None
+        if not counts and self._rule.kind != "ticks":
+            if self._rule.kind != "epoch":
+                self._rule = parse_time_format("ns")
+            unit = NANOSECONDS[self._rule.unit or "ns"]
+            fits = NANOSECONDS["ns" if target is None else str(target.time_unit)]
+            now = time.time_ns() // fits * fits // unit
+        named = target is None or any(n.lower() == "measurement" for n in target.names)
+        return json_lines(self._source, layout.time, now, "measurement" if named else None)
+
+    @property
+    def rule(self) -> TimeRule:
+        """How times are read, as far as that is settled."""
+        return self._rule
 
     @property
     def consumed(self) -> int:
@@ -197,7 +244,7 @@ class EventReader:
 
     def _learn(self, chunk: RecordChunk, columns: Columns) -> Columns:
         """Settle what this chunk is the first to show; parse it again where that changes how to."""
-        quoted = frozenset(columns) if self.format in ("json", "ndjson") else frozenset()
+        quoted = frozenset(columns) if self.format in _OF_JSON else frozenset()
         self._observe(columns, quoted)
         if self._reader.typed:
             return columns
@@ -215,7 +262,9 @@ class EventReader:
         ``quoted`` are the columns of text in which digits are not numbers.
         """
         layout = self.layout
-        if self.format in ("json", "ndjson"):
+        if self.format == "cloudevents":
+            columns = {raw: columns[raw] for raw in columns if not raw.startswith(IGNORED)}
+        if self.format in _OF_JSON:
             if not self._bound:
                 self._bound = layout.bind(list(columns), self.name)
             for raw in columns:
@@ -297,10 +346,22 @@ class EventReader:
                 results[name] = Converted(pa.repeat(text, count))
                 continue
             values = by_output.get(name)
+            if field.default is not None and (values is None or self.format in _OF_JSON):
+                results[name] = self._with_default(field, values, count)
+                continue
             if values is None:
                 values = pa.nulls(count, field.type or pa.string())
             results[name] = self._convert_column(field, flatten(values))
         return results
+
+    def _with_default(self, field: Field, values: Any, count: int) -> Converted:
+        """A column whose default stands where a value is absent; in JSON null is absent."""
+        if values is None:
+            return Converted(pa.repeat(field.default, count))
+        values = flatten(values)
+        found = self._convert_column(replace(field, required=False), values)
+        filled = pc.if_else(values.is_null(), field.default, found.values)
+        return replace(found, values=filled)
 
     def _convert_column(self, field: Field, values: pa.Array) -> Converted:
         layout = self.layout
@@ -376,10 +437,11 @@ class EventReader:
         ]
         for record, column, value, reason in sorted(rows, key=lambda row: row[0]):
             place = chunk.describe(record)
+            text = place.record
+            if self.format == "lineprotocol" and text[:1] == '"':
+                reason, text = EXPECTED, json.loads(text)
             self.bad += 1
-            self._on_bad(
-                BadRow(place.source, place.row, reason, place.line, column, value, place.record)
-            )
+            self._on_bad(BadRow(place.source, place.row, reason, place.line, column, value, text))
 
     def _assemble(self, results: Mapping[str, Converted]) -> pa.RecordBatch:
         fields = [
@@ -424,7 +486,7 @@ def read_batches(
     ----------
     source : path, "-", bytes, binary file, or iterable of bytes
         Chunks of a request body are fine.
-    format : {"json", "ndjson", "csv", "arrow", "parquet"}, optional
+    format : one of :data:`.kinds.READ_FORMATS`, optional
         Inferred from the name and the first bytes by default.
     time_format : str
         ``"iso"`` refuses numbers as times, ``s``, ``ms``, ``us``, ``ns`` say what they count,

@@ -51,7 +51,15 @@ from .decimals import GOOD, TOO_LARGE, UNREAD, parse_decimals
 from .decimals import TOO_FINE as DIGITS_TOO_FINE
 from .isotime import parse_iso
 
-__all__ = ["Decision", "TimeRule", "convert", "decide", "is_text", "parse_time_format"]
+__all__ = [
+    "Decision",
+    "TimeRule",
+    "convert",
+    "decide",
+    "is_text",
+    "open_patterns",
+    "parse_time_format",
+]
 
 PLAUSIBLE_FIRST_S = 315_532_800  # 1980-01-01
 PLAUSIBLE_END_S = 4_102_444_800  # 2100-01-01
@@ -97,15 +105,19 @@ class Decision(NamedTuple):
     note: str | None
 
 
-def parse_time_format(text: str) -> TimeRule:
-    """Read ``--time-format``: auto, iso, ticks, s, ms, us, ns, or a strptime pattern."""
+def parse_time_format(text: str, *, tried: bool = True) -> TimeRule:
+    """Read ``--time-format``: auto, iso, ticks, s, ms, us, ns, or a strptime pattern.
+
+    Whether a pattern can work is tried at once, or when it is used.
+    """
     word = text.strip().lower()
     if word in ("auto", "iso", "ticks"):
         return TimeRule(word)
     if word in _UNIT_WORDS:
         return TimeRule("epoch", unit=_UNIT_WORDS[word])
     if "%" in text:
-        _strptime(pa.array([""], pa.string()), text)  # a pattern that cannot work is said now
+        if tried:
+            _strptime(pa.array([""], pa.string()), text)
         return TimeRule("pattern", pattern=text)
     raise InvalidArgument(
         f"a time format is auto, iso, ticks, s, ms, us, ns, or a pattern such as "
@@ -504,26 +516,32 @@ _connection: Any = None
 _connecting = ModuleLock()
 
 
-def _strptime(values: pa.Array, pattern: str) -> pa.Array:
-    """Text by a strptime pattern, as a timestamp array; null where it does not fit.
-
-    DuckDB's parser is used: it knows fractions and offsets, which Arrow's does not, and works on
-    whole columns.  The pattern travels as a literal, because a computed one is not type-checked.
-    """
+def open_patterns(**settings: Any) -> Any:
+    """The instance of DuckDB that reads times by patterns, with settings of its first opening."""
     global _connection
     with LOADING:
         import duckdb
 
     with _connecting:
         if _connection is None:
-            _connection = duckdb.connect(
-                config={
-                    "python_enable_replacements": "false",
-                    "autoinstall_known_extensions": "false",
-                }
-            )
+            own = {
+                "python_enable_replacements": "false",
+                "autoinstall_known_extensions": "false",
+            }
+            _connection = duckdb.connect(config={**own, **settings})
             leave_to_parent(_connection)
-        cursor = _connection.cursor()
+        return _connection
+
+
+def _strptime(values: pa.Array, pattern: str) -> pa.Array:
+    """Text by a strptime pattern, as a timestamp array; null where it does not fit.
+
+    DuckDB's parser is used: it knows fractions and offsets, which Arrow's does not, and works on
+    whole columns.  The pattern travels as a literal, because a computed one is not type-checked.
+    """
+    cursor = open_patterns().cursor()
+    import duckdb
+
     try:
         cursor.execute("SET TimeZone = 'UTC'")
         cursor.register("given", pa.table({"text": pc.utf8_trim_whitespace(values)}))

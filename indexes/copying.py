@@ -21,9 +21,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from ..errors import AttributeNotFound
 from ..store.snapshot import StreamState
 from . import definitions
 from .catalogue import RunsChanged, blocks_of, descriptor_of
+from .index_key import index_key
 from .opened import OpenedIndexes
 from .storage import IndexStorage, block_key, descriptor_key, time_key
 
@@ -50,7 +52,9 @@ def copy_indexes(indexes: OpenedIndexes, path: Path, state: StreamState) -> None
     alive = {view.file.segment_id: view.events for view in state.segments}
     known = indexes.definitions
     for name in indexes.attributes:
-        if name not in state.schema:  # younger than the copy
+        try:
+            index_key(name, state.schema)
+        except AttributeNotFound:  # younger than the copy
             known = known.without(name)
     target = IndexStorage(path, True)
     try:

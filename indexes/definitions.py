@@ -28,7 +28,7 @@ Limits
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
@@ -36,9 +36,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ChronicleError, CorruptStore, IndexExists
+from ..schema import StreamSchema
+from ..store.catalog import Layout
 from ..store.file_contract import storage_error
 from ..store.files import RealFiles
 from ..store.manifest import MANIFEST, read_manifest, write_manifest
+from .index_key import IndexKey, index_key
 
 __all__ = ["Definitions", "copy_of", "has_indexes", "read", "recover", "replace"]
 
@@ -84,6 +87,39 @@ class Definitions:
             identifiers={n: i for n, i in self.identifiers.items() if n != attribute},
             limits={n: limit for n, limit in self.limits.items() if n != attribute},
         )
+
+    def following(self, layouts: Sequence[Layout], schema: StreamSchema) -> Definitions:
+        """The same for attributes that were renamed or dropped since."""
+        found = self
+        for name in self.identifiers:
+            if _key(name, schema) is not None:
+                continue
+            keys = ((layout, _key(name, layout.written)) for layout in reversed(layouts))
+            layout, key = next(((one, key) for one, key in keys if key is not None), (None, None))
+            written = () if layout is None else zip(layout.written.names, layout.names, strict=True)
+            now = {old: to for old, to in written if to is not None}
+            if key is None or not now.keys() >= set(key.columns):
+                found = found.without(name)
+            else:
+                found = found.renamed(name, key.renamed(now))
+        return found
+
+    def renamed(self, attribute: str, to: str) -> Definitions:
+        """With an index whose attribute is called otherwise."""
+
+        def moved(known: Mapping[str, int]) -> dict[str, int]:
+            return {to if name == attribute else name: value for name, value in known.items()}
+
+        return with_fields(self, identifiers=moved(self.identifiers), limits=moved(self.limits))
+
+
+def _key(name: str, schema: StreamSchema) -> IndexKey | None:
+    """What an index of that name is on; None where the schema has no such attributes."""
+    try:
+        key = index_key(name, schema)
+    except ChronicleError:
+        return None
+    return key if key.name == name else None  # the name of an attribute may read as an expression
 
 
 def has_indexes(path: Path) -> bool:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..compiled import kernel
+from ..compiled import interpretable, kernel
 
 __all__ = [
     "count_bits",
@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 
+@interpretable()
 @kernel
 def float_keys(bits, keys):  # type: ignore[no-untyped-def]
     """Order-preserving keys of doubles given as their bits; one key for zero, one for NaN."""
@@ -134,6 +135,7 @@ def mark(words, width, first, end, base, bits, size):  # type: ignore[no-untyped
             bits[place >> np.uint64(6)] |= one << (place & np.uint64(63))
 
 
+@interpretable(wraps=True)
 @kernel
 def count_bits(bits):  # type: ignore[no-untyped-def]
     """Number of set bits."""
@@ -148,6 +150,7 @@ def count_bits(bits):  # type: ignore[no-untyped-def]
     return total
 
 
+@interpretable()
 @kernel
 def positions_of_bits(bits, base, out):  # type: ignore[no-untyped-def]
     """Positions of the set bits, ascending, each plus ``base``; ``out`` has room for all."""
@@ -227,6 +230,7 @@ def upper_entry(block: npt.NDArray[np.int64], count: int, key: np.uint64) -> int
     return int(_entry(block, count, key, True))
 
 
+@interpretable()
 @kernel
 def ticks_at(block, count, positions, out):  # type: ignore[no-untyped-def]
     """Ticks at ascending positions of a time block (packed like keys, in position order)."""

@@ -41,7 +41,7 @@ from ..schema import Attribute, Storage
 from ..store.prune import Range, prefix_of
 from .kernels import float_keys
 
-__all__ = ["DICTIONARY_VALUES", "KEY_MAX", "Keys", "encode", "indexable", "key_range"]
+__all__ = ["DICTIONARY_VALUES", "KEY_MAX", "Keys", "encode", "indexable", "key_range", "prefixes"]
 
 DICTIONARY_VALUES = 1 << 16
 KEY_MAX = 2**64 - 1
@@ -117,10 +117,10 @@ def _text_keys(array: pa.Array) -> Keys:
         rank_of = np.zeros(len(values), np.uint64)
         rank_of[present] = [rank[value] for value in listed]
         return rank_of[codes], distinct
-    return _prefixes(values)[codes], None
+    return prefixes(values)[codes], None
 
 
-def _prefixes(values: pa.Array) -> npt.NDArray[np.uint64]:
+def prefixes(values: pa.Array) -> npt.NDArray[np.uint64]:
     """First eight bytes of each value as a big-endian number."""
     parts = pc.binary_slice(values, 0, 8).to_pylist()
     raw = np.frombuffer(b"".join(part.ljust(8, b"\0") for part in parts), ">u8")

@@ -2,8 +2,8 @@
 
 Purpose
     :func:`mark_run` sets a bit for every event of a run that satisfies one of several atoms
-    (ranges, IS NULL, IS NOT NULL on one attribute); :func:`estimate_run` says about how many there
-    are without reading blocks.
+    (ranges, IS NULL, IS NOT NULL on one attribute); :func:`estimate_runs` says about how many
+    there are without reading blocks.
 
 Cost
     A range reads two key blocks to find its ends, then only position blocks between them.
@@ -19,8 +19,10 @@ import numpy.typing as npt
 
 from ..compiled import kernel
 from ..schema import Attribute
+from ..store.layout import Encoding
+from ..store.packing import unpack
 from ..store.prune import IsNull, NotNull, Range
-from .kernels import lower_entry, mark, upper_entry
+from .kernels import lower_entry, mark, unpack_positions, upper_entry
 from .keys import KEY_MAX, key_range
 from .opened import OpenedIndexes
 from .runs import BLOCK_ENTRIES, Run, read_dictionary
@@ -30,10 +32,11 @@ __all__ = [
     "IndexMetrics",
     "KeyRanges",
     "RunFences",
-    "estimate_run",
     "estimate_runs",
     "excluded",
     "mark_run",
+    "read_entries",
+    "read_nulls",
 ]
 
 Atom = Range | IsNull | NotNull
@@ -50,6 +53,7 @@ class IndexMetrics:
     runs_read: int = 0
     runs_skipped: int = 0
     events_evaluated: int = 0
+    keys_told: int = 0
 
 
 def _ranges(
@@ -98,17 +102,13 @@ class KeyRanges:
         return self._shared
 
 
-def estimate_run(
-    indexes: OpenedIndexes, run: Run, atoms: Sequence[Atom], attribute: Attribute
-) -> float:
-    """About how many events of a run satisfy one of the atoms."""
-    spans, nulls = _ranges(indexes, run, atoms, attribute)
-    return sum(run.estimate(low, high) for low, high in spans) + (run.nulls if nulls else 0)
-
-
 @kernel
 def _ranks(fences, begins, entries, block, key, beyond, out):  # type: ignore[no-untyped-def]
-    """About how many entries of each run have keys below ``key`` (all when ``beyond``)."""
+    """About how many entries of each run have keys below ``key`` (all when ``beyond``).
+
+    Inside of a block, of which the first key and that of the next block are known (of the last one
+    the greatest), keys are taken as spread evenly over both of these and all between.
+    """
     for i in range(entries.shape[0]):
         first = begins[i]
         last = begins[i + 1] - 1
@@ -131,10 +131,36 @@ def _ranks(fences, begins, entries, block, key, beyond, out):  # type: ignore[no
             left = fences[first + number]
             right = fences[first + number + 1]
             within = min(block, entries[i] - number * block)
-            part = 1.0
-            if right > left:
-                part = min(1.0, np.float64(key - left) / np.float64(right - left))
+            part = np.float64(key - left) / (np.float64(right - left) + 1.0)
             out[i] = number * block + part * within
+
+
+@kernel
+def _witnessed(fences, begins, entries, block, low, high, out):  # type: ignore[no-untyped-def]
+    """Some entries for each run that hardly has one in [low, high], though a fence is there.
+
+    A fence is a value that occurs.  Where values are few and far apart, 0.0 and 1.0, they lie at
+    the ends of blocks, and an even spread would have next to none of each.  Of the first key of a
+    block it is half of one; the least and the greatest of all may be rare, from one entry to a
+    whole block, of which the square root is the middle.
+    """
+    for i in range(entries.shape[0]):
+        if entries[i] == 0 or out[i] >= 0.5:
+            continue
+        at = begins[i]
+        stop = begins[i + 1]
+        while at < stop:  # first fence that is not below the range
+            middle = (at + stop) // 2
+            if fences[middle] < low:
+                at = middle + 1
+            else:
+                stop = middle
+        if at < begins[i + 1] and fences[at] <= high:
+            out[i] = 0.5 * block
+            if at == begins[i]:
+                out[i] = np.sqrt(min(block, entries[i]))
+            elif at == begins[i + 1] - 1:
+                out[i] = np.sqrt(entries[i] - (at - begins[i] - 1) * block)
 
 
 class RunFences:
@@ -148,30 +174,35 @@ class RunFences:
         self.begins = np.cumsum([0, *(len(run.fences) for run in runs)])
         self.entries = np.array([run.entries for run in runs], np.int64)
 
+    def between(self, low: int, high: int) -> npt.NDArray[np.float64]:
+        """About how many entries of each run have keys in [low, high]."""
+        below, upto = np.empty(len(self.runs)), np.empty(len(self.runs))
+        told = self.fences, self.begins, self.entries, BLOCK_ENTRIES
+        _ranks(*told, np.uint64(low), False, below)
+        _ranks(*told, np.uint64(min(high + 1, KEY_MAX)), high >= KEY_MAX, upto)
+        found: npt.NDArray[np.float64] = np.maximum(0.0, upto - below)
+        _witnessed(*told, np.uint64(low), np.uint64(high), found)
+        return found
+
 
 def estimate_runs(
     indexes: OpenedIndexes, known_runs: RunFences, atoms: Sequence[Atom], attribute: Attribute
 ) -> npt.NDArray[np.float64]:
-    """About how many events of each run satisfy one of the atoms: :func:`estimate_run` of many."""
+    """About how many events of each run satisfy one of the atoms, without reading blocks."""
     runs = known_runs.runs
     total = np.zeros(len(runs))
-    if known_runs.text:  # keys are ranks, other ones in every run
-        known: dict[object, float] = {}
+    if known_runs.text and len(runs) > 1:  # keys are ranks, other ones in every run
+        known: dict[int, float] = {}
         for i, run in enumerate(runs):
-            total[i] = known.setdefault(id(run), estimate_run(indexes, run, atoms, attribute))
+            if id(run) not in known:
+                each = estimate_runs(indexes, RunFences([run]), atoms, attribute)
+                known[id(run)] = float(each[0])
+            total[i] = known[id(run)]
         return total
     if known_runs.filled is not None:
         spans, _ = _ranges(indexes, known_runs.filled, atoms, attribute)
-        fences, begins, entries = known_runs.fences, known_runs.begins, known_runs.entries
-        below, upto = np.empty(len(runs)), np.empty(len(runs))
         for low, high in spans:
-            _ranks(fences, begins, entries, BLOCK_ENTRIES, np.uint64(low), False, below)
-            beyond = high >= KEY_MAX
-            _ranks(
-                fences, begins, entries, BLOCK_ENTRIES, np.uint64(min(high + 1, KEY_MAX)), beyond,
-                upto,
-            )  # fmt: skip
-            total += np.maximum(0.0, upto - below)
+            total += known_runs.between(low, high)
     if any(isinstance(atom, IsNull) for atom in atoms):
         total += [run.nulls for run in runs]
     return total
@@ -211,6 +242,41 @@ def entries_between(
     metrics.bytes_read += words.nbytes
     end = block * BLOCK_ENTRIES + upper_entry(words, run.block_entries(block), np.uint64(high))
     return first, max(first, end)
+
+
+def read_entries(
+    indexes: OpenedIndexes, run: Run, low: int, high: int, metrics: IndexMetrics
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+    """Keys and positions (from the run's first) of entries with keys in [low, high], in order."""
+    first, end = entries_between(indexes, run, low, high, metrics)
+    metrics.entries_read += end - first
+    keys, positions = np.empty(end - first, np.uint64), np.empty(end - first, np.int64)
+    at = first
+    while at < end:
+        block = at // BLOCK_ENTRIES
+        start = block * BLOCK_ENTRIES
+        stop = min(end, start + BLOCK_ENTRIES)
+        data = memoryview(indexes.block(b"k", run, block))
+        count = run.block_entries(block)
+        part = unpack(data, Encoding.DELTA, count, at - start, stop - start)
+        keys[at - first : stop - first] = part.view(np.uint64)
+        words = indexes.words(b"p", run, block)
+        metrics.blocks_read += 2
+        metrics.bytes_read += len(data) + words.nbytes
+        out = positions[at - first : stop - first]
+        unpack_positions(words, run.width, at - start, stop - start, out)
+        at = stop
+    return keys, positions
+
+
+def read_nulls(indexes: OpenedIndexes, run: Run) -> npt.NDArray[np.int64]:
+    """Positions, from the run's first, of the events without a value, ascending."""
+    if not run.entries:
+        return np.arange(run.end - run.first)
+    positions = np.empty(run.nulls, np.int64)
+    if run.nulls:
+        unpack_positions(indexes.words(b"n", run), run.width, 0, run.nulls, positions)
+    return positions
 
 
 def mark_run(

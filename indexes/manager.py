@@ -27,18 +27,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from ..errors import (
     ChronicleError,
     CorruptStore,
     IndexNotFound,
+    InvalidArgument,
     StoreClosed,
     StreamNotFound,
     UnsupportedFormat,
 )
+from ..schema import Attribute, storage_of
 from ..store import EventStream, Store
+from ..store.evolution import widens
+from ..store.progress import each
 from ..store.snapshot import StreamState
 from .copying import copy_indexes
 from .definitions import has_indexes
+from .index_key import IndexKey, index_key
 from .stream_indexes import StreamIndexes
 
 __all__ = ["StoreIndexes"]
@@ -119,6 +126,7 @@ class StoreIndexes:
                 known.heard = partial(self._notify, name)
             if self._handles.get(name) is not handle and isinstance(handle, EventStream):
                 self._handles[name] = handle
+                known.follow(handle.commits.manifest.layouts, handle.schema)
                 known.forget(handle.snapshot().state, opened=True)
                 handle.subscribe(self._listener(name, known))
             return known
@@ -161,10 +169,52 @@ class StoreIndexes:
 
     def drop(self, stream: str, attribute: str) -> None:
         """Remove an index."""
+        name = index_key(attribute, self._store.stream(stream).schema).name
         indexes = self.of(stream)
         if indexes is None:
-            raise IndexNotFound(f"there is no index on {stream} ({attribute})")
-        indexes.drop(attribute)
+            raise IndexNotFound(f"there is no index on {stream} ({name})")
+        indexes.drop(name)
+
+    def follow(self, stream: str) -> None:
+        """Have a stream's indexes go by the names that its attributes have now."""
+        handle, indexes = self._store.stream(stream), self.of(stream)
+        if indexes is not None and isinstance(handle, EventStream):
+            indexes.follow(handle.commits.manifest.layouts, handle.schema)
+            self._notify(stream)
+
+    @contextmanager
+    def widening(self, stream: str, attribute: Attribute, type_: pa.DataType) -> Iterator[None]:
+        """Around the change of an attribute's type; nothing is indexed meanwhile.
+
+        Raises
+        ------
+        InvalidArgument
+            An index goes by what changes: keys of integers are not those of floats, and a value
+            that is computed of others may become another.
+        """
+        indexes = self._known.get(stream)
+        if indexes is None or not widens(attribute.type, type_):  # which is refused then
+            yield
+            return
+        schema = self._store.stream(stream).schema
+        with indexes.held():
+            for name in indexes.attributes:
+                key = index_key(name, schema)
+                same = type(key) is IndexKey and storage_of(type_) is attribute.storage
+                if attribute.name in key.columns and not same:
+                    raise InvalidArgument(
+                        f"the index on {stream} ({name}) sorts events by {attribute.name!r} as a "
+                        f"{attribute.type}, not as a {type_}: drop it, and create it again "
+                        "afterwards"
+                    )
+            yield
+
+    def attach(self, stream: str) -> None:
+        """Open what indexes a stream has that is new here."""
+        path = self._path(stream)
+        if path is not None and has_indexes(path):
+            self._attach(stream)
+            self._notify(stream)
 
     @contextmanager
     def dropping(self, stream: str) -> Iterator[None]:
@@ -193,6 +243,12 @@ class StoreIndexes:
             indexes.forget(state)
             indexes.catch_up(state)
 
+    def purge(self, stream: str) -> None:
+        """Remove what is left of segments that are gone from the files of a stream's indexes."""
+        indexes = self.of(stream)
+        if indexes is not None and self._writable and not indexes.broken:
+            indexes.purge(self._store.stream(stream).snapshot().state)
+
     def backup(self, path: Path) -> None:
         """Copy the indexes into a copy of the store that is being made."""
         with Store.open(path, "r", unfinished=True) as copy:
@@ -213,7 +269,7 @@ class StoreIndexes:
             What is wrong, as ``stream: problem``; after a repair, what still is.
         """
         problems = []
-        for name in self._store.streams():
+        for name in each(self._store.streams()):
             try:
                 problems += [f"{name}: {what}" for what in self._checked(name, repair)]
             except ChronicleError as error:

@@ -128,25 +128,6 @@ class Run:
             )
         return run
 
-    def estimate(self, low: int, high: int) -> float:
-        """About how many entries have keys in [low, high], from the fences alone."""
-        if not self.entries:
-            return 0.0
-        return max(0.0, self._rank(high + 1) - self._rank(low))
-
-    def _rank(self, key: int) -> float:
-        """About how many entries have keys below ``key``."""
-        fences = self.fences
-        if key > int(fences[-1]):
-            return float(self.entries)
-        if key <= int(fences[0]):
-            return 0.0
-        block = int(np.searchsorted(fences[:-1], np.uint64(key), side="left")) - 1
-        low, high = int(fences[block]), int(fences[block + 1])
-        within = self.block_entries(block)
-        part = (key - low) / (high - low) if high > low else 1.0
-        return block * BLOCK_ENTRIES + min(1.0, part) * within
-
 
 @dataclass(frozen=True)
 class BuiltRun:

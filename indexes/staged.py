@@ -40,6 +40,7 @@ from ..store.leaf_map import leaf_map
 from ..store.segment import SegmentView
 from ..store.staging import StagedSegment
 from .definitions import has_indexes
+from .index_key import index_key
 from .runs import RUN_EVENTS, build_run, build_times
 from .storage import block_key, descriptor_key, time_key, write_table
 from .stream_indexes import StreamIndexes
@@ -123,9 +124,9 @@ def _entries(
         puts.append((time_key(segment, first, 0), packed))
         puts.append((time_key(segment, first), json.dumps(record).encode()))
         for name, index in known.items():
-            column = leaves.column(name, first, end)
-            attribute = schema.attribute(name)
-            built = build_run(index, segment, first, 0, end - first, column, attribute)
+            key = index_key(name, schema)
+            column = key.column(leaves, first, end)
+            built = build_run(index, segment, first, 0, end - first, column, key.attribute)
             at = (index, segment, first, 0)
             for kind, blocks in ((b"k", built.keys), (b"p", built.positions)):
                 puts += [(block_key(kind, *at, i), block) for i, block in enumerate(blocks)]

@@ -45,11 +45,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 from ..errors import ChronicleError, CorruptStore, StorageFailed, StorageFull, StoreClosed
 from ..ownership import LOADING, leave_to_parent
+from ..scratch import ScratchDirectory
 
 __all__ = [
     "BATCH_BYTES",
@@ -63,9 +63,6 @@ __all__ = [
 
 BATCH_BYTES = 1 << 20
 """Writes are cut to about this size: RocksDB holds the interpreter's lock while it takes one."""
-
-PRIVATE = "chronicle-index-"
-"""How the temporary directories of readers begin."""
 
 ATTEMPTS = 5
 """Times that a reader looks at the files again, because the writer has just replaced some."""
@@ -248,20 +245,18 @@ class IndexStorage:
         """A temporary directory with links to the files: RocksDB writes where it opens."""
         self._seen = self._look()
         try:
-            private = mkdtemp(prefix=PRIVATE)
+            private = ScratchDirectory("index")
         except OSError as error:
             raise StorageFailed(
                 f"the indexes in {self.path} cannot be read without a place for temporary files: "
                 f"{error}; queries answer the same without"
             ) from error
-        try:
+        with private as directory:
             for name in os.listdir(self.path):
                 if name == "CURRENT" or name.startswith("MANIFEST-") or name.endswith(".sst"):
                     source = os.path.join(os.path.abspath(self.path), name)
-                    os.symlink(source, os.path.join(private, name))
-            yield private
-        finally:
-            shutil.rmtree(private, ignore_errors=True)
+                    os.symlink(source, directory / name)
+            yield str(directory)
 
     def _look(self) -> tuple[bytes, int]:
         """What changes with every flush: the manifest in use and its length."""
@@ -324,6 +319,13 @@ class IndexStorage:
         """Put everything written so far on disk."""
         with _translated("written", self.path):
             self._open().flush()
+
+    def purge(self) -> None:
+        """Have no file hold what was deleted: until then RocksDB only does not show it."""
+        with _translated("written", self.path):
+            database = self._open()
+            database.flush()
+            database.compact_range(None, None)
 
     def refresh(self) -> bool:
         """See what the writer has flushed since; of a reader.  False when there is nothing new."""

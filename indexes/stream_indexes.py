@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -48,13 +48,14 @@ from ..errors import (
     StoreClosed,
 )
 from ..schema import StreamSchema
+from ..store.catalog import Layout
 from ..store.leaf_map import leaf_map
 from ..store.segment import SegmentView
 from ..store.snapshot import StreamState
 from . import definitions
 from .catalogue import Catalogue, RunsChanged, TimeRange, blocks_of, descriptor_of
 from .definitions import Definitions
-from .keys import indexable
+from .index_key import index_key
 from .opened import OpenedIndexes, RunKey
 from .runs import RUN_EVENTS, Run, build_run, build_times
 from .storage import IndexStorage, block_key, descriptor_key, remove_database, time_key
@@ -141,7 +142,7 @@ class StreamIndexes(OpenedIndexes):
         CorruptStore
             The stream's indexes are damaged.
         """
-        indexable(schema.attribute(attribute))
+        attribute = index_key(attribute, schema).name
         if lag_events_max is not None and not 0 <= lag_events_max <= LAG_MAX:
             raise InvalidArgument(
                 f"lag_events_max is a number of events from 0 to {LAG_MAX}, found {lag_events_max}"
@@ -174,6 +175,25 @@ class StreamIndexes(OpenedIndexes):
             if index is None:
                 raise IndexNotFound(f"there is no index on {attribute!r}")
             self._undefine(attribute, index)
+
+    def follow(self, layouts: Sequence[Layout], schema: StreamSchema) -> None:
+        """Have indexes go by the names that their attributes have now; those of dropped ones go."""
+        with self._build_lock:
+            changed = self._definitions.following(layouts, schema)
+            if changed.identifiers == self._definitions.identifiers:
+                return
+            kept = set(changed.identifiers.values())
+            gone = [n for n, i in self._definitions.identifiers.items() if i not in kept]
+            for name in gone:
+                self._undefine(name, self._definitions.identifiers[name])
+            if changed.identifiers != self._definitions.identifiers:
+                self._define(changed)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """While it lasts, nothing is defined or built."""
+        with self._build_lock:
+            yield
 
     def _check_open(self) -> None:
         if self._closed:
@@ -287,6 +307,14 @@ class StreamIndexes(OpenedIndexes):
                 with self._writing() as storage:
                     storage.flush()
 
+    def purge(self, state: StreamState) -> None:
+        """Have no file hold anything of segments that a state no longer has."""
+        self.forget(state)
+        with self._build_lock:
+            if self._storage is not None and self._storage.writable:
+                with self._writing() as storage:
+                    storage.purge()
+
     def _build(
         self, view: SegmentView, first: int, end: int, names: list[str], schema: StreamSchema
     ) -> None:
@@ -314,9 +342,9 @@ class StreamIndexes(OpenedIndexes):
             run_key = (index, segment, first)
             old = self._runs.get(run_key)
             generation = self._generation(run_key, old)
-            column = leaves.column(name, first, end)
-            attribute = schema.attribute(name)
-            built = build_run(index, segment, first, generation, end - first, column, attribute)
+            key = index_key(name, schema)
+            column = key.column(leaves, first, end)
+            built = build_run(index, segment, first, generation, end - first, column, key.attribute)
             at = (index, segment, first, generation)
             puts = [(block_key(b"k", *at, i), block) for i, block in enumerate(built.keys)]
             puts += [(block_key(b"p", *at, i), block) for i, block in enumerate(built.positions)]

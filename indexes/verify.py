@@ -17,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import CorruptStore
-from ..schema import Attribute
 from ..store.layout import Encoding
 from ..store.leaf_map import leaf_map
 from ..store.packing import unpack
 from ..store.segment import SegmentView
 from ..store.snapshot import StreamState
 from .catalogue import RunsChanged, TimeRange
+from .index_key import IndexKey, index_key
 from .kernels import ticks_at, unpack_positions
 from .keys import encode
 from .opened import OpenedIndexes
@@ -62,10 +62,10 @@ def verify_indexes(indexes: OpenedIndexes, state: StreamState) -> list[str]:
                     f"index on {names[index]}: segment {segment} is not part of the stream"
                 )
             continue
-        attribute = state.schema.attribute(names[index])
+        key = index_key(names[index], state.schema)
         for run in listed:
             what = f"index on {names[index]}, segment {segment}, positions {run.first} to {run.end}"
-            checked(what, partial(verify_run, indexes, run, views[segment], attribute))
+            checked(what, partial(verify_run, indexes, run, views[segment], key))
     for segment, ranges in catalogue.times.items():
         for times in ranges if segment in views else ():
             what = f"times of segment {segment} from {times.first}"
@@ -73,7 +73,7 @@ def verify_indexes(indexes: OpenedIndexes, state: StreamState) -> list[str]:
     return problems
 
 
-def verify_run(indexes: OpenedIndexes, run: Run, view: SegmentView, attribute: Attribute) -> None:
+def verify_run(indexes: OpenedIndexes, run: Run, view: SegmentView, key: IndexKey) -> None:
     """Raise :class:`CorruptStore` when a run differs from its events."""
     if run.end > view.events:
         raise CorruptStore(f"it ends at {run.end}, the segment at {view.events}")
@@ -98,7 +98,7 @@ def verify_run(indexes: OpenedIndexes, run: Run, view: SegmentView, attribute: A
     everything = np.sort(np.concatenate([positions, nulls]))
     if run.entries and not np.array_equal(everything, np.arange(count)):
         raise CorruptStore("it does not hold every position exactly once")
-    column = leaf_map(view).column(attribute.name, run.first, run.end)
+    column = key.column(leaf_map(view), run.first, run.end)
     if column is None or column.null_count == count:
         if run.entries:
             raise CorruptStore("it has entries, the attribute is null throughout")
@@ -106,7 +106,7 @@ def verify_run(indexes: OpenedIndexes, run: Run, view: SegmentView, attribute: A
     array = pa.concat_arrays(column.chunks)
     if array.null_count != run.nulls:
         raise CorruptStore(f"it has {run.nulls} nulls, the events have {array.null_count}")
-    expected, dictionary = encode(array.take(pa.array(positions)), attribute)
+    expected, dictionary = encode(array.take(pa.array(positions)), key.attribute)
     if run.text == "dictionary":
         kept = read_dictionary(indexes.block(b"s", run, stored=True))
         if kept != dictionary:

@@ -19,7 +19,7 @@ Reading order: ``request`` (what is asked), ``quarantine`` (rows that cannot be 
 from __future__ import annotations
 
 from .engines import choose_engine, ingest
-from .pipeline import Ingest
+from .pipeline import Ingest, SourceReader
 from .quarantine import BadRows
 from .report import IngestReport, Progress
 from .request import IngestRequest, InputSource, expand
@@ -34,6 +34,7 @@ __all__ = [
     "InputSource",
     "Progress",
     "Sink",
+    "SourceReader",
     "Target",
     "choose_engine",
     "expand",

@@ -28,7 +28,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -41,7 +42,7 @@ from ..errors import (
     StreamNotFound,
     UnsupportedType,
 )
-from ..formats import EventReader, Layout, Limits, conform
+from ..formats import BadRowPolicy, EventReader, Layout, Limits, conform
 from ..schema import StreamSchema
 from .external_sort import ExternalSort, regroup
 from .quarantine import BadRows
@@ -49,11 +50,31 @@ from .report import IngestReport, Progress, Silent
 from .request import IngestRequest, InputSource, expand
 from .sink import Outcome, Sink, load
 
-__all__ = ["Ingest"]
+__all__ = ["Ingest", "SourceReader"]
+
+
+class SourceReader(Protocol):
+    """What reads one source: an :class:`~chronicle.formats.EventReader`, or one elsewhere."""
+
+    @property
+    def rows(self) -> int:
+        """Rows that came out so far."""
+        ...
+
+    @property
+    def consumed(self) -> int:
+        """Bytes taken from the source so far."""
+        ...
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """Batches of the layout."""
+        ...
 
 
 class Ingest:
     """One ingest by the embedded engine.
+
+    What the sources are, and what reads them, can be said by a subclass: a server's are bodies.
 
     Raises
     ------
@@ -181,6 +202,8 @@ class Ingest:
                 StreamSchema(schema, self._layout.time),
                 codec=request.codec,
                 retention=request.retention,
+                unique=request.unique,
+                within=request.within,
             )
             self.report.created = True
 
@@ -194,7 +217,9 @@ class Ingest:
     def _add(self, done: Outcome) -> None:
         self.report.stored += done.events
         self.report.late += done.late
+        self.report.duplicates += done.duplicates
         self.report.count = done.count
+        self.report.version = done.position
 
     def _final_schema(self, rows: int) -> pa.Schema:
         """The schema of the events; an error when there is none to tell it from."""
@@ -213,7 +238,7 @@ class Ingest:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         """Checked batches of all sources, in order."""
-        sources = expand(self._request.inputs)
+        sources = self.sources()
         sizes = [source.size for source in sources]
         total = None if None in sizes else sum(size for size in sizes if size is not None)
         self._progress.phase("reading", total)
@@ -228,21 +253,33 @@ class Ingest:
                     raise
                 self.report.broken_files.append(str(error))
 
-    def _read(self, source: InputSource) -> Iterator[pa.RecordBatch]:
-        request, report = self._request, self.report
-        bad_before = self._bad_rows.count
-        rows_before, bytes_before = report.rows, report.bytes
-        reader = EventReader(
+    def sources(self) -> Sequence[InputSource]:
+        """What is read, in order."""
+        return expand(self._request.inputs)
+
+    def open_source(
+        self, source: InputSource, layout: Layout, on_bad: BadRowPolicy
+    ) -> SourceReader:
+        """Begin to read a source."""
+        request = self._request
+        return EventReader(
             source.path,
             request.format,
-            layout=self._layout,
-            on_bad=self._bad_rows,
+            layout=layout,
+            on_bad=on_bad,
             separator=request.separator,
             columns=request.columns,
             nulls=request.nulls,
+            flatten=request.flatten,
             live=request.commit == "batch",
             limits=Limits(columns=request.max_columns),
         )
+
+    def _read(self, source: InputSource) -> Iterator[pa.RecordBatch]:
+        report = self.report
+        bad_before = self._bad_rows.count
+        rows_before, bytes_before = report.rows, report.bytes
+        reader = self.open_source(source, self._layout, self._bad_rows)
         try:
             for batch in reader:
                 report.bytes = bytes_before + reader.consumed

@@ -1,8 +1,8 @@
 """What an ingest did, in figures that add up.
 
 Guarantee
-    ``rows == stored + bad`` for an ingest that ended well; with ``dry_run``, ``rows == good +
-    bad``.
+    ``rows == stored + duplicates + bad`` for an ingest that ended well; with ``dry_run``, ``rows ==
+    good + bad``.
 """
 
 from __future__ import annotations
@@ -39,8 +39,12 @@ class IngestReport:
         Events that are in the stream now because of this ingest.
     late : int
         Those of them that were older than what the stream had.
+    duplicates : int
+        Events that were left out because their keys were there before.
     count : int or None
         Events in the stream afterwards.
+    version : int or None
+        Commit position of the stream afterwards, where that is known.
     created : bool
         The stream was made.
     schema : pyarrow.Schema or None
@@ -64,7 +68,9 @@ class IngestReport:
     bad: int = 0
     stored: int = 0
     late: int = 0
+    duplicates: int = 0
     count: int | None = None
+    version: int | None = None
     seconds: float = 0.0
     created: bool = False
     schema: pa.Schema | None = None
@@ -100,6 +106,7 @@ class IngestReport:
             "bad": self.bad,
             "stored": self.stored,
             "late": self.late,
+            "duplicates": self.duplicates,
             "count": self.count,
             "seconds": self.seconds,
             "created": self.created,

@@ -25,7 +25,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from ..errors import InvalidArgument, StreamExists
-from ..formats import FORMATS, Layout, Limits, suffixes_of
+from ..formats import READ_FORMATS, Layout, Limits, suffixes_of
+from ..formats.times import TimeRule
 from ..schema import StreamSchema
 from .report import IngestReport
 
@@ -37,6 +38,7 @@ COMMITS = ("end", "batch")
 IF_EXISTS = ("fail", "append")
 
 BATCH_ROWS = 262_144
+_NEW_STREAM = "--retention, --codec, --unique and --within"
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class IngestRequest:
         Name of the stream.
     time : str, optional
         The time column; the stream's by default.
-    time_format : str
+    time_format : str or TimeRule
         See :mod:`chronicle.formats.times`.
     format : str, optional
         Of all inputs; told from names and bytes by default.
@@ -85,16 +87,18 @@ class IngestRequest:
         Read and check everything, store nothing.
     separator, columns, nulls
         For CSV; see :class:`chronicle.formats.csvtext.CsvRecords`.
+    flatten : str, optional
+        For JSON; see :class:`chronicle.formats.flattening.Flattened`.
     max_columns : int
         Most columns, or different keys, that a file may have.
-    retention, codec
+    retention, codec, unique, within
         For a stream that is created.
     """
 
     inputs: Sequence[str]
     stream: str
     time: str | None = None
-    time_format: str = "auto"
+    time_format: str | TimeRule = "auto"
     format: str | None = None
     create: bool = False
     if_exists: str = "fail"
@@ -112,9 +116,12 @@ class IngestRequest:
     separator: str | None = None
     columns: Sequence[str] | None = None
     nulls: Sequence[str] = ()
+    flatten: str | None = None
     max_columns: int = Limits.columns
     retention: str | None = None
     codec: str = "lz4"
+    unique: str | None = None
+    within: str | None = None
 
     def __post_init__(self) -> None:
         if not self.inputs:
@@ -124,7 +131,7 @@ class IngestRequest:
             ("--on-error", self.on_error, ON_ERROR),
             ("--commit", self.commit, COMMITS),
             ("--if-exists", self.if_exists, IF_EXISTS),
-            ("--format", self.format, (None, *FORMATS)),
+            ("--format", self.format, (None, *READ_FORMATS)),
         ):
             if value not in known:
                 names = ", ".join(name for name in known if name is not None)
@@ -133,14 +140,22 @@ class IngestRequest:
             raise InvalidArgument(f"--batch-size is at least 1, found {self.batch_rows}")
         if self.quarantine is not None and self.on_error != "quarantine":
             raise InvalidArgument("a quarantine file needs --on-error quarantine")
+        if self.flatten is not None and (self.engine == "spark" or self.master is not None):
+            raise InvalidArgument("--flatten is for --engine arrow")
         if self.master is not None and self.engine == "arrow":
             raise InvalidArgument("--master is for --engine spark")
-        if not self.create and (self.retention is not None or self.codec != "lz4"):
-            raise InvalidArgument("--retention and --codec are for a new stream: add --create")
+        if not self.create and self._of_new_stream:
+            raise InvalidArgument(f"{_NEW_STREAM} are for a new stream: add --create")
         if not self.create and self.if_exists != "fail":
             raise InvalidArgument(
                 "--if-exists goes with --create; without that, events are appended"
             )
+
+    @property
+    def _of_new_stream(self) -> bool:
+        """Whether settings of a new stream are given."""
+        given = (self.retention, self.unique, self.within)
+        return self.codec != "lz4" or any(setting is not None for setting in given)
 
     def found_existing(self, events: int | None, report: IngestReport) -> None:
         """What ``create`` does about a stream that is there already.
@@ -156,9 +171,9 @@ class IngestRequest:
                 f"there is a stream {self.stream!r} already{held}; leave out --create, or "
                 "add --if-exists append, to append to it"
             )
-        if self.retention is not None or self.codec != "lz4":
+        if self._of_new_stream:
             report.notes.append(
-                f"--retention and --codec are for a new stream; {self.stream!r} keeps its own"
+                f"{_NEW_STREAM} are for a new stream; {self.stream!r} keeps its own"
             )
 
     def layout(self, target: StreamSchema | None) -> Layout:

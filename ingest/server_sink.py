@@ -25,11 +25,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..client import RemoteStream, Transport
+from ..client import StreamRoutes, Transport
 from ..errors import ConnectionFailed
 from ..schema import StreamSchema
 from .external_sort import runs_in_order
-from .sink import Job, Outcome
+from .sink import Job, Outcome, Over
 
 __all__ = ["ServerSink"]
 
@@ -44,7 +44,7 @@ class ServerSink:
     sort_directory = None
 
     def __init__(self, transport: Transport, stream: str) -> None:
-        self._stream = RemoteStream(transport, stream)
+        self._stream = StreamRoutes(transport, stream)
 
     def describe(self) -> StreamSchema:
         """Schema of the stream."""
@@ -60,11 +60,18 @@ class ServerSink:
         *,
         codec: str = "lz4",
         retention: str | None = None,
+        unique: str | None = None,
+        within: str | None = None,
         if_not_exists: bool = False,
     ) -> StreamSchema:
         """Make the stream."""
         return self._stream.create(
-            schema, codec=codec, retention=retention, if_not_exists=if_not_exists
+            schema,
+            codec=codec,
+            retention=retention,
+            unique=unique,
+            within=within,
+            if_not_exists=if_not_exists,
         )
 
     def drop(self) -> None:
@@ -101,13 +108,14 @@ class ServerSink:
         staged: Sequence[str],
         *,
         truncate: bool = False,
+        over: Over | None = None,
         application: str | None = None,
         version: int | None = None,
     ) -> Outcome:
         """Have the server make the parts events."""
         with _in_doubt():
             return _outcome(
-                self._stream.commit(job, sorted(staged), truncate, application, version)
+                self._stream.commit(job, sorted(staged), truncate, over, application, version)
             )
 
     def abort(self, job: str) -> None:
@@ -143,6 +151,7 @@ def _outcome(answer: Any) -> Outcome:
         int(answer["count"]),
         answer.get("version"),
         bool(answer.get("replayed", False)),
+        int(answer.get("duplicates", 0)),
     )
 
 

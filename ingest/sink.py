@@ -34,7 +34,10 @@ import pyarrow as pa
 from ..schema import StreamSchema
 from ..store.staging import StagingPlan
 
-__all__ = ["Job", "Outcome", "Sink", "load"]
+__all__ = ["Job", "Outcome", "Over", "Sink", "load"]
+
+Over = tuple[int | None, int | None]
+"""A range of times to replace: ticks, half-open; None leaves a side open."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,8 @@ class Outcome:
         Commit position of the stream, where that is known.
     repeated : bool
         The same job or version had been committed before: the figures are those of then.
+    duplicates : int
+        Events that were left out because the stream, which has ``unique``, holds their keys.
     """
 
     events: int
@@ -78,6 +83,7 @@ class Outcome:
     count: int | None = None
     position: int | None = None
     repeated: bool = False
+    duplicates: int = 0
 
 
 class Sink(Protocol):
@@ -107,6 +113,8 @@ class Sink(Protocol):
         *,
         codec: str = "lz4",
         retention: str | None = None,
+        unique: str | None = None,
+        within: str | None = None,
         if_not_exists: bool = False,
     ) -> StreamSchema:
         """Make the stream; gives the schema that it has."""
@@ -151,6 +159,7 @@ class Sink(Protocol):
         staged: Sequence[Any],
         *,
         truncate: bool = False,
+        over: Over | None = None,
         application: str | None = None,
         version: int | None = None,
     ) -> Outcome:
@@ -160,6 +169,8 @@ class Sink(Protocol):
         ----------
         truncate : bool
             Remove every event that the stream had, in the same commit.
+        over : Over, optional
+            Remove those of a range; what is staged has to lie in it.
         application, version : str and int, optional
             Versions that are not above the application's last one do nothing.
         """

@@ -32,27 +32,26 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..errors import NotAStore, ReadOnlyStore, StoreLocked, StreamNotFound
+from ..errors import InvalidArgument, NotAStore, ReadOnlyStore, StoreLocked, StreamNotFound
 from ..indexes.staged import announce, build_staged, taking_over
 from ..schema import StreamSchema
 from ..store import EventStream, Store, StreamOptions
+from ..store.bulk_jobs import BulkCommit, committed, truncated_at
 from ..store.recovery import load
 from ..store.staging import (
-    BulkCommit,
     StagedSegment,
     StagingPlan,
     abort_staged,
     commit_staged,
-    committed,
     new_job,
     prepare_staging,
     stage,
     staged_jobs,
     sweep_staging,
-    truncated_at,
 )
+from ..ticks import INT64_MAX, INT64_MIN
 from .external_sort import runs_in_order
-from .sink import Job, Outcome
+from .sink import Job, Outcome, Over
 
 if TYPE_CHECKING:
     from ..database import Database
@@ -151,10 +150,12 @@ class StoreSink:
         *,
         codec: str = "lz4",
         retention: str | None = None,
+        unique: str | None = None,
+        within: str | None = None,
         if_not_exists: bool = False,
     ) -> StreamSchema:
         """Make the stream."""
-        options = StreamOptions(codec=codec, retention=retention)
+        options = StreamOptions(codec, retention=retention, unique=unique, within=within)
         with self._writable() as store:
             made = store.create_stream(self.stream, schema, options, if_not_exists=if_not_exists)
             return made.schema
@@ -171,7 +172,9 @@ class StoreSink:
         """Append a batch durably."""
         with self._writable() as store:
             done = self._writer(store).append(batch)
-        return Outcome(done.appended, done.late, done.count, done.version)
+        return Outcome(
+            done.appended, done.late, done.count, done.version, duplicates=done.duplicates
+        )
 
     # ------------------------------------------------------------------------------------- jobs
 
@@ -191,7 +194,7 @@ class StoreSink:
             stream = store.stream(self.stream)
             directory = store.directory_of(self.stream)
             span = stream.snapshot().time_range
-            plan = StagingPlan(directory, name, stream.schema, stream.options)
+            plan = StagingPlan(directory, name, stream.schema, stream.options, stream.layout)
             return Job(name, stream.schema, plan, None if span is None else span[1])
 
     def prepare(self, job: Job) -> None:
@@ -218,6 +221,7 @@ class StoreSink:
         staged: Sequence[StagedSegment],
         *,
         truncate: bool = False,
+        over: Over | None = None,
         application: str | None = None,
         version: int | None = None,
     ) -> Outcome:
@@ -233,6 +237,7 @@ class StoreSink:
                         job,
                         staged,
                         truncate=truncate,
+                        over=None if over is None else _inclusive(over),
                         application=application,
                         version=version,
                     )
@@ -280,8 +285,16 @@ def _plan_of(job: Job) -> StagingPlan:
     return job.plan
 
 
+def _inclusive(over: Over) -> tuple[int, int]:
+    start, end = over
+    first, last = INT64_MIN if start is None else start, INT64_MAX if end is None else end - 1
+    if first > last:
+        raise InvalidArgument("the range that is replaced has to end after its start")
+    return first, last
+
+
 def _outcome(done: BulkCommit, count: int | None) -> Outcome:
-    return Outcome(done.events, done.late, count, done.position, done.repeated)
+    return Outcome(done.events, done.late, count, done.position, done.repeated, done.duplicates)
 
 
 def _split(

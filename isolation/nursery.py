@@ -56,8 +56,10 @@ _SETTINGS = {
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
     "OMP_THREAD_LIMIT": "1",
+    "CHRONICLE_COMPILE": "first",
 }
-"""Allocators that give memory back and reserve little; no thread that nobody asked for."""
+"""Allocators that give memory back and reserve little; no thread or process that nobody asked for.
+"""
 
 _START = "from chronicle.isolation.nursery import run_nursery; run_nursery({fd}, {entry!r})"
 

@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ChronicleError, MissingDependency, StoreClosed, WorkerLost
+from ..scratch import ScratchDirectory
 from .channel import Channel, ChannelClosed, Garbage
 from .nursery import Nursery, NurseryLost, exit_reason
 from .region import Region
@@ -217,7 +218,7 @@ class Pool:
         self._dead: list[_Worker] = []
         self._wake = threading.Event()
         self._closed = False
-        self._root: Path | None = None
+        self._root: ScratchDirectory | None = None
         self._watcher: threading.Thread | None = None
         self._nursery: Nursery | None = Nursery(spec.entry)
         _POOLS.add(self)
@@ -328,8 +329,8 @@ class Pool:
     def _directory(self) -> Path:
         with self._guard:
             if self._root is None:
-                self._root = Path(tempfile.mkdtemp(prefix="chronicle-spill-"))
-            return Path(tempfile.mkdtemp(dir=self._root))
+                self._root = ScratchDirectory("spill")
+            return Path(tempfile.mkdtemp(dir=self._root.path))
 
     def _take_back(self, worker: _Worker) -> None:
         spec = self.spec
@@ -457,7 +458,7 @@ class Pool:
         if self._nursery is not None:
             self._nursery.close()
         if self._root is not None:
-            shutil.rmtree(self._root, ignore_errors=True)
+            self._root.close()
 
     def _forget(self) -> None:
         """In a forked child: the parent's workers stay the parent's, ours are made when needed."""

@@ -29,8 +29,8 @@ from sqlglot import exp
 
 from ..errors import SqlError
 from ..identity import seed_of
-from ..query.binding.binder import is_plain
 from ..query.binding.match_binding import BoundMatch
+from ..query.binding.select_outputs import is_plain
 from ..query.binding.situation_binding import BoundSituations
 from ..query.binding.window_binding import BoundWindows
 from ..query.binding.window_call import NAMES
@@ -43,12 +43,12 @@ from ..query.split.reach import Reach
 from ..query.sql.canonical import canonical
 from ..query.sql.dialect import (
     MatchRelation,
-    RecentRelation,
     SituationRelation,
     parse_statement,
     to_text,
 )
 from ..query.sql.gate import AGGREGATES
+from ..query.windows.calendar import CalendarWindows
 from ..query.windows.spec import CountWindows, SessionWindows, TimeWindows
 from ..store.snapshot import Snapshot
 from .combined import Combined, OneStream
@@ -126,15 +126,9 @@ def form_of(
     source = _Source(engine, snapshot(stream), tree, text, stream, schema.time, plain)
     fields = source.fields(frozen)
     columns = tuple(field.name for field in fields)
-    if isinstance(item, RecentRelation):
-        raise source.refuse("a recency join cannot be live: ask for it with a query", item.this)
     if isinstance(item, SituationRelation):
         form = _situations(source, columns)
     elif isinstance(item, MatchRelation):
-        mode = item.args["match"].args.get("mode")
-        if mode is not None:
-            word = f"{mode.name.upper()} MATCH"
-            raise source.refuse(f"{word} cannot be live: ask for it with a query", mode)
         form = _pattern(source, columns)
     elif isinstance(item, exp.Table) and isinstance(item.this, exp.Anonymous):
         form = _windows(source, columns)
@@ -246,6 +240,9 @@ def _windows(source: _Source, columns: tuple[str, ...]) -> Form:
     bound = source.plain.bound.sites[0].operator
     assert isinstance(bound, BoundWindows)
     windows = bound.call.windows(_folder(source))
+    if bound.call.fill is not None:
+        raise source.refuse("results are of windows with events: fill gaps where they are read",
+                            call)  # fmt: skip
     if isinstance(windows, CountWindows):
         return _counted(source, columns, bound, windows)
     group = tree.args.get("group")
@@ -271,6 +268,12 @@ def _windows(source: _Source, columns: tuple[str, ...]) -> Form:
             own_columns[KEPT] = having.this.copy()
         evaluator = source.evaluator(columns, own_columns, made)
         return SessionForm(evaluator, columns, source.seed, windows.gap, tuple(keys))
+    if isinstance(windows, CalendarWindows):
+        raise source.refuse(
+            "windows that follow the calendar have no fixed length: put windows of an hour or a "
+            "day out, and ask for the months of the results",
+            call,
+        )
     assert isinstance(windows, TimeWindows)
     if windows.origin is None:
         raise source.refuse(
@@ -280,7 +283,8 @@ def _windows(source: _Source, columns: tuple[str, ...]) -> Form:
     if "window_start" not in own and not group.args.get("all"):
         made.args["group"].append("expressions", start.copy())
     evaluator = source.evaluator(columns, {START: start, **keys}, made)
-    return WindowForm(evaluator, columns, source.seed, windows, tuple(keys))
+    chooses = tree.args.get("having") is not None
+    return WindowForm(evaluator, columns, source.seed, windows, tuple(keys), chooses=chooses)
 
 
 def _counted(

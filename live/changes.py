@@ -13,6 +13,7 @@ Guarantee
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,11 +21,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..identity import digests
+from ..identity import digests, row_words
 from ..query.run.net_operator import settled
 from ..store.tail import ticks_of_column
+from ..store.tap import Spans
 
-__all__ = ["Changes", "Results", "Said", "difference", "newly"]
+__all__ = ["Changes", "Corrected", "Results", "Said", "beyond", "difference", "newly"]
 
 IntArray = npt.NDArray[np.int64]
 
@@ -57,6 +59,35 @@ class Results:
         mask = pa.array(chosen)
         return Results(self.time[chosen], self.id.filter(mask), self.columns.filter(mask))
 
+    @staticmethod
+    def joined(parts: Sequence[Results]) -> Results:
+        """Several, one after the other; at least one."""
+        return Results(
+            np.concatenate([part.time for part in parts]),
+            pa.concat_arrays([part.id for part in parts]),
+            pa.concat_tables([part.columns for part in parts]),
+        )
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """What late events make of results that were known.
+
+    Attributes
+    ----------
+    ids : pyarrow.Array
+        Identities of those that may not hold any more, and ``time``: when they were said to be.
+    found : Results
+        What holds instead; some may be as they were.
+    rest : tuple of (int, int)
+        Times of results that are not among these: regions that are to be evaluated.
+    """
+
+    ids: pa.Array
+    time: IntArray
+    found: Results
+    rest: Spans = ()
+
 
 @dataclass(frozen=True)
 class Said:
@@ -68,14 +99,13 @@ class Said:
         What holds.
     revision : int64 array
         Of each of these.
-    ids : pyarrow.Array
-        Of everything that was ever said there, and ``last`` the greatest revision of each.
+    last : callable
+        From identities to the greatest revision that was ever said there of each, -1 without one.
     """
 
     net: Results
     revision: IntArray
-    ids: pa.Array
-    last: IntArray
+    last: Callable[[pa.Array], IntArray]
 
     @classmethod
     def of(cls, changes: pa.RecordBatch, columns: tuple[str, ...]) -> Said:
@@ -90,14 +120,21 @@ class Said:
             pa.Table.from_batches([net.select(list(columns))]),
         )  # fmt: skip
         kept = net.column("_rev").to_numpy(zero_copy_only=False).astype(np.int64)
-        return cls(results, kept, coded.dictionary, last)
+        return cls(results, kept, lambda ids: _of_known(ids, coded.dictionary, last))
+
+    def named(self, ids: pa.Array) -> Said:
+        """Of what holds only that with some identities."""
+        mine = pc.is_in(self.net.id, value_set=ids).to_numpy(zero_copy_only=False)
+        return self.where(mine)
+
+    def where(self, chosen: npt.NDArray[np.bool_]) -> Said:
+        """Of what holds only some."""
+        return Said(self.net.where(chosen), self.revision[chosen], self.last)
 
     @classmethod
     def anew(cls, results: Results) -> Said:
         """What was said, as it would be said now; all of one version, the first."""
-        count = len(results)
-        ids = results.id.combine_chunks() if isinstance(results.id, pa.ChunkedArray) else results.id
-        return cls(results, np.zeros(count, np.int64), ids, np.full(count, -1, np.int64))
+        return cls(results, np.zeros(len(results), np.int64), lambda ids: np.full(len(ids), -1))
 
 
 @dataclass(frozen=True)
@@ -126,22 +163,23 @@ class Changes:
     @classmethod
     def joined(cls, parts: list[Changes]) -> Changes:
         """Several, one after the other; at least one."""
-        results = Results(
-            np.concatenate([part.results.time for part in parts]),
-            pa.concat_arrays([part.results.id for part in parts]),
-            pa.concat_tables([part.results.columns for part in parts]),
-        )
         return cls(
-            results,
+            Results.joined([part.results for part in parts]),
             np.concatenate([part.revision for part in parts]),
             np.concatenate([part.sign for part in parts]),
         )
 
 
-def _contents(results: Results) -> pa.Array:
+def _contents(*each: Results) -> list[pa.Array]:
     """Identity and everything else of each result, as bytes that can be compared."""
-    held = [pa.array(results.time), *(column for column in results.columns.columns)]
-    return pc.binary_join_element_wise(results.id, digests(b"", held), b"")
+    columns = [[pa.array(some.time), *some.columns.columns] for some in each]
+    words = [row_words(some.id, held) for some, held in zip(each, columns, strict=True)]
+    if all(found is not None for found in words):
+        return words
+    return [
+        pc.binary_join_element_wise(some.id, digests(b"", held), b"")
+        for some, held in zip(each, columns, strict=True)
+    ]
 
 
 def difference(want: Results, said: Said) -> Changes:
@@ -155,7 +193,7 @@ def difference(want: Results, said: Said) -> Changes:
         Of the same region.
     """
     have = said.net
-    mine, theirs = _contents(want), _contents(have)
+    mine, theirs = _contents(want, have)
     gone = pc.invert(pc.is_in(theirs, value_set=mine)).to_numpy(zero_copy_only=False)
     revoked = have.where(gone)
     return Changes.joined(
@@ -166,15 +204,26 @@ def difference(want: Results, said: Said) -> Changes:
     )
 
 
+def beyond(results: Results, others: Results) -> Results:
+    """Those of some results that are not among others."""
+    mine, theirs = _contents(results, others)
+    held = pc.is_in(mine, value_set=theirs)
+    return results.where(pc.invert(held).to_numpy(zero_copy_only=False))
+
+
 def newly(more: Results, said: Said) -> Changes:
     """What is to be added for more results in a region, whatever else holds there."""
-    return _added(more, _contents(more), _contents(said.net), said)
+    mine, theirs = _contents(more, said.net)
+    return _added(more, mine, theirs, said)
 
 
 def _added(want: Results, mine: pa.Array, theirs: pa.Array, said: Said) -> Changes:
     """Those that do not hold, each as the version after its last."""
     added = want.where(pc.invert(pc.is_in(mine, value_set=theirs)).to_numpy(zero_copy_only=False))
-    known = pc.index_in(added.id, value_set=said.ids).fill_null(-1)
-    at = known.to_numpy(zero_copy_only=False)
-    before = np.append(said.last, -1)[at]  # the place -1 is that of the ones never said
-    return Changes(added, before + 1, np.ones(len(added), np.int64))
+    return Changes(added, said.last(added.id) + 1, np.ones(len(added), np.int64))
+
+
+def _of_known(ids: pa.Array, known: pa.Array, last: IntArray) -> IntArray:
+    at = pc.index_in(ids, value_set=known).fill_null(-1).to_numpy(zero_copy_only=False)
+    found: IntArray = np.append(last, -1)[at]  # the place -1 is that of the ones never said
+    return found

@@ -15,15 +15,33 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
+import pyarrow as pa
+
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans
-from .changes import Results
-from .forms import Form, added
+from .changes import Corrected, Results
+from .forms import EVENTS_BETWEEN, Form, added
 
-__all__ = ["Combined", "Moment", "OneStream"]
+__all__ = ["Combined", "Moment", "OneStream", "fewer"]
 
 Moment = Mapping[str, Snapshot]
 """Streams by name, each as it is seen in one step."""
+
+
+def fewer(moment: Moment, regions: Spans, between: int = EVENTS_BETWEEN) -> Spans:
+    """Regions, in order, with those joined that few events lie between: as many late events."""
+    if len(regions) < 2:
+        return regions
+    low, high = regions[0][0], regions[-1][1]
+    held = sum(int(s.aggregate((), low, added(high, 1)).count) for s in moment.values())
+    near = between * (high - low + 1) // max(1, held)
+    joined = [regions[0]]
+    for first, last in regions[1:]:
+        if first - joined[-1][1] <= near:
+            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+        else:
+            joined.append((first, last))
+    return tuple(joined)
 
 
 class Combined(ABC):
@@ -35,7 +53,8 @@ class Combined(ABC):
         That it reads; their times are in one unit.
     columns : tuple of str
         Of its results.
-    appends, rebuilds, emits_changes, corrects : bool
+    appends, rebuilds, emits_changes, corrects, by_event : bool
+    region_events : int
         See :class:`~.forms.Form`.
     incremental : bool
         Whether :meth:`advanced` may know.
@@ -49,6 +68,8 @@ class Combined(ABC):
     rebuilds = False
     emits_changes = False
     corrects = True
+    by_event = False
+    region_events = EVENTS_BETWEEN
     incremental = False
     in_order = False
 
@@ -66,6 +87,23 @@ class Combined(ABC):
 
         Up to ``since`` the events are those of the step before.  None: evaluate the region.
         """
+        return None
+
+    def corrected(
+        self,
+        old: Moment,
+        moment: Moment,
+        late: Mapping[str, Spans],
+        count: int,
+        watermark: int,
+        events: Mapping[str, pa.Table | None],
+        known: int,
+    ) -> Corrected | None:
+        """See :meth:`.forms.Form.corrected`."""
+        return None
+
+    def added_by(self, moment: Moment, events: Mapping[str, pa.Table]) -> Results | None:
+        """See :meth:`.forms.Form.added_by`."""
         return None
 
     @property
@@ -113,6 +151,8 @@ class OneStream(Combined):
         self.corrects = form.corrects
         self.incremental = not form.appends
         self.in_order = form.in_order
+        self.region_events = form.region_events
+        self.by_event = form.by_event
 
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
         """As the form."""
@@ -126,6 +166,26 @@ class OneStream(Combined):
     def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
         """As the form."""
         return self.form.advanced(moment[self.stream], since, known)
+
+    def corrected(
+        self,
+        old: Moment,
+        moment: Moment,
+        late: Mapping[str, Spans],
+        count: int,
+        watermark: int,
+        events: Mapping[str, pa.Table | None],
+        known: int,
+    ) -> Corrected | None:
+        """As the form."""
+        one = self.stream
+        return self.form.corrected(
+            old[one], moment[one], late[one], count, watermark, events[one], known
+        )
+
+    def added_by(self, moment: Moment, events: Mapping[str, pa.Table]) -> Results | None:
+        """As the form."""
+        return self.form.added_by(moment[self.stream], events[self.stream])
 
     @property
     def state_bytes(self) -> int:

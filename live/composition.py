@@ -8,6 +8,7 @@ Layout
     ::
 
         FROM a [LEFT] JOIN b ON ...              join_form      two streams in a time window
+        FROM a RECENT [...] JOIN b ...           recent_form    two of any of these that have times
         SELECT ... UNION ALL SELECT ...          union_form     of any of these
         FROM (SELECT ...) [MATCH_RECOGNIZE ...]  nested_form    over the results of any of these
 
@@ -27,12 +28,12 @@ from sqlglot import exp
 
 from ..errors import ChronicleError
 from ..identity import seed_of
-from ..query.binding.binder import is_plain
+from ..query.binding.select_outputs import is_plain
 from ..query.conditions.constants import Folder
 from ..query.contract.cancellation import QueryControl
 from ..query.engine import QueryEngine, Region
 from ..query.sql.canonical import canonical
-from ..query.sql.dialect import MatchRelation, to_text
+from ..query.sql.dialect import MatchRelation, RecentRelation, error_at, to_text
 from ..query.sql.stream_names import StreamNames
 from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
@@ -42,6 +43,7 @@ from .join_binding import BoundJoin, JoinedStream, bind_join
 from .join_form import JoinForm
 from .nested_form import ID, NestedForm, Relation
 from .pattern_form import PatternForm
+from .recent_analysis import RecentAnalysis
 from .refusals import aggregate_in, check_live, refused
 from .relations import engine_with, snapshot_of
 from .row_form import TIME, RowForm
@@ -60,6 +62,9 @@ def understood(
     frozen: Sequence[str] = (),
 ) -> Analysed:
     """Understand a SELECT; the parameters and errors are those of :func:`.analysis.form_of`."""
+    for table in tree.find_all(exp.Table):
+        if table.args.get("db") is not None:
+            raise refused(text, table, "a system table has no events to follow")
     parts = _Parts(engine, snapshot, text)
     return parts.understood(tree, frozen)
 
@@ -83,6 +88,11 @@ class _Parts:
             return self._union(tree, frozen)
         if isinstance(tree, exp.Select) and tree.args.get("joins"):
             return self._join(tree, frozen)
+        if isinstance(tree, exp.Select) and _recency_join(tree):
+            recent = RecentAnalysis(
+                self._engine, self._snapshot, self._text, lambda side: self.understood(side, ())
+            )
+            return recent.understood(tree, frozen)
         if isinstance(tree, exp.Select) and _inner(tree) is not None:
             return self._nested(tree, frozen)
         found = form_of(self._engine, self._snapshot, tree, self._text, frozen)
@@ -185,6 +195,12 @@ class _Parts:
 
     def _join(self, tree: Any, frozen: Sequence[str]) -> Analysed:
         text = self._text
+        for table in (tree.args["from_"].this, *(join.this for join in tree.args["joins"])):
+            if isinstance(table, RecentRelation):
+                raise error_at(
+                    text, table.meta["recent_at"], "a recency join stands alone in a live query: "
+                    "join its results where they are read, FROM NET(name)"
+                )  # fmt: skip
         check_live(tree, text, join=True)
         found = aggregate_in(tree)
         if found is not None or tree.args.get("group") or tree.args.get("having"):
@@ -276,6 +292,15 @@ def _expanded(tree: Any, bound: BoundJoin, text: str) -> Any:
 # -- subqueries ---------------------------------------------------------------------------------
 
 _NOWHERE = object()
+
+
+def _recency_join(tree: Any) -> bool:
+    """Whether a SELECT reads a recency join."""
+    clause = tree.args.get("from_")
+    item = None if clause is None else clause.this
+    while isinstance(item, exp.Subquery) and not item.alias:
+        item = item.this
+    return isinstance(item, RecentRelation)
 
 
 def _inner(tree: Any) -> Any:

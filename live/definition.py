@@ -79,6 +79,8 @@ class LiveDefinition:
         It was dropped, and its results may not be gone yet.
     card : mapping or None
         What a bank needs to know of its pattern (:mod:`.bank.cards`), if it may share one.
+    rollup : mapping or None
+        Of a roll-up: ``size`` and ``origin`` of its windows, in ticks.
     """
 
     name: str
@@ -103,6 +105,7 @@ class LiveDefinition:
     paused: bool = False
     dropping: bool = False
     card: Mapping[str, Any] | None = None
+    rollup: Mapping[str, int] | None = None
 
     @property
     def revokes(self) -> bool:

@@ -40,16 +40,20 @@ from ..query.contract.cancellation import QueryControl
 from ..query.contract.result import Result
 from ..query.engine import QueryEngine, Region
 from ..query.plan.prepared import PreparedQuery
+from ..query.windows.kept_groups import GroupHook
 from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans
 from ..ticks import INT64_MAX, INT64_MIN
-from .changes import Results
+from .changes import Corrected, Results
+from .relations import engine_with
 
-__all__ = ["Evaluator", "Form", "added", "half_open"]
+__all__ = ["EVENTS_BETWEEN", "Evaluator", "Form", "added", "half_open"]
 
 Ticks = npt.NDArray[np.int64]
+EVENTS_BETWEEN = 4096
+"""To evaluate a region takes most classes as long as to read so many events more."""
 
 
 def added(tick: int, ticks: int) -> int:
@@ -93,6 +97,7 @@ class Evaluator:
         high: int | None = None,
         part: Any = None,
         situations: Any = None,
+        hook: GroupHook | None = None,
     ) -> Result:
         """Evaluate over the events with ``low <= t < high``, or the part of the matches."""
         engine = self._engine()
@@ -100,9 +105,13 @@ class Evaluator:
             self._prepared = engine.prepared(self._tree.copy(), self._text)
             self._schema = snapshot.schema
         bounds = {} if low is None and high is None else {self._stream: (low, high)}
-        return engine.over(
-            self._prepared, Region({self._stream: snapshot}, bounds, part, situations), self.control
-        )
+        region = Region({self._stream: snapshot}, bounds, part, situations, hook)
+        return engine.over(self._prepared, region, self.control)
+
+    def of_rows(self, schema: StreamSchema) -> Evaluator:
+        """The same over rows in memory in place of the stream."""
+        engine = engine_with(self._engine, self._stream, schema)
+        return Evaluator(engine, self._tree, self._text, self._stream)
 
 
 class Form(ABC):
@@ -124,6 +133,10 @@ class Form(ABC):
         Whether what a late event changes can be told and put right.
     in_order : bool
         Whether results of one time come in the order of their events.
+    region_events : int
+        To evaluate a region takes about as long as to read so many events more.
+    by_event : bool
+        Whether a result is made of one event, and :meth:`added_by` may know.
     hits : int or None
         Of how many events a condition held, as often as they were read; None where nobody counts.
     """
@@ -134,6 +147,8 @@ class Form(ABC):
     emits_changes = False
     corrects = True
     in_order = False
+    region_events = EVENTS_BETWEEN
+    by_event = False
     hits: int | None = None
 
     def __init__(self, evaluator: Evaluator, columns: tuple[str, ...]) -> None:
@@ -151,6 +166,55 @@ class Form(ABC):
         """The results that are closed at ``known`` and were not at ``since``.
 
         Up to ``since`` the events are those of the step before.  None: evaluate the region.
+        """
+        return None
+
+    def corrected(
+        self,
+        old: Snapshot,
+        snapshot: Snapshot,
+        spans: Spans,
+        count: int,
+        watermark: int,
+        events: pa.Table | None,
+        known: int,
+    ) -> Corrected | None:
+        """What late events make of the results that are closed at a watermark.
+
+        Parameters
+        ----------
+        old : Snapshot
+            That of the step before, without the late events.
+        spans : tuple
+            Ranges of ticks up to the watermark that they lie in.
+        count : int
+            How many there are.
+        events : pyarrow.Table or None
+            These, in the order of time, ties in that of arrival; None where they are not at hand.
+        known : int
+            The next watermark: up to it :meth:`advanced` will be asked next.
+
+        Returns
+        -------
+        Corrected or None
+            None: evaluate the regions.
+        """
+        return None
+
+    def added_by(self, snapshot: Snapshot, events: pa.Table) -> Results | None:
+        """The results that events are which have come to a stream since they were told last.
+
+        Parameters
+        ----------
+        snapshot : Snapshot
+            With them.
+        events : pyarrow.Table
+            All that have come to some ticks, in the order of time, ties in that of arrival.
+
+        Returns
+        -------
+        Results or None
+            None: evaluate the regions.
         """
         return None
 

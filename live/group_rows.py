@@ -2,7 +2,8 @@
 
 Purpose
     A bank knows of a match its first and last event, by tick and rank.  Here the events between are
-    read, once for all matches of a step, and each query that has matches measures its own
+    read, once for all matches of a step or from where they are kept
+    (:class:`~.late_history.LateHistory`), and each query that has matches measures its own
     (:class:`~chronicle.query.pattern.known_matches.KnownMatches`), by the SELECT that it is.
 
 Cost
@@ -19,7 +20,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ..compiled import kernel
 from ..identity import digests
@@ -27,10 +27,12 @@ from ..query.pattern.groups import take_ranges
 from ..query.pattern.match_identity import RANK
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, united
+from .bank.arranged import Arranged
 from .bank.matches import BankMatches
 from .bank.partitions import Partitions
 from .changes import Changes, Results, Said, difference, newly
-from .combined import OneStream
+from .combined import OneStream, fewer
+from .late_history import LateHistory
 from .pattern_form import PatternForm
 from .query import LiveQuery
 
@@ -73,14 +75,14 @@ class _Events:
 
 
 def _read(
-    snapshot: Snapshot, matches: BankMatches, partition_by: list[str], columns: set[str]
+    snapshot: Snapshot, matches: BankMatches, partition_by: list[str], columns: list[str]
 ) -> _Events:
     schema = snapshot.schema
-    named = [n for n in schema.names if n in {*columns, *partition_by, schema.time}]
     pairs = np.unique(np.stack([matches.first_tick, matches.last_tick], axis=1), axis=0)
     spans: Spans = united(tuple(zip(*pairs.T.tolist(), strict=True)))
-    batches = [batch for low, high in spans for batch in snapshot.scan(low, high + 1, named)]
-    table = pa.Table.from_batches(batches, pa.schema([schema.arrow.field(n) for n in named]))
+    spans = fewer({"": snapshot}, spans)
+    batches = [batch for low, high in spans for batch in snapshot.scan(low, high + 1, columns)]
+    table = pa.Table.from_batches(batches, pa.schema([schema.arrow.field(n) for n in columns]))
     places = Partitions(schema.arrow, schema.time, partition_by)
     partition = np.zeros(len(matches), np.int64)
     if partition_by:
@@ -93,16 +95,37 @@ def _read(
     return _Events(table, fresh.among, order, first, last + 1)
 
 
+def _looked_up(history: Arranged, matches: BankMatches, columns: list[str]) -> _Events:
+    """As :func:`_read`, of events that are at hand."""
+    partition = history.partitions.numbers_of(matches.keys)
+    if not matches.keys.num_columns:
+        partition = np.zeros(len(matches), np.int64)
+    first = history.places(partition, matches.first_tick) + matches.first_rank
+    last = history.places(partition, matches.last_tick) + matches.last_rank
+    rows = history.read(partition, first, last + 1)
+    table = history.table(columns, rows)
+    every = np.arange(table.num_rows)
+    return _Events(table, rows.among, every, rows.offsets[:-1], rows.offsets[1:])
+
+
 def rows_of(
-    matches: BankMatches, queries: Mapping[str, LiveQuery], snapshot: Snapshot
+    matches: BankMatches,
+    queries: Mapping[str, LiveQuery],
+    snapshot: Snapshot,
+    history: LateHistory,
 ) -> dict[str, Results | Exception]:
     """Results by query; an error is its query's own."""
     if not len(matches):
         return {}
     asked = [queries[str(name)] for name in matches.names]
-    columns = {c for q in asked for c in form_of_member(q).compiled.input_columns}
-    partition_by = list(matches.keys.schema.names)
-    events = _read(snapshot, matches, partition_by, columns)
+    schema, partition_by = snapshot.schema, list(matches.keys.schema.names)
+    read = {c for q in asked for c in form_of_member(q).compiled.input_columns}
+    columns = [n for n in schema.names if n in {*read, *partition_by, schema.time}]
+    held = history.held(snapshot, int(matches.first_tick.min()), columns)
+    if held is None:
+        events = _read(snapshot, matches, partition_by, columns)
+    else:
+        events = _looked_up(held, matches, columns)
     found: dict[str, Results | Exception] = {}
     for i, query in enumerate(asked):
         mine = np.flatnonzero(matches.query == i)
@@ -129,16 +152,17 @@ def added_rows(query: LiveQuery, rows: Results, said: Said | None) -> Changes:
 
 
 def corrected_rows(
-    query: LiveQuery, rows: Results, gone: BankMatches, found: BankMatches, floor: int, said: Said
+    query: LiveQuery,
+    rows: Results,
+    gone: BankMatches,
+    found: BankMatches,
+    floor: int,
+    said: SaidBy,
 ) -> Changes:
-    """What is taken back and put out where matches of one query are gone and others are there.
-
-    ``said``: what the query has said of the times of these matches, or more.
-    """
-    named = pa.chunked_array([_names(query, each) for each in (gone, found)], pa.binary())
-    mine = pc.is_in(said.net.id, value_set=named.combine_chunks())
-    chosen = mine.to_numpy(zero_copy_only=False).astype(np.bool_) & (said.net.time >= floor)
-    some = Said(said.net.where(chosen), said.revision[chosen], said.ids, said.last)
+    """What is taken back and put out where matches of one query are gone and others are there."""
+    ids = pa.concat_arrays([_names(query, each) for each in (gone, found)])
+    some = said.of(query, ids)
+    some = some.where(some.net.time >= floor)
     rows = _wanted(query, rows)
     return difference(rows.where(rows.time >= floor), some)
 
@@ -156,6 +180,12 @@ class SaidBy:
         if key not in self._read:
             self._read[key] = query.sink.said_of_all(*self._range)
         return self._read[key](query.definition.name)
+
+    def of(self, query: LiveQuery, ids: pa.Array) -> Said:
+        """Of some results of one query."""
+        if query.sink.shared:
+            return self(query).named(ids)
+        return query.sink.said_of(ids, *self._range)
 
 
 def span_of(*parts: BankMatches) -> tuple[int, int]:

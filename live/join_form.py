@@ -43,15 +43,25 @@ from .kernels.window_join import Pairs, window_join
 from .relations import engine_with, snapshot_of
 from .row_form import TIME, ranks
 
-__all__ = ["JoinForm"]
+__all__ = ["PAIRS", "ROW", "Asked", "JoinForm"]
 
 IntArray = npt.NDArray[np.int64]
 PAIRS, ROW = "joined", "#row"
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """A condition, or the SELECT itself, over pairs."""
+class Asked:
+    """A condition, or a SELECT, over pairs of rows of two tables.
+
+    Attributes
+    ----------
+    evaluator : Evaluator
+        Over the stream :data:`PAIRS`; it selects :data:`ROW`, too.
+    schema : StreamSchema
+        Of that stream: the time and the number of a pair, then ``columns``.
+    columns : tuple of (int, str)
+        Side, and column of its table.
+    """
 
     evaluator: Evaluator
     schema: StreamSchema
@@ -102,7 +112,7 @@ class JoinForm(Combined):
         self._lead = max(0, bound.behind)
         self._back = max(0, bound.before)
         self._state: JoinState | None = None
-        self._dropped: dict[str, int] = {}
+        self._gone: dict[str, int] = {}
         asked = [*tree.expressions, *bound.on, *bound.where]
         self._names = tuple(
             tuple(dict.fromkeys(
@@ -141,7 +151,7 @@ class JoinForm(Combined):
 
     def _asked(
         self, engine: Callable[[], QueryEngine], text: str, tree: Any, conditions: Sequence[Any]
-    ) -> _Asked:
+    ) -> Asked:
         """Something to be asked of pairs, each a row of one relation."""
         bound = self._bound
         tree.append("expressions", _named(_column(ROW), ROW))
@@ -166,7 +176,7 @@ class JoinForm(Combined):
             column.set("table", None)
         schema = StreamSchema(pa.schema(fields), TIME)
         made = engine_with(engine, PAIRS, schema)
-        return _Asked(Evaluator(made, tree, text, PAIRS), schema, tuple(columns))
+        return Asked(Evaluator(made, tree, text, PAIRS), schema, tuple(columns))
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -263,9 +273,9 @@ class JoinForm(Combined):
 
     def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
         """By the rows that are kept."""
-        dropped = {name: moment[name].state.dropped for name in self.streams}
+        gone = {name: moment[name].state.gone for name in self.streams}
         state, self._state = self._state, None  # until all is well
-        if state is None or state.watermark != since or self._dropped != dropped:
+        if state is None or state.watermark != since or self._gone != gone:
             state = self._rebuilt(moment, since)
         low = added(since, 1)
         found = self._held_of(state, self._read(moment, 0, low, known),
@@ -277,7 +287,7 @@ class JoinForm(Combined):
             alone = np.flatnonzero(~state.met & (ends >= low) & (ends <= known))
         results = self._results(state.left.rows, state.right.rows, found, alone)
         state.let_go(known)
-        self._state, self._dropped = state, dropped
+        self._state, self._gone = state, gone
         return results
 
     def _held_of(self, state: JoinState, left: SideRows, right: SideRows) -> Pairs:

@@ -8,8 +8,8 @@ How a region is searched
 
 What is kept
     Where matches are found one at a time, the searches as they stand at the mark
-    (:mod:`.pattern_state`): a step in order reads its own events.  A region is evaluated at the
-    first step, and at one with late events.
+    (:mod:`.pattern_state`): a step in order reads its own events, and with late events those of
+    their partitions near them.  A region is evaluated at the first step.
 
 In which order
     By the time of the match, then by its identity, however it was found.
@@ -22,6 +22,8 @@ What a late event changes
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,23 +31,27 @@ import pyarrow.compute as pc
 from ..errors import ChronicleError, ResourceLimit
 from ..identity import digests
 from ..query.contract.result import Result
+from ..query.pattern.advancing import known_with_last_event
 from ..query.pattern.compiled import CompiledMatch
 from ..query.pattern.known_matches import KnownMatches
 from ..query.replay.applicability import demands
 from ..query.split.cuts import find_cut, independent
-from ..query.split.known import KnownPart, known_part
+from ..query.split.known import KnownPart, known_part, told_at_once
 from ..query.split.reach import Reach
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, united
 from ..ticks import INT64_MAX, INT64_MIN
-from .changes import Results
-from .forms import Evaluator, Form, Ticks, added, chosen, ticks_of
-from .pattern_state import PatternState, Step, keeps_state
+from .changes import Corrected, Results, beyond
+from .forms import Evaluator, Form, Ticks, added, chosen, half_open, ticks_of
+from .late_between import late_among, late_between
+from .pattern_state import Correction, Known, PatternState, Step, keeps_state
 from .row_form import TIME
 
 __all__ = ["EVENT", "MATCH", "PatternForm"]
 
 MATCH, EVENT = "#match", "#event"
+BACKLOG_EVENTS = 1 << 16
+"""More events than that, with no search at hand to go on with, are a region: many at a time."""
 
 
 class PatternForm(Form):
@@ -59,6 +65,7 @@ class PatternForm(Form):
 
     kind = "patterns"
     appends = False
+    region_events = 1 << 15  # cuts are looked for, too
 
     def __init__(
         self, evaluator: Evaluator, columns: tuple[str, ...], compiled: CompiledMatch
@@ -69,7 +76,9 @@ class PatternForm(Form):
         asks = demands(compiled)
         self._from_first = asks.neighbours and bool(asks.partition_by)
         """Whether a row before the match counts, which may lie anywhere in its partition."""
+        self._at_once = told_at_once(compiled) and known_with_last_event(compiled)
         self._state = PatternState() if keeps_state(compiled) else None
+        self._none: Results | None = None
 
     def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
         """The matches that end in a range of ticks and are decided."""
@@ -82,17 +91,20 @@ class PatternForm(Form):
 
         span = snapshot.time_range
         if span is None or low > high:
-            table, ticks = self._ended(self.evaluator.over(snapshot, 0, 0), 1, 0)
-        else:
-            tables, old = [], low
-            if low <= span[0]:  # all of history, as any query is answered over it
-                old = Reach(snapshot, self._compiled).back(min(known, span[1]))
-                tables.append(self._ended(self.evaluator.over(snapshot), low, min(high, old - 1)))
-            low = max(low, old)
-            tables.append(self._ended(self.evaluator.over(snapshot, part=part), low, high))
-            table = pa.concat_tables([found for found, _ in tables])
-            ticks = np.concatenate([found for _, found in tables])
-        return self._named(table, ticks)
+            return self._nothing(snapshot)
+        tables, old = [], low
+        if low <= span[0]:  # all of history, as any query is answered over it
+            old = Reach(snapshot, self._compiled).back(min(known, span[1]))
+            tables.append(self._ended(self.evaluator.over(snapshot), low, min(high, old - 1)))
+        low = max(low, old)
+        tables.append(self._ended(self.evaluator.over(snapshot, part=part), low, high))
+        table = pa.concat_tables([found for found, _ in tables])
+        return self._named(table, np.concatenate([found for _, found in tables]))
+
+    def _nothing(self, snapshot: Snapshot) -> Results:
+        if self._none is None:
+            self._none = self._part(snapshot, Known())
+        return self._none
 
     def _named(self, table: pa.Table, ticks: Ticks) -> Results:
         """Rows of matches as results."""
@@ -116,10 +128,15 @@ class PatternForm(Form):
         state = self._state
         if state is None or snapshot.time_range is None:
             return None
+        if known <= since and state.watermark == since:  # nothing can have been decided
+            return self._nothing(snapshot)
+        if not self._from_first and not state.holds(snapshot, since) and (
+            snapshot.aggregate((), *half_open(added(since, 1), known)).count > BACKLOG_EVENTS
+        ):  # fmt: skip
+            return None
         step = Step(state, since, known)
         try:
-            found = self.evaluator.over(snapshot, part=lambda *_: step)
-            table, ticks = self._ended(found, INT64_MIN, INT64_MAX)
+            return self._part(snapshot, step)
         except ResourceLimit:  # the state would be too large, and would be again
             self._state = None
             return None
@@ -129,13 +146,56 @@ class PatternForm(Form):
         except BaseException:
             self.drop_state()
             raise
-        return self._named(table, ticks)
+
+    def corrected(
+        self,
+        old: Snapshot,
+        snapshot: Snapshot,
+        spans: Spans,
+        count: int,
+        watermark: int,
+        events: pa.Table | None,
+        known: int,
+    ) -> Corrected | None:
+        """By the searches of the partitions of late events, where these are few."""
+        state, compiled = self._state, self._compiled
+        if state is None or compiled.within is None or compiled.clause.mode is not None:
+            return None  # under a match mode sets depend on each other
+        if old.time_range is None or old.state.rewritten != snapshot.state.rewritten:
+            return None
+        if old.state.dropped != snapshot.state.dropped or not state.pays(old, watermark, count):
+            return None
+        if events is None:
+            late = late_between(old, snapshot, spans)
+        else:
+            late = late_among(snapshot, ticks_of(events, snapshot.schema.time))
+        if late is None or not len(late.tick):
+            return None
+        correction = Correction(state, old, late, watermark)
+        try:
+            found = self._part(snapshot, correction)
+            if correction.gone is None:
+                return None
+            gone = self._nothing(snapshot)
+            if correction.gone.num_rows:
+                gone = self._part(snapshot, Known(correction.gone))
+            over, more = beyond(gone, found), beyond(found, gone)
+            return Corrected(over.id, over.time, more)
+        except ChronicleError:  # the region says the same, or does without
+            self.drop_state()
+            return None
+        except BaseException:
+            self.drop_state()
+            raise
+
+    def _part(self, snapshot: Snapshot, part: Any) -> Results:
+        """The SELECT over the matches of a part."""
+        found = self.evaluator.over(snapshot, part=lambda *_: part)
+        return self._named(*self._ended(found, INT64_MIN, INT64_MAX))
 
     def known(self, snapshot: Snapshot, events: pa.Table, offsets: Ticks) -> Results:
         """Matches of which the events are known: see :class:`~.known_matches.KnownMatches`."""
-        part = KnownMatches(events, offsets)
-        found = self.evaluator.over(snapshot, part=lambda *_: part)
-        return self._named(*self._ended(found, INT64_MIN, INT64_MAX))
+        return self._part(snapshot, KnownMatches(events, offsets))
 
     @property
     def compiled(self) -> CompiledMatch:
@@ -163,11 +223,13 @@ class PatternForm(Form):
         return table, ticks
 
     def begin(self, snapshot: Snapshot, watermark: int) -> int:
-        """Matches that are open at a watermark have begun within their reach before it."""
-        if snapshot.time_range is None:
-            return INT64_MIN
-        reach = Reach(snapshot, self._compiled)
-        return reach.back(min(added(watermark, 1), reach.last))
+        """Matches that are open at a watermark have begun within their reach before it.
+
+        Those that are known with their last event end behind it.
+        """
+        if snapshot.time_range is None or self._at_once:
+            return added(watermark, 1)
+        return Reach(snapshot, self._compiled).back(added(watermark, 1))
 
     def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
         """From the reach of a match before an event to where the searches meet."""
@@ -222,6 +284,7 @@ class PatternForm(Form):
         if self._state is None:
             return f"none: events {again} are read again"
         return (
-            "incremental: open matches are kept and a step reads its own events; one with late "
-            f"events, or after a restart, those {again}"
+            "incremental: open matches are kept and a step reads its own events; with a few late "
+            "ones those near them in their partitions, with many, or after a restart, those "
+            f"{again}"
         )

@@ -17,7 +17,7 @@ Marks
     found in their sinks and not put out again.
 
 Late events
-    What they change is found by the bank (:func:`~.bank.regions.correct`), for all members at once;
+    What they change is found by the bank (:mod:`~.bank.corrections`), for all members at once;
     a member that it concerns takes back what it had said and says what is.
 
 Guarantee
@@ -47,18 +47,20 @@ from ..errors import ChronicleError
 from ..query.pattern.matcher import MatchLimits
 from ..store import EventStream
 from ..store.snapshot import Snapshot
-from ..store.tail import ticks_of_column
 from ..store.tap import Spans
 from ..ticks import INT64_MIN
 from .bank.cards import Card
+from .bank.corrections import Corrected
 from .bank.layer import Layer
 from .bank.matches import BankMatches
 from .bank.pattern_bank import PatternBank
-from .bank.regions import Corrected, Late, Scan, correct, open_at
+from .bank.regions import Scan, open_at
 from .changes import Changes
 from .definition import LiveDefinition
-from .forms import added, half_open
+from .forms import added, half_open, ticks_of
 from .group_rows import SaidBy, added_rows, corrected_rows, rows_of, span_of
+from .late_between import late_among, late_between
+from .late_history import LateHistory
 from .query import LiveQuery
 from .sink import Mark, Sink, leave_marks, put_together
 from .sources import Sources
@@ -115,19 +117,17 @@ class PatternGroup:
     Parameters
     ----------
     key : GroupKey
-    stream : EventStream
-        The source.
+    sources : Sources
+        The source alone.
     opened : callable
         A member at work, by name.
     """
 
-    def __init__(
-        self, key: GroupKey, stream: EventStream, opened: Callable[[str], LiveQuery]
-    ) -> None:
+    def __init__(self, key: GroupKey, sources: Sources, opened: Callable[[str], LiveQuery]) -> None:
         self.key = key
         self.lock = threading.RLock()
         self.members: dict[str, Member] = {}
-        self.sources = Sources({key.source: stream})
+        self.sources = sources
         self.mark = Mark()
         self.stepping, self.reconciling = Spent(), Spent()
         self._opened = opened
@@ -141,7 +141,8 @@ class PatternGroup:
         limits = MatchLimits(memory_bytes=STATE_BYTES_MAX)
         self.moment = moment
         self.bank = PatternBank(schema.arrow, schema.time, self.key.partition_by, limits)
-        self._dropped = moment[self.key.source].state.dropped
+        self._history = LateHistory(self.bank)
+        self._gone = moment[self.key.source].state.gone
         self._doubtful = INT64_MIN  # matches with a later first event were never said
         self._marked = 0.0
         self._quiet: deque[str] = deque()
@@ -169,6 +170,7 @@ class PatternGroup:
     def join(self, members: Sequence[Member], mark: Mark, moment: Mapping[str, Snapshot]) -> None:
         """Take in queries that have all come as far as a mark, the group's where it has members."""
         if not self.members:
+            self._caught_up = False
             self._begin(moment)
             self.mark = replace(mark, rows=0, retractions=0, late=0, ignored=0, group="")
         assert mark.watermark is not None
@@ -217,17 +219,19 @@ class PatternGroup:
         sinks: dict[int, tuple[EventStream, dict[str, Any]]] = {}
         for name in names:
             left[name] = replace(self.mark_of(name), group="")
+            sink = self.members[name].sink
+            _, marks = sinks.setdefault(id(sink), (sink, {}))
+            marks[name] = asdict(left[name])
+        for stream, marks in sinks.values():
+            leave_marks(stream, marks)
+        for name in names:  # who cannot be let go is a member still
             member = self.members.pop(name)
             self.bank.remove(name)
             if member.definition.shared:
                 stream, others = self._shared.pop(id(member.sink))
                 if others > 1:
                     self._shared[id(stream)] = (stream, others - 1)
-            _, marks = sinks.setdefault(id(member.sink), (member.sink, {}))
-            marks[name] = asdict(left[name])
         self._quiet = deque(name for name in self._quiet if name in self.members)
-        for stream, marks in sinks.values():
-            leave_marks(stream, marks)
         return left
 
     def figures(self, name: str) -> dict[str, float]:
@@ -291,12 +295,14 @@ class PatternGroup:
         positions = {self.key.source: snapshot.version}
         upto = self.sources.cut(moment, before.watermark, known)
         count, spans = self._late(moment)
-        if snapshot.state.dropped != self._dropped:
-            self._reopen(snapshot, spans)
         with self.reconciling.timed() if spans else nullcontext():
             corrected = self._corrected(snapshot, spans)
-        scan = self._scan(snapshot, self._columns)
-        found = self.bank.advance(scan(added(before.watermark, 1), upto), upto)
+        if snapshot.state.gone != self._gone:
+            self._reopen(snapshot)
+        scan = self._scan(snapshot, self._history.read_by(self._columns))
+        events = scan(added(before.watermark, 1), upto)
+        found = self.bank.advance(events, upto)
+        self._history.advance(events, upto)
         span = snapshot.time_range
         if span is not None and snapshot.state.dropped:  # events that are gone are in no match
             found = found.where(found.first_tick >= span[0])
@@ -345,38 +351,25 @@ class PatternGroup:
         span, watermark = snapshot.time_range, self.mark.watermark
         if not spans or span is None or watermark is None:
             return None
-        late = self._late_events(snapshot, spans)
-        scan = self._scan(snapshot, self._columns)
-        return correct(self.bank, scan, late, span[0], watermark)
-
-    def _late_events(self, snapshot: Snapshot, spans: Spans) -> Late:
-        """The events that the last step did not see: behind those of their ticks that it saw."""
-        old, time_ = self.moment[self.key.source], self.bank.time
-        scan = self._scan(snapshot, self._columns)
-        table = pa.concat_tables([scan(low, high) for low, high in spans])
-        seen = pa.concat_tables([self._scan(old, [time_])(low, high) for low, high in spans])
-        ticks = _ticks(table, time_)
-        tick, count = np.unique(ticks, return_counts=True)
-        had, times = np.unique(_ticks(seen, time_), return_counts=True)
-        before = np.zeros(len(tick), np.int64)
-        at = np.searchsorted(tick, had)
-        if len(had) and (at.max() >= len(tick) or not np.array_equal(tick[at], had)):
+        events = self.sources.late_events(self.key.source, snapshot, self.mark, self._rule)
+        if events is not None:
+            found = self._history.corrected(snapshot, events, watermark)
+            if found is not None:
+                return found
+            ticks = ticks_of(events, self.bank.time)
+            late = late_among(snapshot, ticks[ticks >= span[0]])  # others have been dropped again
+            if (late.before < 0).any():
+                raise _Unknown("events are gone")
+        elif (between := late_between(self.moment[self.key.source], snapshot, spans)) is not None:
+            late = between
+        else:
             raise _Unknown("events are gone")
-        before[at] = times
-        if (before > count).any():
-            raise _Unknown("events are gone")
-        some = before < count
-        late = Late(tick[some], before[some], table.slice(0, 0))
-        if not some.any():
-            return late
-        return Late(tick[some], before[some], table.filter(pa.array(late.among(ticks))))
+        return self._history.searched(snapshot, late, watermark)
 
-    def _reopen(self, snapshot: Snapshot, spans: Spans) -> None:
+    def _reopen(self, snapshot: Snapshot) -> None:
         """Open matches anew where retention may have dropped events of them."""
-        if spans:
-            raise _Unknown("events have been dropped, and others came late")
         self.moment = {self.key.source: snapshot}
-        self._dropped = snapshot.state.dropped
+        self._gone = snapshot.state.gone
         self._doubtful = max(self._doubtful, self.mark.watermark or INT64_MIN)
         for layer in self.bank.layers:
             self._open(layer)
@@ -400,7 +393,7 @@ class PatternGroup:
             found = BankMatches.joined([corrected.found, found])
         mine = _by_name(found)
         queries = {name: self._opened(name) for name in {**gone, **mine}}
-        told = rows_of(found, queries, snapshot)
+        told = rows_of(found, queries, snapshot, self._history)
         nothing = self.bank.nothing()
         of_all = () if corrected is None else (corrected.gone,)
         low, _ = span_of(found, *of_all) if queries else (upto, upto)
@@ -416,7 +409,7 @@ class PatternGroup:
                 if name in gone or name in there:
                     floor = query.floor(moment, watermark)
                     changes = corrected_rows(
-                        query, rows, gone.get(name, nothing), matches, floor, said(query)
+                        query, rows, gone.get(name, nothing), matches, floor, said
                     )
                 else:
                     doubtful = int(matches.first_tick.min()) <= self._doubtful
@@ -518,11 +511,6 @@ class PatternGroup:
 
 class _Unknown(ChronicleError):
     """The group does not know what has changed; its members find out."""
-
-
-def _ticks(table: pa.Table, time_: str) -> IntArray:
-    column = table.column(time_).combine_chunks()
-    return ticks_of_column(column).astype(np.int64)
 
 
 def _by_name(matches: BankMatches) -> dict[str, BankMatches]:

@@ -33,9 +33,11 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from ..query.pattern.advancing import AdvancingMatch
+from ..query.pattern.advancing import AdvancingMatch, marks_ends
 from ..query.pattern.compiled import CompiledMatch, MatchLimits
 from ..query.pattern.groups import KeyCodes
+from ..query.pattern.late_events import Late
+from ..query.pattern.late_region import late_matches
 from ..query.pattern.positions import Positions
 from ..query.replay.applicability import demands
 from ..query.split.known import known_part, told_at_once
@@ -47,19 +49,22 @@ from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of_column
 from .forms import added, half_open
 
-__all__ = ["STATE_BYTES_MAX", "PatternState", "Step", "keeps_state"]
+__all__ = ["STATE_BYTES_MAX", "Correction", "Known", "PatternState", "Step", "keeps_state"]
 
 STATE_BYTES_MAX = 256 << 20
 """Memory that the searches of one live query may keep; beyond it steps read regions again."""
 CHUNK_ROWS = 1 << 16
+LATE_FEW = 16
+"""So many late events are worth it to make the searches of all partitions for them."""
 Check = Callable[[], None] | None
 
 
 def keeps_state(compiled: CompiledMatch) -> bool:
     """Whether a search that goes on decides matches when the search of a region does.
 
-    With more keys behind the time a place in the stream does not tell where a search stands.  Rows
-    before a cut are not read, so where they count the searches are made from the first event on;
+    With more keys behind the time a place in the stream does not tell where a search stands, nor
+    does it tell where matches that began before it have ended (INCREMENTAL MATCH).  Rows before a
+    cut are not read, so where they count the searches are made from the first event on;
     without partitions a region is cheaper.
     """
     asks = demands(compiled)
@@ -68,6 +73,7 @@ def keeps_state(compiled: CompiledMatch) -> bool:
         and (compiled.clause.selection is None or told_at_once(compiled))
         and compiled.clause.rows != "all with unmatched"
         and not compiled.lookahead
+        and not marks_ends(compiled)
         and not asks.ties
         and (bool(asks.partition_by) or not asks.neighbours)
     )
@@ -92,17 +98,26 @@ class PatternState:
         self.hits = 0
         self._stream: AdvancingMatch | None = None
         self._schema: StreamSchema | None = None
-        self._dropped = 0
+        self._dropped = self._rewritten = 0
 
     def holds(self, snapshot: Snapshot, watermark: int) -> bool:
-        """Whether it is the state at a watermark; no event up to that came since."""
+        """Whether it is the state at a watermark; no event up to that came or was deleted since."""
         stream = self._stream
         if stream is None or self.watermark != watermark or self._schema != snapshot.schema:
+            return False
+        if self._rewritten != snapshot.state.rewritten:
             return False
         if self._dropped == snapshot.state.dropped:
             return True
         first, kept = snapshot.time_range, stream.kept_from  # are the open matches still stored?
         return first is not None and (kept is None or kept > first[0])
+
+    def pays(self, snapshot: Snapshot, watermark: int, late: int) -> bool:
+        """Whether so many late events are few enough to search their partitions alone."""
+        known = 0
+        if self._stream is not None and self.holds(snapshot, watermark):
+            known = self._stream.input.rows.partitions
+        return late <= max(LATE_FEW, known // 4)
 
     def drop(self) -> None:
         """Forget the searches."""
@@ -135,7 +150,50 @@ class PatternState:
         self.watermark, self.nbytes = known, stream.nbytes
         self.hits += stream.hits - hits
         self._schema, self._dropped = snapshot.schema, snapshot.state.dropped
+        self._rewritten = snapshot.state.rewritten
         return found
+
+    def correct(
+        self,
+        old: Snapshot,
+        snapshot: Snapshot,
+        compiled: CompiledMatch,
+        late: Late,
+        since: int,
+        metrics: ScanMetrics,
+        check: Check,
+        limits: MatchLimits,
+    ) -> tuple[pa.Table, pa.Table] | None:
+        """Let the searches at a watermark see late events.
+
+        Parameters
+        ----------
+        old : Snapshot
+            Without the late events.
+
+        Returns
+        -------
+        gone, found : pyarrow.Table
+            Rows of the matches that they end or change, and of those that are instead.  None: it is
+            done sooner by regions.
+        """
+        if not self.holds(old, since):
+            self.drop()
+            self._stream = self._rebuilt(old, compiled, since, metrics, check, limits)
+        stream, self.watermark = self._stream, None  # until all is well
+        assert stream is not None
+        fields = [snapshot.schema.arrow.field(name) for name in compiled.input_columns]
+
+        def scan(low: int, high: int) -> pa.Table:
+            batches = _scan(snapshot, compiled, low, high, metrics, check)
+            return pa.Table.from_batches(batches, pa.schema(fields))
+
+        assert snapshot.time_range is not None
+        changed = late_matches(stream, scan, late, snapshot.time_range[0])
+        if changed is not None:
+            self.watermark, self.nbytes = since, stream.nbytes
+            self._schema, self._dropped = snapshot.schema, snapshot.state.dropped
+        return changed
 
     def _rebuilt(
         self,
@@ -207,6 +265,65 @@ class Step:
         return f"what is decided by time ({self._since}, {self._known}]"
 
 
+class Correction:
+    """What late events change of the matches up to a watermark, as a part of the query.
+
+    When it has been run, :attr:`gone` are the rows of the matches that they end or change (None: it
+    is done sooner by regions); the part itself says those of the matches that are instead.
+    """
+
+    def __init__(self, state: PatternState, old: Snapshot, late: Late, since: int) -> None:
+        self._state, self._old, self._late, self._since = state, old, late, since
+        self._found: pa.Table | None = None
+        self.gone: pa.Table | None = None
+
+    @property
+    def ticks(self) -> tuple[int | None, int | None]:
+        """Half-open range of ticks that it reads, or more."""
+        return None, added(self._since, 1)
+
+    def run(
+        self,
+        snapshot: Snapshot,
+        compiled: CompiledMatch,
+        metrics: ScanMetrics,
+        *,
+        check: Check = None,
+        limits: MatchLimits | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of the matches that are now."""
+        if self._found is None:  # however often it is asked
+            changed = self._state.correct(
+                self._old, snapshot, compiled, self._late, self._since, metrics, check,
+                limits or MatchLimits(),
+            )  # fmt: skip
+            nothing = compiled.output_schema.empty_table()
+            self._found = nothing if changed is None else changed[1]
+            self.gone = None if changed is None else changed[0]
+        yield from self._found.to_batches()
+
+    def describe(self) -> str:
+        """What it reads, for people."""
+        return f"what late events change up to {self._since}"
+
+
+class Known:
+    """Rows of matches that are known, as a part of the query; None: none."""
+
+    ticks: tuple[int | None, int | None] = (0, 0)
+
+    def __init__(self, rows: pa.Table | None = None) -> None:
+        self._rows = rows
+
+    def run(self, *_: object, **__: object) -> Iterator[pa.RecordBatch]:
+        """The rows."""
+        yield from () if self._rows is None else self._rows.to_batches()
+
+    def describe(self) -> str:
+        """What it reads, for people."""
+        return "nothing"
+
+
 def _scan(
     snapshot: Snapshot, compiled: CompiledMatch, low: int, high: int, metrics: ScanMetrics,
     check: Check,
@@ -255,5 +372,5 @@ def _positions(compiled: CompiledMatch, cut: Cut, rows: pa.Table) -> Positions:
         "@number": np.zeros(len(last), np.int64), "@seen": np.ones(len(last), np.bool_),
     }  # fmt: skip
     none = rows.schema.empty_table().append_column("@rank", pa.array([], pa.int64()))
-    none = none.append_column("@covered", pa.array([], pa.bool_()))
+    none = none.append_column("@marks", pa.array([], pa.int64()))
     return Positions(pa.table(positions), none)

@@ -90,9 +90,16 @@ class PlainRows:
     def over(self, snapshot: Snapshot, start: int | None, end: int | None, time: str) -> pa.Table:
         """Rows of the events with ``start <= t < end``, with their times beside them."""
         schema = pa.schema([snapshot.schema.arrow.field(name) for name in self.read])
-        events = pa.Table.from_batches(snapshot.scan(start, end, self.read), schema)
+        return self.rows_of(
+            pa.Table.from_batches(snapshot.scan(start, end, self.read), schema), time
+        )
+
+    def rows_of(self, events: pa.Table, time: str) -> pa.Table:
+        """Rows of some events, in their order, with their times beside them."""
         chosen = self._chosen(events)
-        if not chosen.all():
+        if not chosen.any():
+            events = events.slice(0, 0)
+        elif not chosen.all():
             events = events.filter(pa.array(chosen))
         shown = [events.column(name) for name in (*self.shown, self.read[0])]
         return pa.table(shown, names=[*self.names, time])

@@ -34,20 +34,20 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ChronicleError, InvalidArgument, ResourceLimit
-from ..store import EventStream
 from ..store.tap import Spans, united
 from ..ticks import INT64_MAX, INT64_MIN
 from .bank.cards import Card
-from .changes import Changes, Results, Said, difference, newly
+from .changes import Changes, Results, difference
 from .combined import Combined, Moment, OneStream
 from .count_form import CountForm
 from .definition import LiveDefinition
 from .forms import added
-from .sink import Mark, Sink
+from .reconciliation import Reconciliation
+from .sink import Mark, Sink, leave_marks
 from .sources import Sources
 from .spent import Spent, figures
 
@@ -58,7 +58,7 @@ __all__ = ["LiveQuery", "told"]
 
 logger = logging.getLogger("chronicle.live")
 
-QUIET_MARK_SECONDS = 1.0
+QUIET_MARK_SECONDS = 5.0
 """A step without results is marked no more often than that."""
 
 
@@ -76,8 +76,8 @@ class LiveQuery:
     ----------
     definition : LiveDefinition
     form : Combined
-    streams : mapping of str to EventStream
-        That it reads.
+    sources : Sources
+        What it reads.
     sink : Sink
     card : Card, optional
         What a bank needs to know of it, where it may share one.
@@ -87,13 +87,13 @@ class LiveQuery:
         self,
         definition: LiveDefinition,
         form: Combined,
-        streams: Mapping[str, EventStream],
+        sources: Sources,
         sink: Sink,
         card: Card | None = None,
     ) -> None:
         self.definition = definition
         self.form = form
-        self.sources = Sources(streams)
+        self.sources = sources
         self.sink = sink
         self.card = card
         self.error: str | None = None
@@ -217,11 +217,20 @@ class LiveQuery:
     def _taken_in(self, moment: Moment, known: int, cancelled: Callable[[], None]) -> bool:
         """A step to the commits of a moment, and to a watermark."""
         definition, before = self.definition, self.mark
-        form, start = self.form, self._start
+        form, start, over = self.form, self._first, self._over(moment)
         upto = known
         if not self._whole and (form.appends or before.watermark is not None):
             upto = self.sources.cut(moment, before.watermark, known)
-        late, regions = self._late(moment)
+        late, spans = (0, {}) if self._whole else over.late()
+        single = over.added_by() if spans and late > 0 else None
+        known_by_form = spans and late > 0 and single is None
+        corrected = over.corrected(spans, late, upto) if known_by_form else None
+        if corrected is not None:
+            regions = over.within(corrected.rest)
+        else:
+            regions = () if single is not None else over.regions(spans)
+            if spans or self._whole:
+                form.drop_state()  # which has not seen them
         parts: list[Changes] = []
         windows = before.windows
         counted = form.form if isinstance(form, OneStream) else None
@@ -236,28 +245,40 @@ class LiveQuery:
             found, windows = counted.following(snapshot, windows, upto)
             parts.append(Changes.added(found.where(found.time >= start)))
         elif self._whole:
-            regions = ((self.floor(moment, known), INT64_MAX),)
+            regions = ((over.floor(known), INT64_MAX),)
         else:
             low = start
             if before.watermark is not None:
                 low = max(start, form.begin(moment, before.watermark))
             behind = (low, form.closed(upto))
             if form.appends and definition.every_ms is None:
-                kept = self._advanced(moment, upto, bool(late)) if form.incremental else None
+                kept = self._new(moment, upto, late, regions, corrected)
                 if kept is None:
                     kept = form.results(moment, *behind, upto)
-                parts.append(Changes.added(kept.where(kept.time >= start)))
-            elif (new := self._advanced(moment, upto, bool(late or regions))) is not None:
+                kept = kept.where(kept.time >= start)
+                one = Changes.added(kept) if corrected is None else over.exchanged(corrected, kept)
+                parts.append(one)
+                if single is not None:
+                    parts.append(Changes.added(single))
+            elif (new := self._new(moment, upto, late, regions, corrected)) is not None:
                 new = new.where(new.time >= start)
-                parts.append(newly(new, self._said(*behind)) if len(new) else Changes.added(new))
+                if corrected is not None and definition.correct:
+                    parts.append(over.exchanged(corrected, new))
+                else:
+                    parts.append(over.newly(new, *behind))
             elif behind[0] <= behind[1]:
-                regions = united((*regions, behind))
+                if corrected is not None:  # the searches are gone since
+                    regions = over.regions(spans)
+                if definition.correct or before.watermark is None:
+                    regions = united((*regions, behind))
+                else:
+                    parts.append(over.closed_since(*behind, upto))
         for low, high in regions:
             cancelled()
-            parts.append(self._reconciled(moment, low, high, upto))
+            parts.append(over.region(low, high, upto))
         if definition.every_ms is not None and upto == known and self._due():
             low = max(start, added(form.closed(upto), 1))
-            parts.append(self._reconciled(moment, low, INT64_MAX, INT64_MAX))
+            parts.append(over.region(low, INT64_MAX, INT64_MAX))
             self._emitted = time.monotonic()
         self._check_state()
         changes = Changes.joined(parts) if parts else None
@@ -277,9 +298,21 @@ class LiveQuery:
                 f"{self.definition.name} REFRESH takes back what it had made of it, and goes on"
             )
 
+    def _new(
+        self, moment: Moment, upto: int, late: int, regions: Spans, corrected: object
+    ) -> Results | None:
+        """As :meth:`_advanced`, or where what is kept has seen the late events."""
+        watermark = self.mark.watermark
+        if not self.form.incremental and not self.form.state_bytes:
+            return None
+        if corrected is None or watermark is None:
+            return self._advanced(moment, upto, bool(late or regions))
+        return self.form.advanced(moment, watermark, upto)
+
     def _advanced(self, moment: Moment, upto: int, disturbed: bool) -> Results | None:
         """What a step in order adds, where the form has kept what it takes to say that."""
         before = self.mark
+        disturbed = disturbed or any(self.sources.deleted(name, before) for name in moment)
         if before.watermark is None or disturbed or (
             self.sources.events(moment, before.watermark) != before.events
         ):  # fmt: skip
@@ -290,7 +323,9 @@ class LiveQuery:
 
     def _check_state(self) -> None:
         kept, most = self.form.state_bytes, self.definition.state_bytes_max
-        if kept > most:
+        if kept > most and not self.form.incremental:  # it can be done without
+            self.form.drop_state()
+        elif kept > most:
             raise ResourceLimit(
                 f"{kept} bytes are kept from step to step, more than state_bytes_max = {most}: "
                 "narrow its time window, or create it again WITH (state_bytes_max = ...)"
@@ -302,55 +337,16 @@ class LiveQuery:
             return False
         return (time.monotonic() - self._emitted) * 1000 >= every
 
-    def _late(self, moment: Moment) -> tuple[int, Spans]:
-        """Late events of the commits since the last step, and regions to be reconciled."""
-        watermark = self.mark.watermark
-        if watermark is None or self._whole:
-            return 0, ()
-        count, late = self.sources.late(moment, self.mark, self.definition)
-        if not late or not self.definition.correct:
-            return count, ()
-        top = self.form.closed(watermark)
-        changed = self.form.changed(moment, late, watermark)
-        floor = self.floor(moment, watermark)
-        regions = tuple(
-            (max(low, floor), min(high, top))
-            for low, high in changed
-            if high >= floor and low <= top
-        )
-        if self.definition.correct_for is None:  # else what lies between may be left as it was
-            regions = self.sources.fewer(moment, regions)
-        return count, regions
-
-    @property
-    def _start(self) -> int:
-        return self._first
-
     def floor(self, moment: Moment, watermark: int) -> int:
-        """Results before this are never changed: what they are made of may have been dropped.
+        """See :meth:`.Reconciliation.floor`."""
+        return self._over(moment).floor(watermark)
 
-        By retention, that is: what a truncation has dropped is taken back.
-        """
-        if self.sources.truncated(self.mark) is not None:
-            return self._start
-        frozen = self.sources.frozen(moment, self.form, watermark)
-        return self._start if frozen is None else max(self._start, added(frozen, 1))
-
-    def _reconciled(self, moment: Moment, low: int, high: int, known: int) -> Changes:
-        """The difference between the query and the sink over a region."""
-        with self.reconciling.timed():
-            want = self.form.results(moment, low, high, known)
-            return difference(want, self._said(low, high))
-
-    def _said(self, low: int, high: int) -> Said:
-        """What was said of results in a region; where that is not stored, it is known anew."""
-        if self.definition.store:
-            return self.sink.said(low, high)
-        watermark = self.mark.watermark
-        if watermark is None:
-            low, high, watermark = 1, 0, 0
-        top = min(high, self.form.closed(watermark))
-        return Said.anew(self.form.results(self._told, max(low, self._first), top, watermark))
+    def _over(self, moment: Moment) -> Reconciliation:
+        """From what its last step saw to a moment."""
+        return Reconciliation(
+            self.definition, self.form, self.sources, self.sink, self.reconciling, self._first,
+            self.mark, self._told, moment,
+        )  # fmt: skip
 
     def _put(
         self, changes: Changes | None, moment: Moment, upto: int, late: int, windows: int
@@ -358,7 +354,8 @@ class LiveQuery:
         before = self.mark
         count = 0 if changes is None else len(changes)
         gone = 0 if changes is None else int((changes.sign < 0).sum())
-        corrects = self.definition.correct
+        definition = self.definition
+        corrects = definition.correct
         mark = Mark(
             {name: snapshot.version for name, snapshot in moment.items()}, upto,
             self.sources.events(moment, upto), windows, before.step + 1,
@@ -366,11 +363,16 @@ class LiveQuery:
             before.late + (late if corrects else 0), before.ignored + (0 if corrects else late),
         )  # fmt: skip
         now = time.monotonic()
-        if count or now - self._marked >= QUIET_MARK_SECONDS or before.watermark is None:
+        quiet = not count and before.watermark is not None
+        if not quiet:
             self.sink.put(changes, mark)
-            self._marked, self._unmarked = now, False
+        elif now - self._marked >= QUIET_MARK_SECONDS:
+            leave_marks(self.sink.stream, {definition.name: asdict(mark)})
         else:
             self._unmarked = True
+            self._mark = mark
+            return
+        self._marked, self._unmarked = now, False
         self._mark = mark
 
     # -- with others ------------------------------------------------------------------------------
@@ -425,15 +427,22 @@ class LiveQuery:
     def close(self) -> None:
         """Leave the mark of what was done."""
         with self.holding():
-            if self._unmarked and self.active:
+            if self.active:
                 with contextlib.suppress(ChronicleError):
-                    self.sink.put(None, self.mark)
+                    self.leave_mark()
             self.sink.wake()
+
+    def leave_mark(self) -> None:
+        """Write its own mark, where the last one that was written is older."""
+        if self._unmarked:
+            self.sink.put(None, self.mark)
+            self._unmarked = False
 
     def refresh(self, low: int | None, high: int | None) -> int:
         """Reconcile results with times in a range; gives the number of changes."""
         with self.holding():
             self.form.drop_state()
+            self.sink.forget()
             found = self._compared(low, high)
             watermark, every = self.mark.watermark, low is None and high is None
             if every and self.group is None and watermark is not None:
@@ -471,13 +480,14 @@ class LiveQuery:
         if {name: snapshot.version for name, snapshot in moment.items()} != self.mark.positions:
             moment = self._moment = self.sources.look()
         watermark = self.mark.watermark
+        over = replace(self._over(moment), sink=self.sink.stored)
         if watermark is None or not self.form.corrects:
-            return difference(self.nothing(), self._said(1, 0))
-        floor = self.floor(moment, watermark)
+            return difference(self.nothing(), over.said(1, 0))
+        floor = over.floor(watermark)
         low = floor if low is None else max(low, floor)
         top = self.form.closed(watermark)
         high = top if high is None else min(high, top)
-        return self._reconciled(moment, low, high, watermark)
+        return over.region(low, high, watermark)
 
     def lag(self) -> int:
         """Events that were committed since all there was was taken in."""

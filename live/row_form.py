@@ -15,6 +15,10 @@ from .plain_rows import EVENTS_MAX, PlainRows
 __all__ = ["TIME", "RowForm", "ranks"]
 
 TIME = "#time"
+PLAIN_REGION_EVENTS = 1 << 16
+"""See :attr:`.Form.region_events`; row tests take less for an event than the executor."""
+TICKS_FEW = 64
+"""So many ticks are looked at one by one."""
 
 
 class RowForm(Form):
@@ -49,18 +53,62 @@ class RowForm(Form):
         self._seed = seed
         self._plain = plain
         self._name = name
+        self._none: Results | None = None
+        self.by_event = plain is not None
+        if plain is not None:
+            self.region_events = PLAIN_REGION_EVENTS
 
     def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
         """The rows of the events in a range of ticks."""
         start, end = half_open(low, min(high, known))
         table = self._rows(snapshot, start, end)
+        if self._none is not None and not table.num_rows:
+            return self._none
         ticks = ticks_of(table, TIME)
+        return self._named(table, ticks, ranks(ticks))
+
+    def _named(self, table: pa.Table, ticks: Ticks, rank: Ticks) -> Results:
         self.hits += len(ticks)
-        held = [pa.array(ticks), pa.array(ranks(ticks))]
+        held = [pa.array(ticks), pa.array(rank)]
         if self._name is not None:
             held = [table.column(self._name)]
         names = digests(self._seed, held)
-        return Results(ticks, names, chosen(table, self.columns))
+        found = Results(ticks, names, chosen(table, self.columns))
+        if not len(found):
+            self._none = found
+        return found
+
+    def added_by(self, snapshot: Snapshot, events: pa.Table) -> Results | None:
+        """The rows of those that pass, each behind the rows that its tick had."""
+        plain = self._plain
+        if plain is None:
+            return None
+        table = plain.rows_of(events, TIME)
+        ticks = ticks_of(table, TIME)
+        distinct, first, new = np.unique(ticks, return_index=True, return_counts=True)
+        come = ticks_of(events, snapshot.schema.time)
+        had = self._had(snapshot, plain, distinct, new, come)
+        if had is None:
+            return None
+        return self._named(table, ticks, np.arange(len(ticks)) + np.repeat(had - first, new))
+
+    def _had(
+        self, snapshot: Snapshot, plain: PlainRows, distinct: Ticks, new: Ticks, come: Ticks
+    ) -> Ticks | None:
+        """How many rows some ticks had, which have new ones; ``come``: ticks of all that came."""
+        if len(distinct) > TICKS_FEW:
+            start, end = half_open(int(distinct[0]), int(distinct[-1]))
+            if snapshot.aggregate((), start, end).count > EVENTS_MAX:
+                return None
+            every = ticks_of(plain.over(snapshot, start, end, TIME), TIME)
+            return every.searchsorted(distinct, "right") - every.searchsorted(distinct) - new
+        had = np.zeros(len(distinct), np.int64)
+        events = come.searchsorted(distinct, "right") - come.searchsorted(distinct)
+        for i, tick in enumerate(distinct.tolist()):
+            start, end = half_open(tick, tick)
+            if snapshot.aggregate((), start, end).count > events[i]:  # it had events
+                had[i] = plain.over(snapshot, start, end, TIME).num_rows - new[i]
+        return had
 
     def _rows(self, snapshot: Snapshot, start: int | None, end: int | None) -> pa.Table:
         plain = self._plain

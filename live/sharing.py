@@ -37,6 +37,7 @@ from .pattern_group import GroupKey, Member, PatternGroup
 from .query import LiveQuery, told
 from .sink import Mark
 from .sources import EVENTS_PER_STEP, Sources
+from .views import Views
 
 __all__ = ["Sharing", "card_of_query", "why_apart"]
 
@@ -83,6 +84,8 @@ class Sharing:
         A stream by name, to be read and to be written.
     opened : callable
         A live query at work, by name.
+    views : Views
+        Through which it is looked at streams.
 
     Attributes
     ----------
@@ -95,7 +98,9 @@ class Sharing:
         source: Callable[[str], EventStream],
         sink: Callable[[str], EventStream],
         opened: Callable[[str], LiveQuery],
+        views: Views,
     ) -> None:
+        self._views = views
         self._source = source
         self._sink = sink
         self._opened = opened
@@ -103,6 +108,8 @@ class Sharing:
         self._group_of: dict[str, PatternGroup] = {}
         self._barred: dict[GroupKey, float] = {}
         self._moving = threading.RLock()
+        self._owed: set[str] = set()
+        """Queries of which the sink says that a group stands for them, which has let them go."""
         self.apart: dict[str, None] = {}
 
     def group_of(self, name: str) -> PatternGroup | None:
@@ -113,6 +120,11 @@ class Sharing:
     def groups(self) -> list[PatternGroup]:
         """Those with members."""
         return [group for group in list(self._groups.values()) if group.members]
+
+    def at_work(self) -> tuple[list[str], list[PatternGroup]]:
+        """Names of queries apart, and groups, at one moment: nobody is on the way between them."""
+        with self._moving:
+            return list(self.apart), self.groups
 
     # -- at the beginning -------------------------------------------------------------------------
 
@@ -154,7 +166,8 @@ class Sharing:
     def _begin(self, key: GroupKey, members: list[Member]) -> None:
         """A group from where the member furthest behind is; others have put out more already."""
         stream = self._source(key.source)
-        moment = Sources({key.source: stream}).look()
+        sources = Sources({key.source: stream}, self._views)
+        moment = sources.look()
         snapshot = moment[key.source]
         members.sort(key=lambda member: _watermark(member.mark))
         newest = _watermark(members[-1].mark)
@@ -176,7 +189,7 @@ class Sharing:
             m for m in able
             if all(m.mark.positions.get(n, 0) >= p for n, p in base.positions.items())
         ]  # fmt: skip
-        group = PatternGroup(key, stream, self._opened)
+        group = PatternGroup(key, sources, self._opened)
         with group.lock:
             joining = [replace(m, mark=_come_to(m.mark, base)) for m in able]
             group.join(joining, base, moment)
@@ -237,6 +250,7 @@ class Sharing:
             group.leave(names)
         except Exception:  # a sink fails: what was marked there before stands
             logger.warning("marks of live patterns were not left", exc_info=True)
+            self._owed.update(names)
         return left
 
     def _bar(self, key: GroupKey, error: Exception) -> None:
@@ -257,7 +271,8 @@ class Sharing:
             return None
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = PatternGroup(key, self._source(key.source), self._opened)
+            sources = Sources({key.source: self._source(key.source)}, self._views)
+            group = self._groups[key] = PatternGroup(key, sources, self._opened)
         return group
 
     def goal_of(self, query: LiveQuery) -> tuple[Moment, int] | None:
@@ -327,7 +342,7 @@ class Sharing:
                 for q in able
                 if q.card is not None
             ]
-            if not members:
+            if not members or not self._all_marked():
                 return
             try:
                 group.join(members, mark, moment)
@@ -339,6 +354,18 @@ class Sharing:
             for query in able:
                 query.share(group)
             self._take(group, [query.definition.name for query in able])
+
+    def _all_marked(self) -> bool:
+        """Whether nobody is left for whom the mark of a group would stand that goes further."""
+        for name in list(self._owed):
+            query = self._opened(name)
+            try:
+                with query.holding():
+                    query.leave_mark()
+            except Exception:  # the sink fails still
+                return False
+            self._owed.discard(name)
+        return True
 
     def leave(self, name: str) -> None:
         """Have a query do its own steps from now on."""
@@ -362,6 +389,7 @@ class Sharing:
         with self._moving:
             self.leave(name)
             self.apart.pop(name, None)
+            self._owed.discard(name)
 
     # -- for people -------------------------------------------------------------------------------
 

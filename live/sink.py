@@ -33,7 +33,10 @@ from ..errors import InvalidArgument, ResourceLimit, UnsupportedType
 from ..query.binding.net_binding import CHANGELOG, DIFFERENCE
 from ..schema import StreamSchema
 from ..store import EventStream, Range, Snapshot, StreamReader
+from ..store.tail import ticks_of_column
+from ..ticks import INT64_MAX, INT64_MIN
 from .changes import Changes, Said
+from .recollection import ROWS_MAX, Recollection, RecollectionBudget
 
 __all__ = [
     "OWNER",
@@ -164,10 +167,15 @@ class SinkReader:
 
     def said(self, low: int, high: int) -> Said:
         """What was said of the results with a time from ``low`` to ``high``."""
+        return self._fold(self._own_changes(low, high))
+
+    def _own_changes(self, low: int, high: int) -> pa.Table:
         changes = self._changes(low, high)
-        if self.shared:
-            changes = changes.filter(pc.field(QUERY) == self.query)
-        return self._fold(changes)
+        return changes.filter(pc.field(QUERY) == self.query) if self.shared else changes
+
+    def said_of(self, ids: pa.Array, low: int, high: int) -> Said:
+        """As :meth:`said`, of the results with some identities."""
+        return self.said(low, high).named(ids)
 
     def said_of_all(self, low: int, high: int) -> Callable[[str], Said]:
         """As :meth:`said`, of every query that shares the sink, read once."""
@@ -196,12 +204,16 @@ class SinkReader:
         return pa.Table.from_batches(self.snapshot().scan(low, end, names), pa.schema(fields))
 
     def _fold(self, table: pa.Table) -> Said:
+        return Said.of(self._whole(table), self.columns)
+
+    def _whole(self, table: pa.Table) -> pa.RecordBatch:
+        """Changes in one batch, with their signs."""
         whole = table.combine_chunks().to_batches()
         changes = whole[0] if whole else pa.RecordBatch.from_pylist([], schema=table.schema)
         if not self.revokes:
             ones = pa.array(np.ones(changes.num_rows, np.int8))
             changes = changes.append_column(DIFFERENCE, ones)
-        return Said.of(changes, self.columns)
+        return changes
 
     def rows(self, after: int) -> Iterator[pa.RecordBatch]:
         """What was put out behind a ``_seq``, in its order, of this query alone."""
@@ -223,11 +235,28 @@ class SinkReader:
 
 
 class Sink(SinkReader):
-    """The sink of a live query at work; the parameters are those of :class:`SinkReader`."""
+    """The sink of a live query at work.
 
-    def __init__(self, stream: EventStream, query: str, columns: tuple[str, ...]) -> None:
+    Parameters
+    ----------
+    stream, query, columns
+        Those of :class:`SinkReader`.
+    budget : RecollectionBudget, optional
+        Within which it remembers what was said; without one the stream is read each time.
+    """
+
+    def __init__(
+        self,
+        stream: EventStream,
+        query: str,
+        columns: tuple[str, ...],
+        budget: RecollectionBudget | None = None,
+    ) -> None:
         super().__init__(stream, query, columns)
         self.stream = stream
+        self._budget = budget
+        self._known: Recollection | None = None
+        self._rewritten: tuple[object, ...] = ()
         self._woken = threading.Condition()
         self._ended = False
 
@@ -235,6 +264,64 @@ class Sink(SinkReader):
         """The mark of the last step; None where there is none."""
         found = self.stream.marks().get(self.query)
         return None if found is None else Mark.of(found, sources)
+
+    # -- what was said ----------------------------------------------------------------------------
+
+    @property
+    def stored(self) -> SinkReader:
+        """What the stream says, read from there."""
+        return SinkReader(self.stream, self.query, self.columns)
+
+    def said(self, low: int, high: int) -> Said:
+        """What was said of the results with a time from ``low`` to ``high``."""
+        known = self._recollected(low)
+        return super().said(low, high) if known is None else known.said(low, high)
+
+    def said_of(self, ids: pa.Array, low: int, high: int) -> Said:
+        """As :meth:`said`, of the results with some identities."""
+        known = self._recollected(low)
+        return super().said_of(ids, low, high) if known is None else known.said_of(ids, low, high)
+
+    def _recollected(self, low: int) -> Recollection | None:
+        """What was said since a time, remembered; None where that would be too much."""
+        if self._budget is None:
+            return None
+        snapshot = self.stream.snapshot()
+        state, known = snapshot.state, self._known
+        rewritten = (state.schema, state.gone, state.dropped, state.rewritten)
+        if known is None or known.since > low or rewritten != self._rewritten:
+            newest = low if state.last is None else max(low, state.last)
+            since = max(INT64_MIN, low - (newest - low))  # twice as far back, should it go on
+            if snapshot.aggregate((), since, None).count > ROWS_MAX // 2:
+                self.forget()
+                return None
+            known = Recollection(since, [self.schema.arrow.field(name) for name in self.columns])
+            changes = self._whole(self._own_changes(since, INT64_MAX))
+            known.note(
+                ticks_of_column(changes.column("_time")), changes.column("_id"),
+                changes.column("_rev").to_numpy(zero_copy_only=False).astype(np.int64),
+                changes.column(DIFFERENCE).to_numpy(zero_copy_only=False).astype(np.int64),
+                changes.select(list(self.columns)),
+            )  # fmt: skip
+            self._known, self._rewritten = known, rewritten
+            self._budget.hold(self, known.nbytes)
+        return known
+
+    def noted(self, changes: Changes, batch: pa.RecordBatch) -> None:
+        """Changes were committed, as events of the stream."""
+        known, results = self._known, changes.results
+        if known is not None and self._budget is not None:
+            rows = batch.select(list(self.columns))
+            known.note(results.time, results.id, changes.revision, changes.sign, rows)
+            self._budget.hold(self, known.nbytes)
+
+    def forget(self) -> None:
+        """Remember nothing: what is said is read from the stream when it is asked for again."""
+        self._known = None
+        if self._budget is not None:
+            self._budget.release(self)
+
+    # -- putting out ------------------------------------------------------------------------------
 
     def put(self, changes: Changes | None, mark: Mark | None) -> None:
         """Commit the changes of a step with its mark; None ends the query's."""
@@ -301,17 +388,26 @@ def put_together(
     with stream.quiet():  # numbers are given in the order of commits
         left: dict[str, Any] = dict(marks or {})
         batches: list[pa.RecordBatch] = []
+        told: list[tuple[Sink, Changes, pa.RecordBatch]] = []
         first = None
         for sink, changes, mark in parts:
             left[sink.query] = None if mark is None else asdict(mark)
             if changes is not None and len(changes):
                 first = _next(stream) if first is None else first
                 batches.append(sink.batch(changes, first))
+                told.append((sink, changes, batches[-1]))
                 first += len(changes)
         if first is not None:
             left[SEQUENCE] = first
         table = pa.Table.from_batches(batches, stream.schema.arrow).combine_chunks()
-        stream.append(table, owner=OWNER, marks=left)
+        try:
+            stream.append(table, owner=OWNER, marks=left)
+        except BaseException:  # whether the commit is there is not known
+            for sink, _, _ in told:
+                sink.forget()
+            raise
+        for each in told:
+            each[0].noted(*each[1:])
 
 
 def leave_marks(stream: EventStream, marks: Mapping[str, Any]) -> None:

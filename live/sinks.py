@@ -19,6 +19,7 @@ from ..store import EventStream, Store, StreamOptions
 from ..store.memory_files import MemoryFiles
 from .analysis import Analysed
 from .definition import LiveDefinition
+from .recollection import RecollectionBudget
 from .sink import OWNER, QUERY, Sink, sink_schema
 
 __all__ = ["Sinks", "wrong"]
@@ -46,6 +47,7 @@ class Sinks:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._memory: Store | None = None
+        self._budget = RecollectionBudget()
         self._lock = threading.Lock()
 
     def opened(self, definition: LiveDefinition, found: Analysed) -> Sink:
@@ -66,7 +68,7 @@ class Sinks:
             stream = self._store.create_stream(
                 definition.sink, schema, StreamOptions(**definition.options), owner=OWNER
             )
-        return Sink(stream, definition.name, definition.columns)
+        return Sink(stream, definition.name, definition.columns, self._budget)
 
     def _passing(self, definition: LiveDefinition, found: Analysed) -> Sink:
         schema = sink_schema(found.time, found.fields, revokes=definition.revokes, shared=False)

@@ -63,7 +63,7 @@ class SituationState:
         self.nbytes = 0
         self._rows: FromTick | None = None
         self._schema: StreamSchema | None = None
-        self._dropped = 0
+        self._gone = 0
         self._partitions = 0
 
     def holds(self, snapshot: Snapshot, watermark: int) -> bool:
@@ -72,7 +72,7 @@ class SituationState:
             self._rows is not None
             and self.watermark == watermark
             and self._schema == snapshot.schema
-            and self._dropped == snapshot.state.dropped
+            and self._gone == snapshot.state.gone
             and self._rows.stream.deriver.groups <= max(PARTITIONS_LEAST, 2 * self._partitions)
         )
 
@@ -100,7 +100,7 @@ class SituationState:
         rows.on(snapshot, metrics, check)
         found = _taken(rows, snapshot, added(since, 1), known, metrics, check)
         self.watermark, self.nbytes = known, rows.stream.nbytes
-        self._schema, self._dropped = snapshot.schema, snapshot.state.dropped
+        self._schema, self._gone = snapshot.schema, snapshot.state.gone
         return found
 
     def _rebuilt(

@@ -14,6 +14,7 @@ Watermark
 Guarantee
     Of each stream, an event up to the watermark of the step before is told as late exactly when it
     was committed after that step; never less is told, and more where the commits are not known.
+    What was deleted after it is to be looked at again just as well.
 """
 
 from __future__ import annotations
@@ -21,23 +22,25 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+import pyarrow as pa
+
 from ..store import EventStream
+from ..store.bulk_jobs import truncated_at
 from ..store.options import retention_limits
 from ..store.snapshot import Snapshot
-from ..store.staging import truncated_at
 from ..store.tap import Spans, united
 from ..ticks import INT64_MIN
 from .combined import Combined, Moment
 from .definition import LiveDefinition
-from .forms import added
+from .forms import added, ticks_of
 from .sink import Mark
+from .views import Views
 from .watermark import combined_watermark
 
 __all__ = ["Sources"]
 
 EVENTS_PER_STEP = 1 << 20
-EVENTS_BETWEEN = 4096
-"""To evaluate a region takes about as long as to read so many events more."""
 
 
 class Sources:
@@ -46,10 +49,13 @@ class Sources:
     Parameters
     ----------
     streams : mapping of str to EventStream
+    views : Views
+        Through which it is looked at them.
     """
 
-    def __init__(self, streams: Mapping[str, EventStream]) -> None:
+    def __init__(self, streams: Mapping[str, EventStream], views: Views) -> None:
         self.streams = dict(streams)
+        self._views = views
         self.taps = {name: stream.tap() for name, stream in streams.items()}
         now = time.monotonic()
         self.moment: dict[str, Snapshot] = {n: s.snapshot() for n, s in self.streams.items()}
@@ -64,8 +70,9 @@ class Sources:
     def look(self) -> Moment:
         """Each as it is now."""
         for name, stream in self.streams.items():
-            snapshot = stream.snapshot()
-            if snapshot.version != self.moment[name].version:
+            seen = self.moment[name].version
+            snapshot = self._views.look(stream, seen)
+            if snapshot.version != seen:
                 self._heard[name] = time.monotonic()
             self.moment[name] = snapshot
         return dict(self.moment)
@@ -132,7 +139,7 @@ class Sources:
         """Events of each up to a watermark, with those that are gone."""
         after = added(watermark, 1)
         return {
-            name: int(snapshot.aggregate((), None, after).count) + snapshot.state.dropped
+            name: int(snapshot.aggregate((), None, after).count) + snapshot.state.gone
             for name, snapshot in moment.items()
         }
 
@@ -154,7 +161,7 @@ class Sources:
                     for low, high in each.spans
                     if low <= watermark
                 )
-            if self._is_truncated(name, mark):
+            if self._is_truncated(name, mark) or (arrivals is None and self.deleted(name, mark)):
                 spans = ((INT64_MIN, watermark),)
             elif spans:
                 more = self.events({name: snapshot}, watermark)[name] - mark.events.get(name, 0)
@@ -168,35 +175,61 @@ class Sources:
                 found[name] = united(spans)
         return count, found
 
+    def late_events(
+        self, name: str, snapshot: Snapshot, mark: Mark, definition: LiveDefinition
+    ) -> pa.Table | None:
+        """The events of :meth:`late` of a stream, in the order of time, ties in that of arrival.
+
+        None where they are not at hand.
+        """
+        watermark, after, upto = mark.watermark, mark.positions.get(name, 0), snapshot.version
+        arrivals = self.taps[name].between(after, upto)
+        held = self.taps[name].late_events(after, upto)
+        if (
+            watermark is None or arrivals is None or held is None
+            or self._is_truncated(name, mark) or self.deleted(name, mark)
+            or any(each.fresh is not None and each.fresh[0] <= watermark for each in arrivals)
+            or any(batch.schema != snapshot.schema.arrow for batch in held)
+        ):  # fmt: skip
+            return None
+        events = pa.Table.from_batches(held, snapshot.schema.arrow).combine_chunks()
+        ticks = ticks_of(events, snapshot.schema.time)
+        bound = INT64_MIN
+        if definition.correct_for is not None:
+            bound = added(watermark, 1 - definition.correct_for)
+        order = np.argsort(ticks, kind="stable")
+        order = order[(ticks[order] >= bound) & (ticks[order] <= watermark)]
+        return events.take(pa.array(order))
+
     def truncated(self, mark: Mark) -> str | None:
         """The first that was truncated since a step; None without one."""
         return next((name for name in self.streams if self._is_truncated(name, mark)), None)
+
+    def deleted(self, name: str, mark: Mark) -> bool:
+        """Whether events of a stream were deleted since a step."""
+        deletions = self.streams[name].commits.manifest.deletions
+        return deletions.since(mark.positions.get(name, 0))
 
     def _is_truncated(self, name: str, mark: Mark) -> bool:
         jobs = self.streams[name].commits.manifest.jobs
         return mark.watermark is not None and truncated_at(jobs) > mark.positions.get(name, 0)
 
-    def fewer(self, moment: Moment, regions: Spans) -> Spans:
-        """Regions, in order, with those joined that few events lie between: as many late events."""
-        if len(regions) < 2:
-            return regions
-        low, high = regions[0][0], regions[-1][1]
-        held = sum(int(s.aggregate((), low, added(high, 1)).count) for s in moment.values())
-        near = EVENTS_BETWEEN * (high - low + 1) // max(1, held)
-        joined = [regions[0]]
-        for first, last in regions[1:]:
-            if first - joined[-1][1] <= near:
-                joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
-            else:
-                joined.append((first, last))
-        return tuple(joined)
+    def frozen(
+        self, moment: Moment, form: Combined, watermark: int, *, held: bool = False
+    ) -> int | None:
+        """Greatest time of results made of what retention may have dropped; None without any.
 
-    def frozen(self, moment: Moment, form: Combined, watermark: int) -> int | None:
-        """Greatest time of results made of what retention may have dropped; None without any."""
+        ``held``: what retention will drop it drops later (:class:`~..store.retention.Hold`).
+        """
         found: list[int] = []
         for name, snapshot in moment.items():
             state = snapshot.state
             if not state.dropped or state.last is None:
+                continue
+            if held and state.dropped_before is not None:
+                before = state.dropped_before - 1
+                lost = form.changed(moment, {name: ((before, before),)}, watermark)
+                found += [high for _, high in lost]
                 continue
             gone = INT64_MIN  # no event behind it was dropped
             if state.segments:
@@ -217,7 +250,7 @@ class Sources:
         count = 0
         for name, stream in self.streams.items():
             new, old = stream.snapshot(), moment[name]
-            count += new.count + new.state.dropped - old.count - old.state.dropped
+            count += new.count + new.state.gone - old.count - old.state.gone
         return count
 
     def lag_events(self, watermark: int | None) -> int:

@@ -28,6 +28,10 @@ class Spent:
         """Count a block that ends without an error."""
         begun = time.perf_counter()
         yield
+        self.count(begun)
+
+    def count(self, begun: float) -> None:
+        """Count what was begun then, and has ended."""
         self.times += 1
         self.seconds += time.perf_counter() - begun
 

@@ -1,22 +1,51 @@
-"""Windows in time, TUMBLE and HOP: a result for each window and group, known when it has ended."""
+"""Windows in time, TUMBLE and HOP: a result for each window and group, known when it has ended.
+
+What is kept
+    When events have come late and the windows have keys, the groups that were put out
+    (:class:`~chronicle.query.windows.kept_groups.KeptGroups`), from some time on.  A late event is
+    merged into its groups; the events of its windows are not read again::
+
+                      first                    watermark
+        ..............|========================|- - - -
+          regions       groups that are kept     windows that are open: read when they close
+
+    It is a cache: a late event before ``first`` has it begin earlier, where that is little to read,
+    and whatever else happens to the stream has it begin anew.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from ..identity import digests
+from ..query.windows.kept_groups import (
+    GroupHook,
+    Keeping,
+    KeptGroups,
+    Merging,
+    MergingAndKeeping,
+)
 from ..query.windows.spec import TimeWindows
+from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
-from ..store.tap import Spans, united
+from ..store.tap import Spans, tick_ranges, united
 from ..ticks import INT64_MAX, INT64_MIN
-from .changes import Results
-from .forms import Evaluator, Form, added, chosen, half_open, ticks_of
+from .changes import Corrected, Results
+from .forms import Evaluator, Form, Ticks, added, chosen, half_open, ticks_of
+from .relations import snapshot_of
 
 __all__ = ["START", "WindowForm"]
 
 START = "#start"
+KEPT_EVENTS_MAX = 1 << 20
+"""Groups are kept of the windows of so many events at most when that begins."""
+EVENTS_FOR_LATE = 1 << 16
+"""So many events may be read for each step with late events, to have groups kept for the next."""
+CLOSING_VALUES_MAX = 1 << 18
+"""Values of events, of all columns, that are put into windows at once with late ones."""
 
 
 class WindowForm(Form):
@@ -28,6 +57,8 @@ class WindowForm(Form):
         With the window's start as :data:`START`, and ``keys``.
     keys : sequence of str
         Columns that tell the groups of one window apart.
+    chooses : bool
+        Whether there are groups without a result (HAVING).
     """
 
     kind = "windows"
@@ -40,29 +71,48 @@ class WindowForm(Form):
         seed: bytes,
         windows: TimeWindows,
         keys: Sequence[str],
+        *,
+        chooses: bool = False,
     ) -> None:
         super().__init__(evaluator, columns)
         self._seed = seed
         self.windows = windows
         self._keys = keys
         self._none: Results | None = None
+        self._chooses = chooses
+        self._able = bool(keys)
+        self._of_rows: tuple[StreamSchema, Evaluator] | None = None
+        self._kept: KeptGroups | None = None
+        self._late_steps = 0
+        self._watermark: int | None = None
+        """Up to which windows have ended that are kept."""
+        self._ahead: tuple[int, int, Results] | None = None
+        """Between two watermarks: what :meth:`advanced` will say."""
 
     def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
         """The windows whose last tick lies in a range."""
-        high = min(high, known)
+        return self._results(snapshot, low, min(high, known), None)
+
+    def _results(self, snapshot: Snapshot, low: int, high: int, hook: GroupHook | None) -> Results:
         first, last = self._starts(low, high)
         if first > last:  # no window ends there
             if self._none is None:
-                self._none = self._read(snapshot, 0, 0, 1, 0)
+                self._none = self._read(self.evaluator, snapshot, 0, 0, 1, 0)
             return self._none
-        return self._read(
-            snapshot, *half_open(first, added(last, self.windows.size - 1)), low, high
-        )
+        start, end = half_open(first, added(last, self.windows.size - 1))
+        return self._read(self.evaluator, snapshot, start, end, low, high, hook)
 
     def _read(
-        self, snapshot: Snapshot, start: int | None, end: int | None, low: int, high: int
+        self,
+        evaluator: Evaluator,
+        snapshot: Snapshot,
+        start: int | None,
+        end: int | None,
+        low: int,
+        high: int,
+        hook: GroupHook | None = None,
     ) -> Results:
-        result = self.evaluator.over(snapshot, start, end)
+        result = evaluator.over(snapshot, start, end, hook=hook)
         size = self.windows.size
         table, ticks = self._table(result, low, high, lambda t: ticks_of(t, START) + (size - 1))
         keys = [table.column(name) for name in self._keys]
@@ -81,15 +131,141 @@ class WindowForm(Form):
             last = origin + (high - size + 1 - origin) // slide * slide
         return first, last
 
+    # -- what is kept -----------------------------------------------------------------------------
+
+    def advanced(self, snapshot: Snapshot, since: int, known: int) -> Results | None:
+        """As a region, with its groups kept."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead[:2] == (since, known):
+            self._watermark = known
+            return ahead[2]
+        kept = self._kept
+        if kept is None or self._watermark != since:
+            self.drop_state()
+            return None
+        self._watermark = None  # until all is well
+        low = added(since, 1)
+        found = self._results(snapshot, low, known, Keeping(kept, low, known))
+        self._watermark = known
+        return found
+
+    def corrected(
+        self,
+        old: Snapshot,
+        snapshot: Snapshot,
+        spans: Spans,
+        count: int,
+        watermark: int,
+        events: pa.Table | None,
+        known: int,
+    ) -> Corrected | None:
+        """By merging the late events into the groups that are kept.
+
+        Where windows have no event in common, those that close with the step are made on the way.
+        """
+        if not self._able or events is None or len(events) != count:
+            return None
+        self._late_steps += 1
+        ticks = ticks_of(events, snapshot.schema.time)
+        kept = self._kept if self._watermark == watermark else None
+        kept = kept if kept is not None and kept.able else None
+        if kept is None or int(ticks[0]) < kept.first:
+            begun = self._begun(snapshot, int(ticks[0]), watermark)
+            if begun is not None:
+                nothing = self._results(snapshot, 1, 0, None)
+                return Corrected(nothing.id, nothing.time, nothing, (begun,))
+        if kept is None:
+            return None
+        self._watermark = None  # until all is well
+        schema = snapshot.schema
+        if self._of_rows is None or self._of_rows[0] != schema:
+            self._of_rows = schema, self.evaluator.of_rows(schema)
+        begin, until, batches = kept.first, watermark, events.to_batches()
+        merging = Merging(kept, begin, watermark)
+        closing = self._closing(snapshot, events.schema, ticks, watermark, known)
+        if closing is not None:
+            merging = MergingAndKeeping(kept, begin, watermark, known)
+            batches, until = [*events.slice(0, closing[0]).to_batches(), *closing[1]], known
+        rows = snapshot_of(batches, schema)
+        found = self._read(self._of_rows[1], rows, None, None, begin, until, merging)
+        if closing is None:
+            self._watermark = watermark
+        else:
+            new = found.time > watermark
+            found, self._ahead = found.where(~new), (watermark, known, found.where(new))
+        ids, time = found.id, found.time
+        if self._chooses:  # a group that was put out may be left out now
+            time = self.windows.bounds(merging.numbers)[0]
+            ids = digests(self._seed, [pa.array(time), *kept.named(merging.codes)])
+            time = time + (self.windows.size - 1)
+        before = ticks[ticks < begin]
+        rest = self.changed(snapshot, tick_ranges(before), watermark)
+        rest = tuple((low, min(high, begin - 1)) for low, high in rest)
+        return Corrected(ids, time, found, rest)
+
+    def _closing(
+        self, snapshot: Snapshot, schema: pa.Schema, ticks: Ticks, watermark: int, known: int
+    ) -> tuple[int, list[pa.RecordBatch]] | None:
+        """Events of the windows that close with a step, and how many late ones come before them.
+
+        None where they are no matter of one pass: windows overlap, or none closes.
+        """
+        first, last = self._starts(added(watermark, 1), known)
+        if self.windows.slide < self.windows.size or first > last:
+            return None
+        start, end = half_open(first, added(last, self.windows.size - 1))
+        count = snapshot.aggregate((), start, end).count
+        if count * len(schema.names) > CLOSING_VALUES_MAX:
+            return None
+        return int(np.searchsorted(ticks, first)), list(snapshot.scan(start, end, schema.names))
+
+    def _begun(self, snapshot: Snapshot, tick: int, watermark: int) -> tuple[int, int] | None:
+        """Keep the groups of all windows from that of a tick on; the times of these.
+
+        None where that is too much.  Twice as much is read as has to be, for the next late event.
+        """
+        most = min(KEPT_EVENTS_MAX, self._late_steps * EVENTS_FOR_LATE)
+        for low in (max(INT64_MIN, tick - (watermark - tick)), tick):
+            first, _ = self._starts(low, watermark)
+            if snapshot.aggregate((), *half_open(first, watermark)).count > most:
+                continue
+            kept = KeptGroups(self.windows, low)
+            self.drop_state()
+            self._results(snapshot, low, watermark, Keeping(kept, low, watermark))
+            self._able = kept.able and (not self._chooses or all(map(_is_plain, kept.types)))
+            if self._able:
+                self._kept, self._watermark = kept, watermark
+            return (low, watermark)
+        return None
+
+    @property
+    def state_bytes(self) -> int:
+        """Memory of the groups."""
+        return 0 if self._kept is None else self._kept.nbytes
+
+    def drop_state(self) -> None:
+        """Forget the groups."""
+        self._kept = self._watermark = self._ahead = None
+
     def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
         """The windows that hold one of the events."""
         return united(tuple((first, added(last, self.windows.size - 1)) for first, last in spans))
 
     def explain(self) -> list[tuple[str, str]]:
         """What is said of the class."""
+        state = "none: a window is read, or looked up in the tree, when it closes"
+        if self._able:
+            state += "; groups of ended ones where events come late"
         return [
             ("class", f"{self.kind} ({self.windows.describe()})"),
             ("reach", f"{self.windows.size - 1} ticks"),
             ("closed", "when the watermark passes the last tick of the window"),
-            ("state", "none: a window is read, or looked up in the tree, when it closes"),
+            ("state", state),
         ]
+
+
+def _is_plain(type_: pa.DataType) -> bool:
+    """Whether keys of a type have the digests of what the executor makes of them."""
+    return bool(
+        pa.types.is_integer(type_) or pa.types.is_boolean(type_) or pa.types.is_string(type_)
+    )

@@ -16,7 +16,9 @@
     run/          plan to rows: one operator for each node
 
 Reading order: each folder's own, in the order above; then ``operators`` (the table of what
-may stand in FROM), ``statement_cache``, ``engine`` (the roof: text in, result out),
-``insertion``, ``live_statements`` and ``statements`` (those that are not queries).
+may stand in FROM), ``statement_cache``, ``region``, ``engine`` (the roof: text in, result out),
+``insertion``, ``column_defaults``, ``deletion``, ``update``, ``creation``, ``live_statements``,
+``view_statements`` and ``statements`` (those that are not queries), ``matches`` (of a row pattern,
+as data).
 docs/architecture.md follows one query from text to rows.
 """

@@ -28,64 +28,41 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from ..errors import SqlError, StreamNotFound
+from ..errors import InvalidArgument, SqlError, StreamNotFound
+from ..in_order import processors
 from ..ownership import LOADING
 from ..store.snapshot import Snapshot
 from . import statements
-from .contract.access import Access, VisibleStreams
+from .contract.access import Access, Tell, VisibleStreams
 from .contract.cancellation import Cancellation, QueryControl, checked_by
 from .contract.catalog import Catalog
 from .contract.explanation import Plan
 from .contract.result import Result
+from .deletion import NO_CONDITION, Deletion, check_condition
 from .operators import BINDERS, OPENERS, PLANNERS
-from .pattern.compiled import CompiledMatch
 from .plan.nodes import QueryPlan
 from .plan.planner import Planning, plan_query
 from .plan.prepared import PreparedQuery, prepare
+from .plan.small_queries import is_small
+from .region import Region
 from .relational.evaluation import evaluated_by
 from .relational.interface import RelationalExecutor
 from .run.execution import Execution, Surroundings
-from .situations.compiled import CompiledSituations
-from .split.parts import MatchPart
-from .split.situation_parts import SituationPart
 from .sql.dialect import (
     Explain,
     StatementNode,
     error_at,
     parse_predicate,
     parse_statement,
-    position_of,
 )
 from .sql.nesting import headroom, turn
 from .sql.sql_types import conform
 from .statement_cache import StatementCache
+from .update import Update
 
 __all__ = ["QueryEngine", "Region"]
 
 Parameters = Mapping[str, Any] | Sequence[Any] | None
-_NO_CONDITION = "where is a condition on one event; write a query for anything more"
-
-
-@dataclasses.dataclass(frozen=True)
-class Region:
-    """Where a query is evaluated, instead of everywhere as of now.
-
-    Attributes
-    ----------
-    snapshots : mapping of str to Snapshot
-        Streams as they are to be seen.
-    bounds : mapping of str to (int or None, int or None)
-        Half-open ranges of ticks outside of which their events do not count.
-    part : callable, optional
-        From a snapshot and a row pattern over it to the share of its matches that is looked for.
-    situations : callable, optional
-        The same for patterns of situations.
-    """
-
-    snapshots: Mapping[str, Snapshot]
-    bounds: Mapping[str, tuple[int | None, int | None]] = dataclasses.field(default_factory=dict)
-    part: Callable[[Snapshot, CompiledMatch], MatchPart] | None = None
-    situations: Callable[[Snapshot, CompiledSituations], SituationPart] | None = None
 
 
 class _Careful:
@@ -125,6 +102,7 @@ class QueryEngine:
     ) -> None:
         self.catalog = catalog
         self.executor = _executor(isolation, memory_bytes, threads)
+        self.threads = min(threads, processors())
         self._prepared = StatementCache()
 
     def warm(self, count: int) -> None:
@@ -139,12 +117,14 @@ class QueryEngine:
         """End the executor; results that are still open end with an error."""
         self.executor.close()
 
-    def seen_by(self, visible: Callable[[str], bool] | None) -> QueryEngine:
+    def seen_by(
+        self, visible: Callable[[str], bool] | None, tell: Tell | None = None
+    ) -> QueryEngine:
         """The engine for a caller to whom only some streams exist; it shares everything else."""
-        if visible is None:
+        if visible is None and tell is None:
             return self
         view = copy.copy(self)
-        view.catalog = VisibleStreams(self.catalog, visible)
+        view.catalog = VisibleStreams(self.catalog, visible or (lambda _: True), tell)
         return view
 
     def over_catalog(self, catalog: Catalog) -> QueryEngine:
@@ -221,6 +201,26 @@ class QueryEngine:
             return statements.result_of_plan(plan)
         return statements.execute(self, read, text, params, control, read_only)
 
+    def at_once(
+        self,
+        text: str,
+        timeout: float | None = None,
+        *,
+        cancellation: Cancellation | None = None,
+        allowed: Callable[[Access], None] | None = None,
+    ) -> Result | None:
+        """Run a query that is known and surely little work; None for any other statement."""
+        known = self._known(text)
+        if known is None or known.plan is None:
+            return None
+        control = QueryControl(timeout, cancellation)
+        self._read(text, control, allowed)
+        snapshot = cache(self.catalog.snapshot)
+        if not is_small(known.plan, snapshot, lambda name: bool(self.catalog.indexes_of(name))):
+            return None
+        with self._careful(text, control):
+            return self._execution(known.plan, snapshot, control).result()
+
     def explain(
         self,
         text: str,
@@ -252,8 +252,14 @@ class QueryEngine:
             execution = self._execution(*planning, control, analyze)
             return execution.explained(begun)
 
-    def plan(self, tree: Any, text: str) -> QueryPlan:
-        """Plan a parsed query without parameters, to be divided and run elsewhere.
+    def plan(
+        self,
+        tree: Any,
+        text: str,
+        params: Parameters = None,
+        control: QueryControl | None = None,
+    ) -> QueryPlan:
+        """Plan a parsed query; one without parameters may be divided and run elsewhere.
 
         Parameters
         ----------
@@ -262,9 +268,10 @@ class QueryEngine:
         text : str
             What it was parsed from.
         """
-        control = QueryControl()
+        control = control or QueryControl()
         with self._careful(text, control):
-            plan, _ = self._planning(self._prepare(tree, text, control), None, control)
+            prepared = self._prepare(tree, text, control)
+            plan, _ = self._planning(prepared, params, control, rollups=False)
         return plan
 
     def run_plan(self, plan: QueryPlan, control: QueryControl | None = None) -> Result:
@@ -292,16 +299,20 @@ class QueryEngine:
         params: Parameters,
         control: QueryControl,
         region: Region | None = None,
+        *,
+        rollups: bool = True,
     ) -> tuple[QueryPlan, Callable[[str], Snapshot]]:
         """Plan one execution; gives the snapshots that the plan was made on, too."""
         planning = Planning.of(
             prepared, params, self.catalog, self.executor, BINDERS, PLANNERS, control
         )
+        planning.rollups = rollups and region is None
         if region is not None:
             planning.snapshots.update(region.snapshots)
             planning.bounds.update(region.bounds)
             planning.part = region.part
             planning.situations = region.situations
+            planning.hook = region.hook
         return plan_query(prepared, planning), planning.snapshot
 
     def _execution(
@@ -311,7 +322,9 @@ class QueryEngine:
         control: QueryControl,
         analyze: bool = False,
     ) -> Execution:
-        around = Surroundings(self.executor, OPENERS, snapshot, self.catalog.indexes_of, control)
+        around = Surroundings(
+            self.executor, OPENERS, snapshot, self.catalog.indexes_of, control, self.threads
+        )
         return Execution(plan, around, analyze)
 
     def _run(
@@ -331,14 +344,76 @@ class QueryEngine:
         return self._run(self._prepare(tree, text, control), params, control)
 
     def prepared(self, tree: Any, text: str) -> PreparedQuery:
-        """Prepare a query tree, to be evaluated over regions; the tree is changed."""
-        return self._prepare(tree, text, QueryControl())
+        """Prepare a query tree, to be evaluated over regions; the tree is changed.
+
+        Raises
+        ------
+        SqlError
+                Also where it reads a frame: what is kept outlives the program that registered that.
+        """
+        prepared = self._prepare(tree, text, QueryControl())
+        for frame in prepared.bound.frames.values():
+            raise error_at(text, 0, f"{frame.name!r} is a frame; only streams may be read here")
+        return prepared
 
     def over(
-        self, prepared: PreparedQuery, region: Region, control: QueryControl | None = None
+        self,
+        prepared: PreparedQuery,
+        region: Region,
+        control: QueryControl | None = None,
+        params: Parameters = None,
     ) -> Result:
         """Evaluate a prepared query over a region."""
-        return self._run(prepared, None, control or QueryControl(), region)
+        return self._run(prepared, params, control or QueryControl(), region)
+
+    def delete(self, name: str, predicate: str | None, start: int | None, end: int | None) -> int:
+        """Delete the events of a stream that satisfy a SQL predicate; ticks in, a number out."""
+        control, condition = QueryControl(), None
+        if predicate is not None:
+            with turn(predicate, control):
+                condition = parse_predicate(predicate)
+        schema = self.catalog.stream_schema(name)
+        deletion = Deletion(self, name, schema, condition, predicate or "", None, control)
+        return deletion.run(start, end)
+
+    def time_range(self, name: str, predicate: str) -> tuple[int | None, int | None]:
+        """The ticks, half-open, whose events satisfy a SQL predicate that is about time alone.
+
+        Raises
+        ------
+        SqlError
+            Also for one that says anything else, or leaves nothing.
+        """
+        with turn(predicate, QueryControl()):
+            condition = parse_predicate(predicate)
+        schema = self.catalog.stream_schema(name)
+        return Deletion(self, name, schema, condition, predicate, None, QueryControl()).time_range()
+
+    def update(
+        self,
+        name: str,
+        assignments: Mapping[str, str],
+        predicate: str | None,
+        start: int | None,
+        end: int | None,
+    ) -> int:
+        """Give events of a stream that satisfy a SQL predicate other values, by SQL expressions."""
+        control = QueryControl()
+        if not assignments:
+            raise InvalidArgument("an update says at least one column and its new value")
+        texts = [*assignments.values(), *([] if predicate is None else [predicate])]
+        whole, trees = "", []
+        for text in texts:  # each is read where it stands among all, so that positions are right
+            placed = " " * len(whole) + text
+            with turn(placed, control):
+                trees.append(parse_predicate(placed))
+            whole += f"{text}\n"
+        condition = None if predicate is None else trees.pop()
+        columns = [exp.to_identifier(column, quoted=True) for column in assignments]
+        schema = self.catalog.stream_schema(name)
+        pairs = list(zip(columns, trees, strict=True))
+        update = Update(self, name, schema, pairs, condition, whole, None, control)
+        return update.run(start, end)
 
     def scan(
         self,
@@ -375,7 +450,7 @@ class QueryEngine:
         result = self.over(prepared, Region({name: snapshot}), control)
         parts = [batch.column(1) for batch in result.batches()]
         if sum(map(len, parts)) != snapshot.count:
-            raise error_at(predicate, 0, _NO_CONDITION)
+            raise error_at(predicate, 0, NO_CONDITION)
         return pc.fill_null(pa.concat_arrays([*parts, pa.array([], pa.bool_())]), False)
 
     def _selecting(
@@ -402,9 +477,7 @@ class QueryEngine:
             exp.Table(this=exp.to_identifier(name, quoted=True))
         )
         if columns is None:
-            more = condition.find(exp.Query, exp.Subquery, exp.Window, exp.AggFunc)
-            if more is not None:
-                raise error_at(predicate, position_of(more), _NO_CONDITION)
+            check_condition(condition, predicate)
             truth = exp.Cast(this=exp.paren(condition), to=exp.DataType.build("boolean"))
             select = select.select(exp.alias_(truth, "passes", quoted=True))
         else:
@@ -425,6 +498,13 @@ class QueryEngine:
                 if current is not schema and current != schema:
                     return None
         except StreamNotFound:
+            return None
+        if prepared.views:
+            views = self.catalog.views()
+            if any(n not in views or views[n].sql != sql for n, sql in prepared.views.items()):
+                return None
+        frames = self.catalog.frames
+        if any(frames.get(name) is not frame for name, frame in prepared.bound.frames.items()):
             return None
         return prepared
 

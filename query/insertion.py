@@ -141,9 +141,13 @@ class Insertion:
         return error_at(
             self.text,
             self._position(column.place, row),
-            f"column {column.name!r} cannot take the value {value!r} (stream {self.stream!r}, row "
-            f"{row + 1}): {why}",
+            f"column {column.name!r} cannot take the value {value!r} (stream {self.stream!r}, "
+            f"{self._row(row)}): {why}",
         )
+
+    def _row(self, row: int) -> str:
+        """What a row is called."""
+        return f"row {row + 1}"
 
     def _position(self, place: int, row: int | None) -> int | None:
         """Where the statement writes what it gives for a column."""

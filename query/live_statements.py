@@ -1,4 +1,4 @@
-"""CREATE, ALTER, DROP, SHOW, DESCRIBE and EXPLAIN LIVE QUERY: what is said, folded and passed on.
+"""CREATE, ALTER, DROP, SHOW, DESCRIBE and EXPLAIN of live queries and roll-ups, passed on.
 
 Guarantee
     Names and constants are checked here, with their positions; what a query may be, and what its
@@ -19,14 +19,20 @@ from .conditions.constants import Folder, Kind
 from .contract.cancellation import QueryControl
 from .contract.live import Given, LiveRequest, LiveStatements
 from .contract.result import Result
+from .contract.system_tables import LIVE_QUERIES
+from .plan.system_plan import live_rows
 from .sql.dialect import error_at, position_of, to_text
 from .sql.statement_nodes import (
     AlterLive,
     CreateLive,
+    CreateRollup,
     DescribeLive,
+    DescribeRollup,
     DropLive,
+    DropRollup,
     ExplainLive,
     ShowLive,
+    ShowRollups,
 )
 
 if TYPE_CHECKING:
@@ -35,26 +41,15 @@ if TYPE_CHECKING:
 __all__ = ["LIVE_CHANGES", "LIVE_READS", "execute_live"]
 
 LIVE_CHANGES = (CreateLive, DropLive, AlterLive)
-LIVE_READS = (ShowLive, DescribeLive, ExplainLive)
-
-SHOWN = pa.schema(
+LIVE_READS = (ShowLive, DescribeLive, ExplainLive, ShowRollups)
+ROLLUPS = pa.schema(
     [
-        ("name", pa.string()),
-        ("sink", pa.string()),
-        ("state", pa.string()),
-        ("sources", pa.string()),
-        ("watermark", pa.string()),
-        ("lag_events", pa.int64()),
-        ("lag_ms", pa.float64()),
-        ("rows", pa.int64()),
-        ("retractions", pa.int64()),
-        ("late", pa.int64()),
-        ("ignored", pa.int64()),
-        ("state_bytes", pa.int64()),
-        ("error", pa.string()),
+        ("name", pa.string()), ("stream", pa.string()), ("window", pa.string()),
+        ("columns", pa.string()), ("state", pa.string()), ("watermark", pa.string()),
+        ("lag_events", pa.int64()), ("rows", pa.int64()), ("late", pa.int64()),
+        ("retention", pa.string()), ("error", pa.string()),
     ]
-)
-"""Columns of SHOW LIVE QUERIES."""
+)  # fmt: skip
 
 
 def execute_live(engine: QueryEngine, tree: Any, text: str) -> Result:
@@ -65,17 +60,22 @@ def execute_live(engine: QueryEngine, tree: Any, text: str) -> Result:
     if isinstance(tree, CreateLive):
         return _create(engine, live, tree, text)
     if isinstance(tree, ShowLive):
-        rows = [{**live.status(name)} for name in names]
-        for row in rows:
-            row["sources"] = ", ".join(row["sources"])
-            row["watermark"] = None if row["watermark"] is None else str(row["watermark"])
-        return Result.of_table(pa.Table.from_pylist(rows, SHOWN))
-    name = _name(names, tree, text)
+        rows = list(live_rows(engine.catalog))
+        return Result.of_table(pa.Table.from_pylist(rows, LIVE_QUERIES))
+    rollups = [name for name in live.rollups() if name in names]
+    if isinstance(tree, ShowRollups):
+        shown = [live.rollup_row(name) for name in rollups]
+        return Result.of_table(pa.Table.from_pylist(shown, ROLLUPS))
+    rolled = isinstance(tree, DropRollup | DescribeRollup)
+    what = "roll-up" if rolled else "live query"
+    name = _name(rollups if rolled else names, tree, text, what)
     if isinstance(tree, DropLive):
         if name is None:
-            return _status(f"there is no live query {tree.this.name}")
+            return _status(f"there is no {what} {tree.this.name}")
+        if name in rollups and not rolled:
+            raise error_at(text, position_of(tree.this), f"{name} is a roll-up: DROP ROLLUP {name}")
         live.drop(name, bool(tree.args.get("keep")))
-        return _status(f"dropped live query {name}")
+        return _status(f"dropped {what} {name}")
     assert name is not None
     if isinstance(tree, AlterLive):
         return _alter(engine, live, name, tree, text)
@@ -90,20 +90,24 @@ def _status(message: str) -> Result:
     return Result.of_table(pa.table({"status": [message]}))
 
 
-def _name(names: list[str], tree: Any, text: str) -> str | None:
-    """The live query that a statement names; None where it need not exist."""
+def _name(names: list[str], tree: Any, text: str, what: str) -> str | None:
+    """The live query, or roll-up, that a statement names; None where it need not exist."""
     wanted = str(tree.this.name)
     if wanted in names:
         return wanted
     found = {name.lower(): name for name in names}.get(wanted.lower())
     if found is None and not tree.args.get("exists"):
         hint = did_you_mean(wanted, names, quoted=False)
-        raise error_at(text, position_of(tree.this), f"no live query {wanted!r}{hint}")
+        raise error_at(text, position_of(tree.this), f"no {what} {wanted!r}{hint}")
     return found
 
 
 def _create(engine: QueryEngine, live: LiveStatements, tree: Any, text: str) -> Result:
     args = tree.args
+    for table in args["query"].find_all(exp.Table):
+        if table.name.lower() in (view.lower() for view in engine.catalog.views()):
+            what = f"{table.name!r} is a view, and live queries read streams: put its query here"
+            raise error_at(text, position_of(table), what)
     begin = int(tree.meta["query"])
     start, idle = args.get("start"), args.get("idle")
     request = LiveRequest(
@@ -124,9 +128,10 @@ def _create(engine: QueryEngine, live: LiveStatements, tree: Any, text: str) -> 
         },
         exists_ok=bool(args.get("exists")),
         at=position_of(tree.this),
+        rollup=isinstance(tree, CreateRollup),
     )
-    made = live.create(request)
-    return _status(f"{'created live query' if made else 'live query exists:'} {request.name}")
+    made, what = live.create(request), "roll-up" if request.rollup else "live query"
+    return _status(f"{f'created {what}' if made else f'{what} exists:'} {request.name}")
 
 
 def _option(node: Any) -> Any:

@@ -1,12 +1,14 @@
-"""Statements that are not queries: DDL, SHOW, DESCRIBE, INSERT.
+"""Statements that are not queries: DDL, SHOW, DESCRIBE, INSERT, DELETE, UPDATE.
 
 Purpose
     :func:`execute` carries a parsed statement out against the catalog and answers with a small
-    result: a status line for changes, a table for SHOW and DESCRIBE, a count for INSERT.
+    result: a status line for changes, a table for SHOW and DESCRIBE, a number of events for INSERT,
+    DELETE and UPDATE.
 
 Guarantee
     A statement that would change the store is refused before it does anything when the store is
-    open for reading or the caller asked for reading only.  INSERT is one atomic append.
+    open for reading or the caller asked for reading only.  INSERT is one atomic append,
+    DELETE and UPDATE one commit each.
 
 Limits
     INSERT ... SELECT gathers its rows in memory first, because it appends all of them or none.
@@ -19,31 +21,48 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlglot import exp
 
-from ..errors import AttributeNotFound, ReadOnlyStore, UnsupportedType
-from ..schema import StreamSchema, time_text
+from ..errors import (
+    AttributeNotFound,
+    InvalidArgument,
+    ReadOnlyStore,
+    StreamExists,
+    UnsupportedType,
+)
+from ..indexes.index_key import index_key
+from ..schema import StreamSchema
 from ..suggestion import did_you_mean
+from .column_defaults import default_of
 from .contract.access import Access
 from .contract.cancellation import QueryControl
 from .contract.explanation import Plan
 from .contract.result import Result
+from .contract.system_tables import SYSTEM_TABLES
+from .creation import create_as
+from .deletion import Deletion
 from .insertion import Insertion
 from .live_statements import LIVE_CHANGES, LIVE_READS, execute_live
+from .plan.system_plan import index_rows, stream_rows
 from .sql.dialect import (
     AlterStream,
     CreateIndexOn,
     CreateLive,
     CreateStream,
+    DeleteEvents,
     DescribeStream,
     DropIndexOn,
     DropStream,
     Explain,
     ShowIndexes,
     ShowStreams,
+    UpdateEvents,
     error_at,
     position_of,
 )
 from .sql.sql_types import arrow_type, sql_type
+from .sql.statement_nodes import CreateView
 from .sql.stream_names import StreamNames
+from .update import Update
+from .view_statements import VIEW_CHANGES, VIEW_READS, execute_view, view_named
 
 if TYPE_CHECKING:
     from .engine import QueryEngine
@@ -51,7 +70,7 @@ if TYPE_CHECKING:
 __all__ = ["declared", "execute", "query_of", "result_of_plan"]
 
 _QUERIES = (exp.Query, exp.Values)
-_READING = (ShowStreams, ShowIndexes, DescribeStream, *LIVE_READS)
+_READING = (ShowStreams, ShowIndexes, DescribeStream, *LIVE_READS, *VIEW_READS)
 _OPTIONS = (
     "retention",
     "codec",
@@ -62,6 +81,8 @@ _OPTIONS = (
     "late_events_max",
     "kept_bytes_max",
     "compaction",
+    "unique",
+    "within",
 )
 _INDEX_OPTIONS = ("lag_events_max",)
 
@@ -90,30 +111,30 @@ def execute(
             raise ReadOnlyStore(
                 "the store was opened with mode='r'; open it with mode='rw' to change it"
             )
-    if params and not isinstance(tree, (exp.Insert, DescribeStream)):
-        raise error_at(text, 0, "only queries and INSERT take parameters")
+    taking = (exp.Insert, DeleteEvents, UpdateEvents, DescribeStream)
+    if params and not isinstance(tree, taking) and not tree.args.get("query"):
+        raise error_at(text, 0, "only queries, INSERT, UPDATE and DELETE take parameters")
     if isinstance(tree, exp.Insert):
         return _insert(engine, tree, text, params, control)
+    if isinstance(tree, DeleteEvents):
+        return _delete(engine, tree, text, params, control)
+    if isinstance(tree, UpdateEvents):
+        return _update(engine, tree, text, params, control)
     if isinstance(tree, CreateStream):
-        return _create(engine, tree, text)
+        return _create(engine, tree, text, params, control)
     if isinstance(tree, DropStream):
         known = StreamNames(engine.catalog.streams())
         if known.find(tree.this.name) is None and tree.args.get("exists"):
             return _status(f"there is no stream {tree.this.name}")
         name = _stream(engine, tree.this, text)
-        engine.catalog.drop_stream(name)
+        engine.catalog.drop_stream(name, cascade=bool(tree.args.get("cascade")))
         return _status(f"dropped stream {name}")
     if isinstance(tree, AlterStream):
-        name = _stream(engine, tree.this, text)
-        column = tree.args["column"]
-        if column.meta.get("not_null"):
-            raise error_at(
-                text, position_of(column), "an added column is nullable: older events lack it"
-            )
-        engine.catalog.add_column(name, column.this.name, arrow_type(column.args["kind"], text))
-        return _status(f"added column {column.this.name} to stream {name}")
+        return _alter(engine, tree, text)
     if isinstance(tree, (*LIVE_CHANGES, *LIVE_READS)):
         return execute_live(engine, tree, text)
+    if isinstance(tree, (*VIEW_CHANGES, *VIEW_READS)):
+        return execute_view(engine, tree, text, control)
     if isinstance(tree, ShowStreams):
         return _show_streams(engine)
     if isinstance(tree, ShowIndexes):
@@ -131,31 +152,41 @@ def declared(tree: Any) -> Access:
     if isinstance(tree, exp.Insert):
         target = tree.this.find(exp.Table) or tree.this
         return Access(kind, "write", str(target.name))
-    if isinstance(tree, CreateStream):
-        return Access(kind, "write", str(tree.this.name))
+    if isinstance(tree, (CreateStream, CreateView)):
+        scope = "admin" if tree.args.get("replace") else "write"
+        return Access(kind, scope, str(tree.this.name))
     if isinstance(tree, (Explain, *_QUERIES, *_READING)):
         named = tree.this if isinstance(tree, (DescribeStream, ShowIndexes)) else None
         if isinstance(named, exp.Identifier):
             return Access(kind, "read", None, lambda: frozenset((str(named.name),)))
         return Access(kind, "read")
-    return Access(kind, "admin", str(tree.this.name))
+    to = tree.args.get("to") if tree.args.get("action") == "rename" else None
+    renamed = None if to is None else str(to.name)
+    return Access(kind, "admin", str(tree.this.name), renamed=renamed)
 
 
 def query_of(tree: Any) -> Any:
     """The query that a statement runs or describes, as it is prepared; None when there is none."""
     if isinstance(tree, _QUERIES):
         return tree
-    if isinstance(tree, CreateLive):
+    if (
+        isinstance(tree, (CreateLive, CreateStream, CreateView))
+        and tree.args.get("query") is not None
+    ):
         return tree.args["query"].copy()
     if isinstance(tree, (Explain, DescribeStream)):
         return tree.this.copy() if isinstance(tree.this, _QUERIES) else None
     if isinstance(tree, exp.Insert) and tree.expression is not None:
-        source = tree.expression.copy()
-        if isinstance(source, exp.Values):
-            source.set("alias", None)
-            return exp.select("*").from_(source)
-        return exp.select("*").from_(source.subquery("q"))
+        return _all_rows(tree.expression.copy())
     return None
+
+
+def _all_rows(source: Any) -> Any:
+    """A query around one, or around VALUES."""
+    if isinstance(source, exp.Values):
+        source.set("alias", None)
+        return exp.select("*").from_(source)
+    return exp.select("*").from_(source.subquery("q"))
 
 
 def result_of_plan(plan: Plan) -> Result:
@@ -171,27 +202,47 @@ def _status(message: str) -> Result:
 def _stream(engine: QueryEngine, node: Any, text: str) -> str:
     names = StreamNames(engine.catalog.streams())
     found = names.find(node.name)
-    if found is None:
-        raise names.missing(node, text)
-    return found
+    if found is not None:
+        return found
+    view = view_named(engine, node.name)
+    if view is not None:
+        what = f"{view.name!r} is a view: what it shows is changed in the streams that it reads"
+        raise error_at(text, position_of(node), what)
+    raise names.missing(node, text)
 
 
 def _attribute(schema: StreamSchema, node: Any, text: str) -> str:
     try:
+        if isinstance(node, exp.Var):  # more than the name of one
+            return index_key(node.name, schema).name
         return schema.resolve(node.name)
-    except AttributeNotFound as error:
+    except (AttributeNotFound, InvalidArgument, UnsupportedType) as error:
         raise error_at(text, position_of(node), str(error)) from None
 
 
 # ------------------------------------------------------------------------------- DDL
 
 
-def _create(engine: QueryEngine, tree: Any, text: str) -> Result:
+def _create(
+    engine: QueryEngine, tree: Any, text: str, params: Any, control: QueryControl
+) -> Result:
     name = tree.this.name
+    if tree.args.get("query") is not None:
+        if name in engine.catalog.streams():
+            if tree.args.get("exists"):
+                return _status(f"stream {name} exists")
+            raise StreamExists(
+                f"there is a stream {name!r} already; drop it or choose another name"
+            )
+        settings = _settings(tree, text, _OPTIONS)
+        events, twice = create_as(engine, tree, text, params, control, settings)
+        left_out = f"; {twice:,} duplicates left out" if twice else ""
+        return _status(f"created stream {name} with {events:,} events{left_out}")
     time = tree.args["time"]
-    fields = []
+    fields, defaults = [], {}
     for column in tree.args["columns"]:
         type_ = arrow_type(column.args["kind"], text)
+        defaults[column.this.name] = default_of(engine, name, column, type_, text)
         fields.append(pa.field(column.this.name, type_, not column.meta.get("not_null")))
     names = [f.name for f in fields]
     if time.name not in names:
@@ -204,7 +255,8 @@ def _create(engine: QueryEngine, tree: Any, text: str) -> Result:
             )
     time_name = time.name if time.name in names else folded[0]
     try:
-        schema = StreamSchema(pa.schema(fields), time_name)
+        given = {key: default for key, default in defaults.items() if default is not None}
+        schema = StreamSchema(pa.schema(fields), time_name, given)
     except UnsupportedType as error:
         raise error_at(text, position_of(time), str(error)) from None
     settings = _settings(tree, text, _OPTIONS)
@@ -220,6 +272,37 @@ def _create(engine: QueryEngine, tree: Any, text: str) -> Result:
         options=settings,
     )
     return _status(f"stream {name} exists" if before else f"created stream {name}")
+
+
+def _alter(engine: QueryEngine, tree: Any, text: str) -> Result:
+    name = _stream(engine, tree.this, text)
+    action, column, to = (tree.args.get(key) for key in ("action", "column", "to"))
+    if action == "add":
+        type_ = arrow_type(column.args["kind"], text)
+        default = default_of(engine, name, column, type_, text)
+        nullable = not column.meta.get("not_null")
+        if default is None and not nullable:
+            what = "events so far lack the column: give it a DEFAULT, or leave out NOT NULL"
+            raise error_at(text, position_of(column), what)
+        engine.catalog.add_column(name, column.this.name, type_, nullable, default)
+        return _status(f"added column {column.this.name} to stream {name}")
+    if action == "set":
+        settings = _settings(tree, text, _OPTIONS)
+        engine.catalog.set_options(name, settings)
+        return _status(f"set {', '.join(settings)} of stream {name}")
+    if action == "rename":
+        engine.catalog.rename_stream(name, to.name)
+        return _status(f"renamed stream {name} to {to.name}")
+    found = _attribute(engine.catalog.stream_schema(name), column, text)
+    if action == "type":
+        type_ = arrow_type(tree.args["kind"], text)
+        engine.catalog.widen_column(name, found, type_)
+        return _status(f"column {found} of stream {name} is {sql_type(type_)}")
+    if action == "drop":
+        engine.catalog.drop_column(name, found)
+        return _status(f"dropped column {found} of stream {name}")
+    engine.catalog.rename_column(name, found, to.name)
+    return _status(f"renamed column {found} of stream {name} to {to.name}")
 
 
 def _settings(tree: Any, text: str, known: tuple[str, ...]) -> dict[str, Any]:
@@ -240,6 +323,8 @@ def _settings(tree: Any, text: str, known: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _option(node: Any) -> Any:
+    if isinstance(node, exp.Null):
+        return None
     if isinstance(node, exp.Literal) and not node.is_string:
         return int(node.this) if str(node.this).isdigit() else node.this
     return node.name
@@ -270,82 +355,23 @@ def _index(engine: QueryEngine, tree: Any, text: str) -> Result:
 
 
 def _show_streams(engine: QueryEngine) -> Result:
-    rows: list[dict[str, Any]] = []
-    damaged = engine.catalog.damaged()
-    for name in engine.catalog.streams():
-        if name in damaged:
-            rows.append({"stream": name, "damage": damaged[name]})
-            continue
-        schema = engine.catalog.stream_schema(name)
-        snapshot = engine.catalog.snapshot(name)
-        first, last = snapshot.time_range or (None, None)
-        rows.append(
-            {
-                "stream": name,
-                "time": schema.time,
-                "events": snapshot.count,
-                "first": _shown(schema, first),
-                "last": _shown(schema, last),
-            }
-        )
-    schema_out = pa.schema(
-        [
-            ("stream", pa.string()),
-            ("time", pa.string()),
-            ("events", pa.int64()),
-            ("first", pa.string()),
-            ("last", pa.string()),
-            ("damage", pa.string()),
-        ]
-    )
-    return Result.of_table(pa.Table.from_pylist(rows, schema_out))
-
-
-def _shown(schema: StreamSchema, ticks: int | None) -> str | None:
-    """A time as SHOW STREAMS has it."""
-    if ticks is None:
-        return None
-    value = schema.from_ticks(ticks)
-    return time_text(ticks, schema.time_type) if isinstance(value, pa.Scalar) else str(value)
+    shown = ("stream", "time", "events", "first", "last", "damage")
+    schema = SYSTEM_TABLES["chronicle"]["streams"]
+    table = pa.Table.from_pylist(list(stream_rows(engine.catalog)), schema)
+    return Result.of_table(table.select(shown))
 
 
 def _show_indexes(engine: QueryEngine, tree: Any, text: str) -> Result:
-    damaged = engine.catalog.damaged()
-    names = [name for name in engine.catalog.streams() if name not in damaged]
-    if tree.this is not None:
-        names = [_stream(engine, tree.this, text)]
-    rows = [
-        {
-            "stream": name,
-            "attribute": str(entry.get("attribute")),
-            "state": str(entry.get("state", "")),
-            "covered": float(entry.get("covered", 0.0)),
-            "runs": int(entry.get("runs", 0)),
-            "bytes": int(entry.get("bytes", 0)),
-            "problem": entry.get("problem"),
-        }
-        for name in names
-        for entry in engine.catalog.list_indexes(name)
-    ]
-    schema = pa.schema(
-        [
-            ("stream", pa.string()),
-            ("attribute", pa.string()),
-            ("state", pa.string()),
-            ("covered", pa.float64()),
-            ("runs", pa.int64()),
-            ("bytes", pa.int64()),
-            ("problem", pa.string()),
-        ]
-    )
-    return Result.of_table(pa.Table.from_pylist(rows, schema))
+    names = None if tree.this is None else [_stream(engine, tree.this, text)]
+    rows = list(index_rows(engine.catalog, names))
+    return Result.of_table(pa.Table.from_pylist(rows, SYSTEM_TABLES["chronicle"]["indexes"]))
 
 
 def _describe(
     engine: QueryEngine, tree: Any, text: str, params: Any, control: QueryControl
 ) -> Result:
-    if isinstance(tree.this, exp.Query):
-        query = exp.select("*").from_(tree.this.copy().subquery("q")).limit(0)
+    if isinstance(tree.this, _QUERIES):
+        query = _all_rows(tree.this.copy()).limit(0)
         found = engine.query(query, text, params, control)
         try:
             fields = list(found.schema)
@@ -356,6 +382,10 @@ def _describe(
             "column_type": [sql_type(f.type) for f in fields],
         }
         return Result.of_table(pa.table(columns))
+    view = view_named(engine, tree.this.name)
+    if view is not None:
+        tree = DescribeStream(this=exp.select("*").from_(exp.to_table(view.name, quoted=True)))
+        return _describe(engine, tree, text, params, control)
     name = _stream(engine, tree.this, text)
     schema = engine.catalog.stream_schema(name)
     indexed = {entry.get("attribute") for entry in engine.catalog.list_indexes(name)}
@@ -373,7 +403,7 @@ def _describe(
     return Result.of_table(table)
 
 
-# ------------------------------------------------------------------------------ INSERT
+# ------------------------------------------------------------ INSERT, DELETE, UPDATE
 
 
 def _insert(
@@ -418,8 +448,35 @@ def _insert(
             0,
             f"INSERT gives {len(given)} columns for the {len(names)} of {', '.join(names)}",
         )
-    added = engine.catalog.append_arrow(name, insertion.rows(names, given))
-    return Result.of_table(pa.table({"count": pa.array([added], pa.int64())}))
+    done = engine.catalog.append_arrow(name, insertion.rows(names, given))
+    answer = {"count": done.appended}
+    if engine.catalog.stream_options(name)["unique"] is not None:
+        answer["duplicates"] = done.duplicates
+    return Result.of_table(pa.table({key: pa.array([n], pa.int64()) for key, n in answer.items()}))
+
+
+def _delete(
+    engine: QueryEngine, tree: Any, text: str, params: Any, control: QueryControl
+) -> Result:
+    name = _stream(engine, tree.this, text)
+    where = tree.args.get("where")
+    schema = engine.catalog.stream_schema(name)
+    condition = None if where is None else where.this
+    deleted = Deletion(engine, name, schema, condition, text, params, control).run()
+    return Result.of_table(pa.table({"deleted": pa.array([deleted], pa.int64())}))
+
+
+def _update(
+    engine: QueryEngine, tree: Any, text: str, params: Any, control: QueryControl
+) -> Result:
+    name = _stream(engine, tree.this, text)
+    where = tree.args.get("where")
+    assignments = [(each.this, each.expression) for each in tree.args["assignments"]]
+    updated = Update(
+        engine, name, engine.catalog.stream_schema(name), assignments,
+        None if where is None else where.this, text, params, control,
+    ).run()  # fmt: skip
+    return Result.of_table(pa.table({"updated": pa.array([updated], pa.int64())}))
 
 
 def _targets(schema: StreamSchema, columns: list[Any] | None, text: str) -> list[str]:

@@ -7,7 +7,8 @@ Reading order, bottom up; each folder imports only those above it in this list::
     access         who may do what, and how much at once: settings, tokens, limits
     service        what requests share: bodies, idempotency, transactions, metrics, the state
     routes         a module for each kind of route
-    the process    logs  http_protocol  app  listening  warmup  run
+    flight         a second door: Flight SQL, over gRPC
+    the process    logs  http_protocol  api_document  app  listening  warmup  run
 
 Names are imported when asked for: managing tokens must not load a web framework.
 """
@@ -23,7 +24,9 @@ __all__ = [
     "create_token",
     "list_tokens",
     "load_settings",
+    "revoke_all_tokens",
     "revoke_token",
+    "rotate_token",
     "serve",
 ]
 
@@ -33,7 +36,9 @@ _HOMES = {
     "create_token": "access.tokens",
     "list_tokens": "access.tokens",
     "load_settings": "access.settings",
+    "revoke_all_tokens": "access.tokens",
     "revoke_token": "access.tokens",
+    "rotate_token": "access.tokens",
     "serve": "run",
 }
 

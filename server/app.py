@@ -6,17 +6,18 @@ Purpose
 Layout
     ::
 
-        RequestMiddleware (id, timing, metrics, origin)  ->  CORS  ->  errors to problems
-                                                                                |
-                  Server: database, gates, threads, snapshots, keys  <-  routes  <
+        RequestMiddleware (id, timing, metrics, origin)
+            ->  SmallAppends  ->  ShortReads  ->  CORS  ->  errors to problems  ->  routes
+                     |                '--------------------------------------------->|
+                     '--------------------------------------------------------------> Server:
+                                                        database, gates, threads, snapshots, keys
 
 Guarantee
     Every error leaves as a problem document, also 404, 405 and 422.  Stopping ends what runs
     before the database is closed.
 
 Limits
-    One process: the store has one writer.  Run it behind a proxy for TLS, not behind several
-    workers.
+    One process: the store has one writer.
 """
 
 from __future__ import annotations
@@ -25,31 +26,40 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 from .. import __version__
 from ..errors import ChronicleError, StreamNotFound
-from .access.settings import Settings, load_settings
+from ..ownership import LOADING
+from .access.settings import Settings, is_loopback, load_settings
 from .access.statement_rights import visible_to
+from .api_document import describe
 from .http.problems import Problem, as_problem, problem_response
 from .http.request_head import SLASH
 from .routes.parameters import only_known
+from .routes.short_reads import ShortReads
+from .routes.small_appends import SmallAppends
+from .service.audit import Audit
+from .service.load_history import EVERY_S
 from .service.middleware import RequestMiddleware
 from .service.state import TIDY_EVERY_S, Server
-from .warmup import warm_up
 
 if TYPE_CHECKING:
     from ..database import Database
+    from .flight.listening import FlightListener
 
 __all__ = ["create_app"]
 
 logger = logging.getLogger("chronicle.server")
+_KEEP_SECURE = ((b"strict-transport-security", b"max-age=31536000"),)
 DESCRIPTION = """\
 An event store: events in, SQL with windows and row patterns out.
 
@@ -75,26 +85,61 @@ def create_app(
     settings : Settings, optional
         Read from the environment by default.
     warm : bool
-        Whether to load compiled kernels and the query engine before the first request.
+        Whether to load compiled kernels and the query engine beside the first requests; the server
+        is not ready until then.
     close_database : bool
         Whether to flush and close the database when the application stops.
     """
-    from .routes import events, live, positions, queries, service, streams, tail, transactions
+    from .routes import (
+        agents,
+        backups,
+        console,
+        events,
+        ingest,
+        job_kinds,
+        jobs,
+        language,
+        line_protocol,
+        live,
+        matches,
+        positions,
+        profile,
+        queries,
+        reference,
+        service,
+        status,
+        streams,
+        tail,
+        tokens,
+        transactions,
+    )
 
     server = Server(database, settings or load_settings())
+    server.warm = not warm
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        if warm:
-            await asyncio.to_thread(warm_up)
         await asyncio.to_thread(server.start)
-        tidying = asyncio.create_task(_tidy(server))
+        await asyncio.to_thread(server.jobs.resume, partial(job_kinds.work_again, server))
+        try:
+            app.state.flight = await _flight(server)
+        except BaseException:
+            await asyncio.to_thread(server.stop)
+            raise
+        background = [asyncio.create_task(_tidy(server)), asyncio.create_task(_look(server))]
+        warming = asyncio.create_task(asyncio.to_thread(_get_warm, server)) if warm else None
         try:
             yield
         finally:
             logger.info("stopping")
-            tidying.cancel()
+            for task in background:
+                task.cancel()
+            if app.state.flight is not None:
+                await app.state.flight.stop()
+            await app.state.agents.close()
             await asyncio.to_thread(server.stop)
+            if warming is not None:
+                await warming
             if close_database:
                 await asyncio.to_thread(database.close)
                 logger.info("the store %s is closed", database.path)
@@ -104,13 +149,23 @@ def create_app(
         version=__version__,
         description=DESCRIPTION,
         lifespan=lifespan,
-        docs_url="/docs",
+        docs_url=None,
         redoc_url=None,
+        generate_unique_id_function=lambda route: route.name,
     )
     app.state.server = server
+    app.state.flight = None
+    app.state.agents = agents.Agents(server)
     app.include_router(service.router)
-    for module in (streams, events, tail, live, positions, transactions, queries):
+    app.include_router(reference.router)
+    app.include_router(line_protocol.router)
+    if server.settings.console != "off":
+        console.mount_console(app)
+    # Routes are tried in order: those that are asked most come first
+    modules = (queries, events, streams, tail, live, positions, transactions, profile, status)
+    for module in (*modules, ingest, console, language, matches, jobs, backups, tokens, agents):
         app.include_router(module.router, dependencies=[Depends(only_known)])
+    describe(app)
     if server.settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -120,14 +175,54 @@ def create_app(
             expose_headers=["X-Request-Id", "X-Query-Id", "X-Row-Count", "X-Truncated"],
         )
     app.add_middleware(
+        ShortReads,
+        routes={
+            "read_stream": _route_of(events.router, "read_stream"),
+            "get_query": _route_of(queries.router, "get_query"),
+            "post_query": _route_of(queries.router, "post_query"),
+        },
+        answer_error=_answer_error,
+    )
+    app.add_middleware(
+        SmallAppends,
+        server=server,
+        route=_route_of(events.router, "append_events"),
+        answer_error=_answer_error,
+    )
+    local = is_loopback(server.settings.host)  # what a browser keeps of it is for every port
+    app.add_middleware(
         RequestMiddleware,
         authenticator=server.authenticator,
         metrics=server.metrics,
         drops=server.drops,
+        audit=Audit(database.path),
+        protecting=_KEEP_SECURE if server.settings.tls_cert and not local else (),
     )
     for kind in (ChronicleError, Problem, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, _answer_error)
     return app
+
+
+def _route_of(router: APIRouter, name: str) -> APIRoute:
+    return next(e for e in router.routes if isinstance(e, APIRoute) and e.name == name)
+
+
+async def _flight(server: Server) -> FlightListener | None:
+    """The second door, where it is wanted; gRPC is loaded for that only."""
+    if server.settings.flight_port is None:
+        return None
+    from .flight.listening import FlightListener
+
+    listener = FlightListener(server)
+    await listener.start()
+    return listener
+
+
+def _get_warm(server: Server) -> None:
+    """Load Numba when the server listens, not before."""
+    with LOADING:
+        from .warmup import get_warm
+    get_warm(server)
 
 
 async def _tidy(server: Server) -> None:
@@ -137,6 +232,12 @@ async def _tidy(server: Server) -> None:
             await asyncio.to_thread(server.tidy)
         except Exception:
             logger.exception("tidying up failed; it is tried again")
+
+
+async def _look(server: Server) -> None:
+    while True:
+        await asyncio.sleep(EVERY_S)
+        server.load.sample()
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:

@@ -11,6 +11,9 @@ Guarantee
     :data:`HEADER_BYTES_MAX` are answered with 431.  Neither touches a request that is being
     answered: bodies and answers have limits of their own (:class:`.bodies.Pace`).
 
+    An address has no more connections than it may have: those beyond are closed before a byte of
+    theirs is read.
+
     An application finds in the scope, under :data:`~.middleware.ABORT`, how to end a
     connection at once: to close one waits until the client has taken what is on its way, and a
     client that takes nothing is why the connection is ended.
@@ -23,6 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -45,22 +49,33 @@ _PROBLEM = (
 )
 
 
-def bounded(header_s: float, base: Any = AutoHTTPProtocol) -> type[asyncio.Protocol]:
+def bounded(
+    header_s: float, base: Any = AutoHTTPProtocol, *, address_max: int = 1 << 30
+) -> type[asyncio.Protocol]:
     """A protocol whose requests have so many seconds for their headers.
 
     Parameters
     ----------
     base : type
         Uvicorn's protocol: what it finds installed, by default.
+    address_max : int
+        Connections that one address may have; one more is closed at once.
     """
+    open_of: Counter[str] = Counter()
 
     class Bounded(base):  # type: ignore[misc]
         app: ASGIApp
         _deadline: asyncio.TimerHandle | None = None
         _head_bytes = 0
+        _address: str
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            self._address = (transport.get_extra_info("peername") or ("local", 0))[0]
+            open_of[self._address] += 1
+            if open_of[self._address] > address_max:
+                logger.info("a connection was closed: %s has too many", self._address)
+                transport.abort()
             application = self.app
 
             async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -84,6 +99,9 @@ def bounded(header_s: float, base: Any = AutoHTTPProtocol) -> type[asyncio.Proto
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._forget_deadline()
+            open_of[self._address] -= 1
+            if not open_of[self._address]:
+                del open_of[self._address]
             super().connection_lost(exc)
 
         def _answering(self) -> bool:

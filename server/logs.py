@@ -21,7 +21,10 @@ from .access.settings import Settings
 
 __all__ = ["JsonFormatter", "TextFormatter", "configure_logging"]
 
-_EXTRAS = ("method", "path", "status", "ms", "received_bytes", "sent_bytes", "request_id", "token")
+_EXTRAS = (
+    *("client", "method", "path", "status", "ms", "received_bytes", "sent_bytes"),
+    *("request_id", "token"),
+)
 _CONTROL = re.compile(
     "[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )

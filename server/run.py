@@ -6,11 +6,11 @@ Purpose
 Guarantee
     The store is opened (and its lock taken) and the address is bound before anything is announced,
     so a mistake in either is one clear error.  Without tokens only loopback addresses are bound.
-    A signal while the server warms up ends it within a second or three, however cold the cache of
-    compiled kernels is: nothing can have been appended, the store is closed, and SIGINT is raised
-    as :class:`KeyboardInterrupt`.  Later, SIGTERM and SIGINT: no new connections, running requests
-    get ``CHRONICLE_DRAIN_TIMEOUT_MS`` to end, what is left is cancelled, the store is flushed and
-    closed, and the process ends with code 0.
+    The server answers as soon as it listens, however cold the cache of compiled kernels is: it
+    warms up beside requests (:mod:`.warmup`).  SIGTERM and SIGINT: no new connections, running
+    requests get ``CHRONICLE_DRAIN_TIMEOUT_MS`` to end, what is left is cancelled, the store is
+    flushed and closed, and the process ends with code 0.  Before that, while it opens the store,
+    SIGINT is a :class:`KeyboardInterrupt`.
 
 Limits
     Uvicorn in one process; a second SIGINT ends it hard (and the next start recovers).
@@ -30,7 +30,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..database import open_database
 from ..errors import InvalidArgument, MissingDependency
+from ..interpreted import compile_first
 from .access.settings import Settings, is_loopback, load_settings
+from .access.tls import certificates_of
 from .access.tokens import TokenFile
 from .logs import configure_logging
 
@@ -42,6 +44,8 @@ __all__ = ["check_binding", "serve", "uvicorn_config"]
 
 HARD_STOP_S = 5
 """Seconds between cancelling what still runs and closing its connections."""
+TURN_S = 0.0005
+"""Python's own is ten times that, which each hop of a request between threads may have to wait."""
 
 logger = logging.getLogger("chronicle.server")
 
@@ -63,10 +67,12 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
     StoreLocked, NotAStore
         When the store cannot be opened.
     KeyboardInterrupt
-        When SIGINT came before the server was warm; the store is closed.
+        When SIGINT came before the server listened; the store is closed.
     """
+    compile_first()  # a process of the server's own compiles all of them, and ends with it
     settings = settings or load_settings()
     check_binding(settings)
+    certificates = certificates_of(settings)
     database = open_database(
         settings.store,
         query_memory_bytes=settings.query_memory_bytes,
@@ -75,34 +81,35 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
     )
     with contextlib.ExitStack() as stack:
         stack.callback(database.close)  # again is fine: the application closes it first
-        listener = stack.enter_context(_listen(settings))
+        listener = stack.enter_context(_listen(settings.host, settings.port, "--port"))
+        if settings.flight_port is not None:
+            _check_flight(settings)
         try:
             from .app import create_app
             from .listening import Listening
-            from .warmup import warm_up
         except ImportError as error:
             raise MissingDependency(
                 f"the server needs {error.name}; install chronicle-eventstore[server]"
             ) from None
         configure_logging(settings)
-        app = create_app(database, settings, close_database=True)
+        app = create_app(database, settings, warm=True, close_database=True)
         stack.callback(app.state.server.close_workers)
-        database.begin_workers()  # they come to life beside the kernels
-        if not _warm(warm_up):
-            logger.info("stopped before it was warm")
-            return
-        app.state.server.warm_workers()
-        gc.collect()
-        gc.freeze()  # a collection beside a large statement then walks that, not all the libraries
+        database.begin_workers()  # they come to life beside the libraries
         stack.callback(gc.unfreeze)  # or what the libraries hold is never let go
         config = uvicorn_config(app, settings)
-        url = _url(listener)
+        url = _url(listener, secure=certificates is not None)
+        if certificates is None and not is_loopback(settings.host):
+            logger.warning(
+                "tokens cross the network as they are: set CHRONICLE_TLS_CERT, or have a proxy "
+                "with TLS in front"
+            )
         server = Listening(
             config,
             lambda: (announce or _print_url)(url),
             lambda: app.state.server.drain(settings.drain_timeout_ms / 1000),
+            certificates,
         )
-        with _quiet_signals():
+        with _quiet_signals(), _short_turns():
             server.run(sockets=[listener])
 
 
@@ -114,7 +121,9 @@ def uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
 
     return uvicorn.Config(
         app,
-        http=bounded(settings.header_timeout_ms / 1000),
+        http=bounded(
+            settings.header_timeout_ms / 1000, address_max=settings.max_address_connections
+        ),
         ws="none",
         log_config=None,
         access_log=False,
@@ -132,7 +141,7 @@ def check_binding(settings: Settings) -> None:
     InvalidArgument
     """
     tokens = TokenFile(settings.store, settings.token_file)
-    if tokens.any():
+    if tokens.any() or settings.jwt_issuer is not None:
         return
     if tokens.guarded():
         raise InvalidArgument(
@@ -151,9 +160,9 @@ def check_binding(settings: Settings) -> None:
 
 
 @contextlib.contextmanager
-def _listen(settings: Settings) -> Iterator[socket.socket]:
+def _listen(host: str, port: int, option: str) -> Iterator[socket.socket]:
     """A socket that listens, so that a taken port is our error and not a line in a log."""
-    host, port = settings.host.strip("[]"), settings.port
+    host = host.strip("[]")
     try:
         family, _, _, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -162,46 +171,35 @@ def _listen(settings: Settings) -> Iterator[socket.socket]:
     except OSError as error:
         raise InvalidArgument(
             f"cannot listen on {host} port {port}: {error.strerror or error}; choose another "
-            "address with --host and --port (CHRONICLE_HOST, CHRONICLE_PORT)"
+            f"address with --host and {option} (CHRONICLE_HOST, "
+            f"CHRONICLE_{option.removeprefix('--').replace('-', '_').upper()})"
         ) from None
     with listener:
         yield listener
 
 
-def _url(listener: socket.socket) -> str:
+def _check_flight(settings: Settings) -> None:
+    """Refuse a port of Flight SQL that gRPC, which binds it later, could not bind."""
+    try:
+        from .flight import listening as _  # noqa: F401
+    except ImportError as error:
+        raise MissingDependency(
+            f"Flight SQL needs {error.name}; install chronicle-eventstore[flight]"
+        ) from None
+    with _listen(settings.host, settings.flight_port or 0, "--flight-port"):
+        pass
+
+
+def _url(listener: socket.socket, *, secure: bool) -> str:
     host, port = listener.getsockname()[:2]
     if host in ("0.0.0.0", "::"):
         host = socket.gethostname()
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if secure else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def _print_url(url: str) -> None:
     print(f"Chronicle listens on {url} (API: {url}/docs)", file=sys.stderr, flush=True)
-
-
-def _warm(warm_up: Callable[[threading.Event], bool]) -> bool:
-    """Warm up until a signal comes; False after SIGTERM, KeyboardInterrupt after SIGINT.
-
-    A handler that raised would do so anywhere in the compiler; this one only sets a flag.
-    """
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        return warm_up(stop)
-    heard: list[int] = []
-
-    def hear(number: int, frame: Any) -> None:
-        heard.append(number)
-        stop.set()
-
-    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        warm_up(stop)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if signal.SIGINT in heard:
-        raise KeyboardInterrupt
-    return not heard
 
 
 @contextlib.contextmanager
@@ -216,6 +214,17 @@ def _quiet_signals() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _short_turns() -> Iterator[None]:
+    """Threads wait less for each other: the event loop for a step of a live query, for instance."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(TURN_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _ignore(number: int, frame: Any) -> None:

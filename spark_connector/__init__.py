@@ -9,7 +9,7 @@ Reading order::
     where it lies     backend  task_metrics  local  server_backend  opening
     batch reads       pushdown  reader  measuring
     queries           pinned_catalog  queries  query_reader  query_plan
-    writes            writer  loading
+    writes            overwriting  writer  loading
     streaming         following  stream_reader  stream_writer
     ingest            session  inputs  parsing  pipeline
 """

@@ -52,8 +52,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("retries", "rswx", "number", "3", "how often a request to the server is tried again"),
     Option("stream", "rswx", "text", "", "name of the stream"),
     Option("columns", "rs", "names", "all", "columns to read, separated by commas"),
-    Option("startTime", "r", "time", "first event", "earliest time, inclusive: ISO 8601 or µs"),
-    Option("endTime", "r", "time", "last event", "latest time, exclusive: ISO 8601 or µs"),
+    Option("startTime", "rw", "time", "first event", "earliest time, inclusive: ISO 8601 or µs"),
+    Option("endTime", "rw", "time", "last event", "latest time, exclusive: ISO 8601 or µs"),
     Option("filter", "r", "text", "", "SQL predicate, applied inside the store"),
     Option("limit", "r", "limit", "none", "read the first so many events, in time order"),
     Option("query", "r", "text", "", "a full SQL text, run inside the executors"),
@@ -69,7 +69,10 @@ OPTIONS: tuple[Option, ...] = (
     Option("time", "wx", "text", "", "time column, to create the stream when it does not exist"),
     Option("codec", "wx", "text", "lz4", "block codec of a stream that is created"),
     Option("retention", "wx", "text", "none", "retention of a stream that is created"),
+    Option("unique", "wx", "text", "none", "key of a stream that is created: each is stored once"),
+    Option("within", "wx", "text", "none", "how near in time equal keys are the same event"),
     Option("truncate", "w", "flag", "false", "allow mode overwrite to replace the stream's events"),
+    Option("replaceWhere", "w", "text", "", "with mode overwrite: SQL range of times to replace"),
     Option(
         "txnAppId", "wx", "text", "", "who writes, for idempotence; needs txnVersion in a batch"
     ),
@@ -180,7 +183,10 @@ class Options:
     time: str | None = None
     codec: str | None = None
     retention: str | None = None
+    unique: str | None = None
+    within: str | None = None
     truncate: bool = False
+    replace_where: str | None = None
     txn_app_id: str | None = None
     txn_version: int | None = None
 
@@ -253,6 +259,14 @@ class Options:
                 raise InvalidArgument(
                     f"option 'query' holds the whole question; put {', '.join(given)} into its SQL"
                 )
+        ranges = {
+            "truncate": self.truncate or None,
+            "replaceWhere": self.replace_where,
+            "startTime and endTime": self.start_time or self.end_time,
+        }
+        said = [name for name, value in ranges.items() if value is not None]
+        if use == "w" and len(said) > 1:
+            raise InvalidArgument(f"options {said[0]} and {said[1]} both say what is replaced")
         if use == "w" and (self.txn_app_id is None) != (self.txn_version is None):
             raise InvalidArgument(
                 "options 'txnAppId' and 'txnVersion' belong together; found one of them"

@@ -17,7 +17,7 @@ Indexes
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,9 @@ from ..store.catalog import StreamManifest
 from ..store.journal import Journal
 from ..store.pins import Pin, open_pinned, pin_stream
 from ..store.recovery import state_of
+from ..store.views import KeptView, kept_views
 
-__all__ = ["PinnedCatalog", "bare", "query_engine"]
+__all__ = ["PinnedCatalog", "bare", "query_engine", "task_processors"]
 
 
 MEMORY_BYTES = 512 << 20
@@ -93,10 +94,19 @@ class PinnedCatalog:
         """None: they are for the process that writes to the store."""
         raise ReadOnlyStore("statements about live queries are for the process that writes")
 
+    def views(self) -> Mapping[str, KeptView]:
+        """The views of the store, as of now."""
+        return kept_views(self._store.files)
+
     def streams(self) -> list[str]:
         """Names of all streams."""
         driver = self._growing or self._empty
         return self._store.streams() if driver else sorted(self.pins)
+
+    @property
+    def frames(self) -> dict[str, Any]:
+        """None: they stay in the process that registered them."""
+        return {}
 
     def damaged(self) -> dict[str, str]:
         """None of those that were pinned."""
@@ -152,6 +162,10 @@ class PinnedCatalog:
             if indexes is not None:
                 indexes.close()
 
+    def rollups_of(self, name: str) -> tuple[()]:
+        """None: executors read the stream itself."""
+        return ()
+
     def list_indexes(self, name: str) -> list[dict[str, Any]]:
         """Coverage, runs and size of the indexes of a stream."""
         indexes = self.indexes_of(name)
@@ -164,6 +178,10 @@ class PinnedCatalog:
         """Settings of a stream."""
         return self._store.stream(name).options.to_json()
 
+    def told(self, table: str) -> tuple[()]:
+        """Nothing: what runs is known elsewhere."""
+        return ()
+
     def bounded(self, name: str, start: int | None, end: int | None) -> Snapshot:
         """A stream's pin, opened for a time range only."""
         return open_pinned(self._store.files, self.pins[name], start, end)
@@ -171,13 +189,26 @@ class PinnedCatalog:
     def _refuse(self, *_: Any, **__: Any) -> Any:
         raise ReadOnlyStore("a query run by Spark reads only; change the store with chronicle sql")
 
-    append_arrow = create_stream = drop_stream = add_column = create_index = drop_index = _refuse
+    append_arrow = delete_events = update_events = create_stream = drop_stream = _refuse
+    add_column = widen_column = rename_column = drop_column = create_index = drop_index = _refuse
+    set_options = rename_stream = create_view = drop_view = _refuse
+
+
+def task_processors() -> int:
+    """Processors that Spark gives this task (``spark.task.cpus``); on the driver 1."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return max(1, context.cpus()) if context is not None else 1
 
 
 @contextmanager
 def query_engine(catalog: PinnedCatalog) -> Iterator[QueryEngine]:
-    """An engine over a catalog, for the length of the block."""
-    engine = QueryEngine(catalog, memory_bytes=MEMORY_BYTES, threads=1)
+    """An engine over a catalog, for the length of the block.
+
+    It uses as many threads as its task has processors.
+    """
+    engine = QueryEngine(catalog, memory_bytes=MEMORY_BYTES, threads=task_processors())
     try:
         yield engine
     finally:

@@ -78,7 +78,7 @@ PARTITION_BYTES = 128 << 20
 
 UNIMPORTANT = (
     "engine", "master", "batch_rows", "commit", "create", "if_exists", "codec", "retention",
-    "quarantine", "dry_run", "split_bytes", "partitions", "resume",
+    "unique", "within", "quarantine", "dry_run", "split_bytes", "partitions", "resume",
 )  # fmt: skip
 """What may differ between two runs of the same job."""
 
@@ -120,12 +120,10 @@ class Steps:
 
 @dataclass
 class PipelineReport(IngestReport):
-    """Figures of a pipeline: ``rows == stored + bad + duplicate + filtered``.
+    """Figures of a pipeline: ``rows == stored + bad + duplicates + filtered``.
 
     Attributes
     ----------
-    duplicate : int
-        Rows whose key was there before.
     filtered : int
         Rows left out by ``where``.
     chunks, skipped : int
@@ -138,7 +136,6 @@ class PipelineReport(IngestReport):
         Whether the stream is a server's.
     """
 
-    duplicate: int = 0
     filtered: int = 0
     chunks: int = 0
     skipped: int = 0
@@ -170,7 +167,6 @@ class PipelineReport(IngestReport):
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for programs."""
         return super().to_dict() | {
-            "duplicate": self.duplicate,
             "filtered": self.filtered,
             "chunks": self.chunks,
             "skipped": self.skipped,
@@ -312,6 +308,8 @@ class _Pipeline:
                 schema,
                 codec=self.request.codec,
                 retention=self.request.retention,
+                unique=self.request.unique,
+                within=self.request.within,
                 if_not_exists=True,
             )
             self.missing = False
@@ -329,6 +327,7 @@ class _Pipeline:
             if done is not None:
                 self.report.stored += done.events
                 self.report.late += done.late
+                self.report.duplicates += done.duplicates
             # of a commit a server tells only who repeats it
             self.report.unsure = done is None and self.target.url is not None
 
@@ -473,7 +472,7 @@ class _Pipeline:
             if self.steps.unique:
                 good = self._first_of_each(good, schema, figures["first"], figures["last"])
                 wanted = good.count()
-                report.duplicate += figures["kept"] - wanted
+                report.duplicates += figures["kept"] - wanted
             if self.request.dry_run or wanted == 0:
                 return
             self.progress.phase("storing", wanted)
@@ -493,10 +492,11 @@ class _Pipeline:
             self.asked = None
             if outcome.repeated:  # a server tells only now that the chunk was stored before
                 report.skipped += 1
-                report.duplicate += wanted
+                report.duplicates += wanted
             else:
                 report.stored += outcome.events
                 report.late += outcome.late
+                report.duplicates += outcome.duplicates
             self.progress.at(wanted)
         finally:
             rows.unpersist()

@@ -17,13 +17,13 @@ Limits
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from ..client import RemoteStream, Transport
+from ..client import StreamRoutes, Transport
+from ..client.calls import query
 from ..errors import InvalidArgument
 from ..schema import StreamSchema
 from .backend import EventPartition, ScanRequest
@@ -32,11 +32,11 @@ from .options import Options
 __all__ = ["ServerBackend", "remote_stream"]
 
 
-def remote_stream(options: Options) -> RemoteStream:
+def remote_stream(options: Options) -> StreamRoutes:
     """The stream behind a server that the options name."""
     assert options.url is not None
     transport = Transport(options.url, options.token, options.timeout, options.retries)
-    return RemoteStream(transport, options.stream or "")
+    return StreamRoutes(transport, options.stream or "")
 
 
 class ServerBackend:
@@ -80,13 +80,7 @@ class ServerBackend:
 
     def query_schema(self, text: str) -> pa.Schema:
         """Schema of a query's result, from an answer without rows."""
-        reader = self._stream.transport.batches(
-            "POST", "/v1/query", body={"sql": text, "limit": 0}, may_be_cut=True
-        )
-        schema = reader.schema
-        for _ in itertools.islice(reader, 1):
-            pass
-        return schema
+        return self._stream.query_schema(text)
 
     def plan_query(self, text: str, parts: int | None) -> list[InputPartition]:
         """One partition: the server runs the query itself."""
@@ -101,4 +95,4 @@ class ServerBackend:
         """Stream the rows of a query."""
         del partition
         transport = self._stream.transport
-        return iter(transport.batches("POST", "/v1/query", {"format": "arrow"}, {"sql": text}))
+        return iter(transport.batches(query(text)))

@@ -252,10 +252,11 @@ class WriteConversion:
                 raise SchemaMismatch(f"the DataFrame has two columns named {field.name!r}")
             unused[field.name.lower()] = index
         self.target = stream.arrow
+        self._attributes = stream.attributes
         self.positions: list[int | None] = []
         for attribute in stream.attributes:
             position = unused.pop(attribute.name.lower(), None)
-            if position is None and not attribute.nullable:
+            if position is None and not attribute.nullable and attribute.default is None:
                 raise SchemaMismatch(
                     f"the stream requires a column {attribute.name!r}; the DataFrame has "
                     f"{', '.join(given.fieldNames())}"
@@ -285,9 +286,11 @@ class WriteConversion:
         """
         require_sound(batch)
         arrays = []
-        for position, field in zip(self.positions, self.target, strict=True):
+        for position, attribute, field in zip(
+            self.positions, self._attributes, self.target, strict=True
+        ):
             if position is None:
-                arrays.append(pa.nulls(batch.num_rows, field.type))
+                arrays.append(attribute.missing(batch.num_rows))
                 continue
             array = batch.column(position)
             if not field.nullable and array.null_count:

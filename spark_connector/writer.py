@@ -11,9 +11,9 @@ Guarantee
     nothing.
 
 Layout
-    ``mode("append")`` adds events, whatever their times.  ``mode("overwrite")`` with
-    ``truncate=true`` replaces all events of the stream in the same commit; without that option it
-    is refused.
+    ``mode("append")`` adds events, whatever their times.  ``mode("overwrite")`` replaces those of
+    a range of times in the same commit (``startTime`` and ``endTime``, or ``replaceWhere``), or all
+    of them with ``truncate=true``; without either it is refused.
 
 Limits
     Each task sorts its own events.  Sort and range-partition by time before writing (as the ingest
@@ -32,11 +32,12 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from ..errors import InvalidArgument, NotAStore, SchemaMismatch, StreamNotFound
-from ..ingest.sink import Job, Sink
+from ..ingest.sink import Job, Over, Sink
 from ..ingest.target import Target
 from ..schema import StreamSchema
 from .local import local_path
 from .options import Options
+from .overwriting import inside, replaced_range, replaces_range
 from .types import WriteConversion, arrow_schema
 
 if TYPE_CHECKING:
@@ -92,8 +93,10 @@ def open_sink(options: Options, given: StructType | None = None) -> Sink:
                     f"{error}; give the option 'time' (the name of the time column) to create it"
                 ) from None
             wanted = _schema_of(given, options.time)
-            codec = options.codec or "lz4"
-            sink.create(wanted, codec=codec, retention=options.retention, if_not_exists=True)
+            sink.create(
+                wanted, codec=options.codec or "lz4", retention=options.retention,
+                unique=options.unique, within=options.within, if_not_exists=True,
+            )  # fmt: skip
         else:
             if options.time is not None and options.time.lower() != time.lower():
                 raise SchemaMismatch(
@@ -116,13 +119,19 @@ def _schema_of(given: StructType, time: str) -> StreamSchema:
 
 
 def stage_task(
-    sink: Sink, job: Job, given: StructType, batches: Iterator[pa.RecordBatch]
+    sink: Sink,
+    job: Job,
+    given: StructType,
+    batches: Iterator[pa.RecordBatch],
+    over: Over | None = None,
 ) -> tuple[int, list[Any]]:
     """Stage the events of the task that this runs in; gives its partition and what it staged."""
     context = TaskContext.get()
     part = 0 if context is None else context.partitionId()
     conversion = WriteConversion(given, job.schema)
     converted = (conversion(batch) for batch in batches if batch.num_rows)
+    if over is not None:
+        converted = (inside(batch, job.schema, over) for batch in converted)
     return part, sink.stage(job, part, converted)
 
 
@@ -137,30 +146,35 @@ class EventWriter(DataSourceArrowWriter):
     Raises
     ------
     InvalidArgument
-        For an overwrite without ``truncate``.
+        For an overwrite that does not say what is replaced.
     SchemaMismatch
         When the DataFrame does not fit the stream.
     """
 
     def __init__(self, options: Options, given: StructType, overwrite: bool) -> None:
-        if overwrite and not options.truncate:
+        ranged = replaces_range(options)
+        if overwrite and not (options.truncate or ranged):
             raise InvalidArgument(
                 "mode('overwrite') would remove every event of the stream; say so with "
-                "option('truncate', 'true'), or use mode('append')"
+                "option('truncate', 'true'), name a range of times with startTime and endTime, or "
+                "use mode('append')"
             )
-        if options.truncate and not overwrite:
-            raise InvalidArgument("option 'truncate' needs mode('overwrite')")
+        if (options.truncate or ranged) and not overwrite:
+            name = "truncate" if options.truncate else ranged
+            raise InvalidArgument(f"option {name!r} needs mode('overwrite')")
         self.options = options
         self.given = given
-        self.truncate = overwrite
         sink = open_sink(options, given)
         self.job = sink.new_job()
+        self.over = replaced_range(options, self.job.schema) if ranged else None
         WriteConversion(given, self.job.schema)  # says now what would fail in every task
         sink.prepare(self.job)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage the events of one task; runs on an executor."""
-        part, staged = stage_task(open_sink(self.options), self.job, self.given, iterator)
+        part, staged = stage_task(
+            open_sink(self.options), self.job, self.given, iterator, self.over
+        )
         return StagedMessage(part, staged)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -174,7 +188,8 @@ class EventWriter(DataSourceArrowWriter):
         open_sink(self.options).commit(
             self.job.name,
             staged,
-            truncate=self.truncate,
+            truncate=self.options.truncate,
+            over=self.over,
             application=self.options.txn_app_id,
             version=self.options.txn_version,
         )

@@ -4,16 +4,20 @@ Reading order, bottom up.
 
 ::
 
-    the disk      file_contract  files  memory_files  faulty_files  group_commit  write_behind
+    the disk      progress  file_contract  files  memory_files  faulty_files  group_commit
+                  write_behind  object_store  cold_stub  cold_file  cold_files
     one block     layout  block  packing  aggregates  columns  dictionary  prune
-    one tree      residency  leaf  node  segment_writer  segment_file  segment  leaf_map
-                  inspect
-    in memory     tail  late_merge  merge  tap
-    on disk       options  catalog  atomic_file  manifest  log  journal  lock  losses
+    one tree      residency  leaf  node  segment_writer  evolution  segment_file  segment
+                  leaf_map  inspect
+    in memory     tail  late_merge  merge  tap  deletions  key_hash  key_window
+    on disk       options  atomic_file  manifest  views  catalog  bulk_jobs  log  journal  lock
+                  losses
     reading       snapshot  difference  recovery  recent  check  pins  pin_files
-    writing       conform  append_queue  retention  garbage  edit  commits  draft  leaf_append
-                  compaction  background  repair  schema_change  figures  stream
-    the store     staging  store  changes  backup
+    writing       conform  append_queue  retention  garbage  edit  commits  duplicates  append_jobs
+                  draft  leaf_append  creation  compaction  deleting  moving  background  repair
+                  schema_change  figures  stream  stream_reader
+    the store     placing  bulk_duplicates  replacing  staging  filling  store  changes  backups
+                  backup  restoring
 """
 
 from __future__ import annotations
@@ -24,13 +28,13 @@ from .options import StreamOptions
 from .prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range
 from .segment import ScanMetrics
 from .snapshot import Snapshot
-from .store import Store, StreamReader
-from .stream import AppendResult, EventStream
+from .store import Store
+from .stream import EventStream
+from .stream_reader import StreamReader
 
 __all__ = [
     "AllOf",
     "AnyOf",
-    "AppendResult",
     "CheckReport",
     "EventStream",
     "IsNull",

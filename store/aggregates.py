@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..compiled import kernel
+from ..compiled import interpretable, kernel
 from .layout import ROW_ATTRIBUTES, ROWS_PER_ATTRIBUTE, ValueKind
 
 __all__ = [
@@ -48,6 +48,7 @@ Words = npt.NDArray[np.int64]
 HEAD_WORDS = 3
 
 
+@interpretable()
 @kernel
 def aggregate_integers(values, flip, validity, bit_offset, starts, table, row):  # type: ignore[no-untyped-def]
     """Aggregate integers of each range [starts[z], starts[z+1]) into column z of a table.
@@ -85,6 +86,7 @@ def aggregate_integers(values, flip, validity, bit_offset, starts, table, row): 
         table[row + 4, zone] = (sum_high >> np.int64(32)) + carry
 
 
+@interpretable()
 @kernel
 def aggregate_floats(values, validity, bit_offset, starts, table, row):  # type: ignore[no-untyped-def]
     """Aggregate doubles of each range into column z of a table.
@@ -214,6 +216,7 @@ def _merged_floats(mine, other):  # type: ignore[no-untyped-def]
     return low, high, new, rest
 
 
+@interpretable()
 @kernel
 def merge_children(table, first, end, selected, kinds, words):  # type: ignore[no-untyped-def]
     """Merge columns [first, end) of an entry table into an element over the selected attributes.

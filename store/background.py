@@ -2,7 +2,8 @@
 
 Purpose
     :class:`Flusher` keeps the promise of ``durability="interval"``.  :class:`Compactor` folds late
-    runs in when they have become many, in a thread that is started when it is first needed.
+    runs in when they have become many, in a thread that is started when it is first needed, and
+    sees to it that one at a time compacts or deletes.
 
 Guarantee
     Both end when the stream is closed: :meth:`Compactor.stop` interrupts a compaction between two
@@ -35,12 +36,17 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import exp
 
 from ..errors import ChronicleError, StoreClosed
+from .cold_files import purge_quietly
 from .commits import Commits
 from .compaction import RUNS_MAX, Interrupted, compact
+from .deleting import Addition, Change, Choice, delete_events, replace_events, update_events
+from .moving import Moved, move_segments
+from .object_store import ObjectStore
 
 __all__ = ["Compactor", "Flusher"]
 
@@ -93,17 +99,55 @@ class Compactor:
         self._one = threading.Lock()
         self._due = threading.Event()
         self._stopped = threading.Event()
+        self._waiting = 0
         self._thread: threading.Thread | None = None
 
     def run(self) -> None:
         """Compact now, in this thread; raises :class:`StoreClosed` when the stream is closed."""
+        with self.alone("compacted"):
+            compact(self._commits, self._stopped.is_set)
+            with self._commits.lock:
+                self._commits.collect_garbage()
+
+    def delete(self, first: int, last: int, choose: Choice | None) -> int:
+        """Delete events now, in this thread, as :func:`.deleting.delete_events` does."""
+        with self.alone("deleted from"):
+            return delete_events(self._commits, first, last, choose, self._stopped.is_set)
+
+    def update(self, first: int, last: int, choose: Choice | None, change: Change) -> int:
+        """Update events now, in this thread, as :func:`.deleting.update_events` does."""
+        with self.alone("updated"):
+            return update_events(self._commits, first, last, choose, change, self._stopped.is_set)
+
+    def replace(self, first: int, last: int, addition: Addition) -> int:
+        """Replace events now, in this thread, as :func:`.deleting.replace_events` does."""
+        with self.alone("replaced"):
+            return replace_events(self._commits, first, last, addition, self._stopped.is_set)
+
+    def move(self, to: ObjectStore, owner: str, before: int) -> Moved:
+        """Move segments now, in this thread, as :func:`.moving.move_segments` does."""
+        with self.alone("moved"):
+            return move_segments(self._commits, to, owner, before, self._stopped.is_set)
+
+    @contextmanager
+    def alone(self, doing: str) -> Iterator[None]:
+        """Work in this thread; what is being compacted in the background is begun anew later.
+
+        Objects of segments that are gone afterwards are removed.
+        """
+        with self._commits.lock:
+            self._waiting += 1
         try:
             with self._one:
-                compact(self._commits, self._stopped.is_set)
+                yield
+                purge_quietly(self._commits.files, self._commits.directory)
         except Interrupted:
             raise StoreClosed(
-                f"{self._commits.directory} was closed while it was compacted; nothing has changed"
+                f"{self._commits.directory} was closed while it was {doing}; nothing has changed"
             ) from None
+        finally:
+            with self._commits.lock:
+                self._waiting -= 1
 
     def wake(self) -> None:
         """Compact in the background if it is due; called with the stream's lock held."""
@@ -141,9 +185,11 @@ class Compactor:
             done = self._commits.figures["compactions"]
             try:
                 with self._one:
-                    compact(self._commits, _Pace(self._commits, self._stopped), buffered=False)
+                    compact(self._commits, self._interrupted(), buffered=False)
             except Interrupted:
-                return
+                if self._stopped.is_set():
+                    return
+                self._due.set()
             except (ChronicleError, OSError) as error:
                 logger.warning("%s: compaction failed: %s", self._commits.directory, error)
                 self._stopped.wait(RETRY_SECONDS)
@@ -152,6 +198,11 @@ class Compactor:
                 self._stopped.wait(RETRY_SECONDS)
             if self._commits.figures["compactions"] > done and self.due():
                 self._due.set()  # what has come meanwhile
+
+    def _interrupted(self) -> Callable[[], bool]:
+        """Whether a compaction in the background has to end."""
+        pace = _Pace(self._commits, self._stopped)
+        return lambda: self._waiting > 0 or pace()
 
     def _wait_for_quiet(self) -> None:
         """Return when nothing is being appended, or what waits has become too much."""

@@ -21,6 +21,9 @@ Order
     What lies beside the streams comes first: it may say which appends have been stored (keys of
     requests), and must not say so of events that the copy does not have.
 
+    Among it, what ends in :data:`LOCAL` stays behind: it is about the process that has this
+    directory open.
+
 Limits
     Streams are copied one after the other: each is consistent in itself, not with the others.
     Secondary indexes are none of this layer's business: the database adds them.  Positions of
@@ -34,22 +37,28 @@ import os
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
 from ..errors import CorruptStore, InvalidArgument, StoreClosed, StreamNotFound
+from .backups import COPIED_AT, MOMENT
 from .catalog import log_name, segment_name
 from .files import RealFiles
 from .journal import RecordKind, encode_checkpoint
 from .lock import WRITER_LOCK, ReaderLease
 from .log import LogWriter
 from .manifest import MANIFEST, read_manifest, write_manifest
+from .progress import each
 from .recovery import load
 from .store import MARK, UNFINISHED, Store
 from .stream import EventStream
 
-__all__ = ["backup_store"]
+__all__ = ["LOCAL", "backup_store"]
+
+LOCAL = ".local"
+"""How names end of what belongs to a process of this directory, and to no copy of it."""
 
 
 def backup_store(
@@ -85,12 +94,13 @@ def backup_store(
         raise InvalidArgument(f"{target} exists and is not empty; choose a new directory")
     for name, what in store.damaged().items():
         raise CorruptStore(f"no backup of a store with damaged streams; {name}: {what}")
+    begun = time.strftime(MOMENT, time.gmtime())
     _begin(target)
     files = RealFiles(target)
     _copy_beside(store, target)
     files.make_directory("streams")
     _permit_like(store, "streams", files)
-    for name in store.streams():
+    for name in each(store.streams()):
         try:
             _backup_stream(store, name, files)
         except (FileNotFoundError, StoreClosed, StreamNotFound):
@@ -101,7 +111,7 @@ def backup_store(
     files.sync_directory("streams")
     body = read_manifest(store.files, MARK)
     assert body is not None
-    write_manifest(files, MARK, body)
+    write_manifest(files, MARK, {**body, COPIED_AT: begun})
     for place in (f"{MARK}/MANIFEST", MARK):
         _permit_like(store, place, files)
     if add is not None:
@@ -152,7 +162,8 @@ def _copy_tree(source: str, target: str) -> None:
         if stat.S_ISDIR(found.st_mode):
             os.mkdir(target, 0o700)
             for name in sorted(os.listdir(source)):
-                _copy_tree(os.path.join(source, name), os.path.join(target, name))
+                if not name.endswith(LOCAL):
+                    _copy_tree(os.path.join(source, name), os.path.join(target, name))
             RealFiles(target).sync_directory("")
         elif stat.S_ISREG(found.st_mode):
             with open(source, "rb") as reading:
@@ -179,7 +190,7 @@ def _backup_stream(store: Store, name: str, files: RealFiles) -> None:
         manifest, journal = found.manifest, found.journal
         files.make_directory(directory)
         _permit_like(store, directory, files)
-        for entry in (*manifest.segments, *manifest.runs):
+        for entry in each((*manifest.segments, *manifest.runs)):
             sealed = f"{directory}/{entry.file}"
             store.files.export(sealed, os.path.join(files.root, sealed))
             _permit_like(store, sealed, files)

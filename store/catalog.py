@@ -10,6 +10,7 @@ Layout
         MANIFEST            the body described by :class:`StreamManifest`
         00000017.seg        segments, late runs and the active segment, by identifier
         00000009.wal        the log that belongs to this manifest
+        00000042.gone       which events the delete of commit 42 took out
 
 Identity
     A stream draws a number when it is created.  Identifiers of its segments begin with it, and each
@@ -31,18 +32,22 @@ from __future__ import annotations
 
 import secrets
 import urllib.parse
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import pyarrow as pa
-
+from ..lazy import lazy
 from ..schema import StreamSchema
+from .deletions import KnownDeletions
+from .evolution import Evolution, evolution_of
+from .manifest import NEEDED
 from .options import StreamOptions
 
 __all__ = [
     "COUNTER_BITS",
     "COUNTER_MASK",
     "QUARANTINE",
+    "Layout",
+    "ReadAs",
     "SegmentEntry",
     "StreamManifest",
     "directory_name",
@@ -57,6 +62,9 @@ __all__ = [
 
 QUARANTINE = "quarantine"
 """Directory of a stream, for damaged files that its state no longer names."""
+
+DROPPED = "\x1f"
+"""Begins what a dropped column is called, where segments still hold it."""
 
 COUNTER_BITS = 32
 COUNTER_MASK = (1 << COUNTER_BITS) - 1
@@ -110,7 +118,9 @@ class SegmentEntry:
     bytes : int
         Length of the file.
     columns : int
-        Columns of the stream's schema when it was written; later ones are null in it.
+        Columns of the stream's schema when it was written; of later ones it has the defaults.
+    layout : int
+        How often a column had been renamed, dropped, or given another type until then.
     """
 
     id: int
@@ -119,11 +129,62 @@ class SegmentEntry:
     last: int
     bytes: int
     columns: int
+    layout: int = 0
 
     @property
     def file(self) -> str:
         """Name of the segment file."""
         return segment_name(self.id)
+
+    def to_json(self) -> dict[str, int]:
+        """A form for manifests."""
+        return {k: v for k, v in vars(self).items() if k != "layout" or v}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns that a stream had until one was renamed, dropped, or given another type.
+
+    Segments from before hold them still; what these are called now says which of them are read,
+    and as what.
+
+    Attributes
+    ----------
+    written : StreamSchema
+        As they were.
+    names : tuple of str or None
+        What each is called now; None when it was dropped.
+    """
+
+    written: StreamSchema
+    names: tuple[str | None, ...]
+
+    def after(self, old: str, new: str | None) -> Layout:
+        """When a column that is called ``old`` now is called ``new``, or dropped."""
+        return Layout(self.written, tuple(new if name == old else name for name in self.names))
+
+    def to_json(self) -> dict[str, Any]:
+        """A form for manifests."""
+        return {"written": self.written.to_json(), "names": list(self.names)}
+
+
+@dataclass(frozen=True)
+class ReadAs:
+    """How a segment is read.
+
+    Attributes
+    ----------
+    schema : StreamSchema
+        Its columns, under the names of today.
+    written : StreamSchema
+        The same under the names that they had.
+    evolution : Evolution or None
+        What makes columns of today's of them, where these are others.
+    """
+
+    schema: StreamSchema
+    written: StreamSchema
+    evolution: Evolution | None
 
 
 @dataclass(frozen=True)
@@ -140,6 +201,16 @@ class StreamManifest:
         Lowest segment identifier that was never used.
     dropped_events : int
         Events removed by retention.
+    dropped_before : int or None
+        All of these were older than this tick; None where none were, or nobody has said.
+    deleted_events : int
+        Events removed by deletes.
+    deletions : KnownDeletions
+        The latest of these, and of updates.
+    layouts : tuple of Layout
+        One for each time that a column was renamed, dropped, or given another type.
+    renaming : str or None
+        The name that the stream is about to have: it has it when its directory says so.
     garbage : tuple of (str, int)
         Files no longer named, each with the first version that does not name it.
     jobs : dict
@@ -169,6 +240,11 @@ class StreamManifest:
     position: int | None = None
     log_bytes: int | None = None
     owner: str | None = None
+    deleted_events: int = 0
+    deletions: KnownDeletions = field(default_factory=KnownDeletions)
+    layouts: tuple[Layout, ...] = ()
+    renaming: str | None = None
+    dropped_before: int | None = None
 
     @property
     def identity(self) -> int:
@@ -189,8 +265,8 @@ class StreamManifest:
             "version": self.version,
             "log": self.log,
             "next_id": self.next_id,
-            "segments": [vars(entry) for entry in self.segments],
-            "runs": [vars(entry) for entry in self.runs],
+            "segments": [entry.to_json() for entry in self.segments],
+            "runs": [entry.to_json() for entry in self.runs],
             "dropped_events": self.dropped_events,
             "garbage": [list(item) for item in self.garbage],
             "jobs": self.jobs,
@@ -198,6 +274,11 @@ class StreamManifest:
             "position": self.position,
             "log_bytes": self.log_bytes,
             **({} if self.owner is None else {"owner": self.owner}),
+            **self._deleted(),
+            **({"layouts": [each.to_json() for each in self.layouts]} if self.layouts else {}),
+            **({} if self.renaming is None else {"renaming": self.renaming}),
+            **({} if self.dropped_before is None else {"dropped_before": self.dropped_before}),
+            **self._needed(),
         }
 
     @classmethod
@@ -219,10 +300,80 @@ class StreamManifest:
             body.get("position"),
             body.get("log_bytes"),
             body.get("owner"),
+            body.get("deleted_events", 0),
+            KnownDeletions.from_json(body.get("deletions")),
+            tuple(
+                Layout(StreamSchema.from_json(each["written"]), tuple(each["names"]))
+                for each in body.get("layouts", ())
+            ),
+            body.get("renaming"),
+            body.get("dropped_before"),
         )
 
-    def schema_of(self, columns: int) -> StreamSchema:
-        """Schema of a segment that was written when the stream had that many columns."""
-        if columns == len(self.schema.attributes):
-            return self.schema
-        return StreamSchema(pa.schema(list(self.schema.arrow)[:columns]), self.schema.time)
+    def dropping(self, events: int, before: int) -> StreamManifest:
+        """When retention has removed so many events more, all older than a tick."""
+        if not events:
+            return self
+        bound = before if self.dropped_before is None else max(before, self.dropped_before)
+        return replace(self, dropped_events=self.dropped_events + events, dropped_before=bound)
+
+    def _needed(self) -> dict[str, int]:
+        """The version that whoever opens the stream has to know, where it is not the first."""
+        widened = any(
+            layout.written.attribute(was).type != self.schema.attribute(now).type
+            for layout in self.layouts
+            for was, now in zip(layout.written.names, layout.names, strict=True)
+            if now is not None
+        )
+        if widened or self.schema.defaults or self.options.unique is not None:
+            return {NEEDED: 3}
+        return {NEEDED: 2} if self.layouts or self.deletions.has_updates else {}
+
+    def _deleted(self) -> dict[str, Any]:
+        """What is told of deletes and updates, where there were any."""
+        if not self.deletions.newest:
+            return {}
+        return {"deleted_events": self.deleted_events, "deletions": self.deletions.to_json()}
+
+    def written_as(self, entry: SegmentEntry) -> StreamSchema:
+        """The columns of a segment, as they were called when it was written."""
+        schema = self.schema
+        if entry.layout < len(self.layouts):
+            schema = self.layouts[entry.layout].written
+        if entry.columns == len(schema.attributes):
+            return schema
+        return schema.head(entry.columns)
+
+    def read_as(self, entry: SegmentEntry) -> ReadAs:
+        """How a segment is read today."""
+        key = entry.columns, entry.layout
+        known = self._readings.get(key)
+        if known is None:
+            schema = self.schema_of(entry)
+            evolution = evolution_of(schema, self.schema)
+            known = self._readings[key] = ReadAs(schema, self.written_as(entry), evolution)
+        return known
+
+    @lazy
+    def _readings(self) -> dict[tuple[int, int], ReadAs]:
+        """What :meth:`read_as` has found: the same for all segments of one time."""
+        return {}
+
+    def schema_of(self, entry: SegmentEntry) -> StreamSchema:
+        """The columns of a segment, as they are called now; a dropped one has no name of theirs."""
+        written = self.written_as(entry)
+        if entry.layout == len(self.layouts):
+            return written
+        hidden = DROPPED
+        while any(name.startswith(hidden) for name in self.schema.names):
+            hidden += DROPPED
+        now = self.layouts[entry.layout].names[: entry.columns]
+        return written.renamed(
+            [f"{hidden}{i}" if name is None else name for i, name in enumerate(now)]
+        )
+
+    def holds_dropped(self, entry: SegmentEntry) -> bool:
+        """Whether a segment holds values of a column that was dropped."""
+        if entry.layout == len(self.layouts):
+            return False
+        return None in self.layouts[entry.layout].names[: entry.columns]

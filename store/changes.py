@@ -10,6 +10,9 @@ Guarantee
     between (see :mod:`.difference`).  Where the two may differ is told from the manifests, and then
     from the counts that the trees keep, without reading an event.
 
+    An event that was deleted up to the second commit is not given, and no other is given twice or
+    left out for it: the manifest knows the latest deletes.
+
 Limits
     A truncation is not a change that can be followed: :class:`SnapshotExpired` says so.  Events
     that retention drops before they are read are not given.
@@ -20,15 +23,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from ..errors import SnapshotExpired
-from .difference import added_events
+from ..errors import CorruptBlock, SnapshotExpired
+from .bulk_jobs import truncated_at
+from .deletions import DeletedEvents
+from .difference import added_events, left_of
 from .file_contract import Files
 from .pins import Pin, journal_of, open_pinned
 from .segment import TICK_MAX, TICK_MIN
 from .snapshot import Snapshot
-from .staging import truncated_at
 from .tail import ticks_of
 
 __all__ = ["NewRange", "new_events", "new_ranges"]
@@ -113,17 +119,56 @@ def new_ranges(files: Files, before: Pin | None, after: Pin) -> list[NewRange]:
         The same commit or a later one.
     """
     found: list[NewRange] = []
+    deleted = deleted_between(files, before, after)
     for first, last in changed_spans(before, after):
         start = None if first == TICK_MIN else first
         end = None if last == TICK_MAX else last + 1
         later = open_pinned(files, after, start, end)
         earlier = None if before is None else open_pinned(files, before, start, end)
+        fewer = any(each.touches(first, last) for each in deleted)
+        left = None
+        if fewer:
+            ticks, changed = left_of(earlier, start, end, None, deleted)
+            left = ticks[~changed]
         for low, high in _pieces(later, start, end):
             stored = later.aggregate((), low, high).count
-            known = 0 if earlier is None else earlier.aggregate((), low, high).count
+            if left is not None:
+                known = _between(left, low, high)
+            else:
+                known = 0 if earlier is None else earlier.aggregate((), low, high).count
             if stored > known:
                 found.append(NewRange(low, high, stored - known, stored))
     return found
+
+
+def deleted_between(files: Files, before: Pin | None, after: Pin) -> list[DeletedEvents]:
+    """What was deleted or updated between two commits, in their order.
+
+    Raises
+    ------
+    SnapshotExpired
+        When that is no longer known.
+    """
+    if before is None:
+        return []
+    known = after.catalog.deletions.after(before.position)
+    try:
+        if known is not None:
+            upto = (each for each in known if each.position <= after.position)
+            return [each.load(files, after.directory) for each in upto]
+    except (FileNotFoundError, CorruptBlock):
+        pass  # nobody had a lease on what was before; or damage
+    raise SnapshotExpired(
+        f"events of the stream {after.catalog.name!r} were deleted or updated since commit "
+        f"{before.position}, "
+        "and what came after that commit can no longer be told: follow it anew, with a new "
+        "checkpoint"
+    )
+
+
+def _between(ticks: npt.NDArray[np.int64], start: int | None, end: int | None) -> int:
+    low = 0 if start is None else int(ticks.searchsorted(start))
+    return (ticks.size if end is None else int(ticks.searchsorted(end))) - low
 
 
 def _pieces(
@@ -170,4 +215,5 @@ def new_events(
     """
     later = open_pinned(files, after, start, end)
     earlier = None if before is None else open_pinned(files, before, start, end)
-    yield from added_events(earlier, later, start, end, columns, check)
+    deleted = deleted_between(files, before, after)
+    yield from added_events(earlier, later, start, end, columns, check, deleted)

@@ -16,7 +16,9 @@ Cost
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +30,7 @@ from .block import open_block
 from .catalog import StreamManifest, log_name, segment_name
 from .columns import ColumnView
 from .file_contract import Files
+from .garbage import sizes
 from .layout import (
     ROW_ATTRIBUTES,
     ROW_FIRST,
@@ -40,7 +43,8 @@ from .layout import (
 )
 from .leaf import LeafReader, entry_of_table, zone_table
 from .node import read_node
-from .recovery import load, open_entry
+from .progress import each
+from .recovery import Recovered, load, open_entry
 from .segment import SegmentFile, SegmentView
 
 __all__ = ["CheckReport", "Problem", "check_stream", "check_view"]
@@ -82,6 +86,10 @@ class CheckReport:
         What a repair has done, and what was lost.
     lost_events : int
         Events that a repair could not save.
+    deleted_events : int
+        Events that deletes have removed so far.
+    kept_files : int
+        Replaced files that are kept for readers: they may hold some of those.
     """
 
     streams: int = 0
@@ -92,6 +100,8 @@ class CheckReport:
     problems: list[Problem] = field(default_factory=list)
     repairs: list[str] = field(default_factory=list)
     lost_events: int = 0
+    deleted_events: int = 0
+    kept_files: int = 0
 
     def add(self, other: CheckReport) -> None:
         """Add what another report says to this one."""
@@ -100,6 +110,8 @@ class CheckReport:
         self.blocks += other.blocks
         self.events += other.events
         self.lost_events += other.lost_events
+        self.deleted_events += other.deleted_events
+        self.kept_files += other.kept_files
         self.notes += other.notes
         self.problems += other.problems
         self.repairs += other.repairs
@@ -110,7 +122,13 @@ class CheckReport:
         return not self.problems
 
 
-def check_stream(files: Files, directory: str, name: str, report: CheckReport) -> None:
+def check_stream(
+    files: Files,
+    directory: str,
+    name: str,
+    report: CheckReport,
+    quiet: AbstractContextManager[Any] | None = None,
+) -> None:
     """Check one stream and add to a report.
 
     Parameters
@@ -121,57 +139,91 @@ def check_stream(files: Files, directory: str, name: str, report: CheckReport) -
         For messages.
     report : CheckReport
         Added to.
+    quiet : context manager, optional
+        Holds changes of a writer back while files are chosen and opened.  What they hold is read
+        afterwards: an open file stays what it was, whatever becomes of its name.
     """
     report.streams += 1
-    try:
-        found = load(files, directory)
-    except (ChronicleError, OSError) as error:
-        report.problems.append(Problem(name, f"{directory}/MANIFEST", str(error)))
-        return
+    views: list[tuple[SegmentView, str]] = []
+    with ExitStack() as opened:
+        with quiet or nullcontext():
+            try:
+                found = load(files, directory)
+            except (ChronicleError, OSError) as error:
+                report.problems.append(Problem(name, f"{directory}/MANIFEST", str(error)))
+                return
+            _check_journal(directory, name, found, report)
+            for path, view in _opened(files, directory, name, found, report):
+                opened.callback(view.close)
+                views.append((view, path))
+            _check_leftovers(files, directory, found.manifest, found.journal.extent, report)
+        for view, path in each(views):
+            check_view(view, name, path, report)
+            view.close()
+
+
+def _check_journal(directory: str, name: str, found: Recovered, report: CheckReport) -> None:
+    """What manifest and log say by themselves."""
     manifest, journal = found.manifest, found.journal
     for _, reason in journal.refused:
         report.problems.append(Problem(name, f"{directory}/{log_name(manifest.log)}", reason))
     if found.torn:
         report.notes.append(f"{name}: the log ends in an unfinished record (of a crash)")
-    for entry in (*manifest.segments, *manifest.runs):
-        path = f"{directory}/{entry.file}"
-        try:
-            view = open_entry(files, directory, manifest, entry)
-        except (ChronicleError, OSError) as error:
-            report.problems.append(Problem(name, path, str(error)))
-            continue
-        check_view(view, name, path, report)
-        view.close()
     for before, after in zip(manifest.segments, manifest.segments[1:], strict=False):
         if after.first < before.last:
             what = f"begins at {after.first}, before the end of {before.file} at {before.last}"
             report.problems.append(Problem(name, f"{directory}/{after.file}", what))
-    if journal.extent is not None:
-        path = f"{directory}/{segment_name(journal.extent.segment_id)}"
+    report.deleted_events += manifest.deleted_events
+    report.events += journal.tail.rows + sum(batch.num_rows for batch in journal.late)
+
+
+def _opened(
+    files: Files, directory: str, name: str, found: Recovered, report: CheckReport
+) -> Iterator[tuple[str, SegmentView]]:
+    """The segments of a stream, those that can be opened; whatever else is a problem."""
+    manifest, extent = found.manifest, found.journal.extent
+    for entry in (*manifest.segments, *manifest.runs):
+        path = f"{directory}/{entry.file}"
         try:
-            file = SegmentFile(files, path, journal.extent.segment_id, manifest.schema)
-            active = SegmentView.open_extent(file, journal.extent)
+            yield path, open_entry(files, directory, manifest, entry, as_written=True)
         except (ChronicleError, OSError) as error:
             report.problems.append(Problem(name, path, str(error)))
-        else:
-            check_view(active, name, path, report)
-            if manifest.segments and active.events and active.first < manifest.segments[-1].last:
-                what = f"begins at {active.first}, before the sealed segments end"
-                report.problems.append(Problem(name, path, what))
-            active.close()
-    _check_leftovers(files, directory, manifest, found.journal.extent, report)
-    report.events += journal.tail.rows + sum(batch.num_rows for batch in journal.late)
+    if extent is None:
+        return
+    path = f"{directory}/{segment_name(extent.segment_id)}"
+    try:
+        file = SegmentFile(files, path, extent.segment_id, manifest.schema)
+        file.data(extent.length)  # open from here on
+        active = SegmentView.open_extent(file, extent)
+    except (ChronicleError, OSError) as error:
+        report.problems.append(Problem(name, path, str(error)))
+        return
+    if manifest.segments and active.events and active.first < manifest.segments[-1].last:
+        what = f"begins at {active.first}, before the sealed segments end"
+        report.problems.append(Problem(name, path, what))
+    yield path, active
 
 
 def _check_leftovers(
     files: Files, directory: str, manifest: StreamManifest, extent: object, report: CheckReport
 ) -> None:
+    report.kept_files += len(sizes(files, directory, manifest.garbage))
     named = {entry.file for entry in (*manifest.segments, *manifest.runs)}
     named |= {file for file, _ in manifest.garbage}
     if extent is not None:
         named.add(segment_name(extent.segment_id))  # type: ignore[attr-defined]
+    for deletion in manifest.deletions.known:
+        try:
+            deletion.load(files, directory)
+        except FileNotFoundError:
+            pass  # nobody may ask for it any more
+        except ChronicleError as error:
+            report.notes.append(
+                f"{manifest.name}: followers from before commit {deletion.position} begin anew: "
+                f"{error}"
+            )
     for file in files.list(directory):
-        if file.endswith(".seg") and file not in named:
+        if file.endswith((".seg", ".gone")) and file not in named:
             report.notes.append(
                 f"{manifest.name}: {directory}/{file} belongs to no commit; the next writer "
                 "removes it"
@@ -210,7 +262,7 @@ def _walk(
     file = view.file
     for child in range(table.shape[1]):
         offset, length = int(table[ROW_OFFSET, child]), int(table[ROW_LENGTH, child])
-        data = file.data(offset + length)
+        data = file.block(offset, length)
         frame = open_block(data, offset, file.segment_id, file.path)
         if frame.total_bytes != length or frame.level != level - 1:
             raise CorruptStore(

@@ -38,7 +38,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from ..compiled import kernel
+from ..compiled import interpretable, kernel
 from ..errors import CorruptBlock
 from ..schema import Attribute, Storage
 from .aggregates import (
@@ -105,6 +105,7 @@ class EncodedChunk:
     pages: int
 
 
+@interpretable()
 @kernel
 def _copy_bits(source, bit_start, count, out):  # type: ignore[no-untyped-def]
     """Copy ``count`` bits from any bit position to the start of ``out``."""
@@ -120,6 +121,7 @@ def _copy_bits(source, bit_start, count, out):  # type: ignore[no-untyped-def]
         out[out.size - 1] &= np.uint8(0xFF >> spare)
 
 
+@interpretable()
 @kernel
 def _prefixes(offsets, data, out):  # type: ignore[no-untyped-def]
     """First eight bytes of each value as a big-endian number, padded with zeros."""
@@ -208,6 +210,11 @@ class ColumnView:
             self.values = _buffer(buffers[1], _dtype(attribute.type))[
                 self._offset : self._offset + len(array)
             ]
+
+    @property
+    def data(self) -> npt.NDArray[np.uint8]:
+        """Bytes of the values of a column stored with variable width, which ``values`` cut."""
+        return self._data
 
     def row_bytes(self) -> npt.NDArray[np.int64] | None:
         """Bytes of each value of a column stored with variable width; None for fixed width."""

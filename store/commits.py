@@ -39,25 +39,25 @@ from ..errors import CorruptStore, StorageFailed, StorageFull, StoreClosed, Stre
 from ..ownership import OwnedLock
 from ..schema import StreamSchema
 from . import garbage
+from .bulk_jobs import truncated_at
 from .catalog import (
     COUNTER_BITS,
     QUARANTINE,
     SegmentEntry,
     StreamManifest,
-    first_id,
     log_name,
     new_identity,
     segment_name,
 )
 from .edit import ActiveSegment, Edit
 from .file_contract import Files
-from .journal import Journal, RecordKind, encode_checkpoint
+from .journal import RecordKind, encode_checkpoint
 from .log import LogWriter
 from .manifest import read_manifest, write_manifest
-from .options import StreamOptions, retention_limits
+from .options import StreamOptions
 from .recent import RecentCommits
 from .recovery import Recovered, load, open_entry
-from .retention import retained
+from .retention import Hold, retained, together
 from .segment import SegmentView
 from .segment_writer import Extent, SegmentWriter
 from .snapshot import StreamState
@@ -119,6 +119,8 @@ class Commits:
         Hears of every commit that brings events, once somebody has asked for one.
     recent : RecentCommits or None
         The latest commits with their events, while somebody follows the stream.
+    holders : tuple of callable
+        What each of those needs that have yet to take events in, see :class:`.retention.Hold`.
     """
 
     def __init__(self, files: Files, directory: str) -> None:
@@ -130,6 +132,7 @@ class Commits:
         self._listening = threading.RLock()  # entered again by what the collector ends
         self.tap: CommitTap | None = None
         self.recent: RecentCommits | None = None
+        self.holders: tuple[Callable[[], Hold], ...] = ()
         self._followers = 0
         self.closed = False
         self.failed: str | None = None
@@ -158,36 +161,6 @@ class Commits:
         self._carry_records_over()
         self.published = self.state()
 
-    @staticmethod
-    def initialise(
-        files: Files,
-        directory: str,
-        name: str,
-        schema: StreamSchema,
-        options: StreamOptions,
-        owner: str | None = None,
-    ) -> None:
-        """Make a directory an empty stream; it exists once its manifest does."""
-        retention_limits(options.retention, schema)
-        files.remove_tree(directory)  # what a creation that was cut short has left
-        files.make_directory(directory)
-        log = LogWriter.create(files, f"{directory}/{log_name(1)}", 1)
-        identity = new_identity()
-        journal = replace(Journal.empty(schema), events=0, identity=identity)
-        log.append(RecordKind.CHECKPOINT, encode_checkpoint(journal))
-        log.sync()
-        log.close()
-        manifest = StreamManifest(
-            name,
-            schema,
-            options,
-            next_id=first_id(identity),
-            events=0,
-            position=0,
-            owner=owner,
-        )
-        write_manifest(files, directory, manifest.to_json())
-
     @property
     def schema(self) -> StreamSchema:
         """Columns of the stream."""
@@ -197,6 +170,18 @@ class Commits:
     def options(self) -> StreamOptions:
         """Settings of the stream."""
         return self.manifest.options
+
+    def held(self) -> Hold | None:
+        """What retention has to leave; None without anybody that needs it."""
+        return together([holder() for holder in self.holders])
+
+    def hold(self, holder: Callable[[], Hold]) -> None:
+        """Ask a holder what retention has to leave."""
+        self.holders = (*self.holders, holder)
+
+    def release(self, holder: Callable[[], Hold]) -> None:
+        """Ask a holder no more."""
+        self.holders = tuple(each for each in self.holders if each != holder)
 
     def _resume(self, found: Recovered) -> None:
         """Go on where the log ends."""
@@ -277,7 +262,7 @@ class Commits:
             named.add(segment_name(self.journal.extent.segment_id))
         kept = {file for file, _ in self.collect_garbage()}
         for file in self.files.list(self.directory):
-            if file.endswith((".seg", ".wal")) and file not in named and file not in kept:
+            if file.endswith((".seg", ".wal", ".gone")) and file not in (named | kept):
                 logger.info("%s: removing %s, which no commit names", self.directory, file)
                 self._remove_quietly(file)
 
@@ -322,6 +307,11 @@ class Commits:
             manifest.dropped_events,
             journal.last,
             trees.stored,
+            manifest.deleted_events,
+            manifest.deletions.newest,
+            manifest.dropped_before,
+            truncated_at(manifest.jobs),
+            journal.marks,
         )
 
     def publish(self, state: StreamState) -> None:
@@ -387,6 +377,7 @@ class Commits:
             writer.last,
             length,
             len(writer.schema.attributes),
+            len(self.manifest.layouts),
         )
         writer.close()
         view = SegmentView.open_sealed(self.files, writer.path, entry.id, writer.schema)
@@ -447,12 +438,11 @@ class Commits:
         """Replace manifest and log together."""
         old, old_log, old_active = self.manifest, self.log, self.active
         journal = edit.journal
-        manifest = retained(manifest, journal.last)
+        manifest = retained(manifest, journal.last, self.held())
         named = {entry.file for entry in (*manifest.segments, *manifest.runs)}
         version = old.version + 1
-        gone = [
-            (entry.file, version) for entry in (*old.segments, *old.runs) if entry.file not in named
-        ]
+        files = (*edit.left, *(entry.file for entry in (*old.segments, *old.runs)))
+        gone = [(file, version) for file in files if file not in named]
         if self.journal.extent is not None and journal.extent != self.journal.extent:
             file = segment_name(self.journal.extent.segment_id)
             still = journal.extent is not None and (

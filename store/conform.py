@@ -18,8 +18,9 @@ import pyarrow as pa
 
 from ..errors import InvalidData, SchemaMismatch
 from ..schema import Storage, StreamSchema
+from ..uniqueness import Uniqueness
 from .catalog import StreamManifest
-from .options import retention_limits
+from .options import StreamOptions, retention_limits, uniqueness
 from .segment_writer import leaf_events, plain_row_bytes
 
 __all__ = ["AppendRules", "conform", "widened"]
@@ -38,33 +39,36 @@ class AppendRules:
     leaf_events : int
         Events that fill a leaf for certain.
     segment_bytes : int
-        Length at which a segment is sealed: a size limit must have segments to drop.
+        Length at which a segment is sealed.
+    unique : Uniqueness or None
+        What makes an event a duplicate.
     """
 
     schema: StreamSchema
+    options: StreamOptions
     arrow: pa.Schema
     required: tuple[int, ...]
     fixed: bool
     leaf_events: int
     segment_bytes: int
     retention_ticks: int | None
+    unique: Uniqueness | None
 
     @classmethod
     def of(cls, manifest: StreamManifest) -> AppendRules:
         """The rules that a manifest sets."""
         schema, options = manifest.schema, manifest.options
-        ticks, size = retention_limits(options.retention, schema)
-        segment_bytes = options.segment_bytes
-        if size is not None:
-            segment_bytes = min(segment_bytes, max(64 << 10, size // 8))
+        ticks, _ = retention_limits(options.retention, schema)
         return cls(
             schema,
+            options,
             schema.arrow,
             tuple(i for i, attribute in enumerate(schema.attributes) if not attribute.nullable),
             not any(a.storage in (Storage.STRING, Storage.BINARY) for a in schema.attributes),
             leaf_events(plain_row_bytes(schema), options.leaf_bytes),
-            segment_bytes,
+            options.sealed_bytes,
             ticks,
+            uniqueness(options, schema),
         )
 
 
@@ -111,9 +115,11 @@ def _columns(schema: pa.Schema) -> str:
 
 
 def widened(batch: pa.RecordBatch, schema: StreamSchema) -> pa.RecordBatch:
-    """A batch with nulls in the attributes that it lacks."""
-    missing = list(schema.arrow)[batch.num_columns :]
-    return pa.RecordBatch.from_arrays(
-        [*batch.columns, *(pa.nulls(batch.num_rows, field.type) for field in missing)],
-        schema=schema.arrow,
-    )
+    """A batch with the attributes that it lacks, at the end, and the types that are wider now."""
+    known, rows = batch.num_columns, batch.num_rows
+    columns = [
+        column if column.type == attribute.type else column.cast(attribute.type)
+        for column, attribute in zip(batch.columns, schema.attributes, strict=False)
+    ]
+    columns += [attribute.missing(rows) for attribute in schema.attributes[known:]]
+    return pa.RecordBatch.from_arrays(columns, schema=schema.arrow)

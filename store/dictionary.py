@@ -60,6 +60,7 @@ class DictionaryBuilder:
         self._codes: dict[Any, int] = {}
         self._values: list[Any] = []
         self._bytes = 0
+        self._source: tuple[Any, pa.Array, npt.NDArray[np.int64]] | None = None
         self.written = 0
         if known is not None:
             self._add(known.to_pylist())
@@ -74,34 +75,54 @@ class DictionaryBuilder:
                 self._bytes += len(value)
 
     def encode(self, array: pa.Array) -> npt.NDArray[np.int64] | None:
-        """Codes of the values, nulls as 0; None once the attribute has too many distinct values."""
+        """Codes of the values, of a null any; None once the attribute has too many distinct values.
+
+        Of a dictionary that is handed in, only values that occur are taken over.  One that is
+        handed in again, as that of a segment which is rewritten, is known already.
+        """
         if self.exploded:
             return None
         encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
         distinct = encoded.dictionary
-        if len(distinct) > VALUES_MAX or distinct.nbytes > 4 * BYTES_MAX:
-            self.exploded = True
-            return None
-        values = distinct.to_pylist()
-        if None in values:  # a dictionary handed in may hold a null of its own
+        if distinct.null_count:  # one that was handed in may hold a null of its own
             return self.encode(array.cast(self.attribute.type))
-        if not values:
+        if not len(distinct):
             return np.zeros(len(array), np.int64)
-        if len(self._values) + len(values) > VALUES_MAX:
-            fresh = sum(1 for value in values if value not in self._codes)
-            if len(self._values) + fresh > VALUES_MAX:
-                self.exploded = True
-                return None
-        self._add(values)
-        if self._bytes > BYTES_MAX:
-            self.exploded = True
-            return None
-        mapping = np.fromiter((self._codes[value] for value in values), np.int64, len(values))
+        codes = self._known_codes(distinct)
         indices = encoded.indices
+        present = indices.drop_null() if indices.null_count else indices
+        occurs = np.bincount(present.to_numpy(zero_copy_only=False), minlength=len(distinct)) > 0
+        fresh = np.flatnonzero(occurs & (codes < 0))
+        if fresh.size and not self._take_over(distinct, fresh, codes):
+            self.exploded, self._source = True, None
+            return None
         if indices.null_count:
             indices = indices.fill_null(0)
-        codes: npt.NDArray[np.int64] = mapping[indices.to_numpy(zero_copy_only=False)]
-        return codes
+        found: npt.NDArray[np.int64] = np.maximum(codes, 0)[indices.to_numpy(zero_copy_only=False)]
+        return found
+
+    def _known_codes(self, distinct: pa.Array) -> npt.NDArray[np.int64]:
+        """Codes of a dictionary's values as far as they are known, else -1; kept for the next."""
+        place = (len(distinct), distinct.offset, *(b and b.address for b in distinct.buffers()))
+        if self._source is None or self._source[0] != place:
+            self._source = (place, distinct, np.full(len(distinct), -1, np.int64))
+        return self._source[2]
+
+    def _take_over(
+        self, distinct: pa.Array, fresh: npt.NDArray[np.int64], codes: npt.NDArray[np.int64]
+    ) -> bool:
+        """Give some values of a dictionary codes; False when there are too many."""
+        values = distinct.take(pa.array(fresh))
+        if fresh.size > VALUES_MAX or values.nbytes > 4 * BYTES_MAX:
+            return False
+        listed = values.to_pylist()
+        if len(self._values) + len(listed) > VALUES_MAX:
+            more = sum(1 for value in listed if value not in self._codes)
+            if len(self._values) + more > VALUES_MAX:
+                return False
+        self._add(listed)
+        codes[fresh] = np.fromiter((self._codes[value] for value in listed), np.int64, len(listed))
+        return self._bytes <= BYTES_MAX
 
     def page(self, offset: int, segment_id: int) -> tuple[list[Any], int] | None:
         """The block that holds the values not yet written; None when there are none.

@@ -16,6 +16,10 @@ Why it works
 
     Of the earlier snapshot only the ticks are needed.
 
+    Of what was deleted in between, the events that the earlier commit held are known by tick and
+    rank (:mod:`.deletions`): taken off, what is left of it comes first, as before.  An event that
+    was updated in between counts as new: it is told again, with its new values.
+
 Limits
     Both are of one stream that was not truncated in between.
 """
@@ -28,10 +32,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from .deletions import DeletedEvents
 from .snapshot import Snapshot
 from .tail import ticks_of
 
-__all__ = ["added_events"]
+__all__ = ["added_events", "left_of"]
 
 
 def added_events(
@@ -41,6 +46,7 @@ def added_events(
     end: int | None,
     columns: Sequence[str],
     check: Callable[[], None] | None = None,
+    deleted: Sequence[DeletedEvents] = (),
 ) -> Iterator[pa.RecordBatch]:
     """The events that a snapshot holds beyond another.
 
@@ -54,13 +60,15 @@ def added_events(
         Columns wanted, in that order.
     check : callable, optional
         Called between blocks; what it raises ends the read.
+    deleted : sequence of DeletedEvents
+        What was deleted or updated in between, in order of commits.
 
     Yields
     ------
     pyarrow.RecordBatch
         Not empty.
     """
-    known = _ticks(earlier, start, end, check)
+    known, changed = left_of(earlier, start, end, check, deleted)
     wanted = list(columns)
     if known.size == 0:
         yield from later.scan(start, end, wanted, check=check)
@@ -76,10 +84,12 @@ def added_events(
         if run_length and ticks[0] == run_tick:
             rank[: lengths[0]] += run_length
         distinct = ticks[begins]
-        counts = np.searchsorted(known, distinct, "right") - np.searchsorted(
-            known, distinct, "left"
-        )
+        low = np.searchsorted(known, distinct, "left")
+        counts = np.searchsorted(known, distinct, "right") - low
         fresh = rank >= np.repeat(counts, lengths)
+        if changed.any():
+            place = np.minimum(rank + np.repeat(low, lengths), known.size - 1)
+            fresh |= changed[place]
         run_length = int(rank[-1]) + 1
         run_tick = int(ticks[-1])
         if not fresh.any():
@@ -88,16 +98,25 @@ def added_events(
         yield chosen.select(wanted) if needed is not wanted else chosen
 
 
-def _ticks(
+def left_of(
     snapshot: Snapshot | None,
     start: int | None,
     end: int | None,
-    check: Callable[[], None] | None,
-) -> npt.NDArray[np.int64]:
-    """Ticks of a snapshot in a range, in order."""
+    check: Callable[[], None] | None = None,
+    deleted: Sequence[DeletedEvents] = (),
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """What later deletes have left of a snapshot in a range: ticks, in order, and which changed."""
     if snapshot is None:
-        return np.empty(0, np.int64)
+        return np.empty(0, np.int64), np.empty(0, np.bool_)
     schema = snapshot.schema
     batches = snapshot.scan(start, end, [schema.time], check=check)
     parts = [ticks_of(batch, schema) for batch in batches]
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+    ticks = np.concatenate(parts) if parts else np.empty(0, np.int64)
+    changed = np.zeros(ticks.size, np.bool_)
+    for each in deleted:
+        places = each.places(ticks)
+        if each.changed:
+            changed[places] = True
+        else:
+            ticks, changed = np.delete(ticks, places), np.delete(changed, places)
+    return ticks, changed

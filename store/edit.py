@@ -101,6 +101,8 @@ class Edit:
         For the log.
     added : (pyarrow.RecordBatch, int, int) or None
         Events that the record brings into the tail, as :meth:`~.tail.Tail.add` takes them.
+    left : tuple of str
+        Files that readers of earlier versions alone may want.
     """
 
     journal: Journal
@@ -109,3 +111,4 @@ class Edit:
     views: Mapping[int, SegmentView] = field(default_factory=dict)
     record: tuple[RecordKind, list[Any]] | None = None
     added: tuple[pa.RecordBatch, int, int] | None = None
+    left: tuple[str, ...] = ()

@@ -26,6 +26,7 @@ def figures_of(commits: Commits) -> dict[str, Any]:
         "late_total": journal.late_total,
         "tail_events": journal.tail.rows,
         "dropped_events": manifest.dropped_events,
+        "deleted_events": manifest.deleted_events,
         "bytes": sum(entry.bytes for entry in entries) + active + commits.log.size,
         "log_bytes": commits.log.size,
         "log_records": commits.log.records,

@@ -74,7 +74,12 @@ def _unwanted_removed(files: Files, directory: str, garbage: Garbage) -> Garbage
 
 
 def _counter(file: str) -> int:
-    """Place of a segment among those that its stream began; 0 for those of bulk loads."""
+    """Place of a segment among those that its stream began; 0 for those of bulk loads, and others.
+
+    What others there are says what a commit has changed: every earlier version may want it.
+    """
+    if not file.endswith(".seg"):
+        return 0
     number = number_of(file)
     return number if number <= COUNTER_MASK else 0
 

@@ -26,15 +26,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba.core import cgutils
-from numba.extending import intrinsic
 
-from ..compiled import kernel
+from ..compiled import carray, kernel, machine_operation
 from .tail import ticks_of_column
 
 MOVED = 32
@@ -46,21 +43,25 @@ QUARTERS = 4
 __all__ = ["BatchMerger", "Side", "sort_late"]
 
 
-@intrinsic
+@machine_operation()
 def _pointer(typing_context, address):  # type: ignore[no-untyped-def]
     """An address as a pointer."""
+    from numba.core import cgutils, types
+
     del typing_context, address
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
         del context, signature
         return builder.inttoptr(arguments[0], cgutils.voidptr_t)
 
-    return numba.types.voidptr(numba.types.uint64), generate
+    return types.voidptr(types.uint64), generate
 
 
-@intrinsic
+@machine_operation()
 def _move(typing_context, out, at, first, i):  # type: ignore[no-untyped-def]
     """Copy :data:`MOVED` neighbouring values of one array to another."""
+    from numba.core import cgutils, types
+
     del typing_context
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
@@ -72,12 +73,12 @@ def _move(typing_context, out, at, first, i):  # type: ignore[no-untyped-def]
             builder,
             builder.gep(target, [arguments[1]]),
             builder.gep(source, [arguments[3]]),
-            context.get_constant(numba.types.intp, MOVED),
+            context.get_constant(types.intp, MOVED),
             width,
         )
         return context.get_dummy_value()
 
-    return numba.types.void(out, at, first, i), generate
+    return types.void(out, at, first, i), generate
 
 
 @kernel
@@ -171,31 +172,31 @@ def _merge_columns(ticks, first, end, other_ticks, low, high, places, ours, thei
         out = _pointer(outs[column])
         if width == 8:
             _merge_words(
-                numba.carray(one, rows, np.uint64),
-                numba.carray(other, more, np.uint64),
+                carray(one, rows, np.uint64),
+                carray(other, more, np.uint64),
                 places,
-                numba.carray(out, rows + more, np.uint64),
+                carray(out, rows + more, np.uint64),
             )
         elif width == 4:
             _merge_words(
-                numba.carray(one, rows, np.uint32),
-                numba.carray(other, more, np.uint32),
+                carray(one, rows, np.uint32),
+                carray(other, more, np.uint32),
                 places,
-                numba.carray(out, rows + more, np.uint32),
+                carray(out, rows + more, np.uint32),
             )
         elif width == 2:
             _merge_words(
-                numba.carray(one, rows, np.uint16),
-                numba.carray(other, more, np.uint16),
+                carray(one, rows, np.uint16),
+                carray(other, more, np.uint16),
                 places,
-                numba.carray(out, rows + more, np.uint16),
+                carray(out, rows + more, np.uint16),
             )
         else:
             _merge_words(
-                numba.carray(one, rows, np.uint8),
-                numba.carray(other, more, np.uint8),
+                carray(one, rows, np.uint8),
+                carray(other, more, np.uint8),
                 places,
-                numba.carray(out, rows + more, np.uint8),
+                carray(out, rows + more, np.uint8),
             )
 
 
@@ -258,8 +259,8 @@ def _sort_columns(ticks, late, order, places, ours, outs, widths, scratch):  # t
         late,
         order,
         places,
-        numba.carray(_pointer(scratch), fresh, np.int64),
-        numba.carray(_pointer(at), more, np.int64),
+        carray(_pointer(scratch), fresh, np.int64),
+        carray(_pointer(at), more, np.int64),
     )
     for column in range(widths.size):
         width = widths[column]
@@ -269,31 +270,31 @@ def _sort_columns(ticks, late, order, places, ours, outs, widths, scratch):  # t
         out = _pointer(outs[column])
         if width == 8:
             _sort_words(
-                *(numba.carray(one, rows, np.uint64), late, order, places),
-                numba.carray(kept, fresh, np.uint64),
-                numba.carray(picked, more, np.uint64),
-                numba.carray(out, rows, np.uint64),
+                *(carray(one, rows, np.uint64), late, order, places),
+                carray(kept, fresh, np.uint64),
+                carray(picked, more, np.uint64),
+                carray(out, rows, np.uint64),
             )
         elif width == 4:
             _sort_words(
-                *(numba.carray(one, rows, np.uint32), late, order, places),
-                numba.carray(kept, fresh, np.uint32),
-                numba.carray(picked, more, np.uint32),
-                numba.carray(out, rows, np.uint32),
+                *(carray(one, rows, np.uint32), late, order, places),
+                carray(kept, fresh, np.uint32),
+                carray(picked, more, np.uint32),
+                carray(out, rows, np.uint32),
             )
         elif width == 2:
             _sort_words(
-                *(numba.carray(one, rows, np.uint16), late, order, places),
-                numba.carray(kept, fresh, np.uint16),
-                numba.carray(picked, more, np.uint16),
-                numba.carray(out, rows, np.uint16),
+                *(carray(one, rows, np.uint16), late, order, places),
+                carray(kept, fresh, np.uint16),
+                carray(picked, more, np.uint16),
+                carray(out, rows, np.uint16),
             )
         else:
             _sort_words(
-                *(numba.carray(one, rows, np.uint8), late, order, places),
-                numba.carray(kept, fresh, np.uint8),
-                numba.carray(picked, more, np.uint8),
-                numba.carray(out, rows, np.uint8),
+                *(carray(one, rows, np.uint8), late, order, places),
+                carray(kept, fresh, np.uint8),
+                carray(picked, more, np.uint8),
+                carray(out, rows, np.uint8),
             )
 
 

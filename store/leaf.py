@@ -187,6 +187,7 @@ class LeafReader:
         "_data",
         "_entries",
         "_positions",
+        "_stored",
         "_verified",
         "events",
         "file",
@@ -226,19 +227,23 @@ class LeafReader:
         self.zones: Table = np.frombuffer(data, np.int64, rows * zones, at).reshape(rows, zones)
         self._data = data
         self._positions = {attribute.name: i for i, attribute in enumerate(schema.attributes)}
+        self._stored = schema.attributes
         self._verified = 0
         self.offset = offset
         self.schema = schema
         self.file = file
 
-    def _chunk(self, position: int) -> memoryview:
+    def _chunk(self, position: int, whole: bool = True) -> memoryview:
+        """Bytes of a column; ``whole``: all of them are going to be read."""
         entry = self._entries[position]
         start = self.offset + entry.offset
         chunk = self._data[start : start + entry.length]
-        resident.touch(self._data, start, entry.length)
         bit = 1 << position
-        if not self._verified & bit:
-            name = self.schema.attributes[position].name
+        fresh = not self._verified & bit
+        if whole or fresh:
+            resident.touch(self._data, start, entry.length)
+        if fresh:
+            name = self._stored[position].name
             verify_chunk(
                 chunk, entry.checksum, f"column {name!r} of a leaf", self.file, self.offset
             )
@@ -264,6 +269,14 @@ class LeafReader:
         )
         return result
 
+    def packed_ticks(self) -> npt.NDArray[np.int64] | None:
+        """The words of all times as :func:`.packing.pack` made them; None if kept otherwise."""
+        position = self._positions[self.schema.time]
+        entry = self._entries[position]
+        if entry.encoding is not Encoding.DELTA:
+            return None
+        return np.frombuffer(self._chunk(position), np.int64)
+
     def column(
         self,
         name: str,
@@ -278,7 +291,7 @@ class LeafReader:
             return decode_chunk(
                 self._chunk(position),
                 self._entries[position],
-                self.schema.attributes[position],
+                self._stored[position],
                 self.events,
                 first,
                 end,
@@ -289,6 +302,20 @@ class LeafReader:
             if error.file:
                 raise
             raise CorruptBlock(str(error), self.file, self.offset) from error
+
+    def plain(self, name: str, dtype: Any) -> npt.NDArray[Any] | None:
+        """All values of a column where they lie in the file; None where they do not lie so.
+
+        For whoever looks at few of them: what is read through it does not count as resident.
+        """
+        position = self._positions.get(name)
+        entry = None if position is None else self._entries[position]
+        if (
+            position is None or entry is None or entry.nulls
+            or entry.encoding is not Encoding.PLAIN or entry.codec is not Codec.NONE
+        ):  # fmt: skip
+            return None
+        return np.frombuffer(self._chunk(position, whole=False), dtype, self.events)
 
     def uses_dictionary(self, name: str) -> bool:
         """Whether a column of this leaf is stored as dictionary codes."""

@@ -23,7 +23,7 @@ from .conform import AppendRules
 from .draft import Draft
 from .edit import Edit
 from .journal import Marks, RecordKind, encode_state
-from .retention import expired, within_span
+from .retention import expired, horizon, within_span
 from .tail import Tail, concat_batches, ticks_of
 
 __all__ = ["append_leaves"]
@@ -41,7 +41,8 @@ def append_leaves(
 ) -> None:
     """Write the leaves that tail and fresh events fill, then commit; the lock is held."""
     schema = rules.schema
-    dropped = expired(ticks_of(fresh, schema), rules.retention_ticks)
+    hold = commits.held()
+    dropped = expired(ticks_of(fresh, schema), rules.retention_ticks, hold)
     fresh = fresh.slice(dropped)
     rows = fresh.num_rows + (0 if late is None else late.num_rows)
     last = int(ticks_of(fresh, schema)[-1])
@@ -56,11 +57,9 @@ def append_leaves(
         journal = replace(journal, extent=extent)
         if draft.entries or dropped:
             manifest = commits.manifest
-            manifest = replace(
-                manifest,
-                segments=(*manifest.segments, *draft.entries),
-                dropped_events=manifest.dropped_events + dropped,
-            )
+            if dropped and rules.retention_ticks is not None:
+                manifest = manifest.dropping(dropped, horizon(last, rules.retention_ticks, hold))
+            manifest = replace(manifest, segments=(*manifest.segments, *draft.entries))
             commits.apply(Edit(journal, active, manifest, draft.views))
         else:
             if draft.begun:

@@ -68,9 +68,18 @@ class LeafMap:
             int(self.table[ROW_OFFSET, number]), int(self.table[ROW_LENGTH, number])
         )
 
+    def fetch(self, numbers: Table) -> None:
+        """Have leaves that will be wanted come together, where to wait for each takes long."""
+        if self.view.file.moved and len(numbers) > 1:
+            offsets, lengths = self.table[ROW_OFFSET, numbers], self.table[ROW_LENGTH, numbers]
+            self.view.file.fetch(offsets.tolist(), lengths.tolist())
+
     def pieces(self, first: int, end: int) -> Iterator[tuple[LeafReader, int, int]]:
         """Leaves that hold positions [first, end), each with the rows wanted."""
         number = int(np.searchsorted(self.starts, first, side="right")) - 1
+        if end > self.starts[number + 1]:
+            last = int(np.searchsorted(self.starts, end - 1, side="right"))
+            self.fetch(np.arange(number, last))
         while first < end:
             base, stop = int(self.starts[number]), int(self.starts[number + 1])
             until = min(end, stop)

@@ -13,6 +13,10 @@ Layout
 
         {"format": "chronicle manifest", "version": 1, "checksum": "<16 hex digits>", "body": {...}}
 
+    The version is what a reader has to know, where the body says what it ``"needs"``: 2 (updates,
+    columns that were renamed or dropped), 3 (columns with a default or of a new
+    type, events that are unique); else 1.
+
     The checksum is the XXH3-64 (seed 0) of the body in canonical form: keys sorted, no white space,
     everything outside of ASCII escaped.  How the file itself is spaced and ordered does not matter.
 
@@ -43,12 +47,14 @@ from ..errors import CorruptStore, InvalidArgument, UnsupportedFormat
 from .atomic_file import replace_file
 from .files import Files
 
-__all__ = ["MANIFEST", "MANIFEST_VERSION", "read_manifest", "write_manifest"]
+__all__ = ["MANIFEST", "MANIFEST_VERSION", "NEEDED", "read_manifest", "write_manifest"]
 
 MANIFEST = "MANIFEST"
 TEMPORARY = "MANIFEST.tmp"
 FORMAT = "chronicle manifest"
-MANIFEST_VERSION = 1
+MANIFEST_VERSION = 3
+NEEDED = "needs"
+"""Key of a body that needs a version greater than 1 to be understood: that version."""
 
 
 def write_manifest(files: Files, directory: str, document: dict[str, Any]) -> None:
@@ -71,7 +77,7 @@ def write_manifest(files: Files, directory: str, document: dict[str, Any]) -> No
     _check_keys(document)
     body = _canonical(document)
     text = (
-        f'{{"format":"{FORMAT}","version":{MANIFEST_VERSION},'
+        f'{{"format":"{FORMAT}","version":{document.get(NEEDED, 1)},'
         f'"checksum":"{_checksum(body)}","body":{body}}}\n'
     )
     temporary = posixpath.join(directory, TEMPORARY)
@@ -111,6 +117,13 @@ def read_manifest(files: Files, directory: str) -> dict[str, Any] | None:
     body = outer.get("body")
     if not isinstance(body, dict):
         raise _corrupt(path, "it has no body")
+    if version != body.get(NEEDED, 1):
+        raise _corrupt(
+            path, f"its format version is {version}, its body needs {body.get(NEEDED, 1)}"
+        )
+    as_written = data[data.find(b'"body":') + 7 : -2]  # canonical, unless somebody has edited it
+    if outer.get("checksum") == xxh3_64_hexdigest(as_written):
+        return body
     found = _checksum(_canonical(body))
     if outer.get("checksum") != found:
         raise _corrupt(path, f"it says checksum {outer.get('checksum')!r}, its body has {found!r}")

@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..compiled import kernel
+from ..compiled import interpretable, kernel
 from ..schema import StreamSchema
 from .late_merge import BatchMerger, Side, sort_late
 
@@ -200,6 +200,7 @@ def _stable_order(ticks: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return words
 
 
+@interpretable()
 @kernel
 def _stragglers(ticks, late):  # type: ignore[no-untyped-def]
     """Positions of events that are older than one before them; returns how many."""

@@ -11,15 +11,19 @@ Limits
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from ..errors import InvalidArgument
 from ..schema import StreamSchema
+from ..ticks import INT64_MAX
+from ..uniqueness import Uniqueness, key_names, resolved
 
-__all__ = ["DURABILITIES", "StreamOptions", "retention_limits"]
+__all__ = ["DURABILITIES", "StreamOptions", "retention_limits", "settled", "uniqueness"]
 
 CODECS = ("none", "lz4", "zstd")
+SEALED_BYTES_MIN = 64 << 10
 DURABILITIES = ("commit", "interval", "none")
 COMPACTIONS = ("background", "manual")
 _TIME_UNITS = {
@@ -71,6 +75,12 @@ class StreamOptions:
     kept_bytes_max : int
         Replaced files may take as much space as the stream itself and so many bytes more; beyond
         that positions of followers are given up, the oldest first.
+    unique : str or sequence of str, optional
+        Columns of a key, such as ``"device, seq"``: an event whose key is stored already is not
+        stored again (:mod:`..uniqueness`).  Kept as a tuple of names.
+    within : str, optional
+        How near in time these two events have to be: ``"1 hour"``, or a number of ticks for integer
+        time.  Goes with ``unique``.
     """
 
     codec: str = "lz4"
@@ -82,6 +92,8 @@ class StreamOptions:
     late_events_max: int = 131_072
     compaction: str = "background"
     kept_bytes_max: int = 1 << 30
+    unique: str | Sequence[str] | None = None
+    within: str | None = None
 
     def __post_init__(self) -> None:
         if self.codec not in CODECS:
@@ -108,6 +120,24 @@ class StreamOptions:
                 )
         if self.retention is not None:
             _parse(self.retention)
+        if (self.unique is None) != (self.within is None):
+            raise InvalidArgument(
+                "unique and within go together: unique = 'device, seq', within = '1 hour'; found "
+                f"unique {self.unique!r} and within {self.within!r}"
+            )
+        if self.unique is not None and self.within is not None:
+            object.__setattr__(self, "unique", key_names(self.unique))
+            object.__setattr__(self, "within", str(self.within))
+            if _parse(self.within, "within")[0] == "bytes":
+                raise InvalidArgument(f"within is a span of time, found the size {self.within!r}")
+
+    @property
+    def sealed_bytes(self) -> int:
+        """Length at which a segment is sealed: retention by size must have some to drop."""
+        what, amount = ("ticks", 0.0) if self.retention is None else _parse(self.retention)
+        if what != "bytes":
+            return self.segment_bytes
+        return min(self.segment_bytes, max(SEALED_BYTES_MIN, int(amount) // 8))
 
     def to_json(self) -> dict[str, Any]:
         """A form for the manifest."""
@@ -120,13 +150,12 @@ class StreamOptions:
         return cls(**{name: value for name, value in document.items() if name in known})
 
 
-def _parse(text: str) -> tuple[str, float]:
-    """Split a retention into ("seconds" | "ticks" | "bytes", amount)."""
+def _parse(text: str, setting: str = "retention") -> tuple[str, float]:
+    """Split a setting into ("seconds" | "ticks" | "bytes", amount)."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", str(text))
     if match is None:
-        raise InvalidArgument(
-            f"retention must be an age such as '30 days' or a size such as '10 GB', found {text!r}"
-        )
+        sizes = " or a size such as '10 GB'" if setting == "retention" else ""
+        raise InvalidArgument(f"{setting} must be an age such as '30 days'{sizes}, found {text!r}")
     amount, unit = float(match[1]), match[2].lower()
     if not unit:
         return "ticks", amount
@@ -135,9 +164,10 @@ def _parse(text: str) -> tuple[str, float]:
     singular = unit[:-1] if unit.endswith("s") and len(unit) > 1 else unit
     if singular in _TIME_UNITS:
         return "seconds", amount * _TIME_UNITS[singular]
+    sizes = ", or KB, MB, GB, TB" if setting == "retention" else ""
     raise InvalidArgument(
-        f"unknown unit {match[2]!r} in the retention {text!r}; use seconds, minutes, hours, days, "
-        "weeks, or KB, MB, GB, TB"
+        f"unknown unit {match[2]!r} in the {setting} {text!r}; use seconds, minutes, hours, days, "
+        f"weeks{sizes}"
     )
 
 
@@ -151,18 +181,48 @@ def retention_limits(retention: str | None, schema: StreamSchema) -> tuple[int |
     """
     if retention is None:
         return None, None
-    what, amount = _parse(retention)
-    if what == "bytes":
-        return None, int(amount)
+    if _parse(retention)[0] == "bytes":
+        return None, int(_parse(retention)[1])
+    return _ticks(retention, "retention", schema), None
+
+
+def _ticks(age: str, setting: str, schema: StreamSchema) -> int:
+    what, amount = _parse(age, setting)
     per_second = schema.ticks_per_second
     if what == "ticks":
         if per_second is not None:
             raise InvalidArgument(
-                f"retention {retention!r} needs a unit such as 'days': time is a timestamp"
+                f"{setting} {age!r} needs a unit such as 'days': time is a timestamp"
             )
-        return int(amount), None
+        return int(amount)
     if per_second is None:
         raise InvalidArgument(
-            f"retention {retention!r} needs a plain number of ticks: time is an integer"
+            f"{setting} {age!r} needs a plain number of ticks: time is an integer"
         )
-    return int(amount * per_second), None
+    return int(amount * per_second)
+
+
+def uniqueness(options: StreamOptions, schema: StreamSchema) -> Uniqueness | None:
+    """What makes an event of a stream a duplicate; None where nothing does.
+
+    Raises
+    ------
+    AttributeNotFound, InvalidArgument
+        The settings do not go with the columns, or with the time.
+    """
+    if options.unique is None or options.within is None:
+        return None
+    ticks = min(_ticks(options.within, "within", schema), INT64_MAX)
+    return Uniqueness(resolved(key_names(options.unique), schema), ticks)
+
+
+def settled(options: StreamOptions, schema: StreamSchema) -> StreamOptions:
+    """Settings that go with a schema, with columns as it calls them.
+
+    Raises
+    ------
+    AttributeNotFound, InvalidArgument
+    """
+    retention_limits(options.retention, schema)
+    rule = uniqueness(options, schema)
+    return options if rule is None else replace(options, unique=rule.columns)

@@ -23,19 +23,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from numba.core import cgutils
-from numba.extending import intrinsic
 
-from ..compiled import kernel
+from ..compiled import interpretable, kernel, machine_operation
 from .layout import ZONE_EVENTS, Encoding
 
 __all__ = ["fill_nulls", "pack", "pooled", "unpack"]
 
 
+@interpretable()
 @kernel
 def _plan(values, zone_events, bases, minimums, widths, words, delta):  # type: ignore[no-untyped-def]
     """Choose base, minimum and width of each zone; count the packed words before each."""
@@ -76,6 +74,7 @@ def _plan(values, zone_events, bases, minimums, widths, words, delta):  # type: 
         words[zone + 1] = words[zone] + (width * stored + 63) // 64
 
 
+@interpretable(wraps=True)
 @kernel
 def _pack(values, zone_events, bases, minimums, widths, words, delta, packed):  # type: ignore[no-untyped-def]
     """Write the packed words of every zone."""
@@ -107,9 +106,19 @@ def _pack(values, zone_events, bases, minimums, widths, words, delta, packed):  
             packed[at] = gathered
 
 
-@intrinsic
+def _plain_word_at(words: npt.NDArray[np.uint64], byte: Any) -> np.uint64:
+    at, shift = int(byte) >> 3, (int(byte) & 7) * 8
+    word = int(words[at]) >> shift
+    if shift:
+        word |= int(words[at + 1]) << (64 - shift)
+    return np.uint64(word & 0xFFFFFFFFFFFFFFFF)
+
+
+@machine_operation(_plain_word_at)
 def _word_at(typing_context, words, byte):  # type: ignore[no-untyped-def]
     """The eight bytes that begin at any byte of packed words."""
+    from numba.core import cgutils, types
+
     del typing_context
 
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
@@ -118,9 +127,10 @@ def _word_at(typing_context, words, byte):  # type: ignore[no-untyped-def]
         word = context.get_value_type(signature.return_type).as_pointer()
         return builder.load(builder.bitcast(at, word), align=1)
 
-    return numba.types.uint64(words, numba.types.uint64), generate
+    return types.uint64(words, types.uint64), generate
 
 
+@interpretable(wraps=True)
 @kernel
 def _unpack(bases, minimums, words, widths, packed, zone_events, count, first_zone, delta, out):  # type: ignore[no-untyped-def]
     """Decode consecutive zones from ``first_zone`` until ``out`` is full.
@@ -179,6 +189,7 @@ def _unpack(bases, minimums, words, widths, packed, zone_events, count, first_zo
         zone += 1
 
 
+@interpretable()
 @kernel
 def fill_nulls(values, validity, bit_offset, out):  # type: ignore[no-untyped-def]
     """Copy values, giving each null slot the valid value before it (0 at the start)."""

@@ -30,7 +30,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +39,7 @@ from ..errors import InvalidData
 from ..schema import StreamSchema
 from ..soundness import require_sound
 from .catalog import log_name
+from .deletions import DeletedEvents
 from .difference import added_events
 from .file_contract import Files
 from .journal import Journal, append_of, decode_batch
@@ -102,6 +103,8 @@ class LargeCommit:
         As in :class:`Commit`.
     spans : tuple of (int, int)
         Ranges of ticks, outside of which the two states hold the same.
+    changed : tuple of DeletedEvents
+        What it deleted, for what came instead, or gave other values: these are told.
     """
 
     position: int
@@ -109,6 +112,7 @@ class LargeCommit:
     before: StreamState
     after: StreamState
     spans: Spans
+    changed: tuple[DeletedEvents, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -120,7 +124,8 @@ class LargeCommit:
         earlier, later = Snapshot(self.before), Snapshot(self.after)
         for first, last in self.spans:
             end = None if last == TICK_MAX else last + 1
-            yield from added_events(earlier, later, first, end, later.schema.names, check)
+            names = later.schema.names
+            yield from added_events(earlier, later, first, end, names, check, self.changed)
 
 
 class RecentCommits:
@@ -153,6 +158,20 @@ class RecentCommits:
             while self._commits:
                 self._forget_oldest()
             self._begun = position
+
+    def reshape(self, change: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
+        """Columns were renamed or dropped: tell what came before with those that there are now.
+
+        What the states around a large commit hold is called what it was: up to there all is cut.
+        """
+        with self._lock:
+            while self._large:
+                self._begun = self._forget_oldest()
+            self._commits = deque(
+                replace(commit, events=change(commit.events))
+                for commit in self._commits
+                if isinstance(commit, Commit)
+            )
 
     def between(self, after: int, upto: int) -> list[Commit | LargeCommit] | None:
         """The commits behind one position and up to another; None where one is not known."""
@@ -247,8 +266,9 @@ class BatchSnapshot(Snapshot):
         prune: Prune | None,
         dictionary: bool,
         metrics: ScanMetrics | None,
+        limit: int | None,
     ) -> Iterator[pa.RecordBatch]:
-        del prune, dictionary, metrics  # what may be skipped, shortened and counted elsewhere
+        del prune, dictionary, metrics, limit  # what may be skipped, shortened, counted, cut
         ticks = ticks_of(self._events, self.schema)
         inside = (ticks >= low) & (ticks <= high)
         events = self._events if inside.all() else self._events.filter(pa.array(inside))

@@ -27,9 +27,10 @@ Concurrency
 from __future__ import annotations
 
 import posixpath
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import ChronicleError, CorruptStore, StreamNotFound
+from .bulk_jobs import truncated_at
 from .catalog import (
     COUNTER_MASK,
     SegmentEntry,
@@ -128,6 +129,11 @@ def stream_manifest(files: Files, directory: str) -> StreamManifest:
         raise CorruptStore(
             f"{directory}/{MANIFEST} hashes right but misses something: {error!r}"
         ) from error
+    if manifest.renaming is not None:  # a crash: the directory says whether it came to that
+        now = directory_name(manifest.renaming) == posixpath.basename(directory)
+        manifest = replace(
+            manifest, name=manifest.renaming if now else manifest.name, renaming=None
+        )
     if directory_name(manifest.name) != posixpath.basename(directory):
         raise CorruptStore(
             f"{directory}/{MANIFEST} is that of the stream {manifest.name!r}: directories or "
@@ -180,11 +186,24 @@ def journal_from(contents: LogContents, manifest: StreamManifest, path: str) -> 
 
 
 def open_entry(
-    files: Files, directory: str, manifest: StreamManifest, entry: SegmentEntry
+    files: Files,
+    directory: str,
+    manifest: StreamManifest,
+    entry: SegmentEntry,
+    *,
+    as_written: bool = False,
 ) -> SegmentView:
-    """Open a sealed segment or late run that a manifest names."""
+    """Open a sealed segment or late run that a manifest names.
+
+    Parameters
+    ----------
+    as_written : bool
+        With the columns that it was written with, for who looks at what is stored.
+    """
     path = f"{directory}/{entry.file}"
-    view = SegmentView.open_sealed(files, path, entry.id, manifest.schema_of(entry.columns))
+    how = manifest.read_as(entry)
+    evolution = None if as_written else how.evolution
+    view = SegmentView.open_sealed(files, path, entry.id, how.schema, how.written, evolution)
     if (view.events, view.first, view.last) != (entry.events, entry.first, entry.last):
         raise CorruptStore(
             f"{path} holds {view.events} events from {view.first} to {view.last}; the manifest "
@@ -225,6 +244,11 @@ def state_of(
         manifest.dropped_events,
         journal.last,
         sum(view.events for view in (*base, *runs)),
+        manifest.deleted_events,
+        manifest.deletions.newest,
+        manifest.dropped_before,
+        truncated_at(manifest.jobs),
+        journal.marks,
     )
 
 

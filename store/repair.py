@@ -334,10 +334,10 @@ class _Repair:
 
     def _entry(self, entry: SegmentEntry) -> list[SegmentEntry]:
         """What takes the place of a sealed segment or late run: itself, a new one, or nothing."""
-        schema = self._manifest.schema_of(entry.columns)
+        schema = self._manifest.written_as(entry)
         path = self._path(entry.file)
         try:
-            view = open_entry(self._files, self._directory, self._manifest, entry)
+            view = open_entry(self._files, self._directory, self._manifest, entry, as_written=True)
             if _sound(view, self._name, path):
                 return [entry]
         except FileNotFoundError:
@@ -346,7 +346,7 @@ class _Repair:
         except (ChronicleError, ValueError, KeyError):
             pass
         return self._salvage(
-            entry.file, entry.id, schema, None, entry.events, entry.first, entry.last
+            entry.file, entry.id, schema, None, entry.events, entry.first, entry.last, entry.layout
         )
 
     def _active(self, journal: Journal) -> list[SegmentEntry] | None:
@@ -400,6 +400,7 @@ class _Repair:
         events: int,
         first: int | None,
         last: int | None,
+        layout: int | None = None,
     ) -> list[SegmentEntry]:
         """Write the sound leaves of a damaged file as a new segment."""
         segment = SegmentFile(self._files, self._path(file), segment_id, schema, verify=False)
@@ -439,6 +440,7 @@ class _Repair:
                         writer.last,
                         total,
                         len(schema.attributes),
+                        len(self._manifest.layouts) if layout is None else layout,
                     )
                 )
         finally:

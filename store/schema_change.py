@@ -1,25 +1,224 @@
-"""Changes of a stream's columns: what it takes to add one without touching what is stored."""
+"""Changes of what a stream is: its columns, and its settings; nothing that is stored is rewritten.
+
+Purpose
+    Each function makes one change; the stream's lock is held, and nothing is being compacted.
+
+Why nothing is rewritten
+    A segment knows its columns by position.  One that was added later is null in it, or has its
+    default there.  Of one that was renamed, dropped or given another type, the manifest says what
+    the columns of the segments from before are called now (:class:`~.catalog.Layout`), and
+    :mod:`.evolution` makes those of today of them; a dropped one is read by nobody, and goes with
+    the next compaction that is asked for.
+
+    ::
+
+        segment 1    t, a, b        written as (t, a, b)
+        RENAME a TO c               called     (t, c, b)
+        segment 2    t, c, b
+        DROP b                      called     (t, c, -)
+        segment 3    t, c
+        ADD d DEFAULT 0             read as    (t, c, -, 0)
+
+Guarantee
+    Atomic and durable when it returns.  Snapshots from before go on with the columns that they had.
+
+Limits
+    A name that another column has had is not given again while a segment of then is left: whoever
+    looks at an earlier state of it would take one for the other.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 import pyarrow as pa
 
+from ..errors import InvalidArgument, SchemaMismatch
+from ..schema import StreamSchema
+from ..suggestion import did_you_mean
+from .catalog import Layout, StreamManifest
 from .commits import Commits
 from .conform import widened
 from .draft import seal
 from .edit import Edit
+from .evolution import widens
+from .options import StreamOptions, settled, uniqueness
+from .recovery import open_entry
+from .segment import SegmentView
 from .tail import Tail
 
-__all__ = ["add_attribute"]
+__all__ = ["add_attribute", "drop_attribute", "rename_attribute", "set_options", "widen_attribute"]
 
 
-def add_attribute(commits: Commits, name: str, type_: pa.DataType) -> None:
-    """Add a nullable attribute, null in all events so far; the lock is held."""
-    schema = commits.schema.with_attribute(name, type_)
+def add_attribute(
+    commits: Commits,
+    name: str,
+    type_: pa.DataType,
+    nullable: bool = True,
+    default: Any = None,
+) -> None:
+    """Add an attribute, which all events so far have the default of.
+
+    Raises
+    ------
+    SchemaMismatch, UnsupportedType, InvalidArgument
+    """
+    schema = commits.schema.with_attribute(name, type_, nullable, default)
+    added = schema.attribute(name)
+    if not nullable and added.default is None:
+        raise InvalidArgument(
+            f"events lack the column {name!r} so far, so it is null in them: give it a default, or "
+            "leave out NOT NULL"
+        )
+    _check_name(commits.manifest, name, None)
     seal(commits)
     journal = commits.journal
+    manifest = replace(commits.manifest, schema=schema)
     late = tuple(widened(batch, schema) for batch in journal.late)
     journal = replace(journal, late=late, tail=Tail(schema), position=journal.position + 1)
-    commits.apply(Edit(journal, None, replace(commits.manifest, schema=schema)))
+    views = {} if added.default is None else _reopened(commits, manifest)
+    commits.apply(Edit(journal, None, manifest, views))
+
+
+def widen_attribute(commits: Commits, name: str, type_: pa.DataType) -> None:
+    """Give an attribute other than the time a type that holds all values of its old one.
+
+    Raises
+    ------
+    AttributeNotFound, InvalidArgument, UnsupportedType
+    """
+    before = commits.schema
+    attribute = before.attribute(name)
+    if attribute.type == type_:
+        return
+    if attribute.name == before.time:
+        raise InvalidArgument(
+            f"{attribute.name!r} is the time of the events, whose type stays: every commit and "
+            "index goes by it; copy the events into a stream of the other type"
+        )
+    if not widens(attribute.type, type_):
+        raise InvalidArgument(
+            f"the column {attribute.name!r} is a {attribute.type}, and not each of its values is "
+            f"a {type_} as it is: types only become wider (integers with more bits, integers of up "
+            "to 32 bits to float64, float32 to float64, decimals of higher precision and the same "
+            "scale); add a column of that type and fill it with UPDATE"
+        )
+    _apply(commits, before.with_type(attribute.name, type_), attribute.name, attribute.name)
+
+
+def rename_attribute(commits: Commits, name: str, to: str) -> None:
+    """Give an attribute, the time perhaps, another name.
+
+    Raises
+    ------
+    AttributeNotFound, SchemaMismatch, InvalidArgument
+    """
+    schema = commits.schema
+    old = schema.resolve(name)
+    taken = [other for other in schema.names if other != old and other.lower() == to.lower()]
+    if taken:
+        raise SchemaMismatch(f"the stream has an attribute {taken[0]!r} already")
+    if old == to:
+        return
+    _check_name(commits.manifest, to, old)
+    names = [to if other == old else other for other in schema.names]
+    _apply(commits, schema.renamed(names), old, to)
+
+
+def drop_attribute(commits: Commits, name: str) -> None:
+    """Drop an attribute other than the time.
+
+    Raises
+    ------
+    AttributeNotFound, InvalidArgument
+    """
+    schema = commits.schema
+    old = schema.resolve(name)
+    if old == schema.time:
+        raise InvalidArgument(
+            f"{old!r} is the time of the events and cannot be dropped; it can be renamed"
+        )
+    rule = uniqueness(commits.options, schema)
+    if rule is not None and old in rule.columns:
+        raise InvalidArgument(
+            f"{old!r} is part of what makes events of the stream {commits.manifest.name!r} unique; "
+            f"change that first: ALTER STREAM {commits.manifest.name} SET (unique = NULL)"
+        )
+    _apply(commits, schema.without(old), old, None)
+
+
+def _check_name(manifest: StreamManifest, name: str, column: str | None) -> None:
+    """Refuse a name that a segment may hold another column under."""
+    entries = (*manifest.segments, *manifest.runs)
+    oldest = min((entry.layout for entry in entries), default=len(manifest.layouts))
+    for layout in manifest.layouts[oldest:]:
+        for was, now in zip(layout.written.names, layout.names, strict=True):
+            if was.lower() == name.lower() and (now is None or now != column):
+                raise SchemaMismatch(
+                    f"another column of the stream {manifest.name!r} was called {was!r}, and "
+                    "segments hold it still; choose another name, or compact the stream first"
+                )
+
+
+def _apply(commits: Commits, schema: StreamSchema, old: str, new: str | None) -> None:
+    """Seal what is written with the columns as they were, and go on with others.
+
+    ``new`` is what the column ``old`` is called from now on; None when it is dropped.
+    """
+    seal(commits)
+    journal, manifest = commits.journal, commits.manifest
+    before = manifest.schema
+    kept = [i for i, name in enumerate(before.names) if new is not None or name != old]
+    now = Layout(before, tuple(before.names))
+    layouts = tuple(layout.after(old, new) for layout in (*manifest.layouts, now))
+    options, rule = manifest.options, uniqueness(manifest.options, before)
+    if rule is not None and new is not None:
+        options = replace(options, unique=[new if n == old else n for n in rule.columns])
+    manifest = replace(manifest, schema=schema, layouts=layouts, options=options)
+
+    def reshaped(batch: pa.RecordBatch) -> pa.RecordBatch:
+        batch = widened(batch, before)  # it may be older than the newest column
+        columns = [batch.column(i) for i in kept]
+        return widened(pa.RecordBatch.from_arrays(columns, names=schema.names), schema)
+
+    late = tuple(reshaped(batch) for batch in journal.late)
+    journal = replace(journal, late=late, tail=Tail(schema), position=journal.position + 1)
+    commits.apply(Edit(journal, None, manifest, _reopened(commits, manifest)))
+    if commits.recent is not None:
+        commits.recent.reshape(reshaped)
+
+
+def _reopened(commits: Commits, manifest: StreamManifest) -> dict[int, SegmentView]:
+    """All segments, read as a manifest says."""
+    return {
+        entry.id: open_entry(commits.files, commits.directory, manifest, entry)
+        for entry in (*manifest.segments, *manifest.runs)
+    }
+
+
+def set_options(commits: Commits, **changes: Any) -> None:
+    """Change settings of a stream, as :class:`~.options.StreamOptions` has them.
+
+    What is written from now on follows them; a shorter retention drops segments at once.
+
+    Raises
+    ------
+    AttributeNotFound, InvalidArgument
+    """
+    known = [field.name for field in fields(StreamOptions)]
+    for name in changes:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise InvalidArgument(
+                f"no setting {name!r} of a stream{hint} (there are {', '.join(known)})"
+            )
+    if changes.get("retention") is not None:
+        changes["retention"] = str(changes["retention"])
+    if changes.get("unique", "") is None:
+        changes.setdefault("within", None)
+    options = settled(replace(commits.options, **changes), commits.schema)
+    if options == commits.options:
+        return
+    seal(commits)
+    commits.apply(Edit(commits.journal, None, replace(commits.manifest, options=options)))

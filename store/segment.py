@@ -31,7 +31,9 @@ from ..schema import StreamSchema
 from ..ticks import INT64_MAX, INT64_MIN
 from .aggregates import merge_children
 from .block import open_block
+from .cold_file import AHEAD_BYTES
 from .columns import ColumnView
+from .evolution import Evolution
 from .file_contract import Files
 from .layout import (
     FILE_HEADER,
@@ -58,6 +60,8 @@ __all__ = ["TICK_MAX", "TICK_MIN", "AggregatedColumns", "ScanMetrics", "SegmentF
 
 Table = npt.NDArray[np.int64]
 TICK_MIN, TICK_MAX = INT64_MIN, INT64_MAX
+FIRST_AHEAD_BYTES = 1 << 20
+"""Of a segment that has moved, how much a scan fetches at once in the beginning."""
 
 
 @dataclass
@@ -128,16 +132,33 @@ class SegmentView:
 
     @classmethod
     def open_sealed(
-        cls, files: Files, path: str, segment_id: int, schema: StreamSchema
+        cls,
+        files: Files,
+        path: str,
+        segment_id: int,
+        schema: StreamSchema,
+        written: StreamSchema | None = None,
+        evolution: Evolution | None = None,
     ) -> SegmentView:
-        """Open a sealed segment by its footer."""
-        file = SegmentFile(files, path, segment_id, schema)
+        """Open a sealed segment by its footer.
+
+        Parameters
+        ----------
+        schema : StreamSchema
+            Its columns.
+        written : StreamSchema, optional
+            The same under the names that they had, where these are others now.
+        evolution : Evolution, optional
+            Where it is read as one of other columns.
+        """
+        read = schema if evolution is None else evolution.now
+        file = SegmentFile(files, path, segment_id, read, evolution=evolution)
         size = files.size(path)
-        data = file.data(max(size, FILE_HEADER.size))
         if size < FILE_HEADER.size + FOOTER.size:
+            file.data(max(size, FILE_HEADER.size))  # which may have more to say
             raise CorruptBlock(f"a sealed segment cannot be {size} bytes long", path, 0)
         at = size - FOOTER.size
-        footer = bytes(data[at:size])
+        footer = bytes(file.block(at, FOOTER.size)[at:size])
         (
             magic,
             version,
@@ -160,9 +181,13 @@ class SegmentView:
             raise UnsupportedFormat(f"{path} has format version {version}; use a newer release")
         if own != segment_id or total != size:
             raise CorruptBlock(f"the footer is not that of segment {segment_id}", path, at)
+        data = file.block(summary_at, size - summary_at)
         pages = _read_summary(data, summary_at, segment_id, path)["pages"]
+        if written is not None and written.names != schema.names:
+            now = dict(zip(written.names, schema.names, strict=True))
+            pages = {now[name]: offsets for name, offsets in pages.items()}
         table = file.node(root_at, root_bytes)
-        entry = entry_of_table(schema, table, root_at, root_bytes).reshape(-1, 1)
+        entry = entry_of_table(read, table, root_at, root_bytes).reshape(-1, 1)
         entry.flags.writeable = False
         return cls(
             file,
@@ -190,7 +215,6 @@ class SegmentView:
                 entries.append(entry_of_table(file.schema, table, offset, length))
             if entries:
                 joined = np.ascontiguousarray(np.stack(entries, axis=1))
-                joined.flags.writeable = False
                 fragments.append((level, joined))
         return cls.of_flank(file, fragments, extent)
 
@@ -199,7 +223,11 @@ class SegmentView:
         cls, file: SegmentFile, fragments: Sequence[tuple[int, Table]], extent: Extent
     ) -> SegmentView:
         """A view of the active segment from its writer's flank, level 1 first."""
-        tables = tuple((level, table) for level, table in reversed(fragments) if table.shape[1])
+        tables = tuple(
+            (level, table.view()) for level, table in reversed(fragments) if table.shape[1]
+        )
+        for _, table in tables:  # as files give them: kernels are compiled once
+            table.flags.writeable = False
         return cls(
             file,
             tables,
@@ -345,7 +373,15 @@ class SegmentView:
         wanted = None if pruner is None else pruner.mask(table[:, first:end])
         offsets = table[ROW_OFFSET].tolist()
         lengths = table[ROW_LENGTH].tolist()
+        due, ahead = first if self.file.moved else end, FIRST_AHEAD_BYTES
         for child in range(first, end):
+            if child == due:  # what comes next of them, together
+                begun, due = due, due + 1
+                while due < end and offsets[due] - offsets[begun] < ahead:
+                    due += 1
+                near = [i for i in range(begun, due) if wanted is None or wanted[i - first]]
+                self.file.fetch([offsets[i] for i in near], [lengths[i] for i in near])
+                ahead = min(4 * ahead, AHEAD_BYTES)
             if wanted is not None and not wanted[child - first]:
                 if metrics is not None:
                     metrics.blocks_skipped += 1
@@ -369,6 +405,7 @@ class SegmentView:
         pruner: Pruner | None = None,
         dictionary: bool = False,
         metrics: ScanMetrics | None = None,
+        limit: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the columns of events with start <= t <= last, leaf by leaf.
 
@@ -384,10 +421,16 @@ class SegmentView:
             Skips; does not filter.
         dictionary : bool
             Leave dictionary-encoded strings encoded (the batch then has its own schema).
+        limit : int, optional
+            Events after which nothing more is read; at least one.
         """
+        left = limit
         wanted = list(zip(columns, (field.type for field in output), strict=True))
         for leaf in self.leaves(start, last, pruner, metrics):
             for first, end in rows_within(leaf, start, last, pruner):
+                if left is not None:
+                    end = min(end, first + left)
+                    left -= end - first
                 if metrics is not None:
                     metrics.events_read += end - first
                     metrics.bytes_read += sum(
@@ -403,6 +446,8 @@ class SegmentView:
                     yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
                 else:
                     yield pa.RecordBatch.from_arrays(arrays, schema=output)
+                if left == 0:
+                    return
 
     def close(self) -> None:
         """Close the file beneath."""

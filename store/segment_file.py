@@ -1,7 +1,10 @@
 """Segment files for readers: a mapping, and the blocks of it that are known to be sound.
 
 Purpose
-    :class:`SegmentFile` maps a file, finds blocks in it and remembers those it has verified.
+    :class:`SegmentFile` maps a file, finds blocks in it and remembers those it has verified.  Of a
+    segment that has moved to an object (:mod:`.cold_file`) it sees to it that a block is there
+    before it is looked at; :meth:`SegmentFile.fetch` says beforehand which will be wanted, so that
+    they come side by side.
 
 Guarantee
     Every byte is compared with its checksum before it is used for the first time by this process;
@@ -23,7 +26,8 @@ Limits
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
@@ -33,20 +37,33 @@ import xxhash
 from ..errors import CorruptBlock, UnsupportedFormat
 from ..ownership import OwnedLock
 from ..schema import StreamSchema
+from .cold_file import ColdFile
 from .dictionary import read_page
+from .evolution import Evolution, EvolvedLeaf
 from .file_contract import Files, ReadFile
-from .layout import FILE_HEADER, FORMAT_VERSION, SEGMENT_MAGIC
+from .layout import BLOCK_FRAME, FILE_HEADER, FORMAT_VERSION, SEGMENT_MAGIC
 from .leaf import LeafReader
 from .node import read_node
 
-__all__ = ["SegmentFile"]
+__all__ = ["Epoch", "SegmentFile"]
 
 Table = npt.NDArray[np.int64]
 BLOCKS_REMEMBERED = 4096
 
 
+class Epoch:
+    """The time in which a segment is read through one mapping, for those who remember of it."""
+
+    __slots__ = ("__weakref__",)
+
+
 class SegmentFile:
     """A mapped segment file and the blocks of it that are known to be sound.
+
+    Attributes
+    ----------
+    epoch : Epoch
+        Another one when the bytes are read from elsewhere, for they moved or were given up.
 
     Parameters
     ----------
@@ -54,6 +71,8 @@ class SegmentFile:
         Of the segment.
     verify : bool
         Whether the header of the file must be sound; a repair looks at the blocks all the same.
+    evolution : Evolution, optional
+        Where it is read as one of other columns than it was written with: ``schema`` are those.
     """
 
     def __init__(
@@ -64,20 +83,24 @@ class SegmentFile:
         schema: StreamSchema,
         *,
         verify: bool = True,
+        evolution: Evolution | None = None,
     ) -> None:
         self._verify = verify
+        self._evolution = evolution
         self.path = path
         self.segment_id = segment_id
         self.schema = schema
         self._files = files
+        self.epoch = Epoch()
         self._file: ReadFile | None = None
+        self._cold: ColdFile | None = None
         self._data = memoryview(b"")
         self._blocks: dict[int, LeafReader | Table] = {}
         self._dictionaries: dict[str, tuple[int, pa.Array]] = {}
         self._lock = OwnedLock(path)
 
     def data(self, length: int) -> memoryview:
-        """The mapping, at least ``length`` committed bytes of it.
+        """The mapping, at least ``length`` committed bytes of it, all of them there.
 
         What lies behind them may be cut off and written anew by the writer: it is not looked at.
         A mapping whose file was cut is refused (the system kills who touches it), or a parent's.
@@ -94,10 +117,10 @@ class SegmentFile:
             )
         if len(self._data) < length:
             with self._lock:
-                if self._file is None:
-                    self._file = self._files.open(self.path)
-                    if self._verify:
-                        self._check_header()
+                self._open()
+                if self._cold is not None:
+                    return self._there(self._cold, 0, length)
+                assert self._file is not None
                 if len(self._data) < length:
                     mapped = self._file.map()
                     if len(mapped) < length:
@@ -109,9 +132,83 @@ class SegmentFile:
                     self._data = mapped[:length]
         return self._data
 
-    def _check_header(self) -> None:
-        assert self._file is not None
-        header = bytes(self._file.read(0, FILE_HEADER.size))
+    def block(self, offset: int, length: int) -> memoryview:
+        """The mapping, of which these bytes are there."""
+        if self._file is None:
+            with self._lock:
+                self._open()
+        cold = self._cold
+        if cold is None:
+            return self.data(offset + length)
+        self._lock.check()
+        return self._there(cold, offset, length)
+
+    def sparse(self, length: int) -> memoryview:
+        """The mapping, of which only the blocks that were asked for need be there.
+
+        For kernels that go over it themselves; they must hold it (:meth:`held`).
+        """
+        return self.block(0, 0) if self.moved else self.data(length)
+
+    @property
+    def moved(self) -> bool:
+        """Whether it is read from an object, where to wait for each block takes long."""
+        if self._file is None:
+            self.block(0, FILE_HEADER.size)
+        return self._cold is not None
+
+    def fetch(self, offsets: Sequence[int], lengths: Sequence[int]) -> None:
+        """Have blocks that will be wanted come together, if it has moved."""
+        if self.moved and self._cold is not None:
+            self._cold.sparse(self._forget).need(list(zip(offsets, lengths, strict=True)))
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Have the mapping stay the same meanwhile."""
+        if not self.moved or self._cold is None:
+            yield
+            return
+        with self._cold.held(self._forget):
+            yield
+
+    def _there(self, cold: ColdFile, offset: int, length: int) -> memoryview:
+        if offset + length > cold.size:
+            raise CorruptBlock(
+                f"expected {offset + length} committed bytes, found {cold.size}",
+                self.path,
+                cold.size,
+            )
+        mapping = cold.sparse(self._forget)
+        mapping.need(((offset, length),))
+        return mapping.data
+
+    def _open(self) -> None:
+        """Open the file, if it is not open; the caller has the lock."""
+        if self._file is not None:
+            return
+        file = self._files.open(self.path)
+        if self._verify:
+            self._check_header(file)
+        self._cold = file if isinstance(file, ColdFile) else None
+        self._file = file
+
+    def reopen(self) -> None:
+        """The segment has moved: what is read from now on is read from where it is."""
+        with self._lock:
+            file, self._file, self._cold = self._file, None, None
+            self._forget()
+            if file is not None:
+                file.close()
+
+    def _forget(self) -> None:
+        """Let go of what points into the mapping."""
+        self.epoch = Epoch()
+        self._data = memoryview(b"")
+        self._blocks = {}
+        self._dictionaries = {}
+
+    def _check_header(self, file: ReadFile) -> None:
+        header = bytes(file.read(0, min(file.size, FILE_HEADER.size)))
         if len(header) < FILE_HEADER.size:
             raise CorruptBlock(f"a segment cannot be {len(header)} bytes long", self.path, 0)
         magic, version, _, _, segment_id, signature = FILE_HEADER.unpack(header)
@@ -137,23 +234,33 @@ class SegmentFile:
 
     def leaf(self, offset: int, length: int) -> LeafReader:
         """The leaf at an offset."""
-        data = self.data(offset + length)
+        data = self.block(offset, length)
         block = self._blocks.get(offset)
         if isinstance(block, LeafReader):
             return block
-        leaf = LeafReader(data, offset, self.segment_id, self.schema, self.path)
+        if self._evolution is None:
+            leaf = LeafReader(data, offset, self.segment_id, self.schema, self.path)
+        else:
+            leaf = EvolvedLeaf(data, offset, self.segment_id, self._evolution, self.path)
         self._remember(offset, leaf)
         return leaf
 
     def node(self, offset: int, length: int) -> Table:
         """The entry table of the node at an offset."""
-        data = self.data(offset + length)
+        data = self.block(offset, length)
         block = self._blocks.get(offset)
         if isinstance(block, np.ndarray):
             return block
-        table = read_node(data, offset, self.segment_id, self.schema, self.path)
+        written = self.schema if self._evolution is None else self._evolution.written
+        table = read_node(data, offset, self.segment_id, written, self.path)
+        if self._evolution is not None:
+            table = self._evolution.table(table)
         self._remember(offset, table)
         return table
+
+    def as_written(self, names: Iterable[str]) -> bool:
+        """Whether the bytes of these columns are what is read, for who looks at them itself."""
+        return self._evolution is None or not self._evolution.changes(names)
 
     def dictionary(self, name: str, pages: Sequence[int]) -> pa.Array:
         """Values of an attribute's dictionary pages; more pages than asked for do no harm."""
@@ -163,7 +270,9 @@ class SegmentFile:
         attribute = self.schema.attribute(name)
         parts = [] if known is None else [known[1]]
         for offset in pages[0 if known is None else known[0] :]:
-            data = self.data(offset + 64)
+            data = self.block(offset, BLOCK_FRAME.size)
+            if self._cold is not None:
+                data = self.block(offset, int(BLOCK_FRAME.unpack_from(data, offset)[6]))
             first, values = read_page(data, offset, self.segment_id, attribute, self.path)
             if first != sum(len(part) for part in parts):
                 raise CorruptBlock(f"a dictionary page of {name!r} is missing", self.path, offset)
@@ -174,9 +283,4 @@ class SegmentFile:
 
     def close(self) -> None:
         """Close the file; arrays that point into its mapping stay valid."""
-        with self._lock:
-            self._blocks.clear()
-            self._data = memoryview(b"")
-            if self._file is not None:
-                self._file.close()
-                self._file = None
+        self.reopen()

@@ -17,8 +17,8 @@ Cost
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -44,7 +44,7 @@ from .prune import Prune, Pruner
 from .segment import TICK_MAX, TICK_MIN, AggregatedColumns, ScanMetrics, SegmentView
 from .tail import MemoryLeaf
 
-__all__ = ["Snapshot", "StreamState"]
+__all__ = ["Snapshot", "StreamState", "leaf_sizes"]
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,17 @@ class StreamState:
         Newest tick in order.
     stored : int
         Events in segments and runs.
+    deleted : int
+        Events that deletes have removed.
+    rewritten : int
+        Position of the newest delete or update; 0 without one.
+    dropped_before : int or None
+        The events that retention has removed were older than this tick; None where none were, or
+        nobody has said.
+    truncated : int
+        Position of the newest bulk load that took the place of everything; 0 without one.
+    marks : mapping
+        What writers have left with the events, by name.
     """
 
     schema: StreamSchema
@@ -82,6 +93,16 @@ class StreamState:
     dropped: int
     last: int | None
     stored: int
+    deleted: int = 0
+    rewritten: int = 0
+    dropped_before: int | None = None
+    truncated: int = 0
+    marks: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def gone(self) -> int:
+        """Events that were there once, whatever removed them."""
+        return self.dropped + self.deleted
 
 
 class Snapshot:
@@ -173,7 +194,7 @@ class Snapshot:
         for view in self._trees():
             if view.last < low or view.first > high:
                 continue
-            if len(view.file.schema.attributes) == len(self.schema.attributes):
+            if view.file.schema.names == self.schema.names:
                 view.aggregate(selection, low, high, words, metrics)
             else:
                 self._aggregate_older(view, selection, low, high, words, metrics)
@@ -246,7 +267,9 @@ class Snapshot:
         remaining = limit
         if low > high or remaining == 0:
             return
-        for batch in self._raw(needed, low, high, prune, dictionary and filter is None, metrics):
+        most = limit if filter is None else None
+        encoded = dictionary and filter is None
+        for batch in self._raw(needed, low, high, prune, encoded, metrics, most):
             if check is not None:
                 check()
             if filter is not None:
@@ -270,21 +293,26 @@ class Snapshot:
         prune: Prune | None,
         dictionary: bool,
         metrics: ScanMetrics | None,
+        limit: int | None,
     ) -> Iterator[pa.RecordBatch]:
-        """Pruned but unfiltered batches, late events merged in."""
+        """Pruned but unfiltered batches, late events merged in.
+
+        Behind the first ``limit`` events some may be missing: none of them can be from behind so
+        many of its own source.
+        """
         state = self._state
         runs = [view for view in state.runs if view.last >= low and view.first <= high]
         buffers = [leaf for leaf in state.late if leaf.last >= low and leaf.first <= high]
         output = pa.schema([self.schema.arrow.field(name) for name in columns])
         if not runs and not buffers:
-            yield from self._base(columns, output, low, high, prune, dictionary, metrics)
+            yield from self._base(columns, output, low, high, prune, dictionary, metrics, limit)
             return
         with_time = columns if self.schema.time in columns else [*columns, self.schema.time]
         merged = pa.schema([self.schema.arrow.field(name) for name in with_time])
-        sources = [self._base(with_time, merged, low, high, prune, False, metrics)]
+        sources = [self._base(with_time, merged, low, high, prune, False, metrics, limit)]
         for view in runs:
             pruner = None if prune is None else Pruner(prune, view.file.schema)
-            sources.append(view.scan(with_time, merged, low, high, pruner, False, metrics))
+            sources.append(view.scan(with_time, merged, low, high, pruner, False, metrics, limit))
         sources += [_scan_memory(leaf, with_time, merged, low, high) for leaf in buffers]
         for batch in merge_sources(sources, self.schema):
             yield batch if with_time is columns else batch.select(columns)
@@ -298,12 +326,13 @@ class Snapshot:
         prune: Prune | None,
         dictionary: bool,
         metrics: ScanMetrics | None,
+        limit: int | None,
     ) -> Iterator[pa.RecordBatch]:
         for view in self._state.segments:
             if view.last < low or view.first > high:
                 continue
             pruner = None if prune is None else Pruner(prune, view.file.schema)
-            yield from view.scan(columns, output, low, high, pruner, dictionary, metrics)
+            yield from view.scan(columns, output, low, high, pruner, dictionary, metrics, limit)
         tail = self._state.tail
         if tail is not None:
             yield from _scan_memory(tail(), columns, output, low, high)
@@ -328,19 +357,25 @@ class Snapshot:
 
         The ranges cover all time, in order: the first has no start and the last no end.
         """
-        firsts: list[Any] = []
-        sizes: list[Any] = []
-        for view in self._state.segments:
-            for level, table in view.fragments:
-                _leaf_entries(view, level, table, firsts, sizes)
-        if not firsts or parts <= 1:
+        ticks, sizes = leaf_sizes(self._state.segments)
+        if not ticks.size or parts <= 1:
             return [(None, None)]
-        ticks = np.concatenate(firsts)
-        weight = np.cumsum(np.concatenate(sizes))
+        weight = np.cumsum(sizes)
         goals = weight[-1] * np.arange(1, parts) / parts
         cuts = np.unique(ticks[np.searchsorted(weight, goals, side="left").clip(0, ticks.size - 1)])
         bounds: list[int | None] = [None, *(int(cut) for cut in cuts if cut > ticks[0]), None]
         return list(pairwise(bounds))
+
+
+def leaf_sizes(segments: Sequence[SegmentView]) -> tuple[Any, Any]:
+    """First tick and stored bytes of every leaf of some segments, in order; both int64."""
+    firsts: list[Any] = []
+    sizes: list[Any] = []
+    for view in segments:
+        for level, table in view.fragments:
+            _leaf_entries(view, level, table, firsts, sizes)
+    nothing = np.empty(0, np.int64)
+    return np.concatenate([nothing, *firsts]), np.concatenate([nothing, *sizes])
 
 
 def _leaf_entries(

@@ -21,21 +21,12 @@ Layout
     :data:`IDENTIFIERS_FROM` upwards, so that no two tasks need to agree on one and none meets those
     that the writer counts up.
 
-Where a segment goes
-    ::
-
-        base       |==== 1 ====|==== 2 ====|      |==== 3 ====|
-        staged                               |A|                |=== B ===|
-        staged                       |==== C ====|
-
-    A and B meet no event that is stored: they become base segments in their place.  C overlaps and
-    becomes a late run, which readers merge and compaction folds in.  Events of a job are newer than
-    whatever was committed before it, and older parts of a job than later ones, where times are
-    equal.
+    Where they go in the stream says :mod:`.placing`; with a range whose events they replace,
+    :mod:`.replacing`.
 
 Limits
-    Staged files lie in the store's own file system.  The manifest remembers the last
-    :data:`JOBS_REMEMBERED` jobs and the last version of every application.
+    Staged files lie in the store's own file system.  What is remembered of jobs is bounded
+    (:mod:`.bulk_jobs`).
 """
 
 from __future__ import annotations
@@ -45,13 +36,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
-from sortedcontainers import SortedKeyList
 
-from ..errors import InvalidArgument, SchemaMismatch, StorageFailed
+from ..errors import StorageFailed
 from ..schema import StreamSchema
+from .bulk_duplicates import without_duplicates
+from .bulk_jobs import BulkCommit, committed
 from .catalog import SegmentEntry, segment_name
 from .commits import Commits
 from .compaction import spill
@@ -59,33 +50,31 @@ from .draft import seal
 from .edit import Edit
 from .file_contract import Files
 from .options import StreamOptions
+from .placing import StagedSegment, check_staged, link, placed, unlink
 from .recent import LargeCommit
-from .segment import TICK_MAX, SegmentView
+from .replacing import replace_range
+from .segment import SegmentView
 from .segment_writer import SegmentWriter
-from .snapshot import StreamState
+from .snapshot import Snapshot, StreamState
 from .stream import EventStream
 from .tail import Tail, concat_batches
 from .tap import Arrival, united
 
 __all__ = [
     "IDENTIFIERS_FROM",
-    "BulkCommit",
     "StagedSegment",
     "StagingPlan",
     "abort_staged",
     "commit_staged",
-    "committed",
     "new_job",
     "prepare_staging",
     "stage",
     "staged_jobs",
     "sweep_staging",
-    "truncated_at",
 ]
 
 STAGING = "staging"
 IDENTIFIERS_FROM = 1 << 61
-JOBS_REMEMBERED = 256
 STAGING_TTL_SECONDS = 24 * 3600
 
 
@@ -97,52 +86,20 @@ class StagingPlan:
     ----------
     directory : str
         Of the stream, inside of the store.
+    layout : int
+        How often a column has been renamed or dropped.
     """
 
     directory: str
     job: str
     schema: StreamSchema
     options: StreamOptions
+    layout: int = 0
 
     @property
     def place(self) -> str:
         """Directory of the job's files."""
         return f"{self.directory}/{STAGING}/{self.job}"
-
-
-@dataclass(frozen=True)
-class StagedSegment:
-    """A sealed segment that waits for its commit."""
-
-    part: int
-    file: str
-    entry: SegmentEntry
-
-
-@dataclass(frozen=True)
-class BulkCommit:
-    """What a commit of staged segments did.
-
-    Attributes
-    ----------
-    events : int
-        Events added.
-    late : int
-        Those among them in segments that became late runs.
-    segments, runs : int
-        Base segments and late runs added.
-    position : int
-        Commit position of the stream.
-    repeated : bool
-        The job had been committed before: the figures are those of then, and nothing was done.
-    """
-
-    events: int
-    late: int
-    segments: int
-    runs: int
-    position: int
-    repeated: bool = False
 
 
 def new_job(clock: Callable[[], float] = time.time) -> str:
@@ -195,9 +152,9 @@ def stage(
                     files, path, segment_id, plan.schema, options.codec, options.leaf_bytes
                 )
                 try:
-                    first = _fill(writer, first, run, options.segment_bytes)
+                    first = _fill(writer, first, run, options.sealed_bytes)
                     if writer.events:
-                        staged.append(StagedSegment(part, path, _sealed(writer, plan.schema)))
+                        staged.append(StagedSegment(part, path, _sealed(writer, plan)))
                 finally:
                     writer.close()
         if staged:
@@ -227,7 +184,7 @@ def _fill(
     return carry if carry is not None else next(run, None)
 
 
-def _sealed(writer: SegmentWriter, schema: StreamSchema) -> SegmentEntry:
+def _sealed(writer: SegmentWriter, plan: StagingPlan) -> SegmentEntry:
     length = writer.seal()
     assert writer.first is not None
     assert writer.last is not None
@@ -237,35 +194,9 @@ def _sealed(writer: SegmentWriter, schema: StreamSchema) -> SegmentEntry:
         writer.first,
         writer.last,
         length,
-        len(schema.attributes),
+        len(plan.schema.attributes),
+        plan.layout,
     )
-
-
-def committed(
-    jobs: dict[str, Any], job: str, application: str | None = None, version: int | None = None
-) -> BulkCommit | None:
-    """What an earlier commit of a job, or of an application's version, did; None without one.
-
-    Parameters
-    ----------
-    jobs : dict
-        From the stream's manifest.
-    """
-    found = jobs.get(f"job:{job}")
-    if found is None and application is not None and version is not None:
-        last = jobs.get(f"app:{application}")
-        if last is not None and last["version"] >= version:
-            found = last
-    if found is None:
-        return None
-    return BulkCommit(
-        found["events"], found["late"], found["segments"], found["runs"], found["position"], True
-    )
-
-
-def truncated_at(jobs: dict[str, Any]) -> int:
-    """Commit position of a stream's last truncation; 0 without one."""
-    return int(jobs.get("truncated", {"position": 0})["position"])
 
 
 def commit_staged(
@@ -274,6 +205,7 @@ def commit_staged(
     staged: Sequence[StagedSegment],
     *,
     truncate: bool = False,
+    over: tuple[int, int] | None = None,
     application: str | None = None,
     version: int | None = None,
 ) -> BulkCommit:
@@ -287,6 +219,9 @@ def commit_staged(
         From the attempts that count; files of other attempts are removed with the job's directory.
     truncate : bool
         Remove every event that the stream had, in the same commit.
+    over : (int, int), optional
+        First and last tick of a range: the events that the stream had there when this began are
+        removed, in the same commit.  What comes meanwhile stays.
     application, version : str and int, optional
         Who writes, and which of its writes this is: a version that is not greater than the last one
         committed does nothing.
@@ -294,10 +229,27 @@ def commit_staged(
     Raises
     ------
     InvalidArgument
-        When a staged file is gone: the job was aborted or swept.
+        When a staged file is gone (the job was aborted or swept), or holds an event that is not in
+        the range which is replaced.
     SchemaMismatch
         When the stream's schema has changed since the job was prepared.
     """
+    order = sorted(staged, key=lambda item: item.part)  # within a part, as they were staged
+
+    def sift(
+        staged: Sequence[StagedSegment], stored: Snapshot | None
+    ) -> tuple[list[StagedSegment], int]:
+        commits, now = stream.commits, stream.commits.manifest
+        plan = StagingPlan(commits.directory, job, now.schema, now.options, len(now.layouts))
+        return without_duplicates(
+            commits, staged, stored, lambda runs: stage(commits.files, plan, 0, runs)
+        )
+
+    if over is not None:
+        result = replace_range(stream, over, job, order, application, version, sift)
+        if result is not None:
+            _remove_staged(stream, job)
+            return result
     with stream.commits.lock:
         stream.commits.check_writable()
         stream.commits.check_owner(None)
@@ -305,31 +257,34 @@ def commit_staged(
         if before is not None:
             abort_staged(stream.commits.files, stream.commits.directory, job)
             return before
-        order = sorted(staged, key=lambda item: item.part)  # within a part, as they were staged
-        _check(stream, order)
+        check_staged(stream.commits, order)
+        stored = None if truncate else Snapshot(stream.commits.state())
+        order, duplicates = sift(order, stored)
         if not truncate:
             if order and (stream.commits.journal.tail.rows or stream.commits.active is not None):
                 seal(stream.commits)
             if order and stream.commits.journal.late:
                 spill(stream.commits)
-        linked = _link(stream, order)
+        linked = link(stream.commits, order)
         earlier = stream.commits.state()
         try:
-            result = _publish(stream, job, order, linked, truncate, application, version)
+            result = _publish(
+                stream, job, order, linked, truncate, application, version, duplicates
+            )
         except BaseException:
-            if stream.commits.failed is None:
-                for view in linked.values():
-                    view.close()
-                for item in order:
-                    with suppress(Exception):  # removed at the next opening if not now
-                        stream.commits.files.remove(f"{stream.commits.directory}/{item.entry.file}")
+            unlink(stream.commits, linked)
             raise
         state = stream.commits.state()
         _tell(stream.commits, result, order, truncate, earlier, state)
     stream.commits.publish(state)
-    with suppress(Exception):  # swept later if not now: the job is committed
-        abort_staged(stream.commits.files, stream.commits.directory, job)
+    _remove_staged(stream, job)
     return result
+
+
+def _remove_staged(stream: EventStream, job: str) -> None:
+    """Remove the directory of a job that is committed."""
+    with suppress(Exception):  # swept later if not now
+        abort_staged(stream.commits.files, stream.commits.directory, job)
 
 
 def _tell(
@@ -354,38 +309,6 @@ def _tell(
         recent.note(LargeCommit(position, result.late, before, after, spans))
 
 
-def _check(stream: EventStream, staged: Sequence[StagedSegment]) -> None:
-    columns = len(stream.schema.attributes)
-    for item in staged:
-        if item.entry.columns > columns:
-            raise SchemaMismatch(
-                f"the staged segment {item.file} has {item.entry.columns} columns, the stream "
-                f"{stream.name!r} has {columns}; start the job again"
-            )
-        if not stream.commits.files.exists(item.file):
-            raise InvalidArgument(
-                f"the staged segment {item.file} is gone: the job was aborted, or swept after a "
-                "day; nothing was committed, start the job again"
-            )
-
-
-def _link(stream: EventStream, staged: Sequence[StagedSegment]) -> dict[int, SegmentView]:
-    """Give the files their names in the stream; the staged names stay for another try."""
-    views: dict[int, SegmentView] = {}
-    for item in staged:
-        path = f"{stream.commits.directory}/{item.entry.file}"
-        with suppress(FileNotFoundError):  # of a try that did not get as far as the manifest
-            stream.commits.files.remove(path)
-        stream.commits.files.link(item.file, path)
-        views[item.entry.id] = SegmentView.open_sealed(
-            stream.commits.files,
-            path,
-            item.entry.id,
-            stream.commits.manifest.schema_of(item.entry.columns),
-        )
-    return views
-
-
 def _publish(
     stream: EventStream,
     job: str,
@@ -394,6 +317,7 @@ def _publish(
     truncate: bool,
     application: str | None,
     version: int | None,
+    duplicates: int,
 ) -> BulkCommit:
     manifest, journal = stream.commits.manifest, stream.commits.journal
     if truncate:
@@ -402,97 +326,15 @@ def _publish(
             manifest, segments=(), runs=(), dropped_events=manifest.dropped_events + gone
         )
         journal = replace(journal, extent=None, last=None, late=(), tail=Tail(stream.schema))
-    segments, runs = _placed(manifest.segments, manifest.runs, [item.entry for item in staged])
-    late = sum(entry.events for entry in runs)
-    position = journal.position + 1
-    result = BulkCommit(
-        sum(item.entry.events for item in staged),
-        late,
-        len(staged) - len(runs),
-        len(runs),
-        position,
+    journal, manifest, result = placed(
+        manifest, journal, job, staged, application, version, duplicates
     )
-    journal = replace(
-        journal,
-        position=position,
-        last=_newest(journal.last, segments, runs),
-        late_total=journal.late_total + late,
-    )
-    jobs = _remembered(manifest.jobs, job, result, application, version)
-    if truncate:
-        jobs["truncated"] = {"position": position}  # nobody can follow the stream across this
-    manifest = replace(manifest, segments=segments, runs=(*manifest.runs, *runs), jobs=jobs)
+    if truncate:  # nobody can follow the stream across this
+        jobs = {**manifest.jobs, "truncated": {"position": result.position}}
+        manifest = replace(manifest, jobs=jobs)
     active = None if truncate else stream.commits.active
     stream.commits.apply(Edit(journal, active, manifest, views))
     return result
-
-
-def _placed(
-    segments: tuple[SegmentEntry, ...],
-    runs: tuple[SegmentEntry, ...],
-    added: Sequence[SegmentEntry],
-) -> tuple[tuple[SegmentEntry, ...], list[SegmentEntry]]:
-    """Base segments in time order with those added that meet nothing, and the new late runs."""
-    base = SortedKeyList(segments, key=lambda entry: entry.last)
-    late: list[SegmentEntry] = []
-    for entry in added:
-        at = base.bisect_key_right(entry.first)
-        newest = at == len(base)
-        before = base[at - 1] if at else None
-        # At the end equal times may touch, because what is there came first; elsewhere not.
-        fits = (newest or entry.last < base[at].first) and (
-            before is None or before.last < entry.first or (newest and before.last == entry.first)
-        )
-        if fits and not any(
-            run.first <= entry.last and entry.first <= run.last for run in (*runs, *late)
-        ):
-            base.add(entry)
-        else:
-            late.append(entry)
-    return tuple(base), late
-
-
-def _newest(
-    last: int | None, segments: Sequence[SegmentEntry], runs: Sequence[SegmentEntry]
-) -> int | None:
-    """The newest tick in order after a commit.
-
-    A run may reach beyond the base.  An event that comes later with the run's last time must go
-    behind it, so it has to count as late too.
-    """
-    newest = max(
-        [entry.last for entry in segments] + ([] if last is None else [last]), default=None
-    )
-    behind = max((entry.last for entry in runs), default=None)
-    if behind is None or (newest is not None and newest > behind):
-        return newest
-    return min(behind + 1, TICK_MAX)
-
-
-def _remembered(
-    jobs: dict[str, Any],
-    job: str,
-    result: BulkCommit,
-    application: str | None,
-    version: int | None,
-) -> dict[str, Any]:
-    record = {
-        "events": result.events,
-        "late": result.late,
-        "segments": result.segments,
-        "runs": result.runs,
-        "position": result.position,
-    }
-    kept = dict(jobs)
-    if application is not None and version is not None:
-        kept[f"app:{application}"] = {**record, "version": version}
-    kept[f"job:{job}"] = record
-    names = sorted(
-        (name for name in kept if name.startswith("job:")), key=lambda name: kept[name]["position"]
-    )
-    for name in names[:-JOBS_REMEMBERED]:
-        del kept[name]
-    return kept
 
 
 def abort_staged(files: Files, directory: str, job: str) -> None:

@@ -2,8 +2,8 @@
 
 Purpose
     Opens, creates, drops and backs up streams.  What a stream is inside is
-    :mod:`~chronicle.store.stream`'s business for the writer and :mod:`~chronicle.store.recovery`'s
-    for readers.
+    :mod:`~chronicle.store.stream`'s business for the writer and :mod:`.stream_reader`'s for
+    readers.
 
 Layout
     ::
@@ -15,7 +15,7 @@ Layout
 Guarantee
     One writer process at a time; a second gets :class:`~chronicle.errors.StoreLocked` that names
     the first. Readers (``mode="r"``) take no lock, need no right to write, and see the last commit
-    as of :meth:`StreamReader.snapshot`.
+    as of :meth:`~.stream_reader.StreamReader.snapshot`.
 
 Limits
     A stream exists when its directory has a manifest: a crash in the middle of a creation leaves a
@@ -34,8 +34,10 @@ import logging
 import os
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
+
+import pyarrow as pa
 
 from ..errors import (
     ChronicleError,
@@ -51,26 +53,29 @@ from ..errors import (
 )
 from ..ownership import LOADING, OwnedLock
 from ..schema import StreamSchema
-from .catalog import StreamManifest, directory_name, log_name, stream_name
+from .catalog import directory_name, stream_name
 from .check import CheckReport, check_stream
+from .cold_files import ColdFiles
+from .edit import Edit
 from .file_contract import Files
 from .files import RealFiles
+from .filling import HIDDEN, filled_directory, hidden_directory
 from .lock import WriterLock
 from .manifest import read_manifest, write_manifest
 from .options import StreamOptions
-from .recovery import load_for_reading, lost_manifest
+from .progress import each
+from .recovery import lost_manifest
 from .repair import Loss, repair_stream
-from .snapshot import Snapshot
 from .stream import EventStream
+from .stream_reader import StreamReader
+from .views import check_free
 
-__all__ = ["Store", "StreamReader"]
+__all__ = ["Store"]
 
 logger = logging.getLogger("chronicle.store")
 
 FORMAT_VERSION = 2
 """Of a store with streams that have an owner, and marks in their logs; without any it is 1."""
-DROPPED = ".dropped-"
-"""How the directory of a stream that is being dropped begins; no stream's does."""
 MARK = "CHRONICLE"
 UNFINISHED = "UNFINISHED-BACKUP"
 """A file that a backup has until it is whole."""
@@ -90,97 +95,6 @@ def _make_root(root: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-class StreamReader:
-    """A stream that is open for reading only."""
-
-    def __init__(self, files: Files, directory: str) -> None:
-        self.files = files
-        self.directory = directory
-        self._lock = OwnedLock(f"the stream in {directory}")
-        self._seen: tuple[bytes, int] | None = None
-        self._manifest: StreamManifest | None = None
-        self._snapshot: Snapshot
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Look at the last commit; snapshots taken before stay as they are.
-
-        Every commit replaces the manifest or lengthens its log, so looking costs next to nothing
-        when nothing was committed.
-        """
-        with self._lock:
-            seen = self._look()
-            if seen is not None and seen == self._seen:
-                return
-            self._manifest, state = load_for_reading(self.files, self.directory)
-            self._snapshot = Snapshot(state)
-            # what was seen before loading: a commit in between is loaded once more, never missed
-            self._seen = seen
-
-    def _look(self) -> tuple[bytes, int] | None:
-        """The manifest's bytes and the length of the log that it was last known to name."""
-        if self._manifest is None:
-            return None
-        try:
-            return (
-                self.files.read(f"{self.directory}/MANIFEST"),
-                self.files.size(f"{self.directory}/{log_name(self._manifest.log)}"),
-            )
-        except FileNotFoundError:
-            return None
-
-    @property
-    def name(self) -> str:
-        """Name of the stream."""
-        return self._loaded().name
-
-    @property
-    def schema(self) -> StreamSchema:
-        """Columns of the stream."""
-        return self._loaded().schema
-
-    @property
-    def options(self) -> StreamOptions:
-        """Settings of the stream."""
-        return self._loaded().options
-
-    @property
-    def owner(self) -> str | None:
-        """Who alone may append to the stream."""
-        return self._loaded().owner
-
-    def _loaded(self) -> StreamManifest:
-        assert self._manifest is not None  # since the first refresh
-        return self._manifest
-
-    def snapshot(self) -> Snapshot:
-        """The stream as of the last :meth:`refresh`."""
-        self._lock.check()
-        return self._snapshot
-
-    def stats(self) -> dict[str, Any]:
-        """Figures about the stream, for people."""
-        state = self._snapshot.state
-        return {
-            "events": self._snapshot.count,
-            "position": self._snapshot.version,
-            "segments": len(state.segments),
-            "late_runs": len(state.runs),
-            "late_buffered": sum(leaf.events for leaf in state.late),
-            "tail_events": state.tail_events,
-            "dropped_events": state.dropped,
-            "bytes": sum(view.length for view in (*state.segments, *state.runs)),
-            "manifest_version": state.manifest_version,
-            "dirty_ranges": self._snapshot.dirty_ranges(),
-        }
-
-    def close(self) -> None:
-        """Close the files of the last snapshot."""
-        state = self._snapshot.state
-        for view in (*state.segments, *state.runs):
-            view.close()
 
 
 class Store:
@@ -239,6 +153,7 @@ class Store:
                 except OSError as error:
                     raise NotAStore(f"cannot create a store at {root}: {error.strerror}") from error
             files = RealFiles(root)
+        files = ColdFiles(files)
         if files.exists(UNFINISHED) and not unfinished:
             raise NotAStore(
                 f"{root} is a backup that was cut short (it holds the file {UNFINISHED}), or that "
@@ -268,7 +183,7 @@ class Store:
                 for directory in ("", MARK, "streams"):
                     files.sync_directory(directory)
                 for name in files.list("streams"):
-                    if name.startswith(DROPPED):
+                    if name.startswith(HIDDEN):
                         files.remove_tree(f"streams/{name}")
             body = read_manifest(files, MARK)
             if body is None or not isinstance(body.get("store"), int):
@@ -302,7 +217,7 @@ class Store:
         return sorted(
             stream_name(directory)
             for directory in self.files.list("streams")
-            if not directory.startswith(DROPPED)
+            if not directory.startswith(HIDDEN)
             and (
                 self.files.exists(f"streams/{directory}/MANIFEST")
                 or lost_manifest(self.files, f"streams/{directory}")
@@ -329,13 +244,16 @@ class Store:
         *,
         if_not_exists: bool = False,
         owner: str | None = None,
+        events: pa.Table | None = None,
     ) -> EventStream:
-        """Create an empty stream.
+        """Create a stream.
 
         Parameters
         ----------
         owner : str, optional
             Who alone may append to it.
+        events : pyarrow.Table, optional
+            What it holds from the beginning, in the schema's columns; empty without it.
 
         Raises
         ------
@@ -343,11 +261,12 @@ class Store:
             Unless ``if_not_exists`` is set and the stream has the same schema.
         """
         self._check_writable()
-        if not name or len(directory_name(name).encode()) > NAME_BYTES_MAX or "\0" in name:
-            raise InvalidArgument(
-                f"a stream's name must have 1 to {NAME_BYTES_MAX} bytes, found {name!r}"
-            )
-        with self._lock:
+        _check_name(self.files, name)
+        chosen = options or StreamOptions()
+        filled: AbstractContextManager[str | None] = nullcontext()
+        if events is not None:  # not under the lock: it may take long
+            filled = filled_directory(self.files, name, schema, chosen, events)
+        with filled as made_in, self._lock:
             directory = f"streams/{directory_name(name)}"
             if self._exists(directory):
                 found = self.stream(name)
@@ -360,10 +279,14 @@ class Store:
                 )
             if owner is not None:
                 self._raise_format()
-            made = EventStream.create(
-                self.files, directory, name, schema, options or StreamOptions(), owner
-            )
-            self.files.sync_directory("streams")
+            if made_in is None:
+                made = EventStream.create(self.files, directory, name, schema, chosen, owner)
+                self.files.sync_directory("streams")
+            else:
+                self.files.remove_tree(directory)  # what a creation that was cut short has left
+                self.files.replace(made_in, directory)
+                self.files.sync_directory("streams")
+                made = EventStream(self.files, directory)
             self._open[name] = made
             return made
 
@@ -439,12 +362,43 @@ class Store:
             except (CorruptStore, UnsupportedFormat) as error:
                 logger.info("dropping a stream that cannot be opened: %s", error)
             self._open.pop(name, None)
-            dropped = f"streams/{DROPPED}{uuid.uuid4().hex}"
+            dropped = hidden_directory()
             self.files.replace(self.directory_of(name), dropped)
             self._aside.pop(name, None)
             self.files.sync_directory("streams")
             self.files.remove_tree(dropped)
             self.files.sync_directory("streams")
+
+    def rename_stream(self, name: str, to: str) -> None:
+        """Give a stream another name: that of its directory, which is what a crash leaves whole.
+
+        Handles of the stream are closed; what still reads it ends with an error where it has not
+        opened all of its files.
+
+        Raises
+        ------
+        StreamNotFound, StreamExists, InvalidArgument
+        """
+        self._check_writable()
+        _check_name(self.files, to)
+        with self._lock:
+            stream = self.stream(name)
+            assert isinstance(stream, EventStream)
+            target = f"streams/{directory_name(to)}"
+            if self._exists(target):
+                raise StreamExists(f"there is a stream {to!r} already; choose another name")
+            commits = stream.commits
+            commits.check_owner(None)
+            with commits.lock:
+                commits.check_writable()
+                announced = replace(commits.manifest, renaming=to)
+                commits.apply(Edit(commits.journal, commits.active, announced))
+            stream.close()
+            self._open.pop(name, None)
+            self.files.remove_tree(target)  # what a creation that was cut short has left
+            self.files.replace(self.directory_of(name), target)
+            self.files.sync_directory("streams")
+            self.stream(to)
 
     def check(self, repair: bool = False) -> CheckReport:
         """Verify every checksum and invariant of every stream: :mod:`~chronicle.store.check`.
@@ -464,7 +418,7 @@ class Store:
         if repair:
             self._check_writable()
         report = CheckReport()
-        for name in self.streams():
+        for name in each(self.streams()):
             found = CheckReport()
             self._check_stream(name, found)
             if repair and not found.ok:
@@ -481,8 +435,8 @@ class Store:
         stream = self._open.get(name)
         if isinstance(stream, EventStream):
             with stream.quiet():
-                check_stream(self.files, self.directory_of(name), name, report)
                 stream.check_log(report)
+            check_stream(self.files, self.directory_of(name), name, report, stream.quiet())
         else:
             check_stream(self.files, self.directory_of(name), name, report)
 
@@ -539,3 +493,12 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _check_name(files: Files, name: str) -> None:
+    """Refuse what cannot be the name of a stream, or is that of a view."""
+    check_free(files, name)
+    if not name or len(directory_name(name).encode()) > NAME_BYTES_MAX or "\0" in name:
+        raise InvalidArgument(
+            f"a stream's name must have 1 to {NAME_BYTES_MAX} bytes, found {name!r}"
+        )

@@ -27,23 +27,27 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..append_result import AppendResult
 from ..errors import ChronicleError, InvalidArgument, SchemaMismatch, StoreClosed
 from ..schema import StreamSchema
-from .append_queue import AppendQueue, QueuedAppend
+from .append_jobs import Append, AppendSeries
+from .append_queue import AppendQueue
 from .background import Compactor, Flusher
 from .catalog import StreamManifest
 from .check import CheckReport, Problem
 from .commits import Commits
 from .compaction import active_first, spill
 from .conform import AppendRules, conform
+from .creation import initialise
+from .deleting import Addition, Change, Choice
 from .draft import seal
+from .duplicates import Keys, RecentKeys, Sifted, keys_of
 from .edit import Edit
 from .figures import figures_of
 from .file_contract import Files
@@ -51,15 +55,18 @@ from .journal import Marks, encode_append
 from .leaf_append import append_leaves
 from .log import LogWriter
 from .merge import sort_nearly
+from .moving import Moved
+from .object_store import ObjectStore
 from .options import DURABILITIES, StreamOptions
 from .recent import LARGE_BYTES, Commit, LargeCommit, RecentCommits
-from .retention import span_max
+from .retention import Hold, span_max
 from .schema_change import add_attribute
+from .segment import TICK_MAX, TICK_MIN
 from .snapshot import Snapshot, StreamState
 from .tail import is_sorted, ticks_of
 from .tap import Arrival, CommitTap, tick_ranges
 
-__all__ = ["AppendResult", "EventStream"]
+__all__ = ["EventStream"]
 
 logger = logging.getLogger("chronicle.store")
 
@@ -73,28 +80,6 @@ LOG_BYTES_MAX = 16 << 20
 LOG_RECORDS_MAX = 4096
 """A log that has grown to this is replaced by one that begins with a checkpoint: what an opening
 after a crash has to read is bounded by it."""
-
-
-@dataclass(frozen=True)
-class AppendResult:
-    """What an append did.
-
-    Attributes
-    ----------
-    appended : int
-        Events added.
-    late : int
-        Those among them that were older than the newest stored event.
-    count : int
-        Events in the stream afterwards.
-    version : int
-        Commit position of the append.
-    """
-
-    appended: int
-    late: int
-    count: int
-    version: int
 
 
 class EventStream:
@@ -112,6 +97,7 @@ class EventStream:
         self._flusher: Flusher | None = None
         self._compactor = Compactor(self.commits)
         self._appends = AppendQueue(self.commits.lock, self._settle)
+        self._recent_keys = RecentKeys(self.commits)
         if self.options.durability == "interval":
             self._start_flusher()
 
@@ -128,7 +114,7 @@ class EventStream:
         owner: str | None = None,
     ) -> EventStream:
         """Create an empty stream in a directory that has none."""
-        Commits.initialise(files, directory, name, schema, options, owner)
+        initialise(files, directory, name, schema, options, owner)
         return cls(files, directory)
 
     # -- what readers see ---------------------------------------------------------------------
@@ -142,6 +128,11 @@ class EventStream:
     def schema(self) -> StreamSchema:
         """Columns of the stream."""
         return self.commits.manifest.schema
+
+    @property
+    def layout(self) -> int:
+        """How often a column has been renamed, dropped, or given another type."""
+        return len(self.commits.manifest.layouts)
 
     @property
     def options(self) -> StreamOptions:
@@ -183,6 +174,14 @@ class EventStream:
     def unsubscribe(self, listener: Callable[[StreamState], None]) -> None:
         """Call a listener no more; it may be called once more by a commit that is under way."""
         self.commits.remove_listener(listener)
+
+    def hold_retention(self, holder: Callable[[], Hold]) -> None:
+        """Have retention leave what a holder says; it is called while the stream is changed."""
+        self.commits.hold(holder)
+
+    def release_retention(self, holder: Callable[[], Hold]) -> None:
+        """Ask a holder no more."""
+        self.commits.release(holder)
 
     def follow(self) -> RecentCommits:
         """The latest commits, remembered from now on and until :meth:`unfollow`; for any number."""
@@ -242,6 +241,38 @@ class EventStream:
         StorageFull
             The disk is full; nothing was appended and the stream stays readable.
         """
+        job = self._job(data, durability, owner, marks)
+        if not job.batch.num_rows and marks is None:
+            return self._nothing()
+        self._appends.submit(job)
+        return job.result
+
+    def append_each(
+        self, batches: Sequence[pa.RecordBatch | pa.Table], durability: str | None = None
+    ) -> list[AppendResult]:
+        """Append batches in order, each as a commit of its own, all made durable together.
+
+        Returns
+        -------
+        list of AppendResult
+            One for each batch, or for those before the first that could not be appended: that one
+            raises what :meth:`append` does when it comes first.
+        """
+        jobs = [self._job(data, durability) for data in batches]
+        if not jobs:
+            return []
+        series = AppendSeries(jobs)
+        self._appends.submit(series)
+        return [job.result for job in series.jobs[: series.done]]
+
+    def _job(
+        self,
+        data: pa.RecordBatch | pa.Table,
+        durability: str | None,
+        owner: str | None = None,
+        marks: Marks | None = None,
+    ) -> Append:
+        """What is to be appended, checked and sorted."""
         self.commits.check_owner(owner)
         promise = durability or self.commits.manifest.options.durability
         if promise not in DURABILITIES:
@@ -250,30 +281,41 @@ class EventStream:
             )
         rules = self._rules_of(self.commits.manifest)
         batch = conform(data, rules)
-        rows = batch.num_rows
-        if rows == 0 and marks is None:
-            snapshot = self.snapshot()
-            return AppendResult(0, 0, snapshot.count, snapshot.version)
-        ticks = ticks_of(batch, rules.schema)
-        if rows > 1 and not is_sorted(ticks):
+        ticks = ticks_of(batch, rules.schema) if batch.num_rows else np.empty(0, np.int64)
+        if batch.num_rows > 1 and not is_sorted(ticks):
             batch = sort_nearly(batch, ticks)
             ticks = ticks_of(batch, rules.schema)
         if promise == "interval" and self._flusher is None:
             self._start_flusher()
-        job = _Append(self, batch, ticks, rules, promise == "commit", marks)
-        self._appends.submit(job)
-        return AppendResult(rows, job.late, Snapshot(job.state).count, job.state.position)
+        keys = self._keys(batch, ticks, rules)
+        return Append(self._append, batch, ticks, rules, promise == "commit", marks, keys)
 
-    def _append(self, job: _Append) -> None:
+    def _keys(
+        self, batch: pa.RecordBatch, ticks: npt.NDArray[np.int64], rules: AppendRules
+    ) -> Keys | None:
+        if rules.unique is None or not batch.num_rows:
+            return None
+        return keys_of(batch, ticks, rules.unique, rules.schema)
+
+    def _nothing(self) -> AppendResult:
+        snapshot = self.snapshot()
+        return AppendResult(0, 0, snapshot.count, snapshot.version)
+
+    def _append(self, job: Append) -> None:
         """Put events into log and tail, or write leaves; the lock is held."""
-        commits, rules, batch, ticks = self.commits, job.rules, job.batch, job.ticks
-        rows = batch.num_rows
+        commits, last = self.commits, self.commits.journal.last
         commits.check_writable()
-        if commits.manifest.schema is not rules.schema:
+        if commits.manifest.schema is not job.rules.schema:
             raise SchemaMismatch(
-                f"the stream {self.name!r} got another attribute meanwhile; append again"
+                f"the columns of the stream {self.name!r} were altered meanwhile; append again"
             )
-        last = commits.journal.last
+        sifted = self._sift(job)
+        rules, batch, ticks = job.rules, job.batch, job.ticks
+        rows = batch.num_rows
+        if job.duplicates and not rows and job.marks is None:
+            job.newest, job.state = last, commits.state()
+            job.log, job.position = commits.log, commits.log.size  # as durable as what is there
+            return
         cut = 0
         if last is not None and rows and ticks[0] < last:
             cut = int(np.searchsorted(ticks, last))
@@ -301,13 +343,16 @@ class EventStream:
             record = encode_append(batch, journal.events, job.marks)
             added = None if fresh is None else (fresh, int(ticks[cut]), size)
             commits.apply(Edit(journal, commits.active, record=record, added=added))
+        if sifted is not None:
+            self._recent_keys.committed(sifted)
         position = commits.journal.position
         if commits.tap is not None:
             span = None if fresh is None else (int(ticks[cut]), int(ticks[-1]))
-            commits.tap.note(Arrival(position - 1, position, tick_ranges(ticks[:cut]), span, cut))
+            spans = tick_ranges(ticks[:cut])
+            commits.tap.note(Arrival(position - 1, position, spans, span, cut), late)
         after = None if before is None else commits.state()
         self._tidy_quietly(rules)
-        job.late = cut
+        job.late, job.newest = cut, last
         job.state = commits.state()
         if commits.recent is not None:
             if before is None or after is None:
@@ -317,7 +362,19 @@ class EventStream:
                 commits.recent.note(LargeCommit(position, cut, before, after, spans))
         job.log, job.position = commits.log, commits.log.size
 
-    def _settle(self, jobs: Sequence[_Append]) -> None:
+    def _sift(self, job: Append) -> Sifted | None:
+        """Take what is stored already out of an append, by the settings of now."""
+        manifest = self.commits.manifest
+        if job.rules.options is not manifest.options:
+            job.rules = self._rules_of(manifest)
+            job.keys = self._keys(job.batch, job.ticks, job.rules)
+        if job.keys is None or job.rules.unique is None:
+            return None
+        sifted = self._recent_keys.sift(job.keys, job.rules.unique)
+        job.batch, job.ticks, job.duplicates = sifted.batch, sifted.ticks, sifted.duplicates
+        return sifted
+
+    def _settle(self, jobs: Sequence[Append | AppendSeries]) -> None:
         """Make appends as durable as promised, then show them.
 
         The newest of them stands for all: a log that replaced another begins, durably, with what
@@ -330,7 +387,7 @@ class EventStream:
 
     def _rules_of(self, manifest: StreamManifest) -> AppendRules:
         rules = self._rules
-        if rules.schema is not manifest.schema:
+        if rules.schema is not manifest.schema or rules.options is not manifest.options:
             rules = self._rules = AppendRules.of(manifest)
         return rules
 
@@ -392,18 +449,98 @@ class EventStream:
         self.commits.publish(state)
 
     def compact(self) -> None:
-        """Fold late events into the segments that they belong to."""
+        """Fold late events into the segments that they belong to; remove what no reader wants."""
         self.commits.lock.check()
         self._compactor.run()
 
-    def add_attribute(self, name: str, type_: pa.DataType) -> None:
-        """Add a nullable attribute; it is null in events stored so far, nothing is rewritten."""
-        with self.commits.lock:
+    def move(self, to: ObjectStore, owner: str, before: int) -> Moved:
+        """Move segments that end before a tick to objects; see :func:`.moving.move_segments`."""
+        self.commits.lock.check()
+        return self._compactor.move(to, owner, before)
+
+    def delete(
+        self, start: int | None = None, end: int | None = None, choose: Choice | None = None
+    ) -> int:
+        """Delete events for good, atomically and durably, as one commit; see :mod:`.deleting`.
+
+        Parameters
+        ----------
+        start, end : int, optional
+            Ticks, half-open; None leaves a side open.
+        choose : callable, optional
+            Says of a snapshot which events of the range; all without it.
+
+        Returns
+        -------
+        int
+            Events deleted.
+
+        Raises
+        ------
+        StreamOwned
+            The stream belongs to a live query.
+        StorageFull, StorageFailed, ResourceLimit
+            Nothing is deleted.
+        """
+        self.commits.lock.check()
+        self.commits.check_owner(None)
+        first = TICK_MIN if start is None else start
+        last = TICK_MAX if end is None else end - 1
+        return self._compactor.delete(first, last, choose)
+
+    def update(
+        self, start: int | None, end: int | None, choose: Choice | None, change: Change
+    ) -> int:
+        """Give events other values, atomically and durably, as one commit; as :meth:`delete`.
+
+        Parameters
+        ----------
+        change : callable
+            Gives, of some events, the columns that change; not the time.
+
+        Returns
+        -------
+        int
+            Events given to ``change``.
+        """
+        self.commits.lock.check()
+        self.commits.check_owner(None)
+        first = TICK_MIN if start is None else start
+        last = TICK_MAX if end is None else end - 1
+        return self._compactor.update(first, last, choose, change)
+
+    def replace(self, first: int, last: int, addition: Addition) -> int:
+        """Put others in the place of the events with first <= t <= last, in one commit.
+
+        As :meth:`delete`; without any event in the range nothing happens, and 0 is the answer.
+        """
+        self.commits.lock.check()
+        self.commits.check_owner(None)
+        return self._compactor.replace(first, last, addition)
+
+    def add_attribute(
+        self, name: str, type_: pa.DataType, nullable: bool = True, default: Any = None
+    ) -> None:
+        """Add an attribute; events stored so far have the default, nothing is rewritten."""
+        self.alter(add_attribute, name, type_, nullable, default)
+
+    def alter(self, change: Callable[..., None], *arguments: Any, **more: Any) -> None:
+        """Change columns or settings, by one of the functions of :mod:`.schema_change`.
+
+        Nothing is compacted meanwhile.
+        """
+        self.commits.lock.check()
+        self.commits.check_owner(None)
+        with self._compactor.alone("altered"), self.commits.lock:
             self.commits.check_writable()
-            self.commits.check_owner(None)
-            add_attribute(self.commits, name, type_)
+            change(self.commits, *arguments, **more)
             state = self.commits.state()
+            flusher, self._flusher = self._flusher, None
+        if flusher is not None:  # an append begins another one, with the interval of now
+            flusher.stop()
         self.commits.publish(state)
+        if self.options.durability == "interval":
+            self._start_flusher()
 
     def stats(self) -> dict[str, Any]:
         """Figures about the stream, for people and metrics."""
@@ -457,33 +594,3 @@ class EventStream:
             self.flush()
         except Exception:
             logger.exception("%s: sync in the background failed", self.commits.directory)
-
-
-class _Append(QueuedAppend):
-    """One append, and what its thread wants to know when it was performed."""
-
-    __slots__ = ("batch", "late", "log", "marks", "position", "rules", "state", "stream", "ticks")
-
-    state: StreamState
-    log: LogWriter
-
-    def __init__(
-        self,
-        stream: EventStream,
-        batch: pa.RecordBatch,
-        ticks: npt.NDArray[np.int64],
-        rules: AppendRules,
-        durable: bool,
-        marks: Marks | None,
-    ) -> None:
-        super().__init__(patient=durable)
-        self.stream = stream
-        self.batch = batch
-        self.ticks = ticks
-        self.rules = rules
-        self.marks = marks
-        self.late = 0
-        self.position = 0
-
-    def perform(self) -> None:
-        self.stream._append(self)

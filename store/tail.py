@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..compiled import kernel
+from ..compiled import interpretable, kernel
 from ..ownership import OwnedLock
 from ..schema import StreamSchema
 from .columns import ColumnView
@@ -46,6 +46,7 @@ BATCHES_MAX = 1024
 """Batches of a tail that are kept apart before they are joined: small ones are mostly overhead."""
 
 
+@interpretable()
 @kernel
 def is_sorted(values):  # type: ignore[no-untyped-def]
     """Whether an int64 array never decreases."""

@@ -3,7 +3,7 @@
 Purpose
     A live query reads a stream in order of time, behind a watermark.  What it must hear of besides
     is which commits brought events that lie before the watermark, and where.  A tap notes that for
-    each commit, without the events.
+    each commit, and holds the late events of the latest ones, where they are few.
 
 Layout
     ::
@@ -19,7 +19,11 @@ Guarantee
     :data:`RANGES_MAX` late times of one commit near ones are joined, beyond :data:`ARRIVALS_MAX`
     commits the oldest ones are.
 
+    What :meth:`CommitTap.late_events` gives are all late events of those commits, or it says that
+    it has not got them.
+
 Limits
+    Late events are held up to :data:`EVENTS_MAX` in all, those of bulk commits never.
     A tap knows nothing of commits before it was opened, and nothing more of a stream once it was
     truncated: :meth:`CommitTap.between` then answers None.
 """
@@ -32,6 +36,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 __all__ = ["Arrival", "CommitTap", "Spans", "tick_ranges", "united"]
 
@@ -40,6 +45,7 @@ Spans = tuple[tuple[int, int], ...]
 
 RANGES_MAX = 64
 ARRIVALS_MAX = 4096
+EVENTS_MAX = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,20 +117,47 @@ class CommitTap:
         self._lock = threading.Lock()
         self._begun = position
         self._arrivals: deque[Arrival] = deque()
+        self._held: deque[tuple[int, pa.RecordBatch]] = deque()
+        """Late events of the commits behind ``_held_from``, with the positions of these."""
+        self._held_from = position
+        self._held_events = 0
 
-    def note(self, arrival: Arrival) -> None:
-        """A commit has happened; called in the order of positions."""
+    def note(self, arrival: Arrival, events: pa.RecordBatch | None = None) -> None:
+        """A commit has happened; called in the order of positions.
+
+        ``events``: those that were late, in the order of time; None where they are not at hand.
+        """
         with self._lock:
             self._arrivals.append(arrival)
+            if arrival.late:
+                self._hold(arrival.position, events)
             if len(self._arrivals) > ARRIVALS_MAX:
                 oldest = [self._arrivals.popleft() for _ in range(ARRIVALS_MAX // 2)]
                 self._arrivals.appendleft(_joined(oldest))
+
+    def _hold(self, position: int, events: pa.RecordBatch | None) -> None:
+        if events is None or events.num_rows > EVENTS_MAX:
+            self._held_from = position
+            self._let_go(position)
+            return
+        # a copy, else the whole commit would stay in memory with them
+        self._held.append((position, events.take(pa.array(np.arange(events.num_rows)))))
+        self._held_events += events.num_rows
+        while self._held_events > EVENTS_MAX:
+            self._held_from = self._held[0][0]
+            self._let_go(self._held_from)
+
+    def _let_go(self, upto: int) -> None:
+        """Hold no events of the commits up to a position."""
+        while self._held and self._held[0][0] <= upto:
+            self._held_events -= self._held.popleft()[1].num_rows
 
     def cut(self, position: int) -> None:
         """The stream was truncated: what was before cannot be followed."""
         with self._lock:
             self._begun = position
             self._arrivals.clear()
+            self._let_go(position)
 
     def between(self, after: int, upto: int) -> list[Arrival] | None:
         """What commits brought behind one position and up to another; None where unknown."""
@@ -133,9 +166,20 @@ class CommitTap:
                 return None
             return [each for each in self._arrivals if after < each.position and each.since < upto]
 
+    def late_events(self, after: int, upto: int) -> list[pa.RecordBatch] | None:
+        """The late events of the commits behind one position and up to another, commit by commit.
+
+        None where they are not held.
+        """
+        with self._lock:
+            if after < self._begun or after < self._held_from:
+                return None
+            return [events for position, events in self._held if after < position <= upto]
+
     def forget(self, upto: int) -> None:
         """Nobody asks for what was up to a position any more."""
         with self._lock:
+            self._let_go(upto)
             while self._arrivals and self._arrivals[0].position <= upto:
                 self._begun = self._arrivals.popleft().position
 

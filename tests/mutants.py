@@ -16,9 +16,9 @@ Guarantee
     missing, say) notices nothing.
 
 Layout
-    Those of the store are here, those of queries in :mod:`query_mutants`,
-    :mod:`situation_mutants` and :mod:`sql_mutants`:
-    the latter mostly name a folder, so that they outlive a move of their text to another file.
+    The lies stand in lists by what they are about: :mod:`store_mutants`, :mod:`replay_mutants`,
+    :mod:`query_mutants`, :mod:`situation_mutants`, :mod:`sql_mutants`, :mod:`live_mutants`.  Those
+    of queries mostly name a folder, so that they outlive a move of their text to another file.
     ``tests/store/test_mutants.py`` holds all of them against the sources in every test run.
 
     Every job has a copy of the tree, of its own: one mutant at a time stands in it.  Mutants with
@@ -48,9 +48,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
+from live_mutants import LIVE_MUTANTS
 from query_mutants import QUERY_MUTANTS
+from replay_mutants import REPLAY_MUTANTS
 from situation_mutants import SITUATION_MUTANTS
 from sql_mutants import SQL_MUTANTS
+from store_mutants import STORE_MUTANTS
 
 __all__ = ["MUTANTS", "Mutant", "source_of"]
 
@@ -90,261 +93,11 @@ class Mutant:
 
 
 MUTANTS = [
-    # -- syncs ------------------------------------------------------------------------------------
-    Mutant(
-        "segment not synced before the log names its bytes",
-        "store/leaf_append.py",
-        "            active.writer.sync()\n",
-        "            pass\n",
+    *(Mutant(*entry) for entry in STORE_MUTANTS),
+    *(
+        Mutant(*entry, below="query")
+        for entry in REPLAY_MUTANTS + QUERY_MUTANTS + SQL_MUTANTS + SITUATION_MUTANTS + LIVE_MUTANTS
     ),
-    Mutant(
-        "sealed segment not synced",
-        "store/segment_writer.py",
-        "        self.sync()\n",
-        "        pass\n",
-    ),
-    Mutant(
-        "log not synced at an append",
-        "store/log.py",
-        "        self._commit.sync(self._size if position is None else position)\n",
-        "        pass\n",
-    ),
-    Mutant(
-        "new log not synced before the manifest names it",
-        "store/commits.py",
-        "            log.sync()\n            # the names",
-        "            # the names",
-    ),
-    Mutant(
-        "directory not synced before the manifest",
-        "store/commits.py",
-        "            self.files.sync_directory(self.directory)\n        except",
-        "        except",
-    ),
-    Mutant(
-        "manifest not synced before it is renamed",
-        "store/atomic_file.py",
-        "            file.sync()\n",
-        "            pass\n",
-    ),
-    Mutant(
-        "directory not synced after the manifest is renamed",
-        "store/atomic_file.py",
-        "    files.sync_directory(posixpath.dirname(path))\n",
-        "",
-    ),
-    Mutant(
-        "log of an earlier session trusted after a failed sync",
-        "store/commits.py",
-        "self._carry_over = found.torn or not known",
-        "self._carry_over = False",
-    ),
-    Mutant(
-        "log of a session that nobody closed trusted",
-        "store/commits.py",
-        "found.log_length == self.manifest.log_bytes",
-        "found.log_length >= (self.manifest.log_bytes or 0)",
-        "test_swapped_files.py",
-    ),
-    Mutant(
-        "closed log may be shorter",
-        "store/recovery.py",
-        "contents.valid_length < (manifest.log_bytes or 0)",
-        "contents.valid_length < 0",
-        "test_swapped_files.py",
-    ),
-    Mutant(
-        "length of a log outlives it",
-        "store/commits.py",
-        "            log_bytes=None,\n",
-        "",
-        "test_swapped_files.py",
-    ),
-    Mutant(
-        "closing says a length that is not durable",
-        "store/commits.py",
-        "        self.log.sync()\n        if self.log.records == 1",
-        "        if self.log.records == 1",
-    ),
-    Mutant(
-        "a file that failed to sync takes more",
-        "store/files.py",
-        "            self._poisoned = True\n",
-        "            pass\n",
-        "test_files_contract.py",
-    ),
-    Mutant(
-        "group commit forgets a failure",
-        "store/group_commit.py",
-        "                        self.failure = error\n",
-        "                        pass\n",
-        "test_group_commit.py",
-    ),
-    Mutant(
-        "group commit covers what came during the sync",
-        "store/group_commit.py",
-        "self.durable = max(self.durable, target)",
-        "self.durable = max(self.durable, self._end())",
-        "test_group_commit.py",
-    ),
-    Mutant(
-        "only the first of combined appends is shown",
-        "store/stream.py",
-        "        newest = jobs[-1]\n",
-        "        newest = jobs[0]\n",
-        "test_append_queue.py",
-    ),
-    Mutant(
-        "a combined append is given back and done all the same",
-        "store/append_queue.py",
-        "                    self._waiting.remove(job)\n",
-        "                    pass\n",
-        "test_append_queue.py",
-    ),
-    Mutant(
-        "an append is shown before it is durable",
-        "store/stream.py",
-        "            self._sync(newest.log, newest.position)\n",
-        "            self.commits.publish(newest.state)\n"
-        "            self._sync(newest.log, newest.position)\n",
-        "test_stream_lifecycle.py",
-    ),
-    # -- checksums --------------------------------------------------------------------------------
-    Mutant(
-        "checksum of a chunk ignored",
-        "store/block.py",
-        "    if found != checksum:\n",
-        "    if False:\n",
-        "test_check_repair.py",
-    ),
-    Mutant(
-        "checksum of a block's head ignored",
-        "store/block.py",
-        "    if digest.intdigest() != signature:\n",
-        "    if False:\n",
-        "test_check_repair.py",
-    ),
-    Mutant(
-        "checksum of a log record ignored",
-        "store/log.py",
-        "        if end > size or checksum != digest(view[start + 8 : end], salt ^ start):\n",
-        "        if end > size or not checksum:\n",
-        "test_log.py test_crash_loops.py",
-    ),
-    Mutant(
-        "records behind a damaged one do not betray it",
-        "store/log.py",
-        "contents.torn and (witness := _find_witness(data, contents.valid_length)) is not None:",
-        "False and (witness := _find_witness(data, contents.valid_length)) is not None:",
-        "test_log.py test_check_repair.py",
-    ),
-    Mutant(
-        "checksum of the manifest ignored",
-        "store/manifest.py",
-        '    if outer.get("checksum") != found:\n',
-        "    if False:\n",
-        "test_manifest.py test_check_repair.py",
-    ),
-    # -- late events, order, retention, readers ----------------------------------------------------
-    Mutant(
-        "a scan drops the last late run",
-        "store/snapshot.py",
-        "runs = [view for view in state.runs if view.last",
-        "runs = [view for view in state.runs[:-1] if view.last",
-        "test_late_and_retention.py",
-    ),
-    Mutant(
-        "a scan drops the late buffer",
-        "store/snapshot.py",
-        "buffers = [leaf for leaf in state.late if leaf.last",
-        "buffers = [leaf for leaf in state.late[:0] if leaf.last",
-        "test_late_and_retention.py",
-    ),
-    Mutant(
-        "a fold forgets its runs",
-        "store/compaction.py",
-        "runs=tuple(entry for entry in manifest.runs if entry.id not in gone),",
-        "runs=(),",
-        "test_late_and_retention.py test_crash_loops.py",
-    ),
-    Mutant(
-        "a fold keeps its runs",
-        "store/compaction.py",
-        "runs=tuple(entry for entry in manifest.runs if entry.id not in gone),",
-        "runs=manifest.runs,",
-        "test_late_and_retention.py",
-    ),
-    Mutant(
-        "readers' leases ignored",
-        "store/garbage.py",
-        "if any(lease.wants(_counter(file), version) for lease in leases)\n"
-        "        or not remove_quietly(files, directory, file)",
-        "if not remove_quietly(files, directory, file)",
-        "test_stream_lifecycle.py",
-    ),
-    Mutant(
-        "garbage never removed",
-        "store/garbage.py",
-        "if any(lease.wants(_counter(file), version) for lease in leases)\n"
-        "        or not remove_quietly(files, directory, file)",
-        "if True",
-        "test_stream_lifecycle.py",
-    ),
-    Mutant(
-        "files that no commit names are left",
-        "store/commits.py",
-        "                self._remove_quietly(file)\n\n    def active_view",
-        "                pass\n\n    def active_view",
-        "test_stream_lifecycle.py",
-    ),
-    Mutant(
-        "retention by age drops a segment too early",
-        "store/retention.py",
-        "        old = [e for e in (*segments, *runs) if e.last < horizon]\n",
-        "        old = [e for e in (*segments, *runs) if e.first < horizon]\n",
-        "test_late_and_retention.py",
-    ),
-    Mutant(
-        "a failed append is not taken back",
-        "store/draft.py",
-        "            self._commits.take_back(self.active, self._mark, self._first_id)\n",
-        "            pass\n",
-    ),
-    Mutant(
-        "ties of two sources change places",
-        "store/merge.py",
-        'end, high = one.rows, other.position(one.last, "left")',
-        'end, high = one.rows, other.position(one.last, "right")',
-        "test_merge.py",
-    ),
-    Mutant(
-        "late runs are never merged",
-        "store/compaction.py",
-        "        while len(runs) > RUNS_MAX:\n",
-        "        while False:\n",
-        "test_folding.py",
-    ),
-    Mutant(
-        "folding rewrites what lies before the horizon too",
-        "store/compaction.py",
-        "    if fold.horizon is None or writer.length < COLD_BYTES:\n",
-        "    if True:\n",
-        "test_folding.py",
-    ),
-    Mutant(
-        "a forked child inherits its parent's threads",
-        "store/write_behind.py",
-        "    os.register_at_fork(after_in_child=_begin_pools)\n",
-        "    pass\n",
-        "test_write_behind.py",
-    ),
-    Mutant(
-        "a full disk is for ever",
-        "store/log.py",
-        "                self._take_back(start, records)\n",
-        "                self._closed = True\n",
-    ),
-    *(Mutant(*entry, below="query") for entry in QUERY_MUTANTS + SQL_MUTANTS + SITUATION_MUTANTS),
 ]
 
 
@@ -382,7 +135,7 @@ class Bench:
     def _copy_kernels(self) -> None:
         """Begin with the project's compiled kernels, as those of the copy."""
         sys.path.append(str(self.place))
-        from chronicle.compiled import cache_directory
+        from chronicle.machine_code import cache_directory
 
         known = cache_directory()
         for folder in {file.parent for file in self.copy.rglob("*.py")}:

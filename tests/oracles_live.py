@@ -160,7 +160,8 @@ def matched(name: str, events: list[Event], watermark: int) -> Rows:
             each: oracle.runs([(t, HOLDS[each](x)) for t, x in mine], pattern.gap, watermark)
             for each in pattern.names
         }
-        for instant, chosen in oracle.matches(pattern, situations, watermark, name == "alarms"):
+        known = oracle.matches(pattern, situations, watermark, name == "alarms")
+        for instant, _, chosen in known:
             a = chosen["a"]
             held = sum(1 for t, _ in mine[a.first : a.last + 1] if t <= instant)
             found.append((key, a.start, chosen["b"].start, held))

@@ -13,8 +13,9 @@ __all__ = ["SITUATION_MUTANTS"]
 
 DERIVE = "query/situations/derive_kernels.py"
 JOIN = "query/situations/join_kernels.py"
-RULES = "situations/test_situations_differential.py"
+RULES = "situations/test_situations_many.py situations/test_situations_differential.py"
 REPLAY = "situations/test_situations_replay.py"
+TREE = "situations/test_situations_tree.py"
 PARTS = "split/test_split_situations.py"
 LIVE = "../live/test_live_situations.py"
 
@@ -48,11 +49,17 @@ SITUATION_MUTANTS = [
     ("rows come by their starts", "query/situations/results.py", "return np.asarray(np.lexsort([*by, found.instant]), np.int64)", "return np.asarray(np.lexsort([*by]), np.int64)", RULES),
     ("partitions come in the order of their first events", "query/situations/results.py", "by.append(keys.ranks(groups)[place])", "by.append(groups[place])", RULES),
     ("aggregates go beyond the instant", "query/situations/results.py", "if sequence[middle] <= last[i] and time[middle] <= instant[i]:", "if sequence[middle] <= last[i]:", RULES),
+    ("what lasts is no partner", JOIN, "found = bits & allowed[p, q] != 0", "found = False", RULES),
+    ("a partner is looked for among those before alone", JOIN, "                while low < high and not found:", "                high = min(high, first_end)\n                while low < high and not found:", RULES),
+    ("a partner may not come at the end", "query/situations/matching.py", '_LATER = RELATIONS["BEFORE"] | RELATIONS["MEETS"]', '_LATER = RELATIONS["BEFORE"]', RULES),
+    ("those without partners leave their places behind", "query/situations/matching.py", "np.concatenate([[0], np.cumsum(~lonely)])[offsets]", "offsets", RULES),
     # -- history ----------------------------------------------------------------------------------------
     ("a run cut by its interval is believed", "query/situations/certifying.py", "return not word >> name & 1 or", "return True or", REPLAY),
     ("a gap before a run is overlooked", "query/situations/certifying.py", "(gap is not None and start - tick > gap)", "(gap is not None and start - tick < 0)", REPLAY),
     ("nulls do not end situations", "query/replay/situation_outline.py", "return AnyOf((false, *nulls))", "return false", f"{REPLAY} situations/test_situations_tree.py"),
     ("ends are looked up with a gap", "query/replay/situation_outline.py", "return compiled.gap is None and not shifted and by_then", "return not shifted and by_then", REPLAY),
+    ("the first row of a mixed zone goes on as the zone before", "query/replay/tree_runs.py", "if i == ranges[r, 0] or words[at] != words[at - 1]:", "if at == 0 or words[at] != words[at - 1]:", TREE),
+    ("leaves of one word behind mixed ones are overlooked", "query/replay/tree_runs.py", "known[1:] &= mixed[:-1] | (words[1:] != words[:-1])", "known[1:] &= words[1:] != words[:-1]", TREE),
     ("times of matches between events are left out", "query/replay/situation_intervals.py", "high = max(high, timeline.tick(end) - 1 if end < timeline.total else span[1])", "high = max(high, timeline.tick(end - 1))", f"{REPLAY} {PARTS}"),
     ("an end that is not known yet is no null", "query/plan/situation_times.py", 'schema = StreamSchema(pa.schema(fields), "@time")', 'schema = StreamSchema(pa.schema([fields[1].with_nullable(False)]), column)', "situations/test_situations_asked.py"),
     ("a range of time is read without the reach", "query/replay/situation_ticks.py", "begin = INT64_MIN if reach is None else max(INT64_MIN, low - reach)", "begin = INT64_MIN if reach is None else low", f"{PARTS} {LIVE}"),
@@ -61,7 +68,7 @@ SITUATION_MUTANTS = [
     ("a late event does not reach the next row", "live/situation_form.py", "found += [(tick, added(tick, self._reach)) for tick in behind]", "found += [(tick, tick) for tick in behind[:0]]", LIVE),
     ("a late event changes nothing later", "live/situation_form.py", "found.append((first, added(last, self._reach)))", "found.append((first, last))", LIVE),
     ("a late event within a gap is nothing to the next row", "live/situation_form.py", "added(added(last, compiled.gap), self._reach)", "added(last, 0)", LIVE),
-    ("kept situations outlive late events", "live/situation_state.py", "and self.watermark == watermark", "and self.watermark is not None", LIVE),
+    ("kept situations outlive a step that was interrupted", "live/situation_state.py", "and self.watermark == watermark", "and self.watermark is not None", LIVE),
     ("kept situations outlive their rows", "live/situation_state.py", "if not self.holds(snapshot, since):", "if self._rows is None:", LIVE),
 ]  # fmt: skip
 """Lies about situations."""

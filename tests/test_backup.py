@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,9 @@ from chronicle.errors import InvalidArgument, NotAStore
 from chronicle.indexes import StoreIndexes  # noqa: F401  # loaded here, not in every child
 from chronicle.schema import StreamSchema
 from chronicle.store import Store
+from chronicle.store.backups import MOMENT, list_backups
+from chronicle.store.files import RealFiles
+from chronicle.store.manifest import read_manifest, write_manifest
 from chronicle.store.memory_files import MemoryFiles
 
 pytestmark = pytest.mark.crash
@@ -244,3 +248,54 @@ def test_a_store_without_its_mark_and_with_streams_is_refused(path: Path, tmp_pa
     for mode in ("r", "rw"):
         with pytest.raises(NotAStore):
             chronicle.open(tmp_path / "copy", mode=mode)
+
+
+def test_backups_are_listed_with_what_they_hold(path: Path, tmp_path: Path) -> None:
+    """A medium that cannot be written is read, and nothing is changed by looking."""
+    place = tmp_path / "backups"
+    before = time.strftime(MOMENT, time.gmtime())
+    with chronicle.open(path) as db:
+        db.backup(place / "first")
+        db.stream("a").append(rows(2000, 10))
+        db.drop_stream("c")
+        db.backup(place / "second")
+        db.backup(place / "torn")
+        db.backup(place / "damaged")
+    (place / "torn" / "UNFINISHED-BACKUP").touch()
+    manifest = place / "damaged" / "streams" / "a" / "MANIFEST"
+    manifest.write_bytes(manifest.read_bytes()[:-40])
+    (place / "no backup").mkdir()
+    (place / "file").touch()
+    (place / "link").symlink_to(place / "first")
+    mark = place / "first" / "CHRONICLE"
+    body = read_manifest(RealFiles(str(place / "first")), "CHRONICLE")
+    assert body is not None
+    del body["copied_at"]  # of an older release: the time at which the mark was written
+    write_manifest(RealFiles(str(place / "first")), "CHRONICLE", body)
+    os.utime(mark / "MANIFEST", (86_400, 86_400))
+    found = sorted(p.relative_to(place) for p in place.rglob("*"))
+    backups = list_backups(place)
+    assert (backups[0].name, backups[-1].name) == ("first", "torn")
+    first, second, damaged, torn = (
+        next(each for each in backups if each.name == name)
+        for name in ("first", "second", "damaged", "torn")
+    )
+    assert sorted(p.relative_to(place) for p in place.rglob("*")) == found
+    assert (first.state, first.made_at) == ("whole", "1970-01-02T00:00:00Z")
+    assert first.streams == {"a": 1305, "b": 1305, "c": 1305}
+    assert (second.state, second.streams) == ("whole", {"a": 1315, "b": 1305})
+    assert second.made_at is not None
+    assert before <= second.made_at <= time.strftime(MOMENT, time.gmtime())
+    assert second.events == 2620
+    assert second.bytes == sum(
+        p.stat().st_size for p in (place / "second").rglob("*") if p.is_file()
+    )
+    assert damaged.state == "damaged"
+    assert "streams/a/MANIFEST" in str(damaged.problem)
+    assert (torn.state, torn.made_at) == ("unfinished", None)
+    with pytest.raises(InvalidArgument, match="No such file"):
+        list_backups(tmp_path / "nowhere")
+    with chronicle.open(place / "second") as db:  # a store all the same, and still told from when
+        db.stream("b").append(rows(3000, 7))
+    again = next(each for each in list_backups(place) if each.name == "second")
+    assert (again.made_at, again.streams["b"]) == (second.made_at, 1312)

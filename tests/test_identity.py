@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import UnsupportedType
-from chronicle.identity import digests, event_bytes, seed_of
+from chronicle.identity import digests, event_bytes, row_words, seed_of
 
 SEED = seed_of("a query")
 
@@ -91,3 +91,21 @@ def test_lists_are_refused() -> None:
 def test_events_of_a_row() -> None:
     found = event_bytes(np.array([1, 2, 9]), np.array([0, 0, 4]), np.array([0, 2, 3]))
     assert found.to_pylist() == [struct.pack("<4q", 1, 0, 2, 0), struct.pack("<2q", 9, 4)]
+
+
+def test_row_words_are_equal_where_digests_are() -> None:
+    """Of columns of a fixed width, whatever the width; others have none."""
+    ids = digests(b"", [pa.array([1, 1, 1, 1, 1, 2, 2])])
+    one = [
+        pa.array([1, 1, 2, None, 0, 1, None], pa.int32()),
+        pa.array([0.0, -0.0, 0.0, 0.0, None, float("nan"), 1.5]),
+        pa.array([True, True, None, False, True, True, None]),
+    ]
+    other = [one[0].cast(pa.int64()), one[1].cast(pa.float32()), one[2]]
+    words = [row_words(ids, columns) for columns in (one, other)]
+    assert words[0] is not None
+    assert words[0].equals(words[1])
+    named = digests(b"", [ids, *one]).to_pylist()
+    rows = words[0].to_pylist()
+    assert [[a == b for b in rows] for a in rows] == [[a == b for b in named] for a in named]
+    assert row_words(ids, [*one, pa.array(["x"] * 7)]) is None

@@ -12,6 +12,7 @@ patterns and arrays, not the store.
 Reading order: ``symbols`` (conditions in a normal form, each once), ``cards`` (a pattern as small
 as it can be kept), ``predicate_index`` (which symbols an event satisfies), ``automata`` (all
 patterns in one set of tables), ``searching`` (the kernel), ``partitions``, ``matches``, ``layer``
-(patterns that are built together), ``pattern_bank`` (the state, and a step), ``regions`` (late
-events, and patterns that come).
+(patterns that are built together), ``pattern_bank`` (the state, and a step), ``cuts`` (where a
+search may begin), ``regions`` (patterns that come), ``event_columns``, ``arranged`` (events by
+partition, late ones put between), ``corrections`` (what late events change).
 """

@@ -29,7 +29,7 @@ from ...ticks import INT64_MAX
 from .automata import Automata, Tables
 from .cards import Card
 from .matches import BankMatches
-from .predicate_index import PredicateIndex, find_hits, use_codes
+from .predicate_index import Batch, PredicateIndex, find_hits, use_codes
 from .searching import (
     BUFFER_FULL,
     KEPT_FULL,
@@ -160,6 +160,10 @@ class Layer:
     ----------
     longest : int
         The greatest WITHIN of its patterns, in ticks; -1 where one has none.
+    columns : frozenset of str
+        What its patterns read of the events.
+    passes : bool array
+        Whether a match may pass over events that satisfy nothing, by pattern.
     searched : int64 array
         Hits that were searched, by pattern.
     """
@@ -175,6 +179,8 @@ class Layer:
         windows = [-1 if card.within is None else card.within for card in self.cards]
         self.window = np.array(windows, np.int64)
         self.longest = -1 if -1 in windows else max(windows, default=0)
+        self.columns = frozenset(name for card in self.cards for name, _ in card.columns)
+        self.passes = np.array([card.shape.gap != 0 for card in self.cards], np.bool_)
         self.searched = np.zeros(len(self.names), np.int64)
         self._built: _Built | None = None
 
@@ -204,6 +210,11 @@ class Layer:
         some = np.flatnonzero(self.alive).tolist()
         kept = self.kept._replace(query=number[self.kept.query])
         return [self.names[i] for i in some], [self.cards[i] for i in some], kept
+
+    @property
+    def passes_over(self) -> bool:
+        """Whether some pattern does that."""
+        return bool((self.passes & self.alive).any())
 
     @property
     def built(self) -> bool:
@@ -238,17 +249,39 @@ class Layer:
         self._built = _Built(index, tables, Queries(automaton, self.window, 1 << 60), query, bits)
         return self._built
 
-    def hits(self, table: pa.Table, order: IntArray, fresh: Fresh, room: Room) -> Hits:
-        """Hits of events, by query; ``order``: the row of the table that each event is."""
-        built = self.build(table)
+    def read(self, table: pa.Table) -> Batch:
+        """What the conditions look at of events."""
+        return self.build(table).index.read(table)
+
+    def hits(
+        self,
+        batch: Batch,
+        order: IntArray,
+        fresh: Fresh,
+        room: Room,
+        followed: IntArray | slice = slice(0),
+    ) -> Hits:
+        """Hits of events that were read, by query.
+
+        Those that can be in no match, with no other beside them, may be left out.
+
+        Parameters
+        ----------
+        order : int64 array
+            The row that each event is.
+        followed : int64 array, optional
+            Events whose hits are never left out.
+        """
+        built = self._built
+        assert built is not None
         index, queries = built.index, len(self.names)
-        batch = index.read(table)
         at = np.zeros(2, np.int64)
         edges = np.zeros(len(order), np.int64)
         if len(order):
             other = np.flatnonzero(np.diff(fresh.partition, prepend=-1))
             edges[other] |= 1
             edges[np.append(other[1:], len(order)) - 1] |= 2
+            edges[followed] |= 2
         last = np.full(queries, -(1 << 40))
 
         def space() -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
@@ -276,13 +309,21 @@ class Layer:
         hits: Hits,
         fresh: Fresh,
         kept: Kept,
-        watermark: int,
+        watermark: int | IntArray,
         room: Room,
         *,
         final: bool = False,
         skip: int | None = None,
     ) -> Found:
-        """Search with hits, and with what is kept; ``skip``: AFTER MATCH SKIP of all patterns."""
+        """Search with hits, and with what is kept.
+
+        Parameters
+        ----------
+        watermark : int or int64 array
+            Of all partitions, or of each.
+        skip : int, optional
+            AFTER MATCH SKIP of all patterns.
+        """
         built = self._built
         assert built is not None
         tables = built.tables
@@ -295,7 +336,7 @@ class Layer:
         output, parts = room.tables()
         known = np.zeros(2 * 65, np.int64)
         frame, visited = room.scratch()
-        now = watermark + 1 if watermark < INT64_MAX else INT64_MAX
+        now = np.minimum(np.full(len(fresh.count), watermark), INT64_MAX - 1) + 1
         while True:
             status, wanted = search_bank(
                 built.queries, tables, hits, fresh, kept, now, final, at, frame, visited, known,

@@ -141,8 +141,8 @@ class PatternBank:
     @property
     def columns(self) -> list[str]:
         """What a step reads of the events."""
-        named = {n for layer in self.layers for card in layer.cards for n, _ in card.columns}
-        return [name for name in self.schema.names if name in {*named, self.time}]
+        named = {self.time}.union(*(layer.columns for layer in self.layers))
+        return [name for name in self.schema.names if name in named]
 
     @property
     def nbytes(self) -> int:
@@ -180,7 +180,7 @@ class PatternBank:
         fresh, order = self.partitions.arrange(table)
         parts = [self.nothing()]
         for layer in self.layers:
-            hits = layer.hits(table, order, fresh, self.room)
+            hits = layer.hits(layer.read(table), order, fresh, self.room)
             layer.searched += np.diff(hits.first)
             found = layer.search(hits, fresh, layer.kept, watermark, self.room, final=final)
             layer.kept = found.kept
@@ -193,6 +193,10 @@ class PatternBank:
                 f"{self.limits.memory_bytes} bytes; add WITHIN, or narrow the conditions"
             )
         return BankMatches.joined(parts)
+
+    def no_partitions(self) -> Partitions:
+        """Partitions as these are numbered, of which none has been seen."""
+        return Partitions(self.schema, self.time, self.partition_by)
 
     def nothing(self) -> BankMatches:
         """No matches."""

@@ -251,7 +251,7 @@ class PredicateIndex:
     ) -> None:
         self.use_first, self.codes = use_first, codes
         self._sample = sample or {}
-        access = [min(atoms, key=self._share) for atoms in symbols]
+        access = [a[0] if len(a) == 1 else min(a, key=self._share) for a in symbols]
         self._texts: dict[str, dict[str, int]] = {}
         self._key_columns: list[tuple[str, str]] = []  # kind, name
         self._build_tests(symbols, access)

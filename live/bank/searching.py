@@ -156,10 +156,10 @@ def search_bank(
 ):  # fmt: skip
     """Search every (query, partition) with hits, with rows kept, or with time that is over.
 
-    ``at``: next query, next of its hits, next kept, entries and rows put into ``kept_out``;
-    ``buffers``: bits, rank, tick, among of one (query, partition).  Returns why it stopped, and the
-    query or the rows that the buffers lack room for; the next call begins with the same (query,
-    partition).
+    ``now``: of each partition, before which all of its events are known; ``at``: next query, next
+    of its hits, next kept, entries and rows put into ``kept_out``; ``buffers``: bits, rank, tick,
+    among of one (query, partition).  Returns why it stopped, and the query or the rows that the
+    buffers lack room for; the next call begins with the same (query, partition).
     """
     words, ranks, ticks, amongs = buffers
     count = queries.automaton.shape[0]
@@ -269,8 +269,9 @@ def search_bank(
                 ticks[n] = ticks[n - 1]
                 amongs[n] = GAP
                 n += 1
+        until = now[partition]
         over = final or (
-            n > 0 and window >= 0 and ticks[0] <= FAR - window and ticks[0] + window < now
+            n > 0 and window >= 0 and ticks[0] <= FAR - window and ticks[0] + window < until
         )
         position[0] = 0
         if n > before or over:
@@ -299,7 +300,7 @@ def search_bank(
             rows = Rows(words, one_begin, one_end, one_end, position, seen, number, ticks)
             task = Task(
                 window,
-                now,
+                until,
                 final,
                 0,
                 first_bits,

@@ -33,8 +33,9 @@ from ...errors import StreamNotFound
 from ...schema import StreamSchema
 from ..contract.cancellation import checkpoint
 from ..contract.catalog import Catalog
+from ..contract.frames import Frame
+from ..contract.system_tables import SYSTEM_TABLES
 from ..sql.dialect import MatchRelation, RecentRelation, error_at, position_of
-from ..sql.gate import AGGREGATES
 from ..sql.stream_names import StreamNames
 from .ctes import Cte, Ctes, bringing, hide
 from .from_operator import Binders, BoundOperator, OperatorSite
@@ -48,23 +49,28 @@ from .scope import (
     Scope,
     Site,
     Source,
-    own_nodes,
     resolve,
     take_time,
     values_of,
 )
+from .select_outputs import outputs_of, renamed
+from .views import OF_VIEW
 
-__all__ = ["BoundQuery", "bind", "conjuncts", "is_plain"]
+__all__ = ["BoundQuery", "bind", "conjuncts"]
 
 
 @dataclass
 class BoundQuery:
-    """A bound query: the changed tree, its relations and what is known of its columns."""
+    """A bound query: the changed tree, its relations and what is known of its columns.
+
+    ``frames`` has those that it reads, by name in lower case.
+    """
 
     root: Any
     sites: list[Site]
     outputs: list[OutputColumn] | None
     streams: dict[str, StreamSchema]
+    frames: dict[str, Frame]
     names: Names
 
 
@@ -96,7 +102,7 @@ def bind(root: Any, text: str, catalog: Catalog, operators: Binders) -> BoundQue
     """
     binder = _Binder(root, text, catalog, operators)
     outputs = binder.query(root, {}, None)
-    return BoundQuery(root, binder.sites, outputs, binder.streams, binder.names)
+    return BoundQuery(root, binder.sites, outputs, binder.streams, binder.frames, binder.names)
 
 
 class _Binder:
@@ -107,10 +113,12 @@ class _Binder:
         self.names = Names()
         self.sites: list[Site] = []
         self.streams: dict[str, StreamSchema] = {}
+        self.frames: dict[str, Frame] = {}
         self._names = StreamNames(catalog.streams())
         self._scopes = 0
         self._prefix = "chronicle_"
-        while self._prefix in text.lower():  # a CTE of that name would be read in its place
+        ctes = " ".join(cte.alias.lower() for cte in root.find_all(exp.CTE))  # also of views
+        while self._prefix in text.lower() or self._prefix in ctes:  # it would be read instead
             self._prefix += "_"
         self._references: dict[str, int] = {}
         for table in root.find_all(exp.Table):
@@ -163,7 +171,7 @@ class _Binder:
             if outputs is not None and self._references.get(name, 0) > 1:
                 outputs = [OutputColumn(column.name, column.type) for column in outputs]
             ctes.pop(name, None)  # so that names come in the order they are written
-            ctes[name] = Cte(self._renamed(outputs, cte.args.get("alias")), written, recursive)
+            ctes[name] = Cte(renamed(outputs, cte.args.get("alias")), written, recursive)
         return ctes
 
     def _modifiers(self, node: Any, ctes: Ctes, outer: Scope | None) -> None:
@@ -178,17 +186,6 @@ class _Binder:
             return
         for child in node.iter_expressions():
             self._nested(child, ctes, outer)
-
-    @staticmethod
-    def _renamed(outputs: list[OutputColumn] | None, alias: Any) -> list[OutputColumn] | None:
-        columns = alias.args.get("columns") if alias is not None else None
-        if outputs is None or not columns:
-            return outputs
-        names = [column.name for column in columns]
-        return [
-            OutputColumn(names[i] if i < len(names) else output.name, output.type, output.use)
-            for i, output in enumerate(outputs)
-        ]
 
     # ------------------------------------------------------------------------ SELECT
 
@@ -214,7 +211,7 @@ class _Binder:
         self._conditions(node, scope)
         if len(scope.sources) == 1 and scope.sources[0].site is not None:
             scope.sources[0].site.select = node
-        return self._outputs(node, scope)
+        return outputs_of(node, scope, self.names)
 
     def _from(self, node: Any, scope: Scope, ctes: Ctes, hints: dict[str, str]) -> None:
         clause = node.args.get("from_")
@@ -263,11 +260,11 @@ class _Binder:
                 self._item(item.this, scope, ctes, select, hints)
             else:
                 outputs = self.query(item.this, ctes, scope)
-                outputs = self._renamed(outputs, item.args.get("alias"))
+                outputs = renamed(outputs, item.args.get("alias"))
                 self._add(scope, item.alias, outputs, item)
         elif isinstance(item, exp.Lateral):
             if isinstance(item.this, exp.Query):
-                outputs = self._renamed(self.query(item.this, ctes, scope), item.args.get("alias"))
+                outputs = renamed(self.query(item.this, ctes, scope), item.args.get("alias"))
                 self._add(scope, item.alias, outputs, item)
             else:
                 self._expression(item.this, scope, ctes)
@@ -291,21 +288,27 @@ class _Binder:
     def _table(
         self, item: Any, scope: Scope, ctes: Ctes, select: Any, hints: dict[str, str]
     ) -> None:
-        if isinstance(item.this, exp.Anonymous):
-            function = self.operators.get(item.this.name.lower())
-            if function is None:
-                for argument in item.this.expressions:
-                    self._expression(argument, scope, ctes)
-                self._add(scope, item.alias or item.this.name, None, item)
+        call = isinstance(item.this, exp.Anonymous)
+        name = item.this.name if call else item.name
+        if call or item.args.get("db") is not None:
+            function = self.operators.get(name.lower() if call else exp.Table)
+            if function is not None:
+                self._operator(item, function(self._at(item, select, hints)), name, scope)
                 return
-            bound = function(self._at(item, select, hints))
-            self._operator(item, bound, item.this.name, scope)
+            for argument in item.this.expressions:
+                self._expression(argument, scope, ctes)
+            self._add(scope, item.alias or name, None, item)
             return
-        name = item.name
-        cte = ctes.get(name.lower())
+        outside = not item.meta.get(OF_VIEW)
+        cte = ctes.get(name.lower()) if outside else None
         if cte is not None:
-            outputs = self._renamed(cte.outputs, item.args.get("alias"))
+            outputs = renamed(cte.outputs, item.args.get("alias"))
             self._add(scope, item.alias or name, outputs, item)
+            return
+        frame = self.catalog.frames.get(name.lower()) if outside else None
+        if frame is not None:
+            self.frames[name.lower()] = frame
+            self._operator(item, self.operators[Frame](self._at(item, select, hints)), name, scope)
             return
         stream, schema = self._stream(item)
         site = self._site(stream, schema)
@@ -318,7 +321,7 @@ class _Binder:
         source = self._add(
             scope,
             item.alias or name,
-            self._renamed(outputs, item.args.get("alias")),
+            renamed(outputs, item.args.get("alias")),
             item,
         )
         source.site = site
@@ -342,6 +345,9 @@ class _Binder:
 
     def _stream(self, item: Any) -> tuple[str, StreamSchema]:
         name = self._names.find(item.name)
+        if name is None and item.name.lower() in self.catalog.frames:
+            what = f"{item.name!r} is a registered frame; append it to a stream to have this"
+            raise error_at(self.text, position_of(item), what)
         if name is None:
             raise self._names.missing(item, self.text)
         try:
@@ -398,22 +404,25 @@ class _Binder:
         def bound(query: Any) -> BoundQuery:
             found = bind(query, self.text, self.catalog, self.operators)
             self.streams.update(found.streams)
+            self.frames.update(found.frames)
             return found
 
         functions = frozenset(name for name in self.operators if isinstance(name, str))
         strategy = hints.get("strategy", "auto")
-        streams = self._names.all
         return OperatorSite(
             item,
             select,
             self.text,
             strategy,
             functions,
-            streams,
+            self._names.all,
+            self.catalog.frames,
             self._stream,
             bound,
             hints.get("selection", "auto"),
             hints.get("recent", "auto"),
+            int(hints.get("threads", 0)),
+            hints.get("rollups", "auto"),
         )
 
     def _input_query(self, source: Any, ctes: Ctes) -> Any:
@@ -422,12 +431,16 @@ class _Binder:
         The query runs apart from this one, so it brings the CTEs that it needs as they are written.
         """
         is_table = isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier)
-        if is_table and source.name.lower() not in ctes:
+        here = is_table and source.args.get("db") is None
+        if here and source.meta.get(OF_VIEW):
+            return None
+        if here and not any(source.name.lower() in known for known in (ctes, self.catalog.frames)):
             return None
         alias = source.args.get("alias")
         renamed = alias is not None and alias.args.get("columns")
-        if isinstance(source, exp.Subquery) and isinstance(source.this, exp.Query) and not renamed:
-            query = source.this.copy()
+        inner = source.this if isinstance(source, exp.Subquery) else None
+        if isinstance(inner, exp.Query) and not inner.alias and not renamed:
+            query = inner.copy()
         else:
             query = exp.select("*").from_(source.copy())
         return bringing(query, ctes)
@@ -438,7 +451,7 @@ class _Binder:
             self.streams[stream] = self.catalog.stream_schema(stream)
         outputs: list[OutputColumn] | None = [OutputColumn(f.name, f.type) for f in bound.schema]
         alias = item.alias or name
-        outputs = self._renamed(outputs, item.args.get("alias"))
+        outputs = renamed(outputs, item.args.get("alias"))
         source = self._add(scope, alias, outputs, item)
         source.site = site
         self._rename_item(item, site, alias)
@@ -451,6 +464,8 @@ class _Binder:
             self.query(node, ctes, scope)
             return
         if isinstance(node, exp.Column):
+            if len(node.parts) == 3 and node.parts[0].name.lower() in SYSTEM_TABLES:
+                node.set("db", None)  # chronicle.streams.events: a source is known by its last name
             resolve(node, scope, self.text, self.names)
             return
         if isinstance(node, exp.Lambda):
@@ -502,77 +517,3 @@ class _Binder:
             }
         for site in sites:
             self.sites[site].conditions.append(condition)
-
-    # ------------------------------------------------------------------------ outputs
-
-    def _outputs(self, node: Any, scope: Scope) -> list[OutputColumn] | None:
-        transparent = is_plain(node)
-        merged = any(
-            join.args.get("using")
-            or str(join.method).upper() == "NATURAL"
-            or str(join.kind).upper() in ("SEMI", "ANTI")
-            for join in node.args.get("joins") or ()
-        )
-        outputs: list[OutputColumn] = []
-        for projection in node.expressions:
-            column = projection.this if isinstance(projection, exp.Alias) else projection
-            star = column.this if isinstance(column, exp.Column) else column
-            if isinstance(star, exp.Star):
-                alias = column.table.lower() if isinstance(column, exp.Column) else None
-                expanded = None if merged else self._star(star, alias, scope)
-                if expanded is None:
-                    return None
-                outputs.extend(expanded)
-                continue
-            name = projection.alias or (column.name if isinstance(column, exp.Column) else None)
-            found = self.names.output(column)
-            if isinstance(column, exp.Column) and not projection.alias and found is not None:
-                name = found.name
-            outputs.append(
-                OutputColumn(name, self.names.declared_type(column), self.names.use(column))
-            )
-        if not transparent:
-            return [OutputColumn(output.name, output.type) for output in outputs]
-        return outputs
-
-    def _star(self, star: Any, alias: str | None, scope: Scope) -> list[OutputColumn] | None:
-        if any(star.args.get(key) for key in ("rename",)):
-            return None
-        dropped = {node.name.lower() for node in star.args.get("except_") or ()}
-        replaced = {node.alias.lower() for node in star.args.get("replace") or ()}
-        outputs = []
-        for source in scope.sources:
-            if alias is not None and source.alias != alias:
-                continue
-            if source.opaque:
-                return None
-            for output in source.outputs:
-                name = (output.name or "").lower()
-                if name in dropped:
-                    continue
-                if name in replaced:
-                    outputs.append(OutputColumn(output.name))
-                    continue
-                use = output.use
-                if use is not None:
-                    nullable = use.nullable or source.nullable
-                    use = (
-                        ColumnUse(use.site, use.attribute, nullable, scope.number)
-                        if source.pushable
-                        else None
-                    )
-                outputs.append(OutputColumn(output.name, output.type, use))
-        return outputs
-
-
-def is_plain(select: Any) -> bool:
-    """Whether a SELECT only filters and computes: each row in gives at most one row out."""
-    for key in ("group", "having", "limit", "offset", "distinct", "qualify", "sample", "windows"):
-        if select.args.get(key):
-            return False
-    return not any(
-        isinstance(node, exp.Window)
-        or (isinstance(node, exp.Anonymous) and node.name.lower() in (*AGGREGATES, "unnest"))
-        for projection in select.expressions
-        for node in own_nodes(projection)
-    )

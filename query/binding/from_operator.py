@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from ...schema import StreamSchema
+from ..contract.frames import Frame
 
 if TYPE_CHECKING:
     from .binder import BoundQuery
@@ -63,6 +64,8 @@ class OperatorSite:
         Names that stand for operators in FROM, in lower case.
     streams : sequence of str
         Names of all streams.
+    frames : mapping
+        Tables of the program around the database, by name in lower case.
     stream : callable
         Name and schema of the stream that a node names; SqlError with its position for others.
     bound : callable
@@ -71,6 +74,10 @@ class OperatorSite:
         The hint on SKIP TILL ANY MATCH; ``auto`` without one.
     recent : str
         The hint on recency joins; ``auto`` without one.
+    threads : int
+        The hint on how many threads put matches out; 0 without one.
+    rollup : str
+        The hint on roll-ups; ``auto`` without one.
     """
 
     item: Any
@@ -79,10 +86,13 @@ class OperatorSite:
     strategy: str
     functions: frozenset[str]
     streams: Sequence[str]
+    frames: Mapping[str, Frame]
     stream: Callable[[Any], tuple[str, StreamSchema]]
     bound: Callable[[Any], BoundQuery]
     selection: str = "auto"
     recent: str = "auto"
+    threads: int = 0
+    rollup: str = "auto"
 
 
 Binders = Mapping[str | type, Callable[[OperatorSite], BoundOperator]]

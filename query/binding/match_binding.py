@@ -26,6 +26,7 @@ from sqlglot import exp
 
 from ...errors import SqlError
 from ...identity import seed_of
+from ...lazy import lazy
 from ..conditions.constants import Constant, Folder, Kind
 from ..pattern.any_choice import Selecting, choose
 from ..pattern.compiled import CompiledMatch, InputColumns, compile_match
@@ -94,9 +95,14 @@ class BoundMatch(BoundClause):
 
     compiled: CompiledMatch
 
+    @lazy
+    def _asks(self) -> bool:
+        """Whether there are parameters."""
+        return self.clause.find(exp.Placeholder) is not None
+
     def compiled_with(self, folder: Folder) -> CompiledMatch:
         """The clause with the values that its parameters have in one execution."""
-        if self.clause.find(exp.Placeholder) is None:
+        if not self._asks:
             return self.compiled
         clause = with_values(self.clause, folder)
         compiled = compile_match(match_clause(clause), self.columns)
@@ -134,7 +140,7 @@ def input_of(
         name, schema = site.stream(source)
         return InputColumns(schema.arrow, schema.time), name, None
     query = source.this if isinstance(source, exp.Subquery) else None
-    if query is None or isinstance(source, MatchRelation):
+    if query is None or query.alias or isinstance(source, MatchRelation):
         query = exp.select("*").from_(source.copy())
     query = query.copy()
     check_query(query, site.text, site.functions)
@@ -180,15 +186,15 @@ def _selecting(site: OperatorSite, node: Any, columns: InputColumns) -> tuple[An
     A SELECT that only counts is rewritten, and the clause then gives one row per first event.
     """
     clause = match_clause(bare(node))
-    selecting = Selecting(site.selection)
-    if clause.selection != "any" and selecting.wanted != "lists":
+    selecting = Selecting(site.selection, threads=site.threads)
+    if clause.selection != "any" and selecting.wanted not in ("lists", "tree"):
         return node, selecting
     compiled = compile_match(clause, columns)
     try:
-        chosen = choose(clause.selection, compiled.conditions, selecting.wanted)
+        chosen = choose(clause.selection, compiled.automaton, compiled.conditions, selecting.wanted)
     except SqlError as error:
         raise error_at(site.text, max(site.text.find("/*+"), 0), error.reason) from None
-    if chosen.regime != "lists" or clause.rows != "one":
+    if chosen.regime == "search" or clause.rows != "one":
         return node, selecting
     measures = node.args.get("measures") or []
     kept = [

@@ -11,8 +11,9 @@ Guarantee
     is an error.
 
 Limits
-    Only a SELECT from the clause alone is rewritten, with ``count``, ``min``, ``max`` and
-    ``count(DISTINCT x)``, and only if it names nothing but columns of PARTITION BY and measures
+    Only a SELECT from the clause alone is rewritten, with ``count``, ``min``, ``max``,
+    ``count(DISTINCT x)`` and ``sum`` of integers (that of other numbers depends on their order, and
+    so does ``avg``), and only if it names nothing but columns of PARTITION BY and measures
     that the first event decides.  FILTER, windows and subqueries leave it as it is.
 """
 
@@ -74,7 +75,8 @@ def count_by_start(select: Any, item: Any, columns: Sequence[str], schema: pa.Sc
         return False
     called = [call for part in parts for call in part.find_all(exp.Anonymous)]
     calls = [call for call in called if call.name.lower() in AGGREGATES]
-    if not calls or not all(_countable(call) for call in calls):
+    integers = {f.name.lower() for f in schema if pa.types.is_integer(f.type)}
+    if not calls or not all(_countable(call, integers) for call in calls):
         return False
     if any(is_volatile(call.name.lower()) for call in called if call not in calls):
         return False
@@ -89,6 +91,9 @@ def count_by_start(select: Any, item: Any, columns: Sequence[str], schema: pa.Sc
         argument = call.expressions[0] if call.expressions else exp.Star()
         if call.name.lower() == "count" and not isinstance(argument, exp.Distinct):
             call.replace(_summed(argument))
+        elif call.name.lower() == "sum":  # as wide as a sum of integers is anyway
+            wide = exp.cast(argument.copy(), "HUGEINT", dialect="duckdb")
+            call.set("expressions", [exp.Mul(this=wide, expression=_weight())])
     projections = [
         shown if name is None else exp.alias_(shown, name, quoted=True)
         for shown, name in zip(select.expressions, names, strict=True)
@@ -117,17 +122,23 @@ def _parts_of(select: Any, item: Any) -> list[Any] | None:
     return None if any(part.find(*strange) for part in parts) else parts
 
 
-def _countable(call: Any) -> bool:
-    """Whether an aggregate over matches can be had from their numbers."""
+def _countable(call: Any, integers: set[str]) -> bool:
+    """Whether an aggregate over matches can be had from their numbers, exactly."""
     name, arguments = call.name.lower(), call.expressions
     if name == "count":
         return len(arguments) <= 1
+    if name == "sum" and len(arguments) == 1:
+        return isinstance(arguments[0], exp.Column) and arguments[0].name.lower() in integers
     return name in ("min", "max") and len(arguments) == 1
+
+
+def _weight() -> Any:
+    return exp.column(exp.to_identifier(WEIGHT, quoted=True))
 
 
 def _summed(argument: Any) -> Any:
     """The number of matches; with an argument, of those in which it is not null."""
-    weight: Any = exp.column(exp.to_identifier(WEIGHT, quoted=True))
+    weight = _weight()
     if not isinstance(argument, exp.Star):
         known = exp.Not(this=exp.Is(this=argument.copy(), expression=exp.Null()))
         weight = exp.Case(ifs=[exp.If(this=known, true=weight)])

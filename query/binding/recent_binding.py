@@ -46,7 +46,7 @@ from .recent_scope import Face, source_of, unwrapped
 from .scope import Names, Scope, own_nodes, resolve, take_time
 from .situation_binding import BoundSituations, bind_situations
 
-__all__ = ["PAIRS", "BoundRecent", "BoundRows", "BoundSide", "bind_recent"]
+__all__ = ["PAIRS", "BoundRecent", "BoundRows", "BoundSide", "bind_recent", "timed"]
 
 START, END = "@start", "@end"
 PAIRS = "rows"
@@ -308,17 +308,7 @@ def _matches(site: OperatorSite) -> BoundSide:
             "ascending"
         )
         raise error_at(text, node.meta.get("start"), message)
-    first, last = (
-        exp.alias_(
-            exp.Anonymous(this=function, expressions=[exp.column(known[0], quoted=True)]),
-            name,
-            quoted=True,
-        )
-        for function, name in (("FIRST", START), ("LAST", END))
-    )
-    item = item.copy()
-    item.args["match"].set("measures", [*(node.args.get("measures") or ()), first, last])
-    bound: BoundMatch = bind_match(replace(site, item=item))
+    bound: BoundMatch = bind_match(replace(site, item=timed(item, known[0])))
     names = [name for name in bound.schema.names if name not in (START, END)]
     return _leaf(bound, item.alias or "match", names, START, END)
 
@@ -329,25 +319,46 @@ def _same(one: str | None, other: str | None) -> bool:
 
 def _situations(site: OperatorSite) -> BoundSide:
     """MATCH_SITUATIONS, with the earliest start and the last end as further measures."""
-    item = site.item.copy()
-    node = item.args["match"]
-    names = [fold(found.args["alias"]) for found in _definitions(node)]
-    measures = list(node.args.get("measures") or ())
-    if not measures:  # those that a clause without any has
-        for name in names:
-            measures += [
-                exp.alias_(_call(function, name), f"{name.lower()}_{function.lower()}", quoted=True)
-                for function in ("STARTED", "ENDED")
-            ]
-    starts = [_call("STARTED", name) for name in names]
-    start = starts[0] if len(starts) == 1 else exp.Anonymous(this="least", expressions=starts)
-    end = exp.Anonymous(this="DETECTED" if node.args.get("early") else "COMPLETED", expressions=[])
-    for value, name in ((start, START), (end, END)):
-        measures.append(exp.alias_(value, name, quoted=True))
-    node.set("measures", measures)
+    item = timed(site.item)
     bound: BoundSituations = bind_situations(replace(site, item=item))
     shown = [name for name in bound.schema.names if name not in (START, END)]
     return _leaf(bound, item.alias or "match", shown, START, END)
+
+
+def timed(item: Any, time: str = "") -> Any:
+    """A clause with the times of its rows as further measures, :data:`START` and :data:`END`.
+
+    Parameters
+    ----------
+    item : sqlglot tree
+        MATCH_RECOGNIZE or MATCH_SITUATIONS in FROM; it is copied.
+    time : str
+        Of the first: the time of its rows.
+    """
+    item = item.copy()
+    node = item.args["match"]
+    measures = list(node.args.get("measures") or ())
+    if not isinstance(item, SituationRelation):
+        times = [(_call("FIRST", time), START), (_call("LAST", time), END)]
+    else:
+        names = [fold(found.args["alias"]) for found in _definitions(node)]
+        if not measures:  # those that a clause without any has
+            for name in names:
+                measures += [
+                    exp.alias_(
+                        _call(function, name), f"{name.lower()}_{function.lower()}", quoted=True
+                    )
+                    for function in ("STARTED", "ENDED")
+                ]
+        starts = [_call("STARTED", name) for name in names]
+        many = exp.Anonymous(this="least", expressions=starts)
+        end = exp.Anonymous(
+            this="DETECTED" if node.args.get("early") else "COMPLETED", expressions=[]
+        )
+        times = [(starts[0] if len(starts) == 1 else many, START), (end, END)]
+    measures += [exp.alias_(value, name, quoted=True) for value, name in times]
+    node.set("measures", measures)
+    return item
 
 
 def _definitions(node: Any) -> Iterator[Any]:

@@ -22,6 +22,7 @@ from .scope import OutputColumn, Scope, Source, own_nodes
 __all__ = ["Face", "leaves_of", "source_of", "spell_out", "unwrapped"]
 
 _TIMES = ("match_start", "match_end")
+_IN_PARENTHESES = (RecentRelation, exp.Subquery, MatchRelation)
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,16 @@ class Face:
 
 
 def unwrapped(side: Any, text: str) -> Any:
-    """A recency join in parentheses, without them."""
-    inner = (RecentRelation, exp.Subquery, MatchRelation)
-    while isinstance(side, exp.Subquery) and isinstance(side.this, inner):
-        if side.alias:
-            message = "a recency join has no name of its own: its sides keep theirs"
-            raise error_at(text, position_of(side.args["alias"]), message)
-        side = side.this
+    """A recency join or a clause in parentheses, without them; a query that has a name keeps it."""
+    inner, alias = side, None
+    while isinstance(inner, exp.Subquery) and isinstance(inner.this, _IN_PARENTHESES):
+        alias = inner.args["alias"] if inner.alias else alias
+        inner = inner.this
+    if alias is None:
+        return inner
+    if isinstance(inner, RecentRelation):
+        message = "a recency join has no name of its own: its sides keep theirs"
+        raise error_at(text, position_of(alias), message)
     return side
 
 

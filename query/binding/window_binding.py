@@ -20,6 +20,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ...schema import StreamSchema
+from ..sql.dialect import error_at, position_of
 from ..windows.aggregation import result_schema, window_fields
 from ..windows.fields import FieldPlan
 from ..windows.spec import CountWindows, SessionWindows, Windows
@@ -46,6 +47,8 @@ class BoundWindows:
         The hint.
     schema : pyarrow.Schema
         Columns of the relation.
+    rollup : str
+        The hint on roll-ups.
     """
 
     call: WindowCall
@@ -53,6 +56,7 @@ class BoundWindows:
     conditions: tuple[Any, ...]
     strategy: str
     schema: pa.Schema
+    rollup: str = "auto"
 
     @property
     def event_schema(self) -> StreamSchema:
@@ -77,6 +81,12 @@ def bind_windows(site: OperatorSite) -> BoundWindows:
     call = WindowCall.read(site)
     windowed = WindowSelect(call, site.select, (site.item.alias or call.name).lower())
     fused = fuse(windowed) if isinstance(site.select, exp.Select) else None
+    if call.fill is not None and fused is None:
+        what = (
+            "gaps are filled where a SELECT groups by its windows and keys, and aggregates by "
+            "count, sum, min, max, avg, first, last, any_value, deviations or variances"
+        )
+        raise error_at(site.text, position_of(call.fill), what)
     conditions = fused.conditions if fused else []
     if fused is None and isinstance(site.select, exp.Select):
         if call.name == "session" and not call.keys:
@@ -87,4 +97,4 @@ def bind_windows(site: OperatorSite) -> BoundWindows:
         schema = pa.schema([*call.schema.arrow, *window_fields(call.schema, kind)])
     else:
         schema = result_schema(FieldPlan(fused.schema, fused.aggregates), kind, fused.keys)
-    return BoundWindows(call, fused, tuple(conditions), site.strategy, schema)
+    return BoundWindows(call, fused, tuple(conditions), site.strategy, schema, site.rollup)

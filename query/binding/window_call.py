@@ -7,15 +7,19 @@ Purpose
 Layout
     ::
 
-        TUMBLE(stream, time, size [, origin])            HOP(stream, time, slide, size [, origin])
+        TUMBLE(stream, time, size [, origin] [, time_zone => name] [, fill => what])
+        HOP(stream, time, slide, size [, origin])
         TUMBLE_ROWS(stream, size)                        HOP_ROWS(stream, slide, size)
         SESSION(stream, time, gap [, key, ...])
 
     Measures of time are intervals; plain integers where the time attribute is an integer.  The
-    origin is a time, or ``'first'`` for the first event.
+    origin is a time, or ``'first'`` for the first event.  TUMBLE takes sizes of months and years,
+    and, with a time zone, of whole days: these windows follow the calendar.
 
 Limits
-    Months and years have no fixed length and are refused.  An interval finer than the stream's
+    Other than for TUMBLE, months and years have no fixed length and are refused.  Windows that
+    follow the calendar have no origin, and a stream whose time is an integer has none of them.  An
+    interval finer than the stream's
     unit of time is refused rather than rounded.
 """
 
@@ -31,13 +35,15 @@ from ...errors import ChronicleError, SqlError
 from ...schema import StreamSchema
 from ..conditions.constants import Folder, Kind
 from ..sql.dialect import error_at, position_of
-from ..windows.spec import CountWindows, SessionWindows, TimeWindows, Windows
+from ..windows.calendar import AnyWindows, CalendarWindows
+from ..windows.filling import Fill
+from ..windows.spec import CountWindows, SessionWindows, TimeWindows
 from .from_operator import OperatorSite
 
 __all__ = ["NAMES", "WindowCall"]
 
 _FORMS = {
-    "tumble": "TUMBLE(stream, time, size [, origin])",
+    "tumble": "TUMBLE(stream, time, size [, origin] [, time_zone => name] [, fill => what])",
     "hop": "HOP(stream, time, slide, size [, origin])",
     "tumble_rows": "TUMBLE_ROWS(stream, size)",
     "hop_rows": "HOP_ROWS(stream, slide, size)",
@@ -67,10 +73,14 @@ class WindowCall:
         In lower case.
     measures : tuple of sqlglot trees
         What stands behind stream and time.
-    keys : tuple of str
-        Attributes; the events of each combination of their values have sessions of their own.
     text : str
         The statement, for positions.
+    keys : tuple of str
+        Attributes; the events of each combination of their values have sessions of their own.
+    zone : sqlglot tree or None
+        Whose calendar is followed.
+    fill : sqlglot tree or None
+        What windows without events are filled with.
     """
 
     name: str
@@ -79,13 +89,16 @@ class WindowCall:
     measures: tuple[Any, ...]
     text: str
     keys: tuple[str, ...] = ()
+    zone: Any = None
+    fill: Any = None
 
     @classmethod
     def read(cls, site: OperatorSite) -> WindowCall:
         """Check the call in FROM at an operator's site."""
         call = site.item.this
         name = call.name.lower()
-        arguments = call.expressions
+        named = [node for node in call.expressions if isinstance(node, (exp.Kwarg, exp.PropertyEQ))]
+        arguments = [node for node in call.expressions if node not in named]
         low, high = _ARGUMENTS[name]
 
         def wrong(what: str, node: Any = None) -> SqlError:
@@ -94,6 +107,12 @@ class WindowCall:
         if len(arguments) < low or (high is not None and len(arguments) > high):
             number = {None: f"{low} or more", low: str(low)}.get(high, f"{low} or {high}")
             raise wrong(f"{name.upper()} takes {number} arguments, found {len(arguments)}")
+        given: dict[str, Any] = {}
+        for node in named:
+            word = node.name.lower()
+            if name != "tumble" or word not in ("time_zone", "fill") or word in given:
+                raise wrong(f"{name.upper()} has no argument {node.name!r} here", node)
+            given[word] = node.expression
         stream = arguments[0]
         if not isinstance(stream, exp.Column) or len(stream.parts) != 1:
             raise wrong("the first argument is the name of a stream", stream)
@@ -114,16 +133,19 @@ class WindowCall:
                 )
         keys: tuple[str, ...] = ()
         if name == "session":
-            measures, given = measures[:1], measures[1:]
-            keys = tuple(_key(node, schema, found, wrong) for node in given)
-        return cls(name, found, schema, tuple(measures), site.text, keys)
+            measures, told = measures[:1], measures[1:]
+            keys = tuple(_key(node, schema, found, wrong) for node in told)
+        return cls(
+            name, found, schema, tuple(measures), site.text, keys, given.get("time_zone"),
+            given.get("fill"),
+        )  # fmt: skip
 
     @property
     def counts(self) -> bool:
         """Whether windows are made by counting events."""
         return self.name.endswith("_rows")
 
-    def windows(self, folder: Folder) -> Windows:
+    def windows(self, folder: Folder) -> AnyWindows:
         """Fold the measures; the origin of time windows may still be None (``'first'``)."""
         try:
             return self._windows(folder)
@@ -132,7 +154,20 @@ class WindowCall:
         except ChronicleError as error:
             raise error_at(self.text, position_of(self.measures[0]), str(error)) from None
 
-    def _windows(self, folder: Folder) -> Windows:
+    def filled(self, folder: Folder) -> Fill | None:
+        """What windows without events are filled with; None where they have no rows."""
+        if self.fill is None:
+            return None
+        found = folder.fold(self.fill)
+        if found.kind is Kind.NULL:
+            return Fill("null")
+        if found.kind is Kind.TEXT and found.value.lower() in ("null", "previous", "linear"):
+            return Fill(found.value.lower())
+        if found.kind in (Kind.EXACT, Kind.FLOAT):
+            return Fill("value", found.value)
+        raise self._wrong(self.fill, "fill is 'null', 'previous', 'linear' or a number")
+
+    def _windows(self, folder: Folder) -> AnyWindows:
         if self.name == "tumble_rows":
             size = self._count(self.measures[0], folder)
             return CountWindows(size, size)
@@ -141,10 +176,34 @@ class WindowCall:
             return CountWindows(size, slide)
         if self.name == "session":
             return SessionWindows(self._ticks(self.measures[0], folder))
+        if self.name == "tumble" and (self.zone is not None or _months(self.measures[0], folder)):
+            return self._calendar(folder)
         lengths = 1 if self.name == "tumble" else 2
         slide, size = (self._ticks(self.measures[i], folder) for i in (0, lengths - 1))
         origin = self.measures[lengths:]
         return TimeWindows(size, slide, self._origin(origin[0], folder) if origin else 0)
+
+    def _calendar(self, folder: Folder) -> CalendarWindows:
+        """Windows that follow the calendar of a time zone."""
+        size = self.measures[0]
+        per_second = self.schema.ticks_per_second
+        if per_second is None:
+            raise self._wrong(size, f"{self.schema.time} is an integer and has no calendar")
+        if len(self.measures) > 1:
+            raise self._wrong(self.measures[1], "windows that follow the calendar have no origin")
+        zone = None
+        if self.zone is not None:
+            value = folder.fold(self.zone)
+            if value.kind is not Kind.TEXT:
+                raise self._wrong(self.zone, "expected the name of a time zone")
+            zone = str(value.value)
+        months = _months(size, folder)
+        if months:
+            return CalendarWindows(months, 0, zone)
+        days, rest = divmod(self._ticks(size, folder), 86_400 * per_second)
+        if rest or days < 1:
+            raise self._wrong(size, "with a time zone the size is whole days, months or years")
+        return CalendarWindows(0, days, zone)
 
     def _wrong(self, node: Any, what: str) -> SqlError:
         return error_at(self.text, position_of(node), f"{what} in {_FORMS[self.name]}")
@@ -196,6 +255,23 @@ class WindowCall:
                 node, f"the origin is finer than the stream's unit of time, {self.schema.time_unit}"
             )
         return int(ticks)
+
+
+_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12, "DECADE": 120, "CENTURY": 1200}
+
+
+def _months(node: Any, folder: Folder) -> int:
+    """Months of an interval of months or years; 0 for any other expression."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if not isinstance(node, exp.Interval) or node.this is None:
+        return 0
+    unit = _MONTHS.get(str(node.args.get("unit") or "").upper().rstrip("S"), 0)
+    amount = folder.fold(node.this)
+    count = amount.value
+    if amount.kind is Kind.TEXT and str(count).isascii() and str(count).isdigit():
+        count = int(count)
+    return unit * count if unit and type(count) is int else 0
 
 
 def _key(

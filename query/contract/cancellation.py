@@ -1,7 +1,8 @@
 """Ending a query from outside: time limits, cancellation and Ctrl-C.
 
 Purpose
-    :class:`Cancellation` is the token a caller keeps to end a query from another thread.
+    :class:`Cancellation` is the token a caller keeps to end a query from another thread, and to
+    ask how far it has come.
     :class:`QueryControl` is what one running query asks: scans call :meth:`QueryControl.check`
     between blocks, and whatever runs outside of Python (the relational executor, kernels) is
     interrupted through a callback for as long as it runs.  What reads and plans a statement is deep
@@ -31,6 +32,7 @@ from typing import Any, TypeVar
 
 from ...errors import InvalidArgument, QueryCancelled, QueryTimeout
 from ...ownership import ModuleLock, Owner
+from .progress import Progress
 
 __all__ = ["Cancellation", "QueryControl", "alone", "checked_by", "checkpoint", "interruptibly"]
 
@@ -42,9 +44,16 @@ TIMEOUT_MAX_S = 10 * 365 * 86_400.0  # beyond that, threads cannot wait
 
 
 class Cancellation:
-    """A token by which a query can be ended from another thread; good for one query or many."""
+    """A token by which a query can be ended from another thread; good for one query or many.
+
+    Attributes
+    ----------
+    progress : Progress
+        How far they have come.
+    """
 
     def __init__(self) -> None:
+        self.progress = Progress()
         self._event = threading.Event()
         self._listeners: list[Callable[[], None]] = []
         self._guard = threading.Lock()
@@ -90,6 +99,7 @@ class QueryControl:
             raise InvalidArgument(f"timeout is a number of seconds above 0, found {timeout!r}")
         self.timeout = timeout
         self.cancellation = cancellation
+        self.progress = Progress() if cancellation is None else cancellation.progress
         self._deadline = None if timeout is None else time.monotonic() + min(timeout, TIMEOUT_MAX_S)
         self._owner = Owner("the store of this query")
 

@@ -56,6 +56,8 @@ class LiveRequest:
         EMIT ON CHANGE at most this often; None: ON CLOSE.
     at : int or None
         Where the name stands.
+    rollup : bool
+        Whether it is to be a roll-up.
     """
 
     name: str
@@ -72,6 +74,7 @@ class LiveRequest:
     options: Mapping[str, Given] = field(default_factory=dict)
     exists_ok: bool = False
     at: int | None = None
+    rollup: bool = False
 
 
 class LiveStatements(Protocol):
@@ -79,6 +82,12 @@ class LiveStatements(Protocol):
 
     def names(self) -> list[str]:
         """Names of all of them, sorted."""
+
+    def rollups(self) -> list[str]:
+        """Names of those that are roll-ups, sorted."""
+
+    def rollup_row(self, name: str) -> dict[str, Any]:
+        """How one does: the columns of SHOW ROLLUPS."""
 
     def sink_of(self, name: str) -> str:
         """The stream that holds the results of one."""

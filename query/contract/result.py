@@ -17,14 +17,22 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 
 from ...errors import InvalidArgument, MissingDependency
 from .explanation import Plan
+from .html_table import html_table
 
-__all__ = ["Result"]
+__all__ = ["Result", "changed_events"]
+
+_CHANGED = ("count", "deleted", "updated")
+"""Columns in which statements that change events tell how many."""
+
+HTML_ROWS = 20
+"""Rows that a notebook shows of a result."""
 
 
 class Result:
@@ -154,11 +162,12 @@ class Result:
         fraction of a microsecond, a year outside of 1 to 9999) stays a ``pyarrow`` scalar.
         Intervals are ``timedelta``; in those with months, a month counts as 30 days.
         """
-        table = self.arrow()
-        columns = [_python_values(column) for column in table.columns]
-        if not columns:
-            return [() for _ in range(table.num_rows)]
-        return list(zip(*columns, strict=True))
+        return _tuples(self.arrow())
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """The same one by one, once, in bounded memory."""
+        for batch in self.batches():
+            yield from _tuples(pa.Table.from_batches([batch]))
 
     def fetchone(self) -> tuple[Any, ...] | None:
         """The first row; None when there is none."""
@@ -183,10 +192,35 @@ class Result:
     def __del__(self) -> None:
         self.close()
 
+    def _repr_html_(self) -> str:
+        """The first rows as a table, for notebooks; all of them can still be taken."""
+        return html_table(*self._first(HTML_ROWS), HTML_ROWS)
+
+    def _first(self, rows: int) -> tuple[pa.Table, bool]:
+        """So many rows of those that were not taken yet, and whether these are all."""
+        if self._table is not None:
+            return self._table.slice(0, rows), self._table.num_rows <= rows
+        if self._started:
+            return self._schema.empty_table(), False
+        taken: list[pa.RecordBatch] = []
+        while sum(batch.num_rows for batch in taken) <= rows:
+            batch = next(self._batches, None)
+            if batch is None:
+                break
+            taken.append(batch)
+        self._batches = chain(taken, self._batches)
+        table = pa.Table.from_batches(taken, self._schema)
+        return table.slice(0, rows), table.num_rows <= rows
+
     def __repr__(self) -> str:
         columns = ", ".join(f"{field.name} {field.type}" for field in self._schema)
         rows = "" if self._table is None else f", {self._table.num_rows} rows"
         return f"<chronicle.Result ({columns}){rows}>"
+
+
+def _tuples(table: pa.Table) -> list[tuple[Any, ...]]:
+    columns = [_python_values(column) for column in table.columns]
+    return list(zip(*columns, strict=True)) if columns else [()] * table.num_rows
 
 
 def _python_values(column: pa.ChunkedArray) -> list[Any]:
@@ -225,3 +259,15 @@ def _moment(scalar: pa.Scalar) -> Any:
         return scalar.as_py()
     except (pa.ArrowInvalid, ValueError, OverflowError):
         return scalar
+
+
+def changed_events(result: Result) -> int:
+    """How many events a statement changed, by its rows, which are taken; -1 where it tells none."""
+    first: pa.RecordBatch | None = None
+    rows = 0
+    for batch in result.batches():
+        first = batch if first is None and batch.num_rows else first
+        rows += batch.num_rows
+    if rows != 1 or first is None or first.schema.names not in [[name] for name in _CHANGED]:
+        return -1
+    return int(first.column(0)[0].as_py())

@@ -22,7 +22,9 @@ Layout
             with SKIP TO NEXT ROW every start has one of its own
     fresh   EVENT SELECTION: with each event that may be a last one, the sets that end with it
     whole   EVENT SELECTION where a set is decided only when its window ends (``$``, an absence at
-            the end, MATCH_NUMBER): starts are searched when their windows are over
+            the end, MATCH_NUMBER): starts are searched when their windows are over.  Match modes
+            where a set is decided only when no longer one can come (MAXIMAL), or conditions look
+            at the partial match: starts are searched one after the other, and wait for longer sets
     ======  ======================================================================================
 
 Guarantee
@@ -60,16 +62,17 @@ from .binding import NUMBER, MatchAggregate, MatchNumber
 from .compiled import CompiledMatch
 from .decided import Decided
 from .kept_input import KeptInput, Space
-from .kept_rows import COVERED, EVENT, FAR, MARKS, RANK, TIME, WORDS
+from .kept_rows import COVERED, EVENT, FAR, MARKS, RANK, TAKEN, TIME, WORDS
 from .kept_search import completing, expire, has_last_event, next_start
 from .match_identity import RANK as RANKS
 from .match_stream import matcher_of
-from .matcher import Matches, MatchLimits
+from .matcher import MatchLimits
+from .matches import Matches
 from .positions import Positions, export_positions, restore_positions
 from .results import Results
 from .search import Rows
 
-__all__ = ["AdvancingMatch", "reads_number"]
+__all__ = ["AdvancingMatch", "known_with_last_event", "marks_ends", "reads_number"]
 
 IntArray = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -122,6 +125,7 @@ class AdvancingMatch:
         self.attempts = OpenAttempts(go_on=each and not in_turn)
         self.watermark = INT64_MIN
         self._unmatched = compiled.clause.rows == "all with unmatched"
+        self._marks_ends = marks_ends(compiled)
         self._forgets = not (counts or self.input.remembers_begin)
         self._space: Space | None = None
         self._held: pa.Table | None = None
@@ -351,8 +355,10 @@ class AdvancingMatch:
             every = np.arange(len(chosen))
             rows = self._rows(space, every, at, usable[ending] + moved, kept.number[chosen])
             self._space = space
+            # of the sets with one last row the first one found is the longest; all are found now
+            taken = np.zeros(len(words) if self.compiled.clause.mode else 0, np.bool_)
             for matches in self.matcher.search(
-                prepared, rows, now, final, starts=starts, fresh=new, check=self.check
+                prepared, rows, now, final, starts=starts, fresh=new, taken=taken, check=self.check
             ):
                 self._say(matches, every, space)
         if final:
@@ -373,7 +379,7 @@ class AdvancingMatch:
         self._pass_idle(groups, final)
         position = kept.position[groups]
         over = position < self.input.usable(groups, final)
-        if self.window is not None and not final:
+        if self.window is not None and not final and self.compiled.clause.mode is None:
             first = kept.cells[TIME][kept.place(groups[over], position[over])]
             over[over] = first <= now - 1 - self.window
         if not over.any():
@@ -390,10 +396,16 @@ class AdvancingMatch:
         if self.matcher.prunes(prepared):
             self.matcher.prune(prepared, starts, rows, at.copy(), now, final)
         self._space = space
+        taken = np.zeros(0, np.bool_)
+        if self._marks_ends:
+            marks = kept.cells[MARKS]
+            taken = (marks[space.column(np.arange(len(words)))] & TAKEN) != 0
         for matches in self.matcher.search(
-            prepared, rows, now, final, starts=starts, check=self.check
+            prepared, rows, now, final, starts=starts, taken=taken, check=self.check
         ):
             self._say(matches, every, space)
+        if self._marks_ends:
+            marks[space.column(np.flatnonzero(taken))] |= TAKEN
         kept.position[groups] = at - space.moved
         kept.number[groups] = number
 
@@ -503,10 +515,10 @@ class AdvancingMatch:
         ----------
         since : int, optional
             Least tick of the events that the restart will give to :meth:`replay`; None: it gives
-            none, and all that is needed is exported.  A clause that puts out rows without a match
-            exports all in any case, and is given none.
+            none, and all that is needed is exported.  A clause that puts out rows without a match,
+            or marks rows with which a match has ended, exports all in any case, and is given none.
         """
-        if since is None or self._unmatched:
+        if since is None or self._unmatched or self._marks_ends:
             since = INT64_MAX
         return export_positions(self.input, self.attempts, since, self.watermark, self._forgets)
 
@@ -552,10 +564,23 @@ def reads_number(compiled: CompiledMatch) -> bool:
     )
 
 
+def known_with_last_event(compiled: CompiledMatch) -> bool:
+    """Whether every match is decided when its last event is known."""
+    return _kind(compiled, reads_number(compiled)) == "fresh"
+
+
+def marks_ends(compiled: CompiledMatch) -> bool:
+    """Whether a search must remember the rows with which matches of decided starts have ended."""
+    incremental = compiled.clause.mode == "incremental"
+    return incremental and _kind(compiled, reads_number(compiled)) == "whole"
+
+
 def _kind(compiled: CompiledMatch, counts: bool) -> str:
     """How matches are searched; see the module."""
     if compiled.clause.selection is None:
         return "one"
+    if compiled.clause.mode == "maximal":
+        return "whole"
     ends = [edge for edges in compiled.automaton.edges for edge in edges if edge.target == ACCEPT]
     waits = any(edge.anchor & ANCHOR_END or edge.absent for edge in ends)
     return "whole" if waits or counts or not compiled.conditions.by_position else "fresh"

@@ -29,7 +29,7 @@ from . import any_lists, outcomes, search
 from .any_lists import PASS, start_alone
 from .search import horizon_of
 
-__all__ = ["MANY", "below", "count_list", "count_starts"]
+__all__ = ["MANY", "below", "count_list", "count_starts", "sums", "window_low"]
 
 MANY = np.uint64(1 << 63)
 
@@ -63,6 +63,27 @@ def count_list(first, high, horizon, low, entries, tail):
         tail[e] = _sum(own, tail[rest]) if rest >= low else own
 
 
+@kernel
+def window_low(start, stop, horizon, entries, time):
+    """First entry of those within the window of a start; ``stop``: end of its group's rows."""
+    first = entries.row[start]
+    low = start
+    while low > 1 and first <= entries.row[low - 1] < stop:
+        if time[entries.row[low - 1]] > horizon:
+            break
+        low -= 1
+    return low
+
+
+@kernel
+def sums(counts, upto):
+    """Fill ``upto`` with the sum of the counts up to and with each."""
+    total = np.uint64(0)
+    for k in range(counts.shape[0]):
+        total = _sum(total, counts[k])
+        upto[k] = total
+
+
 @kernel_calling(outcomes, search, any_lists)
 def count_starts(
     starts, groups, alone, stop, classes, tables, time, task, entries, scratch, one, tail, progress,
@@ -92,8 +113,7 @@ def count_starts(
         elif task.window >= 0:
             if g != group:
                 group = g
-                while low < start and not (first <= entries.row[low] < stop[g]):
-                    low += 1
+                low = window_low(start, stop[g], horizon, entries, time)
             while low < start and time[entries.row[low]] > horizon:
                 low += 1
         if task.window >= 0:

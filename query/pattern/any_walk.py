@@ -3,7 +3,8 @@
 Purpose
     :func:`walk` goes down the lists depth first and puts out each set of rows that is a match, with
     its preferred labeling.  It returns when a batch is full and goes on with the next call, so what
-    it needs does not depend on how many matches there are.  :func:`descend` goes straight to the
+    it needs does not depend on how many matches there are.  :func:`walk_even` does the same for a
+    sequence, whose matches differ in nothing but their rows.  :func:`descend` goes straight to the
     n-th match of a start, over the counts of :mod:`.any_count`.
 
 Layout
@@ -22,14 +23,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...compiled import kernel_calling
+from ...compiled import kernel, kernel_calling
 from . import any_count, any_lists, outcomes, search
-from .any_count import below
+from .any_count import below, count_list, window_low
 from .any_lists import PASS, start_alone
 from .outcomes import DONE, MATCHES, OUTPUT_FULL, RUNS
 from .search import begin_match, has_room, horizon_of
 
-__all__ = ["DEPTH", "START", "WAITS", "descend", "walk"]
+__all__ = ["DEPTH", "START", "WAITS", "descend", "walk", "walk_even"]
 
 START, DEPTH, WAITS = range(3)
 
@@ -103,12 +104,102 @@ def walk(starts, groups, alone, stop, classes, tables, rows, task, entries, scra
     return DONE
 
 
+@kernel
+def _next(e, horizon, reach, transition, smaller, child):
+    """The first entry from one on that a match within the horizon can go on with."""
+    while True:
+        if reach[e] > horizon:
+            e = np.int64(smaller[e])
+        elif transition[e] == PASS:
+            e = np.int64(child[e])
+        else:
+            return e
+
+
+@kernel_calling(outcomes, search)
+def walk_even(starts, groups, width, time, task, entries, path, prefix, cursor, at, number, row,
+              group, numbers):  # fmt: skip
+    """Put out the rows of matches of ``width`` events each; returns how many.
+
+    The arguments are those of :func:`walk`; the last event of a match is the only one that ends it.
+    ``row`` takes the rows of one match after the other, ``group`` and ``numbers`` what is said of
+    each; ``prefix``: scratch, the rows of the path.
+    """
+    rows_of, reach, transition, following, smaller, child, _ = entries
+    room = numbers.shape[0]
+    found = np.int64(0)
+    last = width - 1
+    while at[START] < starts.shape[0]:
+        k = at[START]
+        g = groups[k]
+        if at[DEPTH] == 0:
+            path[0] = starts[k]
+            cursor[0] = child[path[0]]
+            at[DEPTH] = 1
+            at[WAITS] = np.int64(width == 1)
+        horizon = horizon_of(time, rows_of[path[0]], task)
+        depth = at[DEPTH]
+        if at[WAITS] != 0:  # stands on a match
+            if found == room:
+                return found
+            for d in range(width):
+                row[found * width + d] = rows_of[path[d]]
+            number[g] += 1
+            group[found] = g
+            numbers[found] = number[g]
+            found += 1
+            at[WAITS] = 0
+            depth -= 1
+        for d in range(depth):
+            prefix[d] = rows_of[path[d]]
+        while depth > 0:
+            e = _next(cursor[depth - 1], horizon, reach, transition, smaller, child)
+            if e == 0:
+                depth -= 1
+                continue
+            if depth < last:
+                cursor[depth - 1] = following[e]
+                path[depth] = e
+                prefix[depth] = rows_of[e]
+                cursor[depth] = child[e]
+                depth += 1
+                continue
+            count = number[g]
+            while e != 0 and found < room:
+                base = found * width
+                for d in range(last):
+                    row[base + d] = prefix[d]
+                row[base + last] = rows_of[e]
+                count += 1
+                group[found] = g
+                numbers[found] = count
+                found += 1
+                e = _next(np.int64(following[e]), horizon, reach, transition, smaller, child)
+            number[g] = count
+            if e != 0:
+                cursor[depth - 1] = e
+                at[DEPTH] = depth
+                return found
+            depth -= 1
+        at[DEPTH] = 0
+        at[START] += 1
+    return found
+
+
 @kernel_calling(outcomes, search, any_lists, any_count)
-def descend(start, left, horizon, low, entries, tail, path, cursor, at):
+def descend(start, left, low, alone, stop, classes, tables, time, task, entries, scratch, one, tail,
+            path, cursor, at):  # fmt: skip
     """Stand before match ``left`` of a start, counted from 0, of which there are more than that.
 
-    ``tail`` and ``low`` are those of :func:`.any_count.count_list` for this start.
+    ``low``: no entry before it is one of the start's; ``stop``: end of the rows of its group;
+    ``tail``: scratch, a word for each entry.
     """
+    if alone:
+        start = start_alone(start, stop, classes, tables, time, task, entries, scratch, one)
+    horizon = horizon_of(time, entries.row[start], task)
+    if task.window >= 0 and not alone:
+        low = window_low(start, stop, horizon, entries, time)
+    count_list(low, start, horizon, low, entries, tail)
     path[0] = start
     depth = 1
     e = start

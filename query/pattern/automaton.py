@@ -47,6 +47,8 @@ LARGE = 500
 
 ABSENCES_MAX = 32
 
+_PLAIN = frozenset({"SPLIT", "JUMP", "MATCH", "ACCEPT"})
+
 
 @dataclass(frozen=True)
 class Edge:
@@ -87,6 +89,15 @@ class Automaton:
     def empty_match(self) -> bool:
         """Whether the pattern can match no event at all."""
         return any(edge.target == ACCEPT for edge in self.edges[0])
+
+    @property
+    def sequence(self) -> bool:
+        """Whether event ``i`` of every match has position ``i + 1``, and all have as many."""
+        last = self.positions
+        return last > 0 and all(
+            [edge.target for edge in edges] == [p + 1 if p < last else ACCEPT]
+            for p, edges in enumerate(self.edges)
+        )
 
     @lazy
     def tables(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -181,6 +192,33 @@ def _closure(
     return tuple(edges)
 
 
+def _plain_closure(program: Program, start: int, position_of: dict[int, int]) -> tuple[Edge, ...]:
+    """The same where nothing but splits and jumps lies between two events: a state is a place."""
+    edges: list[Edge] = []
+    instructions, steps, accepts = program.instructions, 0, False
+    seen = bytearray(len(instructions))
+    stack = [start]
+    while stack:
+        at = stack.pop()
+        if seen[at]:
+            continue
+        seen[at] = 1
+        steps += 1
+        if steps % 256 == 0:
+            checkpoint()
+        step = instructions[at]
+        if step.op == "SPLIT":
+            stack += (step.other, step.target)
+        elif step.op == "JUMP":
+            stack.append(step.target)
+        elif step.op == "MATCH":
+            edges.append(Edge(position_of[at], 0, 0))
+        elif not accepts:
+            accepts = True
+            edges.append(Edge(ACCEPT, 0, 0))
+    return tuple(edges)
+
+
 def _too_many() -> ResourceLimit:
     return ResourceLimit(
         f"the pattern needs more than {EDGES_MAX} transitions; use smaller quantifier bounds"
@@ -218,8 +256,12 @@ def _built(program: Program) -> Automaton:
     starts = [0] + [at + 1 for at in position_of]
     edges = []
     total = 0
+    plain = all(step.op in _PLAIN for step in program.instructions)
     for start in starts:
-        edges.append(_closure(program, start, position_of, absence_bit))
+        if plain:
+            edges.append(_plain_closure(program, start, position_of))
+        else:
+            edges.append(_closure(program, start, position_of, absence_bit))
         total += len(edges[-1])
         if total > EDGES_MAX:
             raise _too_many()

@@ -44,6 +44,7 @@ from .binding import (
     Bound,
     Leaf,
     MatchAggregate,
+    MatchNumber,
     Navigation,
     RowExpression,
 )
@@ -160,6 +161,12 @@ class CompiledMatch:
         return self._schema
 
     @property
+    def numbered(self) -> bool:
+        """Whether somebody asks for MATCH_NUMBER."""
+        bounds = [*self.measures, *self.definitions.values()]
+        return any(isinstance(leaf, MatchNumber) for bound in bounds for leaf in bound.leaves)
+
+    @property
     def naming(self) -> Naming | None:
         """How matches are named; None where no measure asks for that."""
         time, selection = str(self.columns.time), self.clause.selection
@@ -226,7 +233,9 @@ class CompiledMatch:
             ("matches", modes.get(clause.mode or "", strategies.get(clause.selection or "", one)))
         )
         if clause.selection == "any":
-            chosen = choose(clause.selection, self.conditions, self.selecting.wanted)
+            chosen = choose(
+                clause.selection, self.automaton, self.conditions, self.selecting.wanted
+            )
             more = self.selecting.describe()
             text = f"{chosen.regime}: {chosen.why}" + (f"; {more}" if more else "")
             found.append(("selection", text))
@@ -377,6 +386,7 @@ def compile_match(
     plan = plan_conditions(
         automaton, definitions, types, _time_unit(definitions.values(), plain),
         lambda message, bound: position_error(message, clause.sql, bound.at),
+        apart=clause.selection == "any",
     )  # fmt: skip
     partition = tuple(_resolve(columns, name, clause) for name in clause.partition_by)
     order = tuple(

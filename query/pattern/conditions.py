@@ -40,10 +40,19 @@ from .automaton import Automaton
 from .binding import CLASSIFIER, Bound, Navigation, RowExpression
 from .buffers import PreparedRows, prepare
 from .bytecode import BytecodeBuilder, Column
+from .function_code import compile_condition
 from .scalar import quote
 from .typed import Unsupported, leaf_index, leaves_of, substitute
 
-__all__ = ["ConditionPlan", "PreparedRows", "RowTests", "number_of", "plan_conditions", "row_tests"]
+__all__ = [
+    "Across",
+    "ConditionPlan",
+    "PreparedRows",
+    "RowTests",
+    "number_of",
+    "plan_conditions",
+    "row_tests",
+]
 
 WORD_BITS = 64
 _OPERATORS = {
@@ -222,6 +231,30 @@ def number_of(node: Any) -> Decimal | None:
     return None
 
 
+@dataclass(frozen=True)
+class Across:
+    """A conjunct that compares the row of its variable with rows of others.
+
+    Attributes
+    ----------
+    variable : str
+        Whose condition it is part of.
+    number : int
+        Its bytecode.
+    reads : tuple of str or None
+        Other variables of which it reads the row, each but one; None: it asks for more of the
+        match than that.
+    part, bound
+        The conjunct, for people.
+    """
+
+    variable: str
+    number: int
+    reads: tuple[str, ...] | None
+    part: Any
+    bound: Bound
+
+
 @dataclass
 class ConditionPlan:
     """All conditions of a clause, ready to be evaluated over buffers of rows.
@@ -238,6 +271,10 @@ class ConditionPlan:
         The bits of each variable.
     summary : dict of str to (list, list)
         Per variable its row-local conjuncts, and those left to the matcher.
+    across : tuple of Across
+        The latter, where they were asked for one by one.
+    pairing : Pairing or None
+        What :mod:`.any_choice` has found out about them.
     """
 
     tests: RowTests
@@ -251,6 +288,8 @@ class ConditionPlan:
     names: tuple[str, ...]
     bits_of: dict[str, int]
     summary: dict[str, tuple[list[Any], list[Any]]]
+    across: tuple[Across, ...] = ()
+    pairing: Any = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def path_dependent(self) -> bool:
@@ -285,6 +324,22 @@ def row_local(node: Any, bound: Bound, variable: str) -> bool:
     return True
 
 
+def _others(node: Any, bound: Bound, variable: str) -> tuple[str, ...] | None:
+    """Other variables of which a conjunct reads the row that they have; None for anything else."""
+    found: dict[str, None] = {}
+    for index in leaves_of(node):
+        leaf = bound.leaves[index]
+        if not isinstance(leaf, Navigation) or leaf.offset or CLASSIFIER in leaf.row.columns:
+            return None
+        chosen = leaf.variables
+        if (chosen is None or variable in chosen) and not leaf.first:
+            continue
+        if chosen is None or len(chosen) > 1 or variable in chosen:
+            return None
+        found.update(dict.fromkeys(chosen))
+    return tuple(found)
+
+
 def _conjuncts(node: Any) -> list[Any]:
     while isinstance(node, exp.Paren):
         node = node.this
@@ -317,6 +372,8 @@ def plan_conditions(
     type_of: Callable[[RowExpression], pa.DataType],
     unit: str,
     fail: Callable[[str, Bound], Exception],
+    *,
+    apart: bool = False,
 ) -> ConditionPlan:
     """Split and compile the conditions of a clause.
 
@@ -330,6 +387,8 @@ def plan_conditions(
         Unit of times in bytecode: ``us`` or ``ns``.
     fail : callable
         Makes the error for a condition that cannot be compiled.
+    apart : bool
+        Compile what is left to the matcher one by one, too.
     """
     by_position = automaton.positions <= WORD_BITS
     tests, absences = RowTests(type_of), RowTests(type_of)
@@ -355,6 +414,7 @@ def plan_conditions(
     shared = set(used[WORD_BITS - 1 :]) if not by_position and len(used) > WORD_BITS else set()
     history = lookahead = 0
     summary: dict[str, tuple[list[Any], list[Any]]] = {}
+    across: list[Across] = []
     for name, bound in bounds.items():
         local: list[Any] = []
         rest: list[Any] = []
@@ -378,7 +438,7 @@ def plan_conditions(
             if rest:
                 node = rest[0] if len(rest) == 1 else exp.and_(*rest, copy=False)
                 try:
-                    number = builder.compile(node, bound, name)
+                    number = compile_condition(builder, node, bound, name)
                 except Unsupported as error:
                     raise fail(
                         f"the condition of {name} needs {error}, which cannot be computed while "
@@ -389,6 +449,12 @@ def plan_conditions(
                 for p in range(1, len(names)):
                     if names[p] == name:
                         condition[p] = number
+                for part in rest if apart else ():
+                    own = number
+                    if len(rest) > 1:
+                        own = compile_condition(builder, part, bound, name)
+                    reads = _others(part, bound, name)
+                    across.append(Across(name, own, reads, part, bound))
         for leaf in bound.leaves:
             if isinstance(leaf, Navigation) and leaf.row.column != CLASSIFIER:
                 history = max(history, -leaf.shift)
@@ -397,5 +463,5 @@ def plan_conditions(
         absences.initial |= 1 << automaton.absences.index(name)
     return ConditionPlan(
         tests, absences, builder, bit, condition, by_position, history, lookahead, names,
-        bits_of, summary,
+        bits_of, summary, tuple(across),
     )  # fmt: skip

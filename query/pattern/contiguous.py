@@ -98,7 +98,7 @@ def match_contiguous(
             waits = not final and task.now <= horizon
             # one attempt
             outcome = FAIL
-            depth = np.int64(0)  # not a literal: it would compile what it is passed to twice
+            depth = np.int64(0)  # not a literal (see `compiled.py`)
             deepest = np.int64(0)
             steps = 0
             cursor[0] = first[0]
@@ -160,8 +160,9 @@ def match_contiguous(
                         state[ERROR_DEPTH] = depth
                         return BUDGET
                     truth = holds(
-                        image, floats, which, depth, depth, q, row, begin, end, number[g] + 1, False
-                    )
+                        image, floats, which, depth, depth, q, row, begin, end, number[g] + 1,
+                        np.bool_(False),
+                    )  # fmt: skip
                     if truth < 0:
                         state[ERROR_ROW] = row
                         state[ERROR_DEPTH] = truth

@@ -13,13 +13,24 @@ Guarantee
 
 from __future__ import annotations
 
-import numpy as np
-from numba.extending import intrinsic
+from typing import Any
 
-from ...compiled import kernel
+import numpy as np
+
+from ...compiled import kernel, machine_operation
 from .image import H_COLUMN
 
-__all__ = ["ONE", "TO_FLOAT32", "TWO", "borrowed", "combine", "of_one", "of_two", "value_at"]
+__all__ = [
+    "ONE",
+    "TO_FLOAT32",
+    "TWO",
+    "all_borrowed",
+    "borrowed",
+    "combine",
+    "of_one",
+    "of_two",
+    "value_at",
+]
 
 (
     SQRT, FLOOR, CEIL, ROUND, TRUNC, LN, EXP, LOG10, LOG2, SIN, COS, TAN, ASIN, ACOS, ATAN, COT,
@@ -43,7 +54,11 @@ TWO = {
 """Number of each function of two values."""
 
 
-@intrinsic
+def _same(array: Any) -> Any:
+    return array
+
+
+@machine_operation(_same)
 def borrowed(context, array):
     """The same array without its reference count: for what a kernel hands on again and again.
 
@@ -58,6 +73,26 @@ def borrowed(context, array):
         return held._getvalue()
 
     return array(array), code
+
+
+@machine_operation(_same)
+def all_borrowed(context, bundle):
+    """A named tuple whose arrays are all :func:`borrowed`."""
+    from numba.core import types
+
+    def code(target, builder, signature, arguments):
+        parts = []
+        for i, kind in enumerate(signature.args[0]):
+            part = builder.extract_value(arguments[0], i)
+            if isinstance(kind, types.Array):
+                held = target.make_array(kind)(target, builder, part)
+                held.meminfo = held.meminfo.type(None)
+                held.parent = held.parent.type(None)
+                part = held._getvalue()
+            parts.append(part)
+        return target.make_tuple(builder, signature.return_type, parts)
+
+    return bundle(bundle), code
 
 
 @kernel

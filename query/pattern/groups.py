@@ -16,11 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...compiled import kernel
+from ...compiled import interpretable, kernel
 from ..conditions.key_values import comparable
 from .columns import flat
 
-__all__ = ["KeyCodes", "group_rows", "take_ranges"]
+__all__ = ["KeyCodes", "group_rows", "present_groups", "take_ranges"]
 
 IntArray = npt.NDArray[np.int64]
 
@@ -70,6 +70,7 @@ class KeyCodes:
         return codes
 
 
+@interpretable()
 @kernel
 def _counting_sort(codes, offsets, order):  # type: ignore[no-untyped-def]
     for i in range(codes.shape[0]):
@@ -91,6 +92,21 @@ def group_rows(codes: IntArray, count: int) -> tuple[IntArray, IntArray]:
     return order, offsets
 
 
+def present_groups(codes: IntArray, count: int) -> tuple[IntArray, IntArray, IntArray]:
+    """Rows by code, stable; the codes that occur, ascending; where the rows of each begin."""
+    if count == 1:
+        return np.arange(len(codes)), codes[:1].copy(), np.array([0, len(codes)], np.int64)
+    if len(codes) > count:
+        order, offsets = group_rows(codes, count)
+        some = np.flatnonzero(offsets[1:] > offsets[:-1])
+        return order, some, np.append(offsets[some], len(codes))
+    order = np.argsort(codes, kind="stable")
+    in_order = codes[order]
+    first = np.flatnonzero(np.diff(in_order, prepend=in_order[0] - 1))
+    return order, in_order[first], np.append(first, len(codes)).astype(np.int64)
+
+
+@interpretable()
 @kernel
 def _fill_ranges(begin, end, out):  # type: ignore[no-untyped-def]
     at = 0

@@ -46,7 +46,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...compiled import kernel_calling
+from ...compiled import interpretable, kernel_calling
 from . import outcomes, search, waiting
 from .automaton import ACCEPT, Automaton
 from .outcomes import (
@@ -149,6 +149,7 @@ def stars_of(automaton: Automaton, plan: ConditionPlan) -> Stars:
     return Stars(np.uint64(every), kind, exits, first, last)
 
 
+@interpretable()
 @kernel_calling(outcomes, search, waiting)
 def match_bits(
     edges, stars, frame, visited, visited_words, known, rows, task, attempts, state, output

@@ -27,7 +27,7 @@ from ...compiled import kernel
 from .automaton import ANCHOR_END
 from .buffers import PreparedRows, row_bits
 from .columns import flat, numbers
-from .groups import KeyCodes, group_rows
+from .groups import KeyCodes, present_groups
 from .kept_events import KeptEvents
 from .kept_rows import ABSENT, EVENT, FAILED, FAR, MARKS, RANK, TIME, WORDS, KeptRows, ranks
 from .match_stream import condition_columns, sorted_rows
@@ -163,7 +163,7 @@ class KeptInput:
         if not table.num_rows:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         codes = self._encode(table)
-        order, groups, offsets = _grouped(codes, self.rows.partitions)
+        order, groups, offsets = present_groups(codes, self.rows.partitions)
         time = self.ticks(table)
         rank = np.empty(len(order), np.int64)
         kept = self.rows
@@ -174,7 +174,7 @@ class KeptInput:
             kept.rank[groups] = rank[last]
         if self.ties:
             table, codes, time, rank = self._sorted(table, codes, order, rank)
-            order, groups, offsets = _grouped(codes, self.rows.partitions)
+            order, groups, offsets = present_groups(codes, self.rows.partitions)
             rank, time = rank[order], time[order]
         else:
             time = time[order]
@@ -425,17 +425,3 @@ class KeptInput:
     def unbound(self) -> None:
         """The bounds have done their work."""
         self._bounds = None
-
-
-def _grouped(codes: IntArray, partitions: int) -> tuple[IntArray, IntArray, IntArray]:
-    """Rows by partition, stable; the partitions, ascending; where the rows of each begin."""
-    if partitions == 1:
-        return np.arange(len(codes)), codes[:1].copy(), np.array([0, len(codes)], np.int64)
-    if len(codes) > partitions:
-        order, offsets = group_rows(codes, partitions)
-        some = np.flatnonzero(offsets[1:] > offsets[:-1])
-        return order, some, np.append(offsets[some], len(codes))
-    order = np.argsort(codes, kind="stable")
-    in_order = codes[order]
-    first = np.flatnonzero(np.diff(in_order, prepend=in_order[0] - 1))
-    return order, in_order[first], np.append(first, len(codes)).astype(np.int64)

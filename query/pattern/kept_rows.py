@@ -38,6 +38,7 @@ __all__ = [
     "FAR",
     "MARKS",
     "RANK",
+    "TAKEN",
     "TIME",
     "WORDS",
     "KeptRows",
@@ -47,8 +48,9 @@ __all__ = [
 IntArray = npt.NDArray[np.int64]
 WORDS, ABSENT, TIME, EVENT, RANK, MARKS = range(6)
 KINDS = 6
-COVERED, FAILED = 1, 2
-"""Marks: the row is part of a match; a condition could not be computed in it."""
+COVERED, FAILED, TAKEN = 1, 2, 4
+"""Marks: the row is part of a match; a condition could not be computed in it; a match has ended
+with it (INCREMENTAL MATCH)."""
 
 FAR = np.int64(9223372036854775807)
 

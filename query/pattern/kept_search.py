@@ -13,9 +13,8 @@ Guarantee
 from __future__ import annotations
 
 import numpy as np
-from numba.cpython.unsafe.numbers import trailing_zeros
 
-from ...compiled import kernel
+from ...compiled import kernel, trailing_zeros
 
 __all__ = ["completing", "expire", "has_last_event", "next_start"]
 

@@ -27,7 +27,8 @@ import pyarrow as pa
 from .columns import flat, numbers
 from .compiled import CompiledMatch
 from .match_stream import MatchStream, condition_columns
-from .matcher import Groups, Matches, MatchLimits
+from .matcher import Groups, MatchLimits
+from .matches import Matches
 
 __all__ = ["KnownMatches"]
 
@@ -89,6 +90,8 @@ class _Stream(MatchStream):
         if self.compiled.within is not None:
             found, _ = numbers(flat(self.rows.column(str(self.compiled.columns.time))), "i")
             tick = np.ascontiguousarray(found, np.int64)
+        tick = tick.view()
+        tick.flags.writeable = False  # as elsewhere: kernels are compiled for such
         now = int(tick.max()) if len(tick) else 0
         groups = Groups(
             offsets, offsets[:-1].copy(), np.zeros(count, np.bool_), np.zeros(count, np.int64),
@@ -96,9 +99,13 @@ class _Stream(MatchStream):
         )  # fmt: skip
         conditions = pa.table({n: self._column(n) for n in condition_columns(self.compiled)})
         prepared = self.compiled.conditions.prepare(conditions, offsets)
-        for matches in self.matcher.run(prepared, groups, self.check):
+
+        def firsts(matches: Matches) -> pa.Table:
             first = matches.start == offsets[matches.group]
-            yield from self._results(_of(matches, first), groups)[1].to_batches()
+            return self._results(_of(matches, first), groups)[1]
+
+        for table in self.matcher.run(prepared, groups, firsts, self.check):
+            yield from table.to_batches()
 
 
 def _of(matches: Matches, chosen: npt.NDArray[np.bool_]) -> Matches:

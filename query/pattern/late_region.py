@@ -1,9 +1,10 @@
-"""Late events under AFTER MATCH SKIP: where the search must be made again, and where it need not.
+"""Late events in searches that are kept: the matches that they change, found in few partitions.
 
 Purpose
     One match at a time means that a late event may change matches far behind it: a match that it
-    lengthens skips the start of the next.  :func:`late_regions` says for each partition from which
-    row to which the search with the late events may go another way than the one without them.
+    lengthens skips the start of the next.  :func:`late_matches` searches the partitions of late
+    events with these and without, from where both are the same to where they are the same again,
+    and puts the kept searches right.
 
 Layout
     ::
@@ -14,25 +15,29 @@ Layout
                               |              |
                             begin           end
 
-    *begin*: matches that begin more than the window before the late event are over before it, so
-    both searches find them; the new one begins behind the last of them.  *end*: the first row
-    behind the last late event that both searches come by.
+    *begin*: a row that lies more than the window before the first late event, and that no match
+    covers, whichever row it began with: every search comes by.  *end*: where both searches stand at
+    the same row behind the last late event, and behind the rows that read it by PREV or ``^``;
+    where they do not come to that, the watermark, and the kept searches are made anew there.
 
 Guarantee
     Matches that begin before ``begin``, or at ``end`` and behind, are the same with the late events
-    and without; a search that begins at ``begin`` finds those in between.  With NEXT and ``$`` as
-    many rows before the late event change their conditions, with PREV and ``^`` as many behind it.
+    and without; those between are told, of both searches, if they are decided at the watermark.
+
+Cost
+    Events of the partitions that late events belong to, over some windows on both sides; of the
+    others only the keys.
 
 Limits
-    One match at a time; under EVENT SELECTION the region is the window on both sides.  Both
-    searches are made over the rows that are given.
+    Clauses with WITHIN, without NEXT and without a match mode, over input in the order of time
+    alone.
 """
 
 # mypy: disable-error-code="no-untyped-def"
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -41,67 +46,244 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...compiled import kernel
-from ...errors import InvalidArgument
+from ...ticks import INT64_MIN
+from ..sql.match_clause import Skip
+from .advancing import AdvancingMatch
 from .columns import flat, numbers
+from .decided import Decided
 from .groups import KeyCodes, group_rows
+from .late_events import Late
 from .match_stream import MatchStream
-from .matcher import Groups, Matches, MatchLimits
+from .matcher import Groups, MatchLimits
+from .matches import Matches
 
 if TYPE_CHECKING:
     from .compiled import CompiledMatch
 
-__all__ = ["LateRegions", "late_regions"]
+__all__ = ["Scan", "late_matches"]
 
 IntArray = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Scan = Callable[[int, int], pa.Table]
+"""Events with ``low <= t <= high`` in the order of time, with the columns of the clause's input."""
+FAR = np.int64(1) << 62
+ROWS_FEW = 1 << 13
+"""So many rows are searched anew whatever share of the stream they are."""
+
+
+def late_matches(
+    stream: AdvancingMatch, scan: Scan, late: Late, first: int
+) -> tuple[pa.Table, pa.Table] | None:
+    """Matches that late events have ended or changed, and those that are instead.
+
+    Parameters
+    ----------
+    stream : AdvancingMatch
+        The kept searches, which have not seen the late events; then they have.
+    scan : callable
+        Of the events as they are now.
+    late : Late
+        Up to the watermark of the searches; at least one.
+    first : int
+        Tick of the first event there is.
+
+    Returns
+    -------
+    gone, found : pyarrow.Table
+        Rows of the result.  Some matches may be in both, unchanged.  None, and nothing is done,
+        where so many partitions have late events that all of them are searched sooner.
+    """
+    compiled, watermark = stream.compiled, stream.watermark
+    assert compiled.within is not None
+    window = max(1, compiled.within)
+    back = ahead = 2 * window
+    while True:
+        low = max(first, int(late.tick[0]) - back)
+        high = min(watermark, int(late.tick[-1]) + ahead)
+        whole = scan(low, high)
+        rows = _Rows.of(compiled, whole, late)
+        if rows.table.num_rows > max(ROWS_FEW, whole.num_rows // 4):
+            return None
+        begin = _begins(compiled, rows, window, None if low <= first else low)
+        if begin is None:
+            back *= 2
+            continue
+        after, found = _searched(stream, rows.table, high)
+        before, gone = _searched(stream, rows.table.filter(pa.array(~rows.late)), high)
+        if high >= watermark or _rejoined(compiled, rows, before, after, high):
+            break
+        ahead *= 2
+    if high >= watermark:
+        since = max(low, watermark - window)
+        stream.forget(rows.table.filter(pa.array(rows.late)))
+        stream.restore(after.export(since), watermark)
+        stream.replay(rows.table.filter(pa.array(rows.tick >= since)), watermark)
+    return rows.behind(begin, gone), rows.behind(begin, found)
+
+
+def independent(compiled: CompiledMatch) -> bool:
+    """Whether a match is found whatever others there are."""
+    clause = compiled.clause
+    skip = clause.skip
+    return clause.selection is not None or (skip is not None and skip.mode == "next")
+
+
+def _touches(compiled: CompiledMatch) -> int:
+    """How many rows behind an event have conditions that it can change."""
+    _, _, flags = compiled.automaton.tables
+    return max(compiled.history, int((flags & 1).any()))
 
 
 @dataclass(frozen=True)
-class LateRegions:
-    """Per partition with late events, in rows of the table that was given.
+class _Rows:
+    """Rows of the partitions of late events, in the order of time.
 
     Attributes
     ----------
-    begin : int64 array
-        Row at which the new search begins.
-    end : int64 array
-        First row from which on both searches are the same; the number of rows where they do not
-        meet within the table.
+    late, tick : arrays
+        Per row.
+    order, offsets : int64 arrays
+        Rows by partition, and where those of each begin.
     """
 
-    begin: IntArray
-    end: IntArray
+    table: pa.Table
+    late: Bools
+    tick: IntArray
+    order: IntArray
+    offsets: IntArray
+    codes: KeyCodes | None
+    keys: tuple[str, ...]
+
+    @classmethod
+    def of(cls, compiled: CompiledMatch, table: pa.Table, late: Late) -> _Rows:
+        ticks, _ = numbers(flat(table.column(str(compiled.columns.time))), "i")
+        tick = np.ascontiguousarray(ticks, np.int64)
+        is_late = late.among(tick)
+        keys = tuple(compiled.partition_by)
+        code, codes, count = np.zeros(len(tick), np.int64), None, 1
+        if keys:
+            codes = KeyCodes(len(keys))
+            events = table.filter(pa.array(is_late))
+            codes.encode([events.column(name) for name in keys])
+            count = codes.count
+            code = codes.encode([table.column(name) for name in keys])
+            mine = code < count
+            table, code, tick, is_late = (
+                table.filter(pa.array(mine)), code[mine], tick[mine], is_late[mine],
+            )  # fmt: skip
+        order, offsets = group_rows(code, count)
+        return cls(table, is_late, tick, order, offsets, codes, keys)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def partition(self, keys: pa.Table, rows: int) -> IntArray:
+        """The partition of each of some rows with the columns of PARTITION BY."""
+        if self.codes is None:
+            return np.zeros(rows, np.int64)
+        return self.codes.encode([keys.column(name) for name in self.keys])
+
+    def events(self, place: IntArray) -> tuple[IntArray, IntArray]:
+        """Tick, and rank among those of partition and tick, of a row of each partition."""
+        at = self.offsets[:-1] + place
+        tick = self.tick[self.order]
+        same = _first_at(self.offsets, tick, tick[at])
+        return tick[at], place - same
+
+    def behind(self, begin: IntArray, decided: Decided) -> pa.Table:
+        """Rows of the matches that begin with a row of their partition or behind it."""
+        if not decided.matches:
+            return decided.rows
+        tick, rank = self.events(begin)
+        mine = self.partition(decided.keys, decided.matches)
+        first, least = decided.first_tick, tick[mine]
+        kept = (first > least) | ((first == least) & (decided.first_rank >= rank[mine]))
+        return decided.rows if kept.all() else decided.rows.filter(pa.array(kept[decided.match]))
+
+
+@kernel
+def _places_at(offsets, tick, wanted, out):
+    for g in range(offsets.shape[0] - 1):
+        left = offsets[g]
+        right = offsets[g + 1]
+        while left < right:
+            middle = (left + right) // 2
+            if tick[middle] < wanted[g]:
+                left = middle + 1
+            else:
+                right = middle
+        out[g] = left - offsets[g]
+
+
+def _first_at(offsets: IntArray, tick: IntArray, wanted: IntArray) -> IntArray:
+    """Place in its partition of the first row at a tick or behind it; ticks ascend."""
+    out = np.empty(len(offsets) - 1, np.int64)
+    _places_at(offsets, tick, wanted, out)
+    return out
+
+
+@kernel
+def _uncover(offsets, tick, leads, window, place):
+    """Move a place of each partition back until no match leads from before it to it or behind."""
+    for g in range(offsets.shape[0] - 1):
+        low = offsets[g]
+        at = low + place[g]
+        row = at - 1
+        while row >= low and tick[row] >= tick[at] - window:
+            if leads[row] >= at:
+                at = row
+            row -= 1
+        place[g] = at - low
+
+
+def _begins(compiled: CompiledMatch, rows: _Rows, window: int, low: int | None) -> IntArray | None:
+    """Place of the row of each partition from which both searches are searched, if in sight.
+
+    ``low``: tick at which the rows begin; None where the stream does.
+    """
+    tick, late = rows.tick[rows.order], rows.late[rows.order]
+    partition = np.repeat(np.arange(len(rows)), np.diff(rows.offsets))
+    bound = np.full(len(rows), FAR)
+    np.minimum.at(bound, partition[late], tick[late])
+    place = _first_at(rows.offsets, tick, bound - window)
+    if not independent(compiled):
+        before = place.copy()
+        near = np.sort(rows.order[tick < bound[partition]])
+        starts, lasts = _Found(compiled).matches(rows.table.take(pa.array(near)))
+        sorted_ = np.empty(len(rows.order), np.int64)
+        sorted_[rows.order] = np.arange(len(rows.order))
+        leads = np.full(len(rows.order), -1, np.int64)
+        leads[sorted_[near[starts]]] = sorted_[near[lasts]]
+        _uncover(rows.offsets, tick, leads, window, place)
+        found = tick[rows.offsets[:-1] + place]
+        if low is not None and ((place < before) & (found < low + window)).any():
+            return None
+    read = place  # from here on conditions must be right
+    if not independent(compiled):
+        read = _first_at(rows.offsets, tick, tick[rows.offsets[:-1] + place] - window)
+    if low is not None and (read < _touches(compiled)).any():
+        return None
+    return place
 
 
 class _Found(MatchStream):
-    """Matches as rows of the input: where each begins and where the search goes on."""
+    """First and last row of the match from every row."""
 
     def __init__(self, compiled: CompiledMatch) -> None:
-        clause = replace(compiled.clause, rows="all", measures=())  # every event has its label
+        clause = replace(compiled.clause, rows="all", measures=(), skip=Skip("next"))
         super().__init__(replace(compiled, clause=clause, measures=(), _schema=None), MatchLimits())
         self.mode = "all"
+        self.inputs = compiled.input_columns  # all that the rows have: labels are wanted, no values
+        fields = [compiled.columns.arrow.field(name) for name in self.inputs]
+        self.input_schema = pa.schema(fields)
+        self.rows = self.input_schema.empty_table()
         self.begins: list[IntArray] = []
         self.lasts: list[IntArray] = []
-        skip = clause.skip
-        self._next = skip is not None and skip.mode == "next"
-        self._to = skip.mode if skip is not None and skip.mode in ("first", "last") else ""
 
     def _results(self, matches: Matches, groups: Groups) -> tuple[IntArray, pa.Table]:
         full = np.flatnonzero(matches.length > 0)
-        last = matches.last_row[full]
-        if self._to:
-            member = self.matcher.skip_member[matches.places]
-            match = np.searchsorted(matches.first, np.arange(len(member)), side="right") - 1
-            entries = np.flatnonzero(member)
-            target = np.zeros(len(matches.start), np.int64)
-            if self._to == "first":
-                entries = entries[::-1]
-            target[match[entries]] = matches.rows[entries]  # the last write counts
-            last = target[full]
-        elif self._next:
-            last = matches.start[full]
         self.begins.append(self._sequence_of(matches.start[full]))
-        self.lasts.append(self._sequence_of(last))
+        self.lasts.append(self._sequence_of(matches.last_row[full]))
         return np.zeros(0, np.int64), pa.table({})
 
     def _put_out(self, watermark: int) -> Iterator[pa.RecordBatch]:
@@ -109,7 +291,7 @@ class _Found(MatchStream):
         return iter(())
 
     def matches(self, rows: pa.Table) -> tuple[IntArray, IntArray]:
-        """First row of each match, and the last one skipped (that to be gone on from, for TO)."""
+        """Of the rows, first and last ones."""
         for batch in rows.to_batches():
             for _ in self.feed(batch):
                 pass
@@ -119,117 +301,36 @@ class _Found(MatchStream):
         return np.concatenate([none, *self.begins]), np.concatenate([none, *self.lasts])
 
 
-@kernel
-def _regions(
-    offsets, order, tick, late, old_last, new_last, window, length, ahead, behind, to, begin, end
-):
-    """See :func:`late_regions`; ``old_last[row]``: where the old match from a row ends, or -1."""
-    for g in range(offsets.shape[0] - 1):
-        low = offsets[g]
-        high = offsets[g + 1]
-        first = low
-        while first < high and not late[order[first]]:
-            first += 1
-        begin[g] = -1
-        if first == high:
-            continue
-        last = high - 1
-        while not late[order[last]]:
-            last -= 1
-        # rows whose conditions, or whose matches, a late event can change
-        touched = max(low, first - ahead)
-        start = low
-        if window >= 0:
-            start = touched
-            while start > low and tick[order[start - 1]] >= tick[order[touched]] - window:
-                start -= 1
-        elif length >= 0:
-            start = max(low, touched - length + 1)
-        # both searches up to there; then each by itself, until they meet
-        at = low
-        while at < start:
-            found = old_last[order[at]]
-            if found < 0:
-                at += 1
-                continue
-            at += 1
-            while order[at - 1] < found:  # to the last row of the match, and behind it
-                at += 1
-            if to:  # the search goes on with that row
-                at -= 1
-        begin[g] = order[at] if at < high else -2
-        old = at
-        new = at
-        safe = last + 1 + behind
-        while (old != new or new < safe) and min(old, new) < high:
-            # the one that is behind takes the next step
-            mine = new_last if new <= old else old_last
-            p = new if new <= old else old
-            row = order[p]
-            if new > old and late[row]:  # the old search has not seen it
-                old += 1
-                continue
-            found = mine[row]
-            p += 1
-            if found >= 0:
-                while order[p - 1] < found:
-                    p += 1
-                if to:
-                    p -= 1
-            if new <= old:
-                new = p
-            else:
-                old = p
-        met = min(old, new)
-        end[g] = order[met] if old == new and met < high else order.shape[0]
+def _searched(stream: AdvancingMatch, table: pa.Table, high: int) -> tuple[AdvancingMatch, Decided]:
+    """A search of its own over some rows, as it stands at a tick, and what it has decided."""
+    search = AdvancingMatch(stream.compiled, stream.limits, stream.check, in_turn=True)
+    return search, search.advance(table, high)
 
 
-def late_regions(compiled: CompiledMatch, rows: pa.Table, late: Bools) -> LateRegions:
-    """Where a search with late events differs from the one without.
-
-    Parameters
-    ----------
-    compiled : CompiledMatch
-        One match at a time.
-    rows : pyarrow.Table
-        Columns of the clause's input in the order of time, late events in their places.  It begins
-        where the search of each of its partitions is known to begin.
-    late : bool array
-        Which rows are late.
-
-    Raises
-    ------
-    InvalidArgument
-        Under EVENT SELECTION.
-    """
-    if compiled.clause.selection is not None:
-        raise InvalidArgument("under EVENT SELECTION matches do not depend on each other")
-    count = rows.num_rows
-    known = np.flatnonzero(~late)
-    old_last, new_last = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
-    begins, lasts = _Found(compiled).matches(rows)
-    new_last[begins] = lasts
-    begins, lasts = _Found(compiled).matches(rows.take(pa.array(known)))
-    old_last[known[begins]] = known[lasts]
-    codes, partitions = np.zeros(count, np.int64), 1
-    if compiled.partition_by:
-        keys = KeyCodes(len(compiled.partition_by))
-        codes = keys.encode([rows.column(name) for name in compiled.partition_by])
-        partitions = keys.count
-    order, offsets = group_rows(codes, partitions)
-    tick: npt.NDArray[np.generic] = np.zeros(count, np.int64)
-    if compiled.columns.time is not None:
-        tick, _ = numbers(flat(rows.column(compiled.columns.time)), "i")
-    _, _, flags = compiled.automaton.tables
-    ahead = max(compiled.lookahead, int((flags & 2).any()))
-    behind = max(compiled.history, int((flags & 1).any()))
-    longest = compiled.automaton.length_max
-    skip = compiled.clause.skip
-    begin, end = np.full(partitions, -1, np.int64), np.full(partitions, -1, np.int64)
-    _regions(
-        offsets, order, np.array(tick, np.int64), late, old_last, new_last,
-        -1 if compiled.within is None else compiled.within, -1 if longest is None else longest,
-        ahead, behind, skip is not None and skip.mode in ("first", "last"), begin, end,
-    )  # fmt: skip
-    some = begin != -1
-    return LateRegions(np.where(begin[some] < 0, count, begin[some]), end[some])
+def _rejoined(
+    compiled: CompiledMatch, rows: _Rows, before: AdvancingMatch, after: AdvancingMatch, high: int
+) -> bool:
+    """Whether both searches are the same from some row of each partition on."""
+    late = rows.late[rows.order]
+    last = np.zeros(len(rows), np.int64)
+    at = np.flatnonzero(late)
+    partition = np.searchsorted(rows.offsets, at, side="right") - 1
+    np.maximum.at(last, partition, at - rows.offsets[partition])
+    last += _touches(compiled)
+    if (last >= np.diff(rows.offsets)).any():
+        return False
+    tick, rank = rows.events(last)
+    if independent(compiled):
+        assert compiled.within is not None
+        return bool((tick + max(1, compiled.within) <= high).all())
+    stands = []
+    for search in (before, after):
+        positions = search.export(INT64_MIN + 1).positions
+        where = rows.partition(positions, positions.num_rows)
+        found = np.full((2, len(rows)), FAR)
+        found[0, where] = positions.column("@tick").to_numpy()
+        found[1, where] = positions.column("@rank").to_numpy()
+        stands.append(found)
+    mine, theirs = stands
+    passed = (mine[0] > tick) | ((mine[0] == tick) & (mine[1] > rank))
+    return bool(np.array_equal(mine, theirs) and passed.all())

@@ -31,13 +31,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...compiled import kernel
 from ...identity import digests, event_bytes
 from ..sql.pattern_parser import position_error
 from .binding import Bound
 from .columns import flat, numbers
 from .groups import KeyCodes
 from .leaves import IDENTITIES, Given
-from .matcher import Matches
+from .matches import Matches
 
 __all__ = ["RANK", "EventRanks", "Identities", "Naming", "check_identities", "naming_of"]
 
@@ -99,6 +100,16 @@ def _identities(measures: Sequence[Bound]) -> list[tuple[Given, int]]:
     ]
 
 
+@kernel
+def _count_on(codes, ticks, tick, rank, out):  # type: ignore[no-untyped-def]
+    """Rank of each row; ``tick`` and ``rank``: of the last row of each partition."""
+    for i in range(codes.shape[0]):
+        g = codes[i]
+        rank[g] = rank[g] + 1 if ticks[i] == tick[g] else 0
+        tick[g] = ticks[i]
+        out[i] = rank[g]
+
+
 class EventRanks:
     """Adds the column of ranks to batches that come in time order.
 
@@ -111,7 +122,7 @@ class EventRanks:
         self._naming = naming
         self._keys = KeyCodes(max(1, len(naming.partition_by)))
         self._tick: IntArray = np.zeros(0, np.int64)  # the newest of each partition
-        self._count: IntArray = np.zeros(0, np.int64)  # and its events so far
+        self._rank: IntArray = np.zeros(0, np.int64)  # and the rank of its newest event
 
     def ranked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with the ranks of its rows."""
@@ -126,22 +137,9 @@ class EventRanks:
         grown = total - len(self._tick)
         if grown > 0:
             self._tick = np.concatenate([self._tick, np.zeros(grown, np.int64)])
-            self._count = np.concatenate([self._count, np.zeros(grown, np.int64)])
-        order = np.argsort(codes, kind="stable")
-        code, tick = codes[order], ticks[order]
-        other = np.ones(rows, np.bool_)  # where a tick of a partition begins
-        other[1:] = (code[1:] != code[:-1]) | (tick[1:] != tick[:-1])
-        begin = np.flatnonzero(other)
-        run = np.cumsum(other) - 1
-        code, tick = code[begin], tick[begin]
-        before = np.where(self._tick[code] == tick, self._count[code], 0)
+            self._rank = np.concatenate([self._rank, np.full(grown, -1)])
         ranks = np.empty(rows, np.int64)
-        ranks[order] = np.arange(rows) - begin[run] + before[run]
-        last = np.ones(len(begin), np.bool_)
-        last[:-1] = code[1:] != code[:-1]
-        length = np.diff(np.append(begin, rows)) + before
-        self._tick[code[last]] = tick[last]
-        self._count[code[last]] = length[last]
+        _count_on(codes, np.ascontiguousarray(ticks, np.int64), self._tick, self._rank, ranks)
         return batch.append_column(RANK, pa.array(ranks))
 
 

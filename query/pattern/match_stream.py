@@ -38,7 +38,8 @@ from .bytecode import Column
 from .columns import flat, numbers
 from .groups import KeyCodes, group_rows, take_ranges
 from .match_identity import RANK, EventRanks
-from .matcher import NOT_TAKEN, Groups, Matcher, Matches, MatchLimits
+from .matcher import NOT_TAKEN, Groups, Matcher, MatchLimits
+from .matches import Matches
 from .results import Results
 from .typed import leaf_index
 
@@ -121,6 +122,10 @@ class MatchStream:
     def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take a batch; yields what can be put out."""
         if batch.num_rows == 0:
+            return
+        if self.compiled.in_time_order and batch.num_rows > self.rows_max:  # what stays in caches
+            for low in range(0, batch.num_rows, self.rows_max):
+                yield from self.feed(batch.slice(low, self.rows_max))
             return
         if self.check is not None:
             self.check()
@@ -209,15 +214,20 @@ class MatchStream:
             if self.mask is not None:  # no condition holds in a row that is only looked at
                 sequence = self.sequence if self.order is None else self.sequence[self.order]
                 prepared.words[~self.mask(sequence)] = 0
-            lists = self.matcher.lists
+            lists = self.matcher.output
             if lists is not None and not self.partitioned:
                 lists.skip, self.skip = self.skip, 0
-            for matches in self.matcher.run(prepared, groups, self.check):
-                self.pending.append(self._results(matches, groups))
+
+            def made(matches: Matches) -> tuple[IntArray, pa.Table]:
                 if self.mode == "all with unmatched":
                     self._cover(matches)
-                elif self.matcher.ordered and len(matches.start):  # none before these will come
-                    last = int(self._sequence_of(matches.start[-1:])[0])
+                return self._results(matches, groups)
+
+            for found in self.matcher.run(prepared, groups, made, self.check):
+                self.pending.append(found)
+                begins = found[0]  # of its rows; when in order, nothing will come before the last
+                if self.mode != "all with unmatched" and self.matcher.ordered and len(begins):
+                    last = int(begins[-1])
                     yield from self._put_out(min(self._undecided(groups, final), last + 1))
             if lists is not None:
                 self.skip, lists.skip = self.skip + lists.skip, 0
@@ -311,6 +321,8 @@ class MatchStream:
     def _take(self, name: str, indices: pa.Array) -> pa.Array:
         column = self._column(name)
         if self.order is not None and len(indices):
+            if not indices.null_count:
+                return column.take(pa.array(self.order[indices.to_numpy()]))
             places = indices.fill_null(0).to_numpy(zero_copy_only=False)
             mask = indices.is_null().to_numpy(zero_copy_only=False)
             indices = pa.array(self.order[places], mask=mask)
@@ -330,7 +342,8 @@ class MatchStream:
         """Output rows of a batch of matches, with the sequence number of their first event."""
         begin, end = groups.offsets[matches.group], groups.offsets[matches.group + 1]
         match, _, table = self.results.of(matches, begin, end)
-        return self._sequence_of(matches.start)[match], table
+        begins = self._sequence_of(matches.start)
+        return (begins if self.mode == "one" else begins[match]), table
 
     def _cover(self, matches: Matches) -> None:
         if len(matches.row):
@@ -436,6 +449,7 @@ def matcher_of(
         in_time_order=compiled.in_time_order,
         selecting=compiled.selecting,
         mode=clause.mode,
+        numbered=compiled.numbered,
     )
 
 

@@ -17,30 +17,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ...errors import ChronicleError, ResourceLimit, SqlError
-from ...lazy import lazy
 from . import outcomes as m
 from . import rowtests as rt
 from .any_choice import Selecting, choose
-from .any_search import Batch, ListSearch
+from .any_output import ListOutput, Source
+from .any_search import ListSearch
+from .any_tree import PairSearch
 from .automaton import ACCEPT, Automaton
 from .conditions import ConditionPlan, PreparedRows
 from .contiguous import match_contiguous
 from .image import with_path
 from .jumping import match_bits, stars_of
+from .matches import Matches
 from .search import Edges, MatchTable, Rows, Task
 from .selection import CONTIGUOUS, SKIP_ANY, SKIP_NEXT, Strategy, match_selected
 from .waiting import NOTHING, Waiting
 
-__all__ = ["Groups", "MatchLimits", "Matcher", "Matches"]
+__all__ = ["Groups", "MatchLimits", "Matcher"]
 
 IntArray = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
+Found = TypeVar("Found")
 STRATEGIES = {"contiguous": CONTIGUOUS, "next": SKIP_NEXT, "any": SKIP_ANY}
 SKIPS = {"past last": m.PAST_LAST, "next": m.TO_NEXT, "first": m.TO_FIRST, "last": m.TO_LAST}
 SLICE_STEPS = 20_000_000
@@ -101,76 +104,6 @@ class Groups:
     taken: npt.NDArray[np.bool_] = field(default_factory=lambda: NOT_TAKEN)
 
 
-@dataclass(frozen=True)
-class Matches:
-    """A batch of matches, as runs: rows that follow each other, at one position of the pattern.
-
-    The runs of match ``i`` are ``runs[i] .. runs[i + 1]``, in order.  ``A B+ C`` over rows 7 to 11
-    of a partition::
-
-        rows    7 | 8  9 10 | 11      row    7  8  11
-        place   A | B  B  B | C       begin  0  1   4      place  A  B  C
-
-    Attributes
-    ----------
-    group, start, length, number : int64 arrays
-        Per match: partition, first row, events, MATCH_NUMBER.
-    runs : int64 array
-        See above; one longer than there are matches.
-    row, begin, place : int64 arrays
-        Per run: its first row, the index of that in the match, and the position.
-    """
-
-    group: IntArray
-    start: IntArray
-    length: IntArray
-    number: IntArray
-    runs: IntArray
-    row: IntArray
-    begin: IntArray
-    place: IntArray
-
-    @lazy
-    def first(self) -> IntArray:
-        """Entries of match ``i`` in :attr:`rows` and :attr:`places`: ``first[i] .. first[i+1]``."""
-        return np.concatenate([[0], np.cumsum(self.length)]).astype(np.int64)
-
-    @lazy
-    def last_row(self) -> IntArray:
-        """Last row of each match; of an empty one its start."""
-        if not len(self.row):
-            return self.start
-        last = np.maximum(self.runs[1:] - 1, 0)
-        return np.where(
-            self.length > 0, self.row[last] + self.length - 1 - self.begin[last], self.start
-        )
-
-    @lazy
-    def rows(self) -> IntArray:
-        """Row of every event of every match.  Use only what was made with ``labels``."""
-        run = self._run_of_entry
-        if len(run) == len(self.row):
-            return self.row
-        return self.row[run] + self._index_of_entry - self.begin[run]
-
-    @lazy
-    def places(self) -> IntArray:
-        """Position of every event of every match.  Use only what was made with ``labels``."""
-        run = self._run_of_entry
-        return self.place if len(run) == len(self.row) else self.place[run]
-
-    @lazy
-    def _run_of_entry(self) -> IntArray:
-        ends = np.append(self.begin[1:], 0)
-        full = self.length > 0
-        ends[self.runs[1:][full] - 1] = self.length[full]
-        return np.repeat(np.arange(len(self.row)), ends - self.begin)
-
-    @lazy
-    def _index_of_entry(self) -> IntArray:
-        return np.arange(self.first[-1]) - np.repeat(self.first[:-1], self.length)
-
-
 class Attempts(Protocol):
     """Keeps attempts from one search to the next."""
 
@@ -207,6 +140,8 @@ class Matcher:
         What the statement asks of SKIP TILL ANY MATCH; figures are left there.
     mode : str, optional
         Which of the contiguous matches, see :class:`..sql.match_clause.MatchClause`.
+    numbered : bool
+        Whether somebody asks for MATCH_NUMBER.
 
     Attributes
     ----------
@@ -229,6 +164,7 @@ class Matcher:
         in_time_order: bool = True,
         selecting: Selecting | None = None,
         mode: str | None = None,
+        numbered: bool = True,
     ) -> None:
         self.automaton = automaton
         self.selecting = selecting or Selecting()
@@ -262,18 +198,41 @@ class Matcher:
         # stars whose bits nobody needs row by row: not those that begin or end a match
         lazy = sum(1 << (p - 1) for p in self.stars.positions) if plan.by_position else 0
         self.lazy = np.uint64(lazy & ~finals & ~int(follow[0]))
-        chosen = choose(selection, plan, self.selecting.wanted)
+        chosen = choose(selection, automaton, plan, self.selecting.wanted)
         self.lists: ListSearch | None = None
+        self.pairs: PairSearch | None = None
+        self.output: ListOutput | None = None
         if chosen.regime == "lists":
-            self.lists = ListSearch(automaton, self.text, limits.memory_bytes, describe_row)
+            self.lists = ListSearch(automaton, limits.memory_bytes)
+        elif chosen.pairing is not None:
+            self.pairs = PairSearch(
+                automaton, plan, chosen.pairing, self.text, limits.memory_bytes, describe_row,
+                self.selecting.threads or 1, self.selecting.busy,
+            )  # fmt: skip
+        if chosen.regime != "search":
+            self.output = ListOutput(
+                self.text, describe_row, automaton.length_max,
+                alone=self.lists is not None and self.lists.alone, even=automaton.sequence,
+                threads=self.selecting.threads or 1, numbered=numbered,
+            )  # fmt: skip
+            self.output.busy = self.selecting.busy
         self.columns = 256
         self.room_matches = 4096
         self.room_rows = 1 << 16
 
     def run(
-        self, prepared: PreparedRows, groups: Groups, check: Callable[[], None] | None = None
-    ) -> Iterator[Matches]:
-        """Search all groups from their positions on; yields matches group by group.
+        self,
+        prepared: PreparedRows,
+        groups: Groups,
+        finish: Callable[[Matches], Found],
+        check: Callable[[], None] | None = None,
+    ) -> Iterator[Found]:
+        """Search all groups from their positions on; yields what is made of batches of matches.
+
+        Parameters
+        ----------
+        finish : callable
+            Makes it, maybe in a thread that has found them; the arrays are then used again.
 
         Raises
         ------
@@ -288,24 +247,21 @@ class Matcher:
             words, begin, end, end, groups.position, groups.seen, groups.number, groups.time
         )
         self.ordered = False
-        if self.lists is not None:
-            task = self._task(groups.now, groups.final, 0)
-            lists = self.lists.open(prepared, groups, task)
-            self._note(self.lists)
-            if lists is not None:
-                self.ordered = True
-                weighted = self.selecting.weighted
-                search = self.lists.weights if weighted else self.lists.matches
-                yield from map(_matches_of, search(lists, rows, task, check))
-                return
+        source = self._listed(prepared, groups, rows, check)
+        if source is not None and self.output is not None:
+            self.ordered = True
+            yield from self.output.put_out(source, rows, self.selecting.weighted, finish, check)
+            self._note()
+            return
         starts = words
-        if self.prunes(prepared):
+        if self.prunes(prepared) and self.pairs is None:  # else that is done
             if self.selection == "next":
                 starts = words.copy()
             self.prune(prepared, starts, rows, groups.position, groups.now, groups.final)
-        yield from self.search(
+        found = self.search(
             prepared, rows, groups.now, groups.final, starts=starts, taken=groups.taken, check=check
         )
+        yield from map(finish, found)
 
     def prunes(self, prepared: PreparedRows) -> bool:
         """Whether :meth:`prune` may be asked."""
@@ -365,7 +321,7 @@ class Matcher:
         """
         words = prepared.words
         starts = words if starts is None else starts
-        condition = prepared.condition if (prepared.condition >= 0).any() else None
+        conditional = bool((prepared.condition >= 0).any())
         waiting = NOTHING if attempts is None else attempts.opened()
         state = np.zeros(8, np.int64)
         output = self._output()
@@ -380,18 +336,18 @@ class Matcher:
                     prepared.absent, fresh, self.mode == "maximal", taken,
                 )  # fmt: skip
                 status = match_selected(
-                    self.edges, condition, image, floats, self.frames, self.thread_done,
+                    self.edges, prepared.condition, image, floats, self.frames, self.thread_done,
                     self.stamp, strategy, rows, task, state, output,
                 )  # fmt: skip
-            elif condition is None:
+            elif not conditional:
                 status = match_bits(
                     self.edges, self.stars, self.frames.reshape(-1), visited, visited_words,
                     self.known, rows, task, waiting, state, output,
                 )  # fmt: skip
             else:
                 status = match_contiguous(
-                    self.edges, condition, image, floats, cursor, visited, visited_words, rows,
-                    task, waiting, state, output,
+                    self.edges, prepared.condition, image, floats, cursor, visited, visited_words,
+                    rows, task, waiting, state, output,
                 )  # fmt: skip
             if check is not None:
                 check()
@@ -417,19 +373,64 @@ class Matcher:
         if state[m.MATCHES]:
             yield self._take(output, state)
 
-    def _note(self, lists: ListSearch) -> None:
-        """Figures of a buffer; an error when lists were asked for and cannot be had."""
+    def _listed(
+        self,
+        prepared: PreparedRows,
+        groups: Groups,
+        rows: Rows,
+        check: Callable[[], None] | None,
+    ) -> Source | None:
+        """Lists of a buffer; None where it is to be searched, of rows that have partners."""
+        task = self._task(groups.now, groups.final, 0)
+        if self.lists is not None:
+            lists = self.lists.open(prepared, groups, task)
+            self._fall_back(self.lists.why)
+            return lists
+        if self.pairs is None:
+            return None
+        if prepared.careful:
+            if self.output is not None:
+                why = f"a condition cannot be computed in some events ({prepared.why})"
+                self._fall_back(why)
+            return None
+
+        def prune(words: Words) -> None:
+            self.prune(prepared, words, rows, groups.position, groups.now, groups.final)
+
+        choose = self.selecting.wanted == "auto"
+        paired = self.pairs.reduce(prepared, rows, task, prune, choose, check)
+        drawing = None
+        if paired is not None:
+            self.selecting.reduced(paired)
+            if self.output is not None:
+                drawing = self.pairs.open(paired, groups, task, choose)
+        if self.output is not None:
+            self._fall_back(self.pairs.why)
+        return drawing
+
+    def _fall_back(self, why: str) -> None:
+        """Note how a buffer is answered; an error when the hint is not obeyed."""
         found = self.selecting
-        found.states, found.entries = lists.states, max(found.entries, lists.entries)
-        if not lists.why:
+        if not why:
             found.lists += 1
             return
         found.searched += 1
-        found.fallback = lists.why
-        if found.wanted == "lists":
+        found.fallback = why
+        if found.wanted in ("lists", "tree"):
             raise ResourceLimit(
-                f"the hint selection(lists) cannot be obeyed for pattern {self.text}: {lists.why}"
+                f"the hint selection({found.wanted}) cannot be obeyed for pattern {self.text}: "
+                f"{why}"
             )
+
+    def _note(self) -> None:
+        """Figures of the lists of a buffer."""
+        found = self.selecting
+        if self.lists is not None:
+            found.states, found.entries = self.lists.states, max(found.entries, self.lists.entries)
+        elif self.pairs is not None:
+            drawn = self.pairs.drawn
+            found.entries = max(found.entries, drawn.entries)
+            found.diagrams, found.candidates = drawn.lists, drawn.candidates
 
     def _task(self, now: int, final: bool, memo: int) -> Task:
         """What a call searches for, and how far it may go."""
@@ -526,10 +527,7 @@ class Matcher:
                 + ("" if "; guard it" in why else "; guard it with CASE, or use TRY_CAST")
             )
         if status == m.OVERFLOW:
-            return SqlError(
-                f"a condition of pattern {self.text} overflows its integers or divides by zero "
-                f"{where}"
-            )
+            return m.overflow(self.text, where)
         if status == m.SKIP_MISSING:
             return SqlError(
                 f"AFTER MATCH SKIP TO a variable that matched no event, in the match that "
@@ -539,11 +537,3 @@ class Matcher:
             "AFTER MATCH SKIP would go back to the first event of the match, in the match that "
             f"begins {where}, and find it again without end"
         )
-
-
-def _matches_of(batch: Batch) -> Matches:
-    runs = np.concatenate([[0], np.cumsum(batch.length)]).astype(np.int64)
-    return Matches(
-        batch.group, batch.start, batch.length, batch.number, runs, batch.row, batch.begin,
-        batch.place,
-    )  # fmt: skip

@@ -29,7 +29,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...compiled import kernel
+from ...compiled import interpretable, kernel
 from .binding import (
     CLASSIFIER,
     NUMBER,
@@ -42,7 +42,7 @@ from .binding import (
     RowExpression,
 )
 from .columns import flat
-from .matcher import Matches
+from .matches import Matches
 from .scalar import evaluate, quote
 from .typed import leaf_index, substitute
 
@@ -135,6 +135,7 @@ def _navigate(first, place, member, match, index, from_first, offset, final, out
             at += 1
 
 
+@interpretable()
 @kernel
 def _navigate_once(
     runs, begin, place, lengths, member, match, index, from_first, offset, final, out
@@ -159,6 +160,7 @@ def _navigate_once(
                 left -= count
 
 
+@interpretable()
 @kernel
 def _target_rows(runs, run_row, begin, match, index, shift, first, end, out):
     """Row number ``shift`` rows from a row of a match, or -1."""
@@ -280,6 +282,10 @@ class _Leaves:
     def _navigation(self, leaf: Navigation) -> pa.Array:
         context = self.context
         matches, match = context.matches, context.rows.match
+        at = self._fixed(leaf)
+        if at is not None:
+            found = pa.array(np.ascontiguousarray(matches.row[at :: matches.width]))
+            return context.take(str(leaf.row.column), found)
         target = np.empty(len(match), np.int64)
         index = self._index(leaf)
         _target_rows(
@@ -289,6 +295,17 @@ class _Leaves:
         if leaf.row.column == CLASSIFIER:
             return self._classifier(match, target)
         return self._row_values(leaf.row, target)
+
+    def _fixed(self, leaf: Navigation) -> int | None:
+        """Index of the event that a leaf reads, where it is the same in each of whole matches."""
+        matches, rows = self.context.matches, self.context.rows
+        plain = leaf.shift == 0 and leaf.row.column not in (None, CLASSIFIER)
+        every = matches.width and len(rows.match) == len(matches.group)
+        if not (plain and every and _one_row_per_match(rows, matches)):
+            return None
+        member = self._member(leaf.variables)[1:]
+        inside = np.flatnonzero(member) if leaf.first else np.flatnonzero(member)[::-1]
+        return int(inside[leaf.offset]) if leaf.offset < len(inside) else None
 
     def _classifier(self, match: IntArray, target: IntArray) -> pa.Array:
         matches = self.context.matches

@@ -11,6 +11,8 @@ Limits
 
 from __future__ import annotations
 
+from ...errors import SqlError
+
 __all__ = [
     "BUDGET",
     "DONE",
@@ -35,6 +37,7 @@ __all__ = [
     "TO_FIRST",
     "TO_LAST",
     "TO_NEXT",
+    "overflow",
 ]
 
 # Status of a call
@@ -47,3 +50,10 @@ GROUP, MATCHES, RUNS, ERROR_ROW, STEPS, ERROR_DEPTH, LABELS = range(7)
 FAIL, MATCH, MORE = range(3)
 # AFTER MATCH SKIP
 PAST_LAST, TO_NEXT, TO_FIRST, TO_LAST = range(4)
+
+
+def overflow(text: str, where: str) -> SqlError:
+    """What :data:`OVERFLOW` means to the user; ``where``: the event."""
+    return SqlError(
+        f"a condition of pattern {text} overflows its integers or divides by zero {where}"
+    )

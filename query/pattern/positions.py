@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from .attempts import OpenAttempts
 from .kept_input import KeptInput
-from .kept_rows import COVERED, EVENT, MARKS, RANK, TIME
+from .kept_rows import COVERED, EVENT, MARKS, RANK, TAKEN, TIME
 
 __all__ = ["Positions", "export_positions", "restore_positions"]
 
@@ -35,7 +35,7 @@ class Positions:
         Columns of PARTITION BY; ``@tick`` and ``@rank`` of the first event with which a match may
         begin; ``@number`` of matches so far; ``@seen``: whether there were events before.
     rows : pyarrow.Table
-        Events that are still needed, as the clause reads them, with ``@rank`` and ``@covered``.
+        Events that are still needed, as the clause reads them, with ``@rank`` and ``@marks``.
     """
 
     positions: pa.Table
@@ -65,8 +65,8 @@ def export_positions(
     chosen = chosen[np.argsort(cells[EVENT][chosen])]
     rows = kept_input.events.table(kept_input.inputs, cells[EVENT][chosen])
     rows = rows.append_column("@rank", pa.array(cells[RANK][chosen]))
-    marks = (cells[MARKS][chosen] & COVERED) != 0
-    return Positions(positions, rows.append_column("@covered", pa.array(marks)))
+    marks = cells[MARKS][chosen] & (COVERED | TAKEN)
+    return Positions(positions, rows.append_column("@marks", pa.array(marks)))
 
 
 def restore_positions(kept_input: KeptInput, given: Positions) -> None:
@@ -85,6 +85,6 @@ def restore_positions(kept_input: KeptInput, given: Positions) -> None:
     columns = kept.all_columns()
     columns = columns[kept.cells[EVENT][columns] >= before]
     columns = columns[np.argsort(kept.cells[EVENT][columns])]
-    covered = np.asarray(given.rows.column("@covered").to_numpy(), np.bool_)
-    if covered.any():  # then every row that is given is kept
-        kept.cells[MARKS][columns[covered]] |= COVERED
+    marks = given.rows.column("@marks").to_numpy()
+    if marks.any():  # then every row that is given is kept
+        kept.cells[MARKS][columns] |= marks

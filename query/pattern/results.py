@@ -19,7 +19,7 @@ import pyarrow as pa
 from ...errors import ResourceLimit
 from .leaves import Given
 from .match_identity import Identities, Naming
-from .matcher import Matches
+from .matches import Matches
 from .measures import Context, OutputRows, measure_columns
 
 if TYPE_CHECKING:

@@ -26,9 +26,8 @@ Guarantee
 from __future__ import annotations
 
 import numpy as np
-from numba.cpython.unsafe.numbers import trailing_zeros
 
-from ...compiled import kernel
+from ...compiled import interpretable, kernel, trailing_zeros
 
 __all__ = [
     "COMPARE_F",
@@ -52,6 +51,7 @@ LT, LE, GT, GE, EQ, NE = range(6)
 BLOCK = 2048
 
 
+@interpretable(wraps=True)
 @kernel
 def run_tests(floats, integers, booleans, spec, low_f, high_f, low_i, high_i, bits, initial, words):
     """Set ``words``: ``initial`` less the bits of the tests that a row fails.
@@ -130,6 +130,7 @@ def _chain(follow):
     return chain
 
 
+@interpretable()
 @kernel
 def feasible(
     words, follow, finals, time, window, begins, ends_at, position, now, final, lookahead, lazy

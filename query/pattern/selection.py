@@ -28,7 +28,7 @@ Limits
     by nature: ``steps_max`` bounds each start.
 """
 
-# mypy: disable-error-code="no-untyped-def"
+# mypy: disable-error-code="no-untyped-def, assignment"
 
 from __future__ import annotations
 
@@ -90,6 +90,31 @@ class Strategy(NamedTuple):
     taken: npt.NDArray[np.bool_]
 
 
+@kernel_calling(outcomes, search)
+def _put_out(state, output, task, image, g, s, depth, thread, number):
+    """Put out the first ``depth`` rows of the path as labeled by a thread; False: there is no room.
+
+    Contiguous sets of one start are one path that grows: a thread keeps its place until the next.
+    """
+    if not has_room(state, output, depth, np.int64(0), task.labels_max):
+        return False
+    threads = image[H_STRIDE]
+    places = image[H_PATH]
+    parents = places + ROW_PARENT * threads
+    row_of = places + ROW_ROW * threads
+    number[g] += 1
+    r = state[RUNS]
+    for i in range(depth - 1, -1, -1):
+        output.row[r + i] = image[row_of + i]
+        output.begin[r + i] = i
+        output.place[r + i] = image[places + thread]
+        thread = image[parents + thread]
+    output.runs[state[MATCHES]] = depth
+    state[RUNS] = r + depth
+    begin_match(state, output, g, s, depth, number[g], np.int64(0))
+    return True
+
+
 @kernel_calling(functions, machine, outcomes, search)
 def match_selected(
     edges, condition, image, floats, frame, thread_done, stamp, strategy, rows, task, state, output
@@ -115,7 +140,10 @@ def match_selected(
     stamps = np.int64(0)
     stamp[:] = 0
     image, floats = functions.borrowed(image), functions.borrowed(floats)
-    if condition is not None:
+    conditional = False
+    for p in range(condition.shape[0]):
+        conditional |= condition[p] >= 0
+    if conditional:
         begin_path(image)  # column 0 stays as it is
     for g in range(state[GROUP], groups):
         state[GROUP] = g
@@ -137,6 +165,8 @@ def match_selected(
             kept_number = number[g]
             more = False
             steps = 0
+            longest_thread = np.int64(-1)
+            longest_depth = np.int64(0)
             # number of events in the set; frame `depth` is its last one, frame 0 the entry
             depth = np.int64(0)
             thread_done[0] = 0
@@ -198,12 +228,12 @@ def match_selected(
                         if (words[x] >> np.uint64(bit[q])) & one == 0:
                             continue
                         steps += 1
-                        if condition is not None:
+                        if conditional:
                             which = condition[q]
                             if which >= 0:
                                 truth = holds(
                                     image, floats, which, t, depth, q, x, begin, end,
-                                    number[g] + 1, True,
+                                    number[g] + 1, np.bool_(True),
                                 )  # fmt: skip
                                 if truth < 0:
                                     state[ERROR_ROW] = x
@@ -229,9 +259,7 @@ def match_selected(
                             number[g] = kept_number
                             position[g] = s
                             return PATH_FULL
-                        if condition is not None and extend_path(
-                            image, floats, t, top, depth, q, x
-                        ):
+                        if conditional and extend_path(image, floats, t, top, depth, q, x):
                             state[ERROR_ROW] = x
                             state[ERROR_DEPTH] = 0
                             return OVERFLOW
@@ -260,7 +288,7 @@ def match_selected(
                 frame[2, depth] = x + 1
                 frame[3, depth] = 0
                 # is the set a match? the first thread that may stop here labels it
-                chosen = -1
+                chosen = np.int64(-1)
                 for t in range(high, top if x >= fresh else high):
                     p = image[places + t]
                     for c in range(first[p], first[p + 1]):
@@ -294,35 +322,27 @@ def match_selected(
                         break
                 if more:
                     break
-                if incremental and chosen >= 0 and taken[x]:
-                    chosen = -1
-                if longest and chosen >= 0:  # it takes the place of the shorter one
+                if chosen < 0 or (incremental and taken[x]):
+                    continue
+                if longest:  # put out when the walk has ended: no longer one was found
+                    longest_thread = chosen
+                    longest_depth = depth
+                elif not _put_out(state, output, task, image, g, s, depth, chosen, number):
                     state[MATCHES] = kept_matches
                     state[RUNS] = kept_rows
                     number[g] = kept_number
-                if chosen >= 0:
-                    if not has_room(state, output, depth, 0, task.labels_max):
-                        state[MATCHES] = kept_matches
-                        state[RUNS] = kept_rows
-                        number[g] = kept_number
-                        position[g] = s
-                        return OUTPUT_FULL
-                    number[g] += 1
-                    r = state[RUNS]
-                    t = chosen
-                    for i in range(depth - 1, -1, -1):
-                        output.row[r + i] = image[row_of + i]
-                        output.begin[r + i] = i
-                        output.place[r + i] = image[places + t]
-                        t = image[parents + t]
-                    output.runs[state[MATCHES]] = depth
-                    state[RUNS] = r + depth
-                    begin_match(state, output, g, s, depth, number[g], 0)
+                    position[g] = s
+                    return OUTPUT_FULL
             if more:
                 state[MATCHES] = kept_matches
                 state[RUNS] = kept_rows
                 number[g] = kept_number
                 break
+            if longest_thread >= 0 and not _put_out(
+                state, output, task, image, g, s, longest_depth, longest_thread, number
+            ):
+                position[g] = s
+                return OUTPUT_FULL
             if incremental:
                 ended = kept_rows
                 for i in range(kept_matches, state[MATCHES]):

@@ -27,6 +27,7 @@ from ..split.intervals import interval_parts
 from ..split.planning import split_match
 from ..split.situation_parts import SituationSpans
 from ..split.situation_split import split_situations
+from ..windows.calendar import CalendarWindows
 from ..windows.spec import TimeWindows
 from .nodes import (
     Leaf,
@@ -110,6 +111,10 @@ def divide(
         return _matches(plan, leaf, at_hand, lambda share: wanted(int(size * share)))
     if isinstance(leaf, SituationMatch):
         return _situations(plan, leaf, at_hand, lambda share: wanted(int(size * share)))
+    if isinstance(leaf, WindowAggregate | WindowedEvents) and isinstance(
+        leaf.windows, CalendarWindows
+    ):
+        return _whole(plan, "windows that follow the calendar are not cut")
     count = wanted(size)
     ranges = at_hand.ranges(count) if count > 1 else []
     if len(ranges) <= 1:

@@ -16,10 +16,14 @@ Layout
                | TreeAggregate    one row of aggregates over such a range
                | WindowAggregate  windows with their aggregates
                | WindowedEvents   events, once for each window that holds them
+               | RollupWindows    windows from a roll-up, and from the stream where it ends
+               | FilledWindows    these or those, and windows without events
                | Match            what a row pattern gives
                | SituationMatch   what a pattern of situations gives
                | NetRows          what holds of a live query's results
+               | FrameRows        rows of a table of the program around the database
                | RecentJoin       pairs of two of these, by recency
+               | SystemRows       a system table
 
     Windows and row patterns that do not read a stream as it is have a :class:`QueryPlan` below.
 
@@ -40,6 +44,7 @@ import pyarrow as pa
 from ...schema import StreamSchema
 from ...store.prune import Prune
 from ..binding.tree_aggregates import Call
+from ..contract.frames import Frame
 from ..pattern.compiled import CompiledMatch
 from ..replay.cost import Weights
 from ..replay.replay_plan import ReplayPlan
@@ -47,11 +52,17 @@ from ..replay.tree_runs import TreeRuns
 from ..situations.compiled import CompiledSituations
 from ..split.parts import MatchPart
 from ..split.situation_parts import SituationPart
+from ..windows.calendar import AnyWindows, Calendar, CalendarWindows
 from ..windows.cost import Costs
 from ..windows.fields import Aggregate
-from ..windows.spec import Windows
+from ..windows.filling import Fill
+from ..windows.kept_groups import GroupHook
+from ..windows.spec import TimeWindows
+from .pass_through import Picked
 
 __all__ = [
+    "FilledWindows",
+    "FrameRows",
     "Leaf",
     "Match",
     "NetRows",
@@ -60,9 +71,11 @@ __all__ = [
     "RecentJoin",
     "RecentSide",
     "Relational",
+    "RollupWindows",
     "Root",
     "Scan",
     "SituationMatch",
+    "SystemRows",
     "TreeAggregate",
     "WindowAggregate",
     "WindowedEvents",
@@ -140,7 +153,7 @@ class WindowAggregate:
         The events that are windowed; a query where more than a range of time is asked of them.
     event_schema : StreamSchema
         Their columns, derived ones too.
-    windows : Windows
+    windows : AnyWindows
         Origin ``'first'`` as None where only reading the events tells it.
     aggregates : tuple of Aggregate
     keys : tuple of str
@@ -154,13 +167,17 @@ class WindowAggregate:
         What both would cost, where both are possible.
     starts : (int or None, int or None)
         Ticks, half-open: only windows that start there.
+    hook : GroupHook or None
+        What becomes of the groups of keys in windows of time before they are given out.
+    notes : tuple of str
+        What is to be said of the answer.
     """
 
     stream: str
     schema: pa.Schema
     events: Scan | QueryPlan
     event_schema: StreamSchema
-    windows: Windows
+    windows: AnyWindows
     aggregates: tuple[Aggregate, ...]
     keys: tuple[str, ...]
     derived: frozenset[str]
@@ -168,6 +185,80 @@ class WindowAggregate:
     reason: str
     costs: Costs | None = None
     starts: tuple[int | None, int | None] = (None, None)
+    hook: GroupHook | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RollupWindows:
+    """Windows with their aggregates, put together from a roll-up and from events.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        As of :class:`WindowAggregate`.
+    windows : TimeWindows or Calendar
+        Those of the query; ``described`` for people.
+    size : int
+        Of the roll-up's windows, in ticks.
+    since, until : int
+        Ticks, half-open, which the roll-up answers.
+    pieces : tuple of WindowAggregate or QueryPlan
+        In order of time; the query gives ``_time``, then keys and partials as a window does.
+    aggregates : tuple of Aggregate
+        Of the query.
+    partials : tuple of Aggregate
+        What the pieces give, a column each.
+    keys : int
+        How many there are.
+    event_schema : StreamSchema
+        What aggregates are of.
+    same : bool
+        Whether a window of the query is one of the roll-up, so that nothing is put together.
+    notes : tuple of str
+        What is to be said of the answer.
+    """
+
+    stream: str
+    rollup: str
+    schema: pa.Schema
+    windows: TimeWindows | Calendar
+    described: str
+    size: int
+    since: int
+    until: int
+    pieces: tuple[WindowAggregate | QueryPlan, ...]
+    aggregates: tuple[Aggregate, ...]
+    partials: tuple[Aggregate, ...]
+    keys: int
+    event_schema: StreamSchema
+    same: bool
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FilledWindows:
+    """Windows, and a row for each that holds no events.
+
+    Attributes
+    ----------
+    low, high : int
+        The range of time that is asked for, ticks, both inclusive.
+    counts : tuple of bool
+        Which of the aggregates count.
+    per_second : int or None
+        Ticks, where time is no integer.
+    """
+
+    input: WindowAggregate | RollupWindows
+    schema: pa.Schema
+    windows: TimeWindows | CalendarWindows
+    fill: Fill
+    keys: int
+    counts: tuple[bool, ...]
+    low: int
+    high: int
+    per_second: int | None
 
 
 @dataclass(frozen=True)
@@ -180,7 +271,7 @@ class WindowedEvents:
         The stream's attributes, then the window columns.
     events : Scan or QueryPlan
     event_schema : StreamSchema
-    windows : Windows
+    windows : AnyWindows
     keys : tuple of str
         By which sessions are told apart.
     starts : (int or None, int or None)
@@ -191,7 +282,7 @@ class WindowedEvents:
     schema: pa.Schema
     events: Scan | QueryPlan
     event_schema: StreamSchema
-    windows: Windows
+    windows: AnyWindows
     keys: tuple[str, ...]
     starts: tuple[int | None, int | None] = (None, None)
 
@@ -275,6 +366,18 @@ class NetRows:
 
 
 @dataclass(frozen=True)
+class FrameRows:
+    """Rows of a frame; it stays in the process that registered it."""
+
+    frame: Frame
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Its columns."""
+        return self.frame.schema
+
+
+@dataclass(frozen=True)
 class RecentSide:
     """One side of a recency join.
 
@@ -344,15 +447,33 @@ class RecentJoin:
     ends: tuple[int | None, int | None] = (None, None)
 
 
+@dataclass(frozen=True)
+class SystemRows:
+    """A system table, as it was when the statement was planned.
+
+    Attributes
+    ----------
+    name : str
+        With its schema.
+    """
+
+    name: str
+    rows: pa.Table
+
+
 Leaf = (
     Scan
     | TreeAggregate
     | WindowAggregate
     | WindowedEvents
+    | RollupWindows
+    | FilledWindows
     | Match
     | SituationMatch
     | NetRows
+    | FrameRows
     | RecentJoin
+    | SystemRows
 )
 
 
@@ -384,14 +505,13 @@ class PassThrough:
     Attributes
     ----------
     input : Leaf
-    columns : tuple of (str, str)
-        Name in the result, and column of the leaf.
+    columns : tuple of Picked
     skip : int
         Rows left out at the beginning.
     """
 
     input: Leaf
-    columns: tuple[tuple[str, str], ...]
+    columns: tuple[Picked, ...]
     skip: int = 0
 
 
@@ -438,6 +558,10 @@ def _notes_of(leaf: Any) -> list[str]:
         return list(notes_of(leaf))
     if isinstance(leaf, RecentJoin):
         return _notes_of(leaf.live.input) + _notes_of(leaf.archive.input)
+    if isinstance(leaf, FilledWindows):
+        leaf = leaf.input
+    if isinstance(leaf, WindowAggregate | RollupWindows):
+        return list(leaf.notes)
     found = list(leaf.compiled.notes) if isinstance(leaf, SituationMatch) else []
     if isinstance(leaf, SituationMatch | Match) and leaf.input is not None:
         found += notes_of(leaf.input)

@@ -6,6 +6,9 @@ Purpose
     :func:`picked_columns` recognises that, so the rows go to the caller as they are: a query that
     takes a millisecond is not made to wait two for an executor that would copy it.
 
+    A sum of integers, which an operator delivers as a decimal of 38 digits, is picked, too, as it
+    is or as a BIGINT.
+
 Guarantee
     Rows, their order, names and types are those that the executor would give.
 
@@ -17,23 +20,43 @@ Limits
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from sqlglot import exp
 
-__all__ = ["picked_columns"]
+__all__ = ["Picked", "picked_columns"]
 
 _OTHER_CLAUSES = (
     "with_", "group", "having", "qualify", "windows", "distinct", "joins", "laterals", "sample",
 )  # fmt: skip
 _OF_SCANS = ("where", "limit", "offset")
+_SUM = pa.decimal128(38, 0)
+_INTEGERS = {exp.DataType.Type.INT128: "HUGEINT", exp.DataType.Type.BIGINT: "BIGINT"}
+
+
+class Picked(NamedTuple):
+    """A column of the result.
+
+    Attributes
+    ----------
+    name : str
+        In the result.
+    column : str
+        Of the relation.
+    form : str
+        '' as it is delivered; 'HUGEINT', 'BIGINT': a sum of integers, as the one or the other.
+    """
+
+    name: str
+    column: str
+    form: str = ""
 
 
 def picked_columns(
     root: Any, schema: pa.Schema, ordered_by: Sequence[str], *, scanned: bool = False
-) -> tuple[tuple[str, str], ...] | None:
-    """Name and column of each projection; None when the SELECT does more than pick.
+) -> tuple[Picked, ...] | None:
+    """Each projection as a column; None when the SELECT does more than pick.
 
     Parameters
     ----------
@@ -57,32 +80,46 @@ def picked_columns(
     names = {name.lower(): name for name in schema.names}
     if len(names) < len(schema.names):
         return None
-    picked: list[tuple[str, str]] = []
+    picked: list[Picked] = []
     for projection in root.expressions:
-        column = projection.this if isinstance(projection, exp.Alias) else projection
+        column, form = _summed(projection.unalias())
         star = column.this if isinstance(column, exp.Column) else column
         if isinstance(star, exp.Star):
             if any(star.args.values()):  # EXCLUDE, REPLACE, RENAME
                 return None
-            picked += [(name, name) for name in schema.names]
+            picked += [Picked(name, name) for name in schema.names]
             continue
         found = names.get(column.name.lower()) if isinstance(column, exp.Column) else None
-        if found is None:
+        if found is None or (form and not projection.alias):
             return None
-        picked.append((projection.alias or found, found))
-    types = [schema.field(column).type for _, column in picked]
-    if any(pa.types.is_decimal(type_) or pa.types.is_date64(type_) for type_ in types):
-        return None
+        picked.append(Picked(projection.alias or found, found, form))
+    for _, name, form in picked:
+        type_ = schema.field(name).type
+        if type_ != _SUM if form else pa.types.is_decimal(type_) or pa.types.is_date64(type_):
+            return None
     order = root.args.get("order")
     if order is not None and not _delivered(order, picked, ordered_by):
         return None
     return tuple(picked)
 
 
-def _delivered(order: Any, picked: list[tuple[str, str]], given: Sequence[str]) -> bool:
+def _summed(node: Any) -> tuple[Any, str]:
+    """What a sum of integers is a cast of, and the type that it is cast to; else the node."""
+    inner, form = node, ""
+    while type(inner) is exp.Cast or type(inner) is exp.Paren:
+        if type(inner) is exp.Cast:
+            cast = _INTEGERS.get(inner.to.this, "")
+            if not cast or (form and cast != "HUGEINT"):
+                return node, ""
+            form = form or cast
+        inner = inner.this
+    return (inner, form) if form else (node, "")
+
+
+def _delivered(order: Any, picked: list[Picked], given: Sequence[str]) -> bool:
     """Whether the relation's own order is the one asked for."""
     aliases: dict[str, set[str]] = {}
-    for name, column in picked:
+    for name, column, _ in picked:
         aliases.setdefault(name.lower(), set()).add(column)
     for position, key in enumerate(order.expressions):
         if not isinstance(key, exp.Ordered) or key.args.get("desc"):
@@ -90,7 +127,7 @@ def _delivered(order: Any, picked: list[tuple[str, str]], given: Sequence[str]) 
         node = key.this
         if isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdigit():
             place = int(node.this)
-            column = picked[place - 1][1] if 1 <= place <= len(picked) else ""
+            column = picked[place - 1].column if 1 <= place <= len(picked) else ""
         elif isinstance(node, exp.Column):
             meant = aliases.get(node.name.lower(), {node.name.lower()})
             column = next(iter(meant)) if len(meant) == 1 else ""

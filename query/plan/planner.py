@@ -13,7 +13,8 @@ Guarantee
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,6 +35,7 @@ from ..situations.compiled import CompiledSituations
 from ..split.parts import MatchPart
 from ..split.situation_parts import SituationPart
 from ..sql.parameters import NOW, bind_values
+from ..windows.kept_groups import GroupHook
 from .nodes import Leaf, PassThrough, QueryPlan, Relational, Root, Scan, TreeAggregate
 from .prepared import PreparedQuery, Written, prepare
 from .scans import passing_scan, plan_scan, row_bounds
@@ -68,6 +70,10 @@ class Planning:
         The share of the matches of row patterns over streams that is looked for.
     situations : callable, optional
         The same of patterns of situations.
+    hook : GroupHook, optional
+        What becomes of groups of windows before they are given out.
+    rollups : bool
+        Whether roll-ups may answer; not for what is to be told of the stream itself.
     """
 
     catalog: Catalog
@@ -82,6 +88,8 @@ class Planning:
     bounds: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
     part: Callable[[Snapshot, CompiledMatch], MatchPart] | None = None
     situations: Callable[[Snapshot, CompiledSituations], SituationPart] | None = None
+    hook: GroupHook | None = None
+    rollups: bool = True
 
     @classmethod
     def of(
@@ -116,6 +124,16 @@ class Planning:
         """Plan a query that feeds an operator, on the same snapshots and values."""
         inner = prepare(tree.copy(), self.text, self.catalog, self.binders, inner=True)
         return plan_query(inner, self)
+
+    @contextmanager
+    def within(self, stream: str, start: int | None, end: int | None) -> Iterator[None]:
+        """Meanwhile a stream is read in a half-open range of ticks."""
+        before = self.bounds
+        self.bounds = {**before, stream: (start, end)}
+        try:
+            yield
+        finally:
+            self.bounds = before
 
     def given(self, names: frozenset[str]) -> dict[str, Any]:
         """Values of the parameters that occur in what the executor is given."""
@@ -217,10 +235,12 @@ def _root(
 
     def names(written: Written) -> list[str]:
         """What the executor calls the columns of the query over all of its streams."""
-        with LOADING:
-            from ..relational.datasets import without_rows
+        relations = {}
+        if sites:  # else nothing is waited for that only datasets need
+            with LOADING:
+                from ..relational.datasets import without_rows
 
-        relations = {site.relation: without_rows(site.columns) for site in sites}
+            relations = {site.relation: without_rows(site.columns) for site in sites}
         values = planning.given(written.parameters)
         query = RelationalQuery(written.sql, relations, values, planning.text)
         return [name for name, _ in planning.executor.columns(query)]

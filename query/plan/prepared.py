@@ -19,12 +19,15 @@ from typing import Any
 
 from sqlglot import exp
 
+from ...errors import SqlError
 from ...lazy import lazy
 from ...schema import StreamSchema
-from ..binding.binder import BoundQuery, bind, is_plain
+from ..binding.binder import BoundQuery, bind
 from ..binding.from_operator import Binders
 from ..binding.scope import Names, Site
+from ..binding.select_outputs import is_plain
 from ..binding.tree_aggregates import Candidate, find_candidate, rewritten
+from ..binding.views import expand
 from ..contract.catalog import Catalog
 from ..sql.dialect import to_text
 from ..sql.gate import check_query
@@ -33,7 +36,7 @@ from ..sql.rendering.vocabulary import DISTANCES
 from ..sql.silent_loss import check_literals
 from .cuts import cut_of
 from .nodes import QueryPlan, Scan
-from .pass_through import picked_columns
+from .pass_through import Picked, picked_columns
 
 __all__ = ["PreparedQuery", "RowLimit", "Written", "prepare"]
 
@@ -102,6 +105,8 @@ class PreparedQuery:
         Of a static query whose plan is the same whatever streams hold; from the first execution.
     bytes : int
         About what it takes in memory: its tree, and its text twice.
+    views : dict of str to str
+        The queries of the views that it reads, by name.
     """
 
     text: str
@@ -113,6 +118,7 @@ class PreparedQuery:
     cut: str
     reason: str
     bytes: int
+    views: dict[str, str] = field(default_factory=dict)
     scans: dict[int, Scan] = field(default_factory=dict)
     plan: QueryPlan | None = None
     _written: dict[frozenset[int], Written] = field(default_factory=dict)
@@ -137,7 +143,7 @@ class PreparedQuery:
         return found
 
     @lazy
-    def picked(self) -> tuple[tuple[str, str], ...] | None:
+    def picked(self) -> tuple[Picked, ...] | None:
         """Columns that the query picks of its only relation, when that is all it does."""
         (site, *more), root = self.bound.sites or (None,), self.bound.root
         if site is None or more:
@@ -171,6 +177,27 @@ def prepare(
     SqlError
     """
     functions = frozenset(name for name in operators if isinstance(name, str))
+    if not inner:
+        root, views = expand(root, text, catalog.views(), frozenset(catalog.frames))
+        if views is not None and views.used:
+            try:
+                return _prepared(root, text, catalog, operators, functions, views.used)
+            except SqlError as error:
+                raise views.explained(error) from None
+    return _prepared(root, text, catalog, operators, functions, {}, inner=inner)
+
+
+def _prepared(
+    root: Any,
+    text: str,
+    catalog: Catalog,
+    operators: Binders,
+    functions: frozenset[str],
+    views: dict[str, str],
+    *,
+    inner: bool = False,
+) -> PreparedQuery:
+    """Prepare a query in which the views are put in."""
     check_query(root, text, functions)
     check_literals(root, text)
     parameters = {} if inner else number_placeholders(root, text)
@@ -192,7 +219,9 @@ def prepare(
                 rows[site.index] = found
     size = NODE_BYTES * sum(1 for _ in bound.root.walk()) + 8 * len(text)
     static = not parameters and not uses_now
-    prepared = PreparedQuery(text, bound, parameters, candidates, rows, static, cut, reason, size)
+    prepared = PreparedQuery(
+        text, bound, parameters, candidates, rows, static, cut, reason, size, views
+    )
     prepared.write(frozenset(), lambda _: [])  # what has no form is refused now
     return prepared
 

@@ -24,6 +24,7 @@ from ..recent.choice import Choice, SideCost, choose
 from ..recent.narrowing import narrow, obstacle
 from ..recent.regions import factor_of, regions_of_spans
 from ..recent.sample import rows_per_event
+from ..replay.context import READ_GAP
 from ..replay.cost import Weights, load_weights
 from ..replay.planning import plan_match
 from ..replay.replay_plan import ReplayPlan
@@ -146,7 +147,8 @@ def _cost(
         assert other.stream is not None
         schema = planning.snapshot(other.stream).schema
         ticks = (span[1] - span[0] + 1) * factor_of(schema.arrow.field(schema.time).type, unit)
-        region = min(region, other.total * distance / ticks)
+        # what lies between near regions is read with them
+        region = min(region, other.total * distance / ticks + READ_GAP)
     return SideCost(mine.events, event, mine.total, rows, region, mine.obstacle)
 
 

@@ -24,13 +24,14 @@ from ..conditions.predicates import PredicateCompiler
 from ..conditions.ranges import half_open, only_time, time_bounds
 from ..sql.nesting import all_true
 from ..windows.aggregation import SelectedRange
+from ..windows.calendar import AnyWindows, CalendarWindows
 from ..windows.cost import Costs, estimate, load_calibration
 from ..windows.fields import in_tree
-from ..windows.spec import SessionWindows, TimeWindows, Windows
+from ..windows.spec import SessionWindows, TimeWindows
 from .nodes import QueryPlan, Scan, WindowAggregate, WindowedEvents
 from .planner import Planning, bounded
 
-__all__ = ["plan_windows"]
+__all__ = ["plan_windows", "windowed_range"]
 
 
 def plan_windows(bound: BoundWindows, planning: Planning) -> WindowAggregate | WindowedEvents:
@@ -38,7 +39,7 @@ def plan_windows(bound: BoundWindows, planning: Planning) -> WindowAggregate | W
     call, fused = bound.call, bound.fused
     windows = call.windows(planning.folder)
     snapshot = planning.snapshot(call.stream)
-    scan = bounded(_scan(bound, planning, snapshot), planning)
+    scan = windowed_range(bound, planning)
     events: Scan | QueryPlan = scan
     if scan.low <= scan.high and (not scan.exact or (fused is not None and fused.derived)):
         events = planning.query(_query(bound))
@@ -52,13 +53,17 @@ def plan_windows(bound: BoundWindows, planning: Planning) -> WindowAggregate | W
     strategy, reason, costs = _choice(bound, fused, windows, scan, snapshot, planning)
     return WindowAggregate(
         call.stream, bound.schema, events, bound.event_schema, windows, tuple(fused.aggregates),
-        tuple(fused.keys), frozenset(fused.derived), strategy, reason, costs,
+        tuple(fused.keys), frozenset(fused.derived), strategy, reason, costs, hook=planning.hook,
     )  # fmt: skip
 
 
-def _scan(bound: BoundWindows, planning: Planning, snapshot: Snapshot) -> Scan:
+def windowed_range(bound: BoundWindows, planning: Planning) -> Scan:
     """The range of time of the events; exact where nothing else is asked of them."""
-    schema = snapshot.schema
+    return bounded(_scan(bound, planning), planning)
+
+
+def _scan(bound: BoundWindows, planning: Planning) -> Scan:
+    schema = planning.snapshot(bound.call.stream).schema
     if not bound.conditions:
         low, high = time_bounds(None, schema.time)
         return Scan(bound.call.stream, schema, low, high)
@@ -86,7 +91,7 @@ def _query(bound: BoundWindows) -> Any:
 def _choice(
     bound: BoundWindows,
     fused: Fused,
-    windows: Windows,
+    windows: AnyWindows,
     scan: Scan,
     snapshot: Snapshot,
     planning: Planning,
@@ -107,6 +112,8 @@ def _choice(
     names.pop(snapshot.schema.time, None)
     selected = SelectedRange(scan.low, scan.high) if scan.low <= scan.high else SelectedRange(0, 0)
     calibration = load_calibration(planning.catalog.path)
+    if isinstance(windows, CalendarWindows):
+        windows = windows.typical(snapshot.schema.ticks_per_second or 1)
     costs = estimate(snapshot, windows, selected, tuple(names), calibration)
     if bound.strategy in ("replay", "index"):
         return bound.strategy, "hint", costs

@@ -119,6 +119,8 @@ def choose(hint: str, kind: str, live: SideCost, archive: SideCost) -> Choice:
         costs[order] = first.cost + second.narrowed(first)
     best = min(costs, key=lambda order: costs[order])
     costs["eager"] = live.cost + archive.cost
+    if costs[best] > WORTH * costs["eager"]:
+        best = "eager"  # narrowing would cost what it saves
     listed = ", ".join(f"{order.replace('_', ' ')} {cost:.3g}" for order, cost in costs.items())
     return Choice(best, f"expected cost: {listed}")
 

@@ -31,7 +31,6 @@ import numpy.typing as npt
 from ...indexes.stream_indexes import StreamIndexes
 from ...store.snapshot import Snapshot
 from ...ticks import INT64_MAX, INT64_MIN
-from ..pattern.binding import MatchNumber
 from ..pattern.compiled import CompiledMatch
 from ..replay.applicability import demands, not_applicable
 from ..replay.context import READ_GAP
@@ -77,8 +76,7 @@ class Narrowed:
 
 def obstacle(compiled: CompiledMatch) -> str:
     """Why a clause cannot be narrowed; empty when it can, as far as its text tells."""
-    bounds = [*compiled.measures, *compiled.definitions.values()]
-    if any(isinstance(leaf, MatchNumber) for bound in bounds for leaf in bound.leaves):
+    if compiled.numbered:
         return "MATCH_NUMBER counts all matches"
     reason = not_applicable(replace(compiled, order_by=compiled.order_by[:1]))
     if reason:

@@ -161,8 +161,9 @@ def _merge(begin, end, live_te, archive, live, work):
                         work[1, out] = live[right]
                         right += 1
                     out += 1
-                archive[low:high] = work[0, low:high]
-                live[low:high] = work[1, low:high]
+                for i in range(low, high):  # a slice takes a second to compile
+                    archive[i] = work[0, i]
+                    live[i] = work[1, i]
             low = high
         width *= 2
 
@@ -251,7 +252,7 @@ class Pairing:
                 self._live_ts, self._live_te, self._blocks, archive, live,
                 np.empty((2, size), np.int64),
             )  # fmt: skip
-            yield self._live_rows[live], self._archive_rows[archive]
+            yield _rows(self._live_rows, live), _rows(self._archive_rows, archive)
 
     def _cuts(self, ends: Ints) -> list[int]:
         """Where batches of archive rows end: never among those of one start."""
@@ -303,6 +304,13 @@ class Pairing:
         result = np.zeros(len(live), np.bool_)
         result[mine] = found
         return result
+
+
+def _rows(numbers: Ints, places: Ints) -> Ints:
+    """Row numbers at some places; where every row is in its place the places themselves."""
+    if len(numbers) < BATCH_PAIRS and not (numbers - np.arange(len(numbers))).any():
+        return places
+    return numbers[places]
 
 
 def _block_max(values: Ints) -> Ints:

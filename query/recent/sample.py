@@ -27,19 +27,23 @@ def rows_per_event(
     timeline = Timeline(snapshot)
     if not timeline.total:
         return 1.0
-    starts = np.unique(np.linspace(0, max(0, timeline.total - PIECE_EVENTS), PIECES).astype(int))
-    events = rows = 0
-    for start in starts.tolist():
-        first, last = start, min(timeline.total, start + PIECE_EVENTS) - 1
-        low, high = timeline.ticks_at(np.array([first, last], np.int64)).tolist()
-        read = 0
+    size = min(PIECE_EVENTS, max(1, timeline.total // PIECES))
+    starts = np.linspace(0, timeline.total - size, PIECES).astype(np.int64)
+    lows, highs = timeline.ticks_at(starts), timeline.ticks_at(starts + size - 1)
+    events = 0
 
-        def batches(low: int = low, high: int = high) -> Iterator[pa.RecordBatch]:
-            nonlocal read
+    def batches() -> Iterator[pa.RecordBatch]:
+        """The pieces one behind the other: that matches run over a seam does not matter."""
+        nonlocal events
+        before = None
+        for low, high in zip(lows.tolist(), highs.tolist(), strict=True):
+            low = low if before is None else max(low, before + 1)
+            before = high
+            if low > high:
+                continue
             for batch in snapshot.scan(low, high + 1, compiled.input_columns, check=check):
-                read += batch.num_rows
+                events += batch.num_rows
                 yield batch
 
-        rows += sum(batch.num_rows for batch in compiled.run(batches(), check=check))
-        events += read
-    return max(rows, 0.5) / max(events, 1)
+    rows = sum(batch.num_rows for batch in compiled.run(batches(), check=check))
+    return float(max(rows, 0.5) / max(events, 1))

@@ -31,7 +31,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tempfile
 from collections import OrderedDict
 from collections.abc import Collection
 from contextlib import suppress
@@ -42,6 +41,7 @@ import duckdb
 
 from ...errors import SqlError
 from ...ownership import ModuleLock
+from ...scratch import ScratchDirectory
 from ..sql.rendering.vocabulary import (
     COLLATIONS,
     FUNCTIONS,
@@ -88,12 +88,12 @@ def open_unlocked(**settings: Any) -> Any:
         **settings,
     }
     try:
-        place = tempfile.TemporaryDirectory(prefix="chronicle-empty-")
+        place = ScratchDirectory("empty")
     except OSError:  # a read-only system without any place for files
         connection = duckdb.connect(config=settings)
     else:
         with place as directory:
-            path = str(Path(directory) / "empty")
+            path = str(directory / "empty")
             duckdb.connect(path).close()
             connection = duckdb.connect(path, read_only=True, config=settings)
     connection.execute("SET TimeZone = 'UTC'")

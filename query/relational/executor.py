@@ -21,12 +21,9 @@ Limits
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -34,6 +31,7 @@ import pyarrow as pa
 
 from ...errors import StoreClosed
 from ...ownership import Owner, leave_to_parent
+from ...scratch import ScratchDirectory
 from ..contract.cancellation import QueryControl, interruptibly
 from .door import admit, failure_of, hugeints_of, is_ctrl_c, open_empty
 from .evaluation import evaluate_here
@@ -51,7 +49,7 @@ class Executor(RelationalExecutor):
         self._memory_bytes = memory_bytes
         self._threads = threads
         self._connection: Any = None
-        self._directory: Path | None = None
+        self._spill: ScratchDirectory | None = None
         self._guard = threading.Lock()
         self._closed = False
         leave_to_parent(self)
@@ -67,8 +65,12 @@ class Executor(RelationalExecutor):
     def _connect(self) -> Any:
         # a read-only system may have no place for temporary files: nothing is spilled then
         with suppress(OSError):
-            self._directory = Path(tempfile.mkdtemp(prefix="chronicle-spill-"))
-        return open_empty(self._directory, memory_bytes=self._memory_bytes, threads=self._threads)
+            self._spill = ScratchDirectory("spill")
+        return open_empty(
+            None if self._spill is None else self._spill.path,
+            memory_bytes=self._memory_bytes,
+            threads=self._threads,
+        )
 
     def _replace(self) -> None:
         """Forget an instance that DuckDB has given up; the next query starts another one."""
@@ -79,9 +81,9 @@ class Executor(RelationalExecutor):
                 self._connection.cursor().execute("SELECT 1")
             except duckdb.Error:
                 self._connection = None
-                if self._directory is not None:
-                    shutil.rmtree(self._directory, ignore_errors=True)
-                self._directory = None
+                if self._spill is not None:
+                    self._spill.close()
+                self._spill = None
 
     def warm(self, count: int) -> None:
         """Connect."""
@@ -95,8 +97,8 @@ class Executor(RelationalExecutor):
         if connection is not None:
             with suppress(duckdb.Error):
                 connection.close()
-        if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
+        if self._spill is not None:
+            self._spill.close()
 
     def evaluate(self, sql: str, tables: Mapping[str, pa.Table], control: QueryControl) -> pa.Table:
         """All rows of a query over tables, in order; by one thread beside all queries."""

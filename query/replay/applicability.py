@@ -55,6 +55,12 @@ class Demands:
         beyond the first row.
     before, after : int
         How many rows before and after a match are looked at.
+    searching : bool
+        Conditions between events are asked while the search goes from row to row.
+    queries : int
+        Conditions that DuckDB evaluates for all events.
+    named : bool
+        Identities count the events of a time: all of a partition are replayed, or none.
     """
 
     partition_by: tuple[str, ...]
@@ -62,6 +68,9 @@ class Demands:
     neighbours: bool
     before: int
     after: int
+    searching: bool = False
+    queries: int = 0
+    named: bool = False
 
 
 def demands(compiled: CompiledMatch) -> Demands:
@@ -73,6 +82,9 @@ def demands(compiled: CompiledMatch) -> Demands:
         anchored or bool(compiled.lookahead) or _reads_outside(compiled),
         max(1, compiled.history),
         max(1, compiled.lookahead),
+        compiled.conditions.path_dependent,
+        len(compiled.conditions.tests.queries),
+        compiled.naming is not None,
     )
 
 

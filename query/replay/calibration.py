@@ -4,7 +4,8 @@ Purpose
     :func:`calibrate_patterns` measures, on a small synthetic stream with an index, every one of
     :class:`.cost.Weights`: what an event costs to replay, with and without PARTITION BY, an entry
     to look up, a run to open, an interval to begin, an occurrence to merge, a word of a bitmap to
-    go over, a partition key to read, and a query to plan.
+    go over, a partition key to read, a condition between events or one beyond comparisons to ask,
+    the rows around intervals to find, and a query to plan.
 
 Guarantee
     Weights are above zero; times are minima over several runs, so that what else the machine does
@@ -16,10 +17,8 @@ Cost
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -27,15 +26,20 @@ import pyarrow as pa
 from ...indexes.kernels import count_bits, positions_of_bits
 from ...indexes.lookup import IndexMetrics, KeyRanges, mark_run
 from ...indexes.stream_indexes import StreamIndexes
+from ...interpreted import compile_first
 from ...schema import StreamSchema
+from ...scratch import ScratchDirectory
 from ...store import Store, StreamOptions
 from ...store.prune import Range
 from ...store.snapshot import Snapshot
 from ..pattern.compiled import compile_match
 from ..sql.match_clause import clause_of_text
+from .base_reader import read_positions
 from .candidates import ChosenBlock, find_candidates
 from .cost import Weights
 from .partition_keys import PartitionKeys
+from .partition_reader import read_partitions
+from .partition_spans import PartitionSpans, positions, ranks
 from .planning import plan_match
 from .reader import read_spans
 from .replay_plan import ReplayIntervals
@@ -48,8 +52,11 @@ __all__ = ["calibrate_patterns"]
 EVENTS = 400_000
 KEYS = 100
 RUNS = 4
+LEAST_NS = 0.01
 LOOKUPS = 40
 SPANS = 40
+NEAR = 200
+"""Events from one interval to the next, where they are near."""
 
 _SCHEMA = StreamSchema(
     pa.schema(
@@ -57,30 +64,42 @@ _SCHEMA = StreamSchema(
     ),
     "t",
 )
+_WINDOW = 100
 _PATTERN = (
-    "SELECT * FROM s MATCH_RECOGNIZE ({}ORDER BY t MEASURES A.t AS a PATTERN (A B* C) WITHIN 100 "
-    "DEFINE A AS x < 0.001, C AS x > 0.999)"
+    f"SELECT * FROM s MATCH_RECOGNIZE ({{}}ORDER BY t MEASURES A.t AS a PATTERN (A B* C) "
+    f"WITHIN {_WINDOW} DEFINE {{}})"
 )
+_PLAIN = "A AS x < 0.001, C AS x > 0.999"
+_DEAR = "A AS x < 0.001 AND sqrt(x) < 2, C AS x > 0.999"
+_WALKED = 0.05
+_WALKING = f"A AS x < {_WALKED}, C AS x > A.x + 2"  # no C: each A is followed through its window
 
 
 def calibrate_patterns(events: int = EVENTS) -> Weights:
     """Measure this machine; :func:`.cost.save_weights` keeps the answer in a store."""
-    with tempfile.TemporaryDirectory() as directory, Store.open(directory, "rw") as store:
+    compile_first()
+    with ScratchDirectory("calibration") as directory, Store.open(directory, "rw") as store:
         stream = store.create_stream("s", _SCHEMA, StreamOptions(codec="none"))
         rng = np.random.default_rng(7)
         keys = np.array([f"key {i}" for i in range(KEYS)])[rng.integers(0, KEYS, events)]
         columns = {"t": np.arange(events), "x": rng.random(events), "k": keys}
         stream.append(pa.table(columns, schema=_SCHEMA.arrow))
         stream.seal()
-        indexes = StreamIndexes(Path(directory) / "calibration-indexes", True)
+        indexes = StreamIndexes(directory / "calibration-indexes", True)
         indexes.create("x", _SCHEMA)
         snapshot = stream.snapshot()
         indexes.catch_up(snapshot.state)
         try:
             entry, run = _lookups(indexes, events)
+            decoded = _decoded(snapshot, events)
+            near = _intervals(snapshot, indexes, events, events // NEAR) - NEAR * decoded
+            event = _replay(snapshot, events)
+            walking, dear = (_replay(snapshot, events, "", told) for told in (_WALKING, _DEAR))
             return Weights(
-                event=_replay(snapshot, events, ""),
-                interval=_intervals(snapshot, indexes, events),
+                event=event,
+                interval=_intervals(snapshot, indexes, events, SPANS),
+                near=max(LEAST_NS, near),
+                decoded=decoded,
                 entry=entry,
                 run=run,
                 occurrence=_occurrences(snapshot, indexes, events),
@@ -88,6 +107,10 @@ def calibrate_patterns(events: int = EVENTS) -> Weights:
                 query=_planning(snapshot, indexes),
                 grouped=_replay(snapshot, events, "PARTITION BY k "),
                 key=_keys(snapshot, events),
+                picked=max(LEAST_NS, _picked(snapshot, events)),
+                walk=max(LEAST_NS, (walking - event) / (_WALKED * _WINDOW)),
+                condition=max(LEAST_NS, dear - event),
+                around=_around(snapshot, events),
             )
         finally:
             indexes.close()
@@ -104,9 +127,11 @@ def _least(measure: Callable[[], object]) -> float:
     return float(max(1, min(times)))
 
 
-def _replay(snapshot: Snapshot, events: int, partition: str) -> float:
+def _replay(
+    snapshot: Snapshot, events: int, partition: str = "", conditions: str = _PLAIN
+) -> float:
     """Nanoseconds of an event in a full replay."""
-    compiled = compile_match(clause_of_text(_PATTERN.format(partition)), _SCHEMA)
+    compiled = compile_match(clause_of_text(_PATTERN.format(partition, conditions)), _SCHEMA)
     plan = plan_match(snapshot, compiled, None, "replay")
     return _least(lambda: list(run_match(snapshot, compiled, plan))) / events
 
@@ -132,16 +157,23 @@ def _lookups(indexes: StreamIndexes, events: int) -> tuple[float, float]:
     return max(0.1, (much - little) / (0.2 * run.entries)), little
 
 
-def _intervals(snapshot: Snapshot, indexes: StreamIndexes, events: int) -> float:
-    """Nanoseconds to begin reading an interval."""
+def _intervals(snapshot: Snapshot, indexes: StreamIndexes, events: int, number: int) -> float:
+    """Nanoseconds to begin reading one of so many intervals."""
     timeline = Timeline(snapshot, indexes, indexes.catalogue())
-    starts = np.linspace(1000, events - 1000, SPANS).astype(np.int64)
+    starts = np.linspace(1000, events - 1000, number).astype(np.int64)
     intervals = ReplayIntervals(Spans(starts, starts + 1), before=1, after=1)
 
     def measure() -> list[object]:
         return list(read_spans(snapshot, timeline, intervals, ["t", "x"]))
 
-    return _least(measure) / SPANS
+    return _least(measure) / number
+
+
+def _decoded(snapshot: Snapshot, events: int) -> float:
+    """Nanoseconds an event to decode the columns that a pattern reads."""
+    output = _SCHEMA.arrow
+    timeline = Timeline(snapshot)
+    return _least(lambda: list(read_positions(timeline, output.names, output, 0, events))) / events
 
 
 def _occurrences(snapshot: Snapshot, indexes: StreamIndexes, events: int) -> float:
@@ -168,7 +200,7 @@ def _words(events: int) -> float:
 
 def _planning(snapshot: Snapshot, indexes: StreamIndexes) -> float:
     """Nanoseconds of planning before anything is looked up."""
-    compiled = compile_match(clause_of_text(_PATTERN.format("")), _SCHEMA)
+    compiled = compile_match(clause_of_text(_PATTERN.format("", _PLAIN)), _SCHEMA)
     spent = []
     for _ in range(RUNS + 1):
         phases = plan_match(snapshot, compiled, indexes, "optimal").phases
@@ -178,6 +210,36 @@ def _planning(snapshot: Snapshot, indexes: StreamIndexes) -> float:
 
 def _keys(snapshot: Snapshot, events: int) -> float:
     """Nanoseconds to read the PARTITION BY columns of an event and to find its code."""
+    keys = _learned(snapshot, events)
+    return _least(lambda: [codes for _, codes in keys.pieces(0, events)]) / events
+
+
+def _picked(snapshot: Snapshot, events: int) -> float:
+    """Nanoseconds to pick one of the events of every second partition."""
+    keys, timeline = _learned(snapshot, events), Timeline(snapshot)
+    codes = np.arange(0, keys.count, 2)
+    none = np.zeros(len(codes), np.int64)
+    spans = PartitionSpans.of(keys, codes, none, none + events, events + 1)
+    intervals = ReplayIntervals(Spans.of([0], [events]), partitions=spans)
+
+    def measure() -> list[object]:
+        return list(read_partitions(snapshot, timeline, intervals, spans, ["t", "x"]))
+
+    return _least(measure) * keys.count / (len(codes) * events)
+
+
+def _around(snapshot: Snapshot, events: int) -> float:
+    """Nanoseconds an event of both passes that find the rows around intervals of partitions."""
+    keys = _learned(snapshot, events)
+    codes, middle = np.arange(keys.count), np.full(keys.count, events // 2)
+
+    def measure() -> None:
+        positions(keys, events, codes, ranks(keys, events, codes, middle) - 1)
+
+    return _least(measure) / events
+
+
+def _learned(snapshot: Snapshot, events: int) -> PartitionKeys:
     keys = PartitionKeys(Timeline(snapshot), ["k"], _SCHEMA)
     keys.learn(np.arange(min(events, 10 * KEYS)))
-    return _least(lambda: [codes for _, codes in keys.pieces(0, events)]) / events
+    return keys

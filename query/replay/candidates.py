@@ -34,7 +34,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...compiled import kernel
+from ...compiled import interpretable, kernel
+from ...indexes.index_key import index_key
 from ...indexes.kernels import count_bits, positions_of_bits
 from ...indexes.lookup import IndexMetrics, KeyRanges, excluded, mark_run
 from ...indexes.runs import Run
@@ -43,7 +44,7 @@ from ...schema import StreamSchema
 from .coarse import CoarseMap
 from .event_lookup import mark_events
 from .spans import Spans
-from .symbols import Term
+from .terms import Term
 from .timeline import Timeline
 
 __all__ = [
@@ -257,7 +258,9 @@ def _keys_of(
         return {}
     return {
         name: KeyRanges(
-            indexes, [atom for atom in term.atoms if atom.column == name], schema.attribute(name)
+            indexes,
+            [atom for atom in term.atoms if atom.column == name],
+            index_key(name, schema).attribute,
         )
         for name in term.attributes
     }
@@ -292,6 +295,7 @@ def _mark_term(
         mark_run(run, keys[name], chunk.start - shift, target, known, metrics)
 
 
+@interpretable()
 @kernel
 def _keep_inside(bits, starts, ends):  # type: ignore[no-untyped-def]
     """Clear the bits outside of sorted, disjoint spans."""
@@ -318,6 +322,7 @@ def _keep_inside(bits, starts, ends):  # type: ignore[no-untyped-def]
         bits[last] &= tail
 
 
+@interpretable()
 @kernel
 def _merge(  # type: ignore[no-untyped-def]
     groups, first, starts, bounds, lengths, between, ends_at, ticks, end_ticks, window, span, out

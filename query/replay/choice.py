@@ -36,6 +36,8 @@ class TermChoice:
         did not change with time (for the comparison of thesis Figure 3.14).
     examined : int
         Choices of terms that were looked at.
+    agreeing : tuple of str
+        Conditions between events, with the part of all pairs for which they are expected to hold.
     """
 
     offers: tuple[Offer, ...] = ()
@@ -46,3 +48,4 @@ class TermChoice:
     estimate: Estimate | None = None
     estimate_uniform: Callable[[], Estimate] | None = None
     examined: int = 0
+    agreeing: tuple[str, ...] = ()

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .choice import TermChoice
+from .coded_spans import told_by
 from .cost import CostModel, Model, coarser, priced
 from .offers import Offer
 from .pricing import Pricing
@@ -29,10 +30,14 @@ __all__ = ["Judge", "Picker", "choose_terms", "probe_pays"]
 
 CLEARLY = 0.75
 """Part of the cost of a full replay that an index plan may be expected to cost in ``auto``."""
-PROBE = 0.3
+STILL = 0.85
+"""The same once lookups are paid for: what is left to replay, by a full replay."""
+PROBE = 0.1
 """Part of the cost of a full replay that may be spent on looking before deciding."""
 SURPRISE = 2.0
 """Occurrences of a block, by how many are expected, from which the choice is made again."""
+
+_DEAR = "indexes would cost {:.1f} ms, a full replay {:.1f} ms"
 
 Picker = Callable[[Sequence[Offer]], Sequence[int]]
 """Chooses among offers, by number, instead of the cost model."""
@@ -56,8 +61,13 @@ def choose_terms(
         left, total = pricing.coarse.allowed.total, pricing.context.total
         if auto and left > 0.9 * total:
             reason = "no index can be used and the coarse pattern map excludes too little"
-            return _probing(pricing, TermChoice(offers, None, reason)), None
+            return _probing(pricing, (), TermChoice(offers, None, reason)), None
         return TermChoice(offers, ()), None
+    full = pricing.full_ns
+    if auto and pricing.context.partitioned and not _cheap(pricing):
+        least = min(map(pricing.probe_ns, offers))
+        if least > CLEARLY * full:  # whatever else is chosen
+            return TermChoice(offers, None, _DEAR.format(least / 1e6, full / 1e6)), None
     by_block: list[list[Offer]] = [[] for _ in pricing.context.pattern.blocks]
     for offer in offers:
         by_block[offer.block].append(offer)
@@ -73,16 +83,14 @@ def choose_terms(
         estimate=estimate,
         estimate_uniform=lambda: priced(pricing.model(by_block, uniform=True), counts),
         examined=examined,
+        agreeing=tuple(f"{b.condition.text}: {fit:.2%}" for b, fit in pricing.agreeing.items()),
     )
     if not auto:
         return choice, None
-    full = pricing.full_ns
     if not _cheap(pricing) and estimate.total_ns > CLEARLY * full:
-        reason = (
-            f"indexes would cost {estimate.total_ns / 1e6:.1f} ms, "
-            f"a full replay {full / 1e6:.1f} ms"
-        )
-        return _probing(pricing, replace(choice, picked=None, reason=reason)), None
+        reason = _DEAR.format(estimate.total_ns / 1e6, full / 1e6)
+        found = _probing(pricing, by_block, replace(choice, picked=None, reason=reason))
+        return found, Judge(pricing) if found.picked is not None and not found.probe else None
     return choice, Judge(pricing, model, counts)
 
 
@@ -109,15 +117,27 @@ def _cheap(pricing: Pricing) -> bool:
     return pricing.coarse.allowed.total * pricing.event_ns < pricing.context.weights.query
 
 
-def _probing(pricing: Pricing, choice: TermChoice) -> TermChoice:
-    """The rarest term in place of a full replay, where looking it up is cheap beside one.
+def _probing(
+    pricing: Pricing, by_block: Sequence[Sequence[Offer]], choice: TermChoice
+) -> TermChoice:
+    """The rarest terms in place of a full replay, where looking them up is cheap beside one.
 
     A term often holds for many events of few partitions (an aircraft that is low stays low),
-    which the model cannot know: under PARTITION BY it is better to look and then decide.
+    which the model cannot know: under PARTITION BY it is better to look and then decide.  So it
+    is where conditions ask for one value in several events, and indexes on two attributes tell it.
     """
     context = pricing.context
-    if not choice.offers or not context.partitioned or context.pattern.within is None:
+    if not choice.offers or context.pattern.within is None:
         return choice
+    if not context.partitioned:
+        each = tuple(listed[0] for listed in by_block if listed)
+        told = any(
+            len(told_by(context, (one.column,), one.variables)) > 1
+            for one in context.pattern.shared
+        )
+        if not told or sum(map(pricing.lookup_ns, each)) > PROBE * pricing.full_ns:
+            return choice
+        return replace(choice, picked=each)
     rarest = min(choice.offers, key=lambda offer: offer.share)
     if pricing.probe_ns(rarest) > PROBE * pricing.full_ns:
         return choice
@@ -176,7 +196,7 @@ class Judge:
         rates[:, block, 1:] *= occurrences / max(expected, 1.0)
         known = replace(self.model, costs=replace(costs, rates=np.minimum(rates, 1.0)))
         left, full = priced(known, self.counts).primary_ns, self.pricing.full_ns
-        if left < full:
+        if left < STILL * full:
             return ""
         pattern = self.pricing.context.pattern
         first = sum(len(b.symbols) for b in pattern.blocks[:block])
@@ -197,14 +217,15 @@ class Judge:
             Terms that are not looked up yet, each with the part of its runs that would be read.
         """
         further = sum(part * self.pricing.lookup_ns(offer) for offer, part in rest)
-        return self.pricing.spans_ns(spans) <= further
+        near = spans.joined(self.pricing.context.gap)  # as they would be read
+        return self.pricing.spans_ns(near) <= further
 
     def too_wide(self, intervals: ReplayIntervals) -> str:
         """Why the whole stream is replayed in place of what was found; empty when it is not."""
         if self.pricing.context.partitioned:
             return ""
         cost, full = self.pricing.spans_ns(intervals.spans), self.pricing.full_ns
-        if cost < full:
+        if cost < STILL * full:
             return ""
         return (
             f"the intervals found would cost {cost / 1e6:.1f} ms, a full replay {full / 1e6:.1f} ms"

@@ -16,7 +16,9 @@ Layout
         A B within one bucket's length:  A in 1, 4   B in 2, 5      3 is out of A's reach
 
     Where that leaves few leaves, their zones of 512 events take their place and the sweep is made
-    once more.
+    once more.  A band (:mod:`.bands`) excludes buckets, too: ``B AS x > A.x + 5`` needs a bucket
+    whose maximum is that much above the minimum of one within reach.  Zones tell far more of that
+    than leaves, so with a band those of many leaves are looked at.
 
 Cost
     Linear in buckets x symbols, vectorised; reads index nodes, and the heads of at most
@@ -25,25 +27,40 @@ Cost
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from ...store.layout import ROW_COUNT, ROW_FIRST, ROW_LAST
+from ...store.layout import (
+    ROW_ATTRIBUTES,
+    ROW_COUNT,
+    ROW_FIRST,
+    ROW_LAST,
+    ROWS_PER_ATTRIBUTE,
+    ZONE_EVENTS,
+    ValueKind,
+    value_kind,
+)
 from ...store.prune import Prune, Pruner
+from .bands import Condition
 from .spans import Spans
 from .symbols import Outline
 from .timeline import Timeline, TimelinePart
 
 __all__ = ["Buckets", "CoarseMap", "coarse_map"]
 
+Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 ZONED_LEAVES = 64
 """Leaves of which the zones are looked at: when they are few, and the others are excluded."""
+BANDED_LEAVES = 512
+"""Leaves of which they are, where a band bounds values of one event by those of another."""
+REACH_MAX = 64
+"""Buckets that are compared with each by a band; where a match can reach further, none is."""
 
 
 @dataclass(frozen=True)
@@ -87,13 +104,47 @@ class Buckets:
         assert self.part.view is not None
         return Pruner(prune, self.part.view.file.schema).mask(self.table)
 
-    def zoned(self, chosen: Mask) -> Buckets:
-        """With the zones of some leaves in place of the leaves."""
+    def extremes(self, name: str) -> tuple[Floats, Floats]:
+        """Least and greatest value of a number in each bucket; nothing is known of the tail.
+
+        Where there is no value at all the least is above the greatest.
+        """
+        count = len(self.starts)
+        low, high = np.full(count, -np.inf), np.full(count, np.inf)
+        if self.table is None:
+            return low, high
+        assert self.part.view is not None
+        schema = self.part.view.file.schema
+        if name not in schema:  # null throughout
+            return high, low
+        attribute = schema.attribute(name)
+        place = [other.name for other in schema.payload].index(name)
+        row = ROW_ATTRIBUTES + ROWS_PER_ATTRIBUTE * place
+        present, least, most = self.table[row : row + 3]
+        kind = value_kind(attribute)
+        if kind is ValueKind.FLOAT:
+            least, most = least.view(np.float64), most.view(np.float64)
+        elif kind is ValueKind.UNSIGNED:
+            least, most = least.view(np.uint64), most.view(np.uint64)
+        least, most = least.astype(np.float64), most.astype(np.float64)
+        wild = ~np.isfinite(least) | ~np.isfinite(most)  # a NaN fits everything
+        low, high = np.where(wild, low, least), np.where(wild, high, most)
+        empty = present == 0
+        low[empty], high[empty] = np.inf, -np.inf
+        return low, high
+
+    def zoned(self, chosen: Mask, columns: Collection[str] | None = None) -> Buckets:
+        """With the zones of some leaves in place of the leaves.
+
+        ``columns``: the attributes that are going to be asked about; what the entries tell of
+        others, times as well, is left open.  None for all of them.
+        """
         leaves = self.part.leaves
         if self.table is None or leaves is None or not chosen.any():
             return self
         tables, starts = [], []
         done = 0
+        leaves.fetch(np.flatnonzero(chosen))
         for number in [*np.flatnonzero(chosen).tolist(), len(self.starts)]:
             if done < number:
                 tables.append(self.table[:, done:number])
@@ -101,13 +152,31 @@ class Buckets:
             if number < len(self.starts):
                 zones = leaves.leaf(number).zones
                 tables.append(zones)
-                within = np.cumsum(zones[ROW_COUNT]) - zones[ROW_COUNT]
+                within = np.arange(zones.shape[1], dtype=np.int64) * ZONE_EVENTS
                 starts.append(self.starts[number] + within)
             done = number + 1
-        table = np.concatenate(tables, axis=1)
         begins = np.concatenate(starts)
+        table = np.empty((len(self.table), len(begins)), np.int64)
+        for row in self._rows(columns):
+            np.concatenate([part[row] for part in tables], out=table[row])
         ends = begins + table[ROW_COUNT]
         return Buckets(self.part, begins, ends, table[ROW_FIRST], table[ROW_LAST], table)
+
+    def _rows(self, columns: Collection[str] | None) -> list[int]:
+        """Rows of entries that tell the count, and what there is of some attributes."""
+        assert self.table is not None
+        assert self.part.view is not None
+        if columns is None:
+            return [*range(len(self.table))]
+        schema = self.part.view.file.schema
+        found = [ROW_COUNT]
+        if schema.time in columns:
+            found += [ROW_FIRST, ROW_LAST]
+        for position, attribute in enumerate(schema.payload):
+            if attribute.name in columns:
+                first = ROW_ATTRIBUTES + ROWS_PER_ATTRIBUTE * position
+                found += [first, first + 1, first + 2]
+        return found
 
 
 class CoarseMap:
@@ -172,7 +241,13 @@ class CoarseMap:
 
 
 def coarse_map(
-    timeline: Timeline, pattern: Outline, low: int, high: int, *, zones: bool = True
+    timeline: Timeline,
+    pattern: Outline,
+    low: int,
+    high: int,
+    *,
+    zones: bool = True,
+    ties: bool = False,
 ) -> CoarseMap:
     """Build the map of a snapshot for an outline.
 
@@ -184,20 +259,28 @@ def coarse_map(
         Positions that the query reads at all.
     zones : bool
         Whether to look at the zones of the leaves that are left.
+    ties : bool
+        Events of one time may come in any order, those in other buckets among them.
     """
     parts = [Buckets.of(part) for part in timeline.parts]
-    found = _mapped(parts, pattern, low, high)
+    found = _mapped(parts, pattern, low, high, timeline if ties else None)
     left = Spans(found.starts, found.ends).touches(found.allowed)
-    if zones and 0 < left.sum() <= min(ZONED_LEAVES, len(left) // 2):
+    many = min(ZONED_LEAVES, len(left) // 2)
+    if any(not band.condition.equal for band in pattern.bands):
+        many = max(many, BANDED_LEAVES)
+    if zones and 0 < left.sum() <= many:
         at = 0
         for number, entries in enumerate(parts):
             parts[number] = entries.zoned(left[at : at + len(entries.starts)])
             at += len(entries.starts)
-        found = _mapped(parts, pattern, low, high)
+        found = _mapped(parts, pattern, low, high, timeline if ties else None)
     return found
 
 
-def _mapped(parts: Sequence[Buckets], pattern: Outline, low: int, high: int) -> CoarseMap:
+def _mapped(
+    parts: Sequence[Buckets], pattern: Outline, low: int, high: int, tied: Timeline | None
+) -> CoarseMap:
+    """The map over some buckets; ``tied``: where events of one time may come in any order."""
     if not parts:
         none = np.zeros(0, np.int64)
         return CoarseMap(parts, none, none, none, none, [], [], Spans.empty())
@@ -214,25 +297,89 @@ def _mapped(parts: Sequence[Buckets], pattern: Outline, low: int, high: int) -> 
             assert prune is not None
             known[prune] = np.concatenate([e.may_satisfy(prune) for e in parts]) & inside
         masks.append(known[prune])
-    alive = _sweep(masks, starts, ends, first, last, pattern)
-    allowed = _allowed(alive, starts, ends, first, last, pattern)
+    reach = _reachable(starts, ends, first, last, pattern)
+    fit = masks if tied is not None else _fitting(masks, parts, reach, pattern)
+    here = np.arange(len(starts))
+    beside = (here, here)
+    if tied is not None:  # buckets that hold an event of a time of this one, too
+        beside = (
+            np.searchsorted(last, first, side="left"),
+            np.searchsorted(first, last, side="right") - 1,
+        )
+    alive = _sweep(fit, reach, beside)
+    allowed = _allowed(alive, starts, ends, first, last, pattern, tied)
     return CoarseMap(parts, starts, ends, first, last, alive, masks, allowed.clip(low, high))
 
 
-def _sweep(
-    masks: Sequence[Mask], starts: Ints, ends: Ints, first: Ints, last: Ints, pattern: Outline
-) -> list[Mask]:
-    """Clear what no match can reach from a neighbouring symbol, forward, then backward."""
+def _reachable(
+    starts: Ints, ends: Ints, first: Ints, last: Ints, pattern: Outline
+) -> tuple[Ints, Ints]:
+    """Per bucket the first that a match ending in it can begin in; one past the last it can end in.
+
+    ... when it begins there.
+    """
     count = len(starts)
-    here = np.arange(count)
-    back = np.zeros(count, np.int64)  # first bucket that a match ending in this one can begin in
-    ahead = np.full(count, count, np.int64)  # one past the last that it can end in
+    back, ahead = np.zeros(count, np.int64), np.full(count, count, np.int64)
     if pattern.within is not None:
         back = np.maximum(back, np.searchsorted(last, _minus(first, pattern.within), side="left"))
         ahead = np.minimum(ahead, np.searchsorted(first, _plus(last, pattern.within), side="right"))
     if pattern.longest is not None:
         back = np.maximum(back, np.searchsorted(ends, starts - pattern.longest + 1, side="right"))
         ahead = np.minimum(ahead, np.searchsorted(starts, ends + pattern.longest - 1, side="left"))
+    return back, ahead
+
+
+def _fitting(
+    masks: Sequence[Mask], parts: Sequence[Buckets], reach: tuple[Ints, Ints], pattern: Outline
+) -> list[Mask]:
+    """Without the buckets of a symbol in whose reach no value of another one fits a band."""
+    found = list(masks)
+    here = np.arange(len(reach[0]))
+    back = np.minimum(reach[0], here)
+    known: dict[str, tuple[Floats, Floats]] = {}
+    pairs: dict[tuple[int, int], list[Condition]] = {}
+    for band in pattern.bands:
+        if not band.condition.equal:
+            pairs.setdefault((band.earlier, band.later), []).append(band.condition)
+    for (earlier, later), conditions in pairs.items():
+        widest = int((here - back).max(initial=0))
+        if widest > REACH_MAX:
+            continue
+        bounds = []
+        for one in conditions:
+            for name in (one.source, one.column):
+                if name not in known:
+                    ends = [entries.extremes(name) for entries in parts]
+                    low, high = (np.concatenate(some) for some in zip(*ends, strict=True))
+                    known[name] = low, high
+            least, most = known[one.source]
+            low, high = one.own(least, most)
+            empty = least > most
+            low[empty], high[empty] = np.inf, -np.inf
+            bounds.append((low, high, *known[one.column]))
+        fits = [np.zeros(len(here), np.bool_), np.zeros(len(here), np.bool_)]
+        for step in range(widest + 1):
+            at = here[step:] - step  # the earlier event's bucket
+            both = found[earlier][at] & found[later][step:] & (back[step:] <= at)
+            for low, high, least, most in bounds:
+                both &= (low[at] <= most[step:]) & (high[at] >= least[step:])
+                both &= least[step:] <= most[step:]
+            fits[0][at] |= both
+            fits[1][step:] |= both
+        found[earlier], found[later] = found[earlier] & fits[0], found[later] & fits[1]
+    return found
+
+
+def _sweep(
+    masks: Sequence[Mask], reach: tuple[Ints, Ints], beside: tuple[Ints, Ints]
+) -> list[Mask]:
+    """Clear what no match can reach from a neighbouring symbol, forward, then backward.
+
+    ``beside``: first and last bucket whose events may come before or after those of each.
+    """
+    back, ahead = reach
+    count = len(back)
+    here = np.arange(count)
     # all events of a match lie within one window of each of them
     near = np.ones(count, np.bool_)
     for mask in {id(mask): mask for mask in masks}.values():
@@ -240,13 +387,14 @@ def _sweep(
             continue
         held = np.concatenate(([0], np.cumsum(mask)))
         near &= held[np.maximum(ahead, here + 1)] > held[np.minimum(back, here)]
+    back, ahead = np.minimum(back, beside[0]), np.maximum(ahead, beside[1] + 1)
     alive = [mask & near for mask in masks]
     for i in range(1, len(alive)):
         before = np.concatenate(([0], np.cumsum(alive[i - 1])))
-        alive[i] &= before[here + 1] > before[back]
+        alive[i] &= before[beside[1] + 1] > before[back]
     for i in range(len(alive) - 2, -1, -1):
         after = np.concatenate(([0], np.cumsum(alive[i + 1])))
-        alive[i] &= after[ahead] > after[here]
+        alive[i] &= after[ahead] > after[beside[0]]
     return alive
 
 
@@ -265,24 +413,29 @@ def _plus(ticks: Ints, distance: int) -> Ints:
 
 
 def _allowed(
-    alive: list[Mask], starts: Ints, ends: Ints, first: Ints, last: Ints, pattern: Outline
-) -> Spans:
+    alive: list[Mask], starts: Ints, ends: Ints, first: Ints, last: Ints, pattern: Outline,
+    tied: Timeline | None,
+) -> Spans:  # fmt: skip
     """Positions where a match may lie, from where its first and its last symbol may."""
     if not alive:
         return Spans.of(starts[:1], ends[-1:])
     total = int(ends[-1]) if len(ends) else 0
-    from_first = _reach(alive[0], starts, ends, first, last, pattern, pattern.leading, True, total)
-    from_last = _reach(alive[-1], starts, ends, first, last, pattern, True, pattern.trailing, total)
+    around = (starts, ends, first, last, pattern, tied)
+    from_first = _reach(alive[0], *around, pattern.leading, True, total)
+    from_last = _reach(alive[-1], *around, True, pattern.trailing, total)
     return from_first.intersect(from_last)
 
 
 def _reach(
     mask: Mask, starts: Ints, ends: Ints, first: Ints, last: Ints, pattern: Outline,
-    backward: bool, forward: bool, total: int,
+    tied: Timeline | None, backward: bool, forward: bool, total: int,
 ) -> Spans:  # fmt: skip
     """Buckets of a mask and what a match that has a symbol in them can reach on each side."""
     chosen = np.flatnonzero(mask)
     low, high = starts[chosen], ends[chosen]
+    if tied is not None:
+        low = np.minimum(low, tied.lower(first[chosen]))
+        high = np.maximum(high, tied.upper(last[chosen]))
     if backward:
         low = np.zeros(len(chosen), np.int64)
         if pattern.within is not None and len(chosen):

@@ -3,7 +3,7 @@
 Purpose
     Replay intervals are often a few hundred events long, and there are thousands of them.  Reading
     each by itself costs far more than its events do: a call per column, an Arrow array, a batch.
-    :class:`Gathered` collects ranges and reads them leaf by leaf.
+    :func:`read_stretches` reads many ranges leaf by leaf, and nothing is done range by range.
 
 Layout
     ::
@@ -23,19 +23,22 @@ Guarantee
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...compiled import kernel
 from ...store.layout import Codec, Encoding
 from ...store.leaf import LeafReader
 from ...store.leaf_map import LeafMap
 from ...store.segment import ScanMetrics
-from .timeline import Timeline, TimelinePart
+from .timeline import Timeline, TimelinePart, near
 
-__all__ = ["Gathered", "Piece", "read_ranges"]
+__all__ = ["Piece", "read_few", "read_ranges", "read_stretches"]
 
 Piece = tuple[pa.RecordBatch, "bool | npt.NDArray[np.bool_]"]
 """A batch, and whether its rows, or which of them, belong to an interval."""
@@ -45,75 +48,63 @@ DECODED_GAP = 4096
 GATHERED_FIRST, GATHERED_MAX = 1 << 12, 1 << 16
 """Events in the first batch, and in the largest: whoever wants few rows shall not wait for many."""
 
-Ranges = list[tuple[int, int]]
+Ints = npt.NDArray[np.int64]
+SLICED_EVENTS = 64
+"""Events a range, on average, from which on ranges are copied one by one, not row by row."""
+_WIDTHS: dict[pa.DataType, type] = {
+    pa.float64(): np.int64, pa.int64(): np.int64, pa.float32(): np.int32, pa.int32(): np.int32,
+}  # fmt: skip
+"""Numbers that are copied as integers of their length."""
 
 
-class Gathered:
-    """Ranges that wait to be read.
+def read_stretches(
+    timeline: Timeline,
+    columns: pa.Schema,
+    stretches: Ints,
+    metrics: ScanMetrics | None = None,
+    check: Callable[[], None] | None = None,
+) -> Iterator[Piece]:
+    """Rows of intervals and rows around them, many in a batch.
 
     Parameters
     ----------
     columns : pyarrow.Schema
         What is read.
+    stretches : int64[n, 4]
+        Positions ``first, low, high, end``, ascending: rows ``first .. end`` are read, of which
+        ``low .. high`` belong to an interval.
     metrics : ScanMetrics, optional
         Added to.
+    check : callable, optional
+        Called before each batch; may raise.
     """
-
-    def __init__(
-        self, timeline: Timeline, columns: pa.Schema, metrics: ScanMetrics | None = None
-    ) -> None:
-        self._timeline = timeline
-        self._columns = columns
-        self._metrics = metrics
-        self._ranges: Ranges = []
-        self._inside: Ranges = []  # in rows of the batch
-        self._full = GATHERED_FIRST
-        self.events = 0
-
-    def add(self, first: int, end: int, within: bool) -> Iterator[Piece]:
-        """Take positions [first, end), after those taken before; yields what is worth reading."""
-        if end <= first:
-            return
-        if self._ranges and self._ranges[-1][1] == first:
-            self._ranges[-1] = self._ranges[-1][0], end
-        else:
-            self._ranges.append((first, end))
-        if within:
-            if self._inside and self._inside[-1][1] == self.events:
-                self._inside[-1] = self._inside[-1][0], self.events + end - first
-            else:
-                self._inside.append((self.events, self.events + end - first))
-        self.events += end - first
-        if self.events >= self._full:
-            self._full = min(GATHERED_MAX, 4 * self._full)
-            yield from self.flush()
-
-    def flush(self) -> Iterator[Piece]:
-        """Everything taken so far, as one batch."""
-        if not self.events:
-            return
-        batch = read_ranges(self._timeline, self._columns, self._ranges, self._metrics)
-        flags: bool | npt.NDArray[np.bool_] = bool(self._inside)
-        if self._inside and self._inside != [(0, self.events)]:
-            flags = np.zeros(self.events, np.bool_)
-            for first, end in self._inside:
-                flags[first:end] = True
-        self._ranges, self._inside, self.events = [], [], 0
-        yield batch, flags
+    stretches = stretches[stretches[:, 3] > stretches[:, 0]]
+    upto = np.cumsum(stretches[:, 3] - stretches[:, 0])
+    at, done, full = 0, 0, GATHERED_FIRST
+    while at < len(stretches):
+        if check is not None:
+            check()
+        stop = min(len(stretches), int(np.searchsorted(upto, done + full)) + 1)
+        some = stretches[at:stop]
+        batch = read_ranges(timeline, columns, some[:, ::3], metrics)
+        inside = np.zeros(3 * len(some), np.bool_)
+        inside[1::3] = True
+        yield batch, np.repeat(inside, np.diff(some, axis=1).ravel())
+        at, done, full = stop, int(upto[stop - 1]), min(GATHERED_MAX, 4 * full)
 
 
 def read_ranges(
     timeline: Timeline,
     columns: pa.Schema,
-    ranges: Sequence[tuple[int, int]],
+    ranges: Ints,
     metrics: ScanMetrics | None = None,
 ) -> pa.RecordBatch:
     """Base events of ranges of positions, ascending and disjoint, as one batch.
 
     Parameters
     ----------
-    ranges : sequence of (int, int)
-        Half-open.
+    ranges : int64[n, 2]
+        Half-open, none of them empty.
     metrics : ScanMetrics, optional
         Added to.
     """
@@ -127,26 +118,52 @@ def read_ranges(
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 
-def _by_part(
-    parts: Sequence[TimelinePart], ranges: Sequence[tuple[int, int]]
-) -> Iterator[tuple[TimelinePart, Ranges]]:
+@kernel
+def _copy(values, ranges, start, out, at):  # type: ignore[no-untyped-def]
+    """Copy values of ranges of positions; returns how far the output is filled."""
+    for r in range(ranges.shape[0]):
+        for i in range(ranges[r, 0] - start, ranges[r, 1] - start):
+            out[at] = values[i]
+            at += 1
+    return at
+
+
+def read_few(part: TimelinePart, field: pa.Field, ranges: Ints) -> pa.Array | None:
+    """A column of numbers at ranges of positions, each within a leaf, that are few of its rows.
+
+    Returns None where the values do not lie in the file as they are, or some are null.
+    """
+    leaves, width = part.leaves, _WIDTHS.get(field.type)
+    if leaves is None or width is None:
+        return None
+    ranges = ranges - part.start
+    numbers = np.searchsorted(leaves.starts, ranges[:, 0], side="right") - 1
+    out: npt.NDArray[Any] = np.empty(int((ranges[:, 1] - ranges[:, 0]).sum()), width)
+    at = 0
+    leaves.fetch(np.unique(numbers))
+    for low, high in near(numbers, 0):
+        number = int(numbers[low])
+        values = leaves.leaf(number).plain(field.name, width)
+        if values is None:
+            return None
+        at = _copy(values, ranges[low:high], leaves.starts[number], out, at)
+    return pa.Array.from_buffers(field.type, at, [None, pa.py_buffer(out)])
+
+
+def _by_part(parts: Sequence[TimelinePart], ranges: Ints) -> Iterator[tuple[TimelinePart, Ints]]:
     """Parts that ranges touch, with what is wanted of each, in its own positions.
 
     Every range is looked at once for each part that it touches, however many parts there are.
     """
-    part: TimelinePart | None = None
-    here: Ranges = []
-    for first, end in ranges:
-        while first < end:
-            if part is None or first >= part.end:
-                if part is not None:
-                    yield part, here
-                part, here = parts[bisect_right(parts, first, key=_end_of)], []
-            until = min(end, part.end)
-            here.append((first - part.start, until - part.start))
-            first = until
-    if part is not None:
+    at, first = 0, -1
+    while at < len(ranges):
+        first = max(first, int(ranges[at, 0]))
+        part = parts[bisect_right(parts, first, key=_end_of)]
+        stop = max(at + 1, int(np.searchsorted(ranges[:, 0], part.end)))
+        here = np.clip(ranges[at:stop], part.start, part.end) - part.start
         yield part, here
+        first = part.end
+        at = stop - (int(ranges[stop - 1, 1]) > part.end)  # a range may go on in the next part
 
 
 def _end_of(part: TimelinePart) -> int:
@@ -156,66 +173,67 @@ def _end_of(part: TimelinePart) -> int:
 def _read_part(
     part: TimelinePart,
     columns: pa.Schema,
-    ranges: Ranges,
+    ranges: Ints,
     gathered: list[list[pa.Array]],
     metrics: ScanMetrics | None,
 ) -> None:
     if part.tail is not None:
         for some, field in zip(gathered, columns, strict=True):
-            column = part.tail.batch.column(field.name)
-            some.extend(column.slice(first, end - first) for first, end in ranges)
+            some.extend(_rows_of(part.tail.batch.column(field.name), ranges))
         return
     leaves = part.leaves
     assert leaves is not None
-    for number, here in _by_leaf(leaves, ranges):
+    wanted = list(_by_leaf(leaves.starts, ranges))
+    leaves.fetch(np.array([number for number, _ in wanted], np.int64))
+    for number, here in wanted:
         leaf = leaves.leaf(number)
         for some, field in zip(gathered, columns, strict=True):
             some.extend(_slices(leaves, leaf, field, here))
         if metrics is not None:
             metrics.blocks_read += 1
-            metrics.events_read += sum(end - first for first, end in here)
+            metrics.events_read += int((here[:, 1] - here[:, 0]).sum())
 
 
-def _by_leaf(leaves: LeafMap, ranges: Ranges) -> Iterator[tuple[int, Ranges]]:
+def _by_leaf(starts: Ints, ranges: Ints) -> Iterator[tuple[int, Ints]]:
     """Leaves that ranges of the segment's positions touch, with what is wanted of their rows."""
-    firsts = np.array([first for first, _ in ranges], np.int64)
-    numbers = (np.searchsorted(leaves.starts, firsts, side="right") - 1).tolist()
-    at, start, stop = -1, 0, 0
-    here: Ranges = []
-    for (first, end), number in zip(ranges, numbers, strict=True):
-        while first < end:
-            if number != at:
-                if here:
-                    yield at, here
-                at, here = number, []
-                start, stop = int(leaves.starts[at]), int(leaves.starts[at + 1])
-            until = min(end, stop)
-            here.append((first - start, until - start))
-            first = until
-            number += 1
-    if here:
-        yield at, here
+    first = np.searchsorted(starts, ranges[:, 0], side="right") - 1
+    count = np.searchsorted(starts, ranges[:, 1], side="left") - first
+    mine = np.repeat(np.arange(len(ranges)), count)
+    numbers = first[mine] + np.arange(len(mine)) - np.repeat(np.cumsum(count) - count, count)
+    within = ranges[mine]
+    within[:, 0] = np.maximum(within[:, 0], starts[numbers])
+    within[:, 1] = np.minimum(within[:, 1], starts[numbers + 1])
+    within -= starts[numbers, None]
+    for low, high in near(numbers, 0):
+        yield int(numbers[low]), within[low:high]
 
 
-def _slices(
-    leaves: LeafMap, leaf: LeafReader, field: pa.Field, ranges: Ranges
-) -> Iterator[pa.Array]:
+def _slices(leaves: LeafMap, leaf: LeafReader, field: pa.Field, ranges: Ints) -> Iterator[pa.Array]:
     """Ranges of one column of a leaf."""
     view, name = leaves.view, field.name
     if name not in view.file.schema:  # older than the attribute
-        yield pa.nulls(sum(end - first for first, end in ranges), field.type)
+        yield pa.nulls(int((ranges[:, 1] - ranges[:, 0]).sum()), field.type)
         return
     entry = leaf.chunk_entry(name)
     as_it_is = entry.codec is Codec.NONE and entry.encoding in (Encoding.PLAIN, Encoding.VARIABLE)
-    begin = 0
-    for i in range(1, len(ranges) + 1):
-        if i < len(ranges) and (as_it_is or ranges[i][0] - ranges[i - 1][1] <= DECODED_GAP):
-            continue
-        low, high = ranges[begin][0], ranges[i - 1][1]
+    apart = np.zeros(0, np.int64)
+    if not as_it_is:
+        apart = np.flatnonzero(ranges[1:, 0] - ranges[:-1, 1] > DECODED_GAP) + 1
+    for begin, end in pairwise([0, *apart.tolist(), len(ranges)]):
+        low, high = int(ranges[begin, 0]), int(ranges[end - 1, 1])
         array = view.column(leaf, name, low, high)
-        if i - begin == 1:
-            yield array
-        else:
-            for first, end in ranges[begin:i]:
-                yield array.slice(first - low, end - first)
-        begin = i
+        yield from _rows_of(array, ranges[begin:end] - low)
+
+
+def _rows_of(array: pa.Array, ranges: Ints) -> Iterator[pa.Array]:
+    """Ranges of the rows of an array."""
+    lengths = ranges[:, 1] - ranges[:, 0]
+    rows = int(lengths.sum())
+    if rows == len(array):
+        yield array
+    elif rows >= SLICED_EVENTS * len(ranges):
+        for first, end in ranges.tolist():
+            yield array.slice(first, end - first)
+    else:
+        before = np.cumsum(lengths) - lengths
+        yield array.take(pa.array(np.repeat(ranges[:, 0] - before, lengths) + np.arange(rows)))

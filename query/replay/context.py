@@ -11,21 +11,25 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from ...indexes.lookup import IndexMetrics
 from ...indexes.stream_indexes import Catalogue, StreamIndexes
+from ...lazy import lazy
 from ...schema import StreamSchema
 from ...store.snapshot import Snapshot
 from .applicability import Demands
-from .cost import Weights
+from .cost import READ_GAP, Weights
 from .symbols import Outline
 from .timeline import Timeline
 
-__all__ = ["READ_GAP", "PlanContext"]
+__all__ = ["READ_GAP", "REPLAY_GAP", "PlanContext"]
 
-READ_GAP = 2048
-"""Events between two spans that are read, not skipped: beginning a span costs about as much."""
+REPLAY_GAP = 64
+"""Events between two intervals that are replayed, not left out: an interval costs about as much."""
+GAP_LEAST = 256
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class PlanContext:
     check : callable
         Called between steps; may raise.
     gap : int
-        Spans nearer than this are read as one.
+        Spans nearer than this are replayed as one.
     """
 
     snapshot: Snapshot
@@ -71,8 +75,14 @@ class PlanContext:
         """The context of a snapshot, with what the indexes hold now."""
         catalogue = None if indexes is None else indexes.catalogue()
         timeline = Timeline(snapshot, indexes, catalogue)
+        told = weights or Weights()
+        more = told.condition * wants.queries
+        told = replace(told, event=told.event + more, grouped=told.grouped + more)
+        if more:  # of dear events fewer are read for nothing
+            one = told.grouped if wants.partition_by else told.event
+            gap = min(gap, max(GAP_LEAST, int(gap * (1.0 - more / one))))
         return cls(
-            snapshot, timeline, pattern, wants, indexes, catalogue, weights or Weights(),
+            snapshot, timeline, pattern, wants, indexes, catalogue, told,
             check or (lambda: None), gap,
         )  # fmt: skip
 
@@ -85,6 +95,22 @@ class PlanContext:
     def total(self) -> int:
         """Base events."""
         return self.timeline.total
+
+    @lazy
+    def late(self) -> list[tuple[int, int]]:
+        """Ticks, inclusive, between which late events lie, or events that look back at them.
+
+        With PARTITION BY a match that looks at events before it is not planned over late events;
+        else what it looks back at lies inside of it, so no further from a late one than the window.
+        """
+        dirty, back = self.snapshot.dirty_ranges(), 0
+        for symbol in self.pattern.symbols:
+            back = max([back, *(term.back for term in symbol.terms)])
+        if not dirty or not back or self.partitioned:
+            return dirty
+        after = self.timeline.upper(np.array([last for _, last in dirty], np.int64)) + back - 1
+        ticks = self.timeline.ticks_at(np.minimum(after, self.total - 1)).tolist()
+        return [(first, max(last, tick)) for (first, last), tick in zip(dirty, ticks, strict=True)]
 
     @property
     def indexed(self) -> Mapping[str, int]:

@@ -20,16 +20,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from ...compiled import kernel
+from ...compiled import interpretable, kernel
 from ..contract.constants import ConstantsFile
 
 __all__ = [
+    "PAIRS_PER_EVENT",
+    "READ_GAP",
     "BlockCosts",
     "CostModel",
     "Estimate",
@@ -45,6 +47,12 @@ __all__ = [
 Table = npt.NDArray[np.float64]
 
 GRID = 64
+READ_GAP = 2048
+"""Events between two intervals that are decoded: beginning anew costs about as much."""
+PAIRS_PER_EVENT = 4.0
+"""Pairs of occurrences that are compared in place of an event that is replayed."""
+READ_NEAR = 16.0
+"""Events of which a column is read to know it of one occurrence."""
 SEARCH_GRID = 24
 """Steps while choices are compared, which differ by far more than a finer grid would tell."""
 
@@ -58,8 +66,12 @@ class Weights:
     event : float
         Reading and matching one event.
     interval : float
-        Beginning one interval.  The default is that of columns compressed with LZ4: a page of each
-        is decompressed for an event of it; stored as they are, they take a third of that.
+        Beginning one interval far from others.  The default is that of columns compressed with LZ4:
+        a page of each is decompressed for an event of it; stored as they are, they take a third.
+    near : float
+        Beginning one interval within :data:`READ_GAP` of another, whose columns are decoded anyway.
+    decoded : float
+        Decoding the columns of one event that is not replayed, between two such intervals.
     entry : float
         Turning one index entry into a bit.
     run : float
@@ -74,10 +86,20 @@ class Weights:
         Replaying one event under PARTITION BY: it is read, its key is encoded, rows are grouped.
     key : float
         Reading the PARTITION BY columns of one event and finding its code.
+    picked : float
+        Picking one event of a partition out of those of others, before it is replayed.
+    walk : float
+        Asking a condition between events of one more row, in a search from row to row.
+    condition : float
+        Evaluating one more condition of an event that is more than a comparison of numbers.
+    around : float
+        One event's part of the passes over all keys that find the rows around intervals.
     """
 
     event: float = 12.0
     interval: float = 30_000.0
+    near: float = 600.0
+    decoded: float = 3.0
     entry: float = 2.5
     run: float = 30_000.0
     occurrence: float = 12.0
@@ -85,6 +107,10 @@ class Weights:
     query: float = 1_500_000.0
     grouped: float = 60.0
     key: float = 4.0
+    picked: float = 60.0
+    walk: float = 40.0
+    condition: float = 20.0
+    around: float = 40.0
 
 
 _FILE = ConstantsFile("pattern-weights.json", Weights, "CHRONICLE_CALIBRATION")
@@ -167,6 +193,12 @@ class BlockCosts:
         Index entries and runs read, and positions that bitmaps go over.
     lengths : int64[blocks]
         Symbols of each block.
+    fits : float64[blocks, blocks]
+        Above the diagonal, the part of the pairs of two blocks' occurrences that belong together,
+        by what conditions between their events say; without rows, all do.
+    rooms : float64[blocks, blocks]
+        Above the diagonal, how many events lie at most between two blocks, or about; infinite where
+        the window alone says.  Without rows it does for all.
     """
 
     events: Table
@@ -175,6 +207,8 @@ class BlockCosts:
     runs: Table
     passes: Table
     lengths: npt.NDArray[np.int64]
+    fits: Table = field(default_factory=lambda: np.ones((0, 0)))
+    rooms: Table = field(default_factory=lambda: np.ones((0, 0)))
 
 
 @kernel
@@ -185,12 +219,12 @@ def _replayed(rates, used, before, after, symbols, slack, mass, out):  # type: i
     before it and on to the blocks after it fit into the window; there is one such event for each
     gap, and they are the more alike the more often the block between two gaps occurs.
     """
-    rarest = 0
+    rarest = np.int64(0)
     waits = 0.0
     for b in range(used):
         waits += 1.0 / max(rates[b], 1e-12)
         if rates[b] < rates[rarest]:
-            rarest = b
+            rarest = b  # type: ignore[assignment]  # an int64 all the time
     window = max(slack, 0.5)
     found = rates[rarest] * _within(rates, used, rarest, window, mass)
     gaps = used - 1 + before + after
@@ -202,26 +236,48 @@ def _replayed(rates, used, before, after, symbols, slack, mass, out):  # type: i
             ways += 1.0 / (1.0 + rates[b] * room / 3.0)
         if used + before + after <= 2:
             ways = 1.0
-        chance = _within(rates, used, -1, window, mass)
+        chance = _within(rates, used, np.int64(-1), window, mass)
         missed += ways * math.log1p(-min(chance, 1.0 - 1e-12))
     out[0] = found
     out[1] = math.exp(missed)
 
 
 @kernel
+def _thinned(fits, number, used, window, rates, out):  # type: ignore[no-untyped-def]
+    """Rates of the chosen blocks' occurrences that fit another; gives what is read to know.
+
+    Of two blocks the more frequent one is thinned: whether one of its occurrences is there for an
+    occurrence of the other is what the waits ask.  ``number``: which blocks the rates are of.
+    """
+    read = 0.0
+    for i in range(used):
+        out[i] = rates[i]
+    for i in range(used):
+        for j in range(i + 1, used):
+            fit = fits[number[i], number[j]]
+            # more pairs are not asked, see `fitting`
+            if fit >= 1.0 or rates[i] * rates[j] * window > PAIRS_PER_EVENT:
+                continue
+            many = i if rates[i] > rates[j] else j
+            out[many] = min(out[many], rates[many] * fit)
+            read += min(1.0, READ_NEAR * rates[i]) + min(1.0, READ_NEAR * rates[j])
+    return read
+
+
+@kernel
 def _estimate(  # type: ignore[no-untyped-def]
-    counts, events, rates, entries, runs, passes, lengths, window, leading, trailing, gap, weights,
-    mass, chosen, out,
+    counts, events, rates, entries, runs, passes, lengths, fits, rooms, window, leading, trailing,
+    gap, weights, mass, chosen, number, thin, out,
 ):  # fmt: skip
     """Fill ``out`` with intervals, spans, events, entries, runs, primary and secondary cost.
 
-    ``weights``: event, interval, entry, run, occurrence, word.
+    ``weights``: event, interval, entry, run, occurrence, word, key, near, decoded.
     """
     blocks = counts.shape[0]
-    used = 0
+    used = np.int64(0)  # no literals (see `compiled.py`)
     first = 0
     last = 0
-    symbols = 0
+    symbols = np.int64(0)
     read = 0.0
     opened = 0.0
     swept = 0.0
@@ -248,40 +304,65 @@ def _estimate(  # type: ignore[no-untyped-def]
     before = 1 if leading or first > 0 else 0
     after = 1 if trailing or last < blocks - 1 else 0
     joined = 0.0
+    stretches = 0.0
+    decoded = 0.0
+    previous = 0
     pair = np.empty(2)
     for s in range(events.shape[0]):
-        at = 0
+        at = np.int64(0)
         for b in range(blocks):
             if counts[b] > 0:
-                chosen[at] = min(1.0, rates[s, b, counts[b]])
-                secondary += chosen[at] * events[s] * weights[4]
-                at += 1
-        _replayed(chosen, used, before, after, symbols, window - symbols, mass, pair)
+                rate = min(1.0, rates[s, b, counts[b]])
+                secondary += rate * events[s] * weights[4]
+                if at > 0 and rooms.shape[0] > 0 and rooms[previous, b] < window:
+                    # both or none: one block, where the other one is near
+                    fit = fits[previous, b] if fits.shape[0] > 0 else 1.0
+                    chosen[at - 1] *= 1.0 - math.exp(-(rooms[previous, b] + 1.0) * rate * fit)
+                else:
+                    chosen[at] = rate
+                    number[at] = b
+                    at += 1
+                previous = b
+        if fits.shape[0] > 0:
+            looked = _thinned(fits, number, at, window, chosen, thin)
+            secondary += looked * events[s] * weights[6]
+            chosen[:at] = thin[:at]
+        _replayed(chosen, at, before, after, symbols, window - symbols, mass, pair)
         found = pair[0]
         missed = pair[1]
         apart = math.exp(-found * gap)
         out[0] += events[s] * found
         out[1] += events[s] * found * missed * apart
         out[2] += events[s] * (1.0 - missed)
-        # joining neighbours reads what lies between them
-        joined += events[s] * missed * (1.0 - apart * (1.0 + found * gap))
+        # joining neighbours replays what lies between them, or decodes it where they are farther
+        between = events[s] * missed * (1.0 - apart * (1.0 + found * gap))
+        wide = math.exp(-found * max(gap, READ_GAP))
+        apart_from = 1.0 - wide * (1.0 + found * max(gap, READ_GAP))
+        stretches += events[s] * found * missed * wide
+        decoded += max(0.0, events[s] * missed * apart_from - between)
+        joined += between
     out[1] = max(1.0, out[1])
-    out[5] = (out[2] + joined) * weights[0] + out[1] * weights[1]
+    stretches = max(1.0, stretches)
+    out[5] = (out[2] + joined) * weights[0] + stretches * weights[1]
+    out[5] += max(0.0, out[1] - stretches) * weights[7] + decoded * weights[8]
     out[6] = secondary
 
 
+@interpretable()
 @kernel
 def _estimate_all(  # type: ignore[no-untyped-def]
-    choices, events, rates, entries, runs, passes, lengths, window, leading, trailing, gap, weights,
-    grid, out,
+    choices, events, rates, entries, runs, passes, lengths, fits, rooms, window, leading, trailing,
+    gap, weights, grid, out,
 ):  # fmt: skip
     """:func:`_estimate` of many choices: row by row."""
     mass = np.empty(grid)
     chosen = np.empty(lengths.shape[0])
+    thin = np.empty(lengths.shape[0])
+    number = np.empty(lengths.shape[0], np.int64)
     for i in range(choices.shape[0]):
         _estimate(
-            choices[i], events, rates, entries, runs, passes, lengths, window, leading, trailing,
-            gap, weights, mass, chosen, out[i],
+            choices[i], events, rates, entries, runs, passes, lengths, fits, rooms, window, leading,
+            trailing, gap, weights, mass, chosen, number, thin, out[i],
         )  # fmt: skip
 
 
@@ -314,7 +395,7 @@ class CostModel:
     leading, trailing : bool
         Whether events may come before the first, after the last block of the pattern.
     gap : float
-        Intervals nearer than that are read as one.
+        Intervals nearer than that are replayed as one.
     grid : int
         Steps of the distribution of waits.
     """
@@ -334,14 +415,14 @@ class CostModel:
         told = np.array(
             [
                 weights.event, weights.interval, weights.entry, weights.run, weights.occurrence,
-                weights.word,
+                weights.word, weights.key, weights.near, weights.decoded,
             ]
         )  # fmt: skip
         costs = self.costs
         _estimate_all(
             np.ascontiguousarray(choices, np.int64), costs.events, costs.rates, costs.entries,
-            costs.runs, costs.passes, costs.lengths, float(self.window), self.leading,
-            self.trailing, float(self.gap), told, self.grid, out,
+            costs.runs, costs.passes, costs.lengths, costs.fits, costs.rooms, float(self.window),
+            self.leading, self.trailing, float(self.gap), told, self.grid, out,
         )  # fmt: skip
         return out
 
@@ -363,12 +444,15 @@ class PartitionedModel:
         Events that the coarse map leaves.
     passes_ns : float
         Passes over the keys of all events.
+    near : float
+        Events of which the keys are read to find that of one occurrence.
     """
 
     about: CostModel
     crowd: float
     allowed: float
     passes_ns: float
+    near: float = 16.0
 
     def table(self, choices: npt.NDArray[np.int64]) -> Table:
         """See :class:`Model`."""
@@ -377,8 +461,9 @@ class PartitionedModel:
         narrow = replace(about, window=about.window / self.crowd).table(choices)
         out = wide.copy()
         out[:, 0], out[:, 2] = narrow[:, 0], narrow[:, 2]
-        keys = np.minimum(self.allowed, narrow[:, 0] * 16) * weights.key
-        out[:, 5] = wide[:, 5] + narrow[:, 2] * weights.grouped + keys + self.passes_ns
+        keys = np.minimum(self.allowed, narrow[:, 0] * self.near) * weights.key
+        event = weights.grouped + weights.picked
+        out[:, 5] = wide[:, 5] + narrow[:, 2] * event + keys + self.passes_ns
         nothing = ~choices.any(axis=1)
         if nothing.any():
             grouped = replace(about, weights=replace(weights, event=weights.grouped))

@@ -23,12 +23,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...compiled import kernel
+from ...compiled import interpretable, kernel
+from ...indexes.index_key import ColumnReader, index_key
 from ...indexes.keys import KEY_MAX, encode, key_range
 from ...schema import Attribute, StreamSchema
 from ...store.layout import ZONE_EVENTS
 from ...store.leaf_map import LeafMap
 from ...store.prune import AnyOf, IsNull, NotNull, Pruner, Range
+from ...store.tail import MemoryLeaf
 from .timeline import Timeline
 
 __all__ = ["mark_events", "satisfied"]
@@ -74,6 +76,7 @@ def satisfied(array: pa.Array, atoms: Sequence[Atom], attribute: Attribute) -> M
     return found
 
 
+@interpretable()
 @kernel
 def _set_bits(flags, base, bits, size):  # type: ignore[no-untyped-def]
     """Set bit ``base + i`` where ``flags[i]``, as far as it lies in [0, size)."""
@@ -115,20 +118,34 @@ def mark_events(
     int
         Values that were read.
     """
-    attribute = schema.attribute(atoms[0].column)
+    key = index_key(atoms[0].column, schema)
     read = 0
     for part in timeline.parts:
         low, high = max(first, part.start), min(end, part.end)
         if low >= high:
             continue
-        if part.tail is not None:
-            column = part.tail.batch.column(schema.names.index(attribute.name))
-            column = column.slice(low - part.start, high - low)
-            _set_bits(satisfied(column, atoms, attribute), low - offset, bits, size)
-            read += high - low
-        elif part.leaves is not None:
-            leaves, a, b = part.leaves, low - part.start, high - part.start
-            read += _mark_leaves(leaves, attribute, atoms, a, b, part.start - offset, bits, size)
+        a, b = low - part.start, high - part.start
+        if part.leaves is not None and key.name in schema:
+            base = part.start - offset
+            read += _mark_leaves(part.leaves, key.attribute, atoms, a, b, base, bits, size)
+            continue
+        reader = part.leaves.column if part.leaves is not None else _reader(part.tail, schema)
+        column = key.values(reader, a, b)
+        if column is None:
+            found = np.full(b - a, any(isinstance(atom, IsNull) for atom in atoms))
+        else:
+            found = satisfied(column.combine_chunks(), atoms, key.attribute)
+        _set_bits(found, low - offset, bits, size)
+        read += len(key.columns) * (b - a)
+    return read
+
+
+def _reader(tail: MemoryLeaf | None, schema: StreamSchema) -> ColumnReader:
+    assert tail is not None
+
+    def read(name: str, first: int, end: int) -> pa.Array:
+        return tail.batch.column(schema.names.index(name)).slice(first, end - first)
+
     return read
 
 

@@ -29,13 +29,14 @@ from ...store.prune import Never, Prune
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from .applicability import Demands
+from .considered import plan_intervals
 from .context import PlanContext
 from .cost import Weights
 from .offers import Offer
-from .planning import plan_intervals
 from .reader import read_spans
 from .replay_plan import ReplayPlan
-from .symbols import Block, Outline, Symbol, index_terms
+from .symbols import Block, Outline, Symbol
+from .terms import index_terms
 
 __all__ = ["FilterPlan", "plan_filter"]
 
@@ -125,7 +126,7 @@ def plan_filter(
     check : callable, optional
         May raise.
     """
-    terms = index_terms(prune, snapshot.schema)
+    terms = index_terms(prune, snapshot.schema, frozenset(indexes.attributes))
     if not terms or isinstance(prune, Never):
         return None
     symbol = Symbol("filter", prune, terms)

@@ -14,18 +14,38 @@ Guarantee
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...compiled import kernel
 from ..pattern.compiled import CompiledMatch
 from ..pattern.match_stream import MatchStream
 from ..pattern.matcher import MatchLimits
 
 __all__ = ["IntervalStream"]
+
+
+@kernel
+def _mark_inside(sequence, starts, ends, out):  # type: ignore[no-untyped-def]
+    """Flag the numbers that lie in spans; most lie where the number before them does."""
+    low = np.int64(0)
+    high = np.int64(0)
+    inside = False
+    for i in range(sequence.shape[0]):
+        here = sequence[i]
+        if here < low or here >= high:
+            at = np.searchsorted(ends, here, side="right")  # the first that ends behind it
+            inside = at < starts.shape[0] and starts[at] <= here
+            if inside:
+                low = starts[at]
+                high = ends[at]
+            else:
+                low = ends[at - 1] if at > 0 else np.int64(-9223372036854775807)
+                high = starts[at] if at < starts.shape[0] else np.int64(9223372036854775807)
+        out[i] = inside
 
 
 class IntervalStream(MatchStream):
@@ -39,8 +59,8 @@ class IntervalStream(MatchStream):
     ) -> None:
         super().__init__(compiled, limits, check, mask=self.inside)
         self._fed = 0
-        self._starts: list[int] = []  # sequence numbers at which rows of an interval begin
-        self._ends: list[int] = []
+        # sequence numbers at which the rows of intervals begin and end
+        self._starts, self._ends = np.zeros(0, np.int64), np.zeros(0, np.int64)
 
     def feed_piece(
         self, batch: pa.RecordBatch, within: bool | npt.NDArray[np.bool_]
@@ -49,36 +69,29 @@ class IntervalStream(MatchStream):
         rows = batch.num_rows
         if rows == 0:
             return
-        if within is True or (within is not False and within.all()):
-            self._inside(0, rows)
-        elif within is not False:
-            edges = np.flatnonzero(np.diff(within, prepend=False, append=False)).tolist()
-            for first, end in zip(edges[::2], edges[1::2], strict=True):
-                self._inside(first, end)
+        flags = np.full(rows, within) if isinstance(within, bool) else within
+        edges = np.flatnonzero(np.diff(flags, prepend=False, append=False)) + self._fed
+        self._add(edges[::2], edges[1::2])
         self._fed += rows
         yield from self.feed(batch)
         self._forget()
 
-    def _inside(self, first: int, end: int) -> None:
-        """Note that rows of the batch at hand belong to an interval."""
-        if self._ends and self._ends[-1] == self._fed + first:
-            self._ends[-1] = self._fed + end
-        else:
-            self._starts.append(self._fed + first)
-            self._ends.append(self._fed + end)
+    def _add(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> None:
+        """Note that rows belong to intervals; what goes on where the last one ended is one."""
+        known = self._ends
+        if len(known) and len(starts) and known[-1] == starts[0]:
+            known, starts = known[:-1], starts[1:]
+        self._starts = np.concatenate([self._starts, starts])
+        self._ends = np.concatenate([known, ends])
 
     def _forget(self) -> None:
         """Drop what lies before every row that is kept."""
         if len(self._starts) > 4096 and len(self.sequence):
-            done = bisect.bisect_right(self._ends, int(self.sequence.min()))
-            del self._starts[:done]
-            del self._ends[:done]
+            done = int(np.searchsorted(self._ends, int(self.sequence.min()), side="right"))
+            self._starts, self._ends = self._starts[done:], self._ends[done:]
 
     def inside(self, sequence: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which rows, by their number in the input, belong to an interval."""
-        starts, ends = np.array(self._starts, np.int64), np.array(self._ends, np.int64)
-        if not len(starts):
-            return np.zeros(len(sequence), np.bool_)
-        at = np.searchsorted(starts, sequence, side="right") - 1
-        found: npt.NDArray[np.bool_] = (at >= 0) & (sequence < ends[np.maximum(at, 0)])
+        found = np.empty(len(sequence), np.bool_)
+        _mark_inside(sequence, self._starts, self._ends, found)
         return found

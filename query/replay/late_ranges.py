@@ -32,7 +32,7 @@ def intervals_of_stream(context: PlanContext, spans: Spans) -> ReplayIntervals:
     """
     wants = context.wants
     around = (wants.before, wants.after)
-    if wants.ties:
+    if wants.ties or wants.named:
         spans = whole_ticks(spans, context.timeline)
     if wants.partition_by and not wants.neighbours:
         around = (0, 0)
@@ -42,6 +42,8 @@ def intervals_of_stream(context: PlanContext, spans: Spans) -> ReplayIntervals:
 
 def intervals_of_partitions(context: PlanContext, found: PartitionSpans) -> ReplayIntervals:
     """The hull of partitions' intervals, with late events' surroundings for all partitions."""
+    if context.wants.named:
+        found = found.whole_ticks(context.timeline)
     dirty, by_time = _with_late(context, Spans.empty(), 0)
     rest = found.hull().joined(context.gap).minus(dirty)
     order = np.argsort(np.concatenate([dirty.starts, rest.starts]), kind="stable")
@@ -61,7 +63,7 @@ def _with_late(
 ) -> tuple[Spans, dict[int, tuple[int, int]]]:
     """Spans joined with those near late events, and which of them are read by what ticks."""
     timeline, pattern = context.timeline, context.pattern
-    dirty = context.snapshot.dirty_ranges()
+    dirty = context.late
     by_time: dict[int, tuple[int, int]] = {}
     if not dirty:
         return spans.joined(gap), by_time

@@ -9,7 +9,7 @@ Purpose
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -107,6 +107,22 @@ class Lookups:
         return occurrences(
             self._block(block), self.chunks, self.bounds.touches(spans), context.timeline,
             context.indexes, context.schema, self.coarse, context.metrics, inside,
+        )  # fmt: skip
+
+    def last_symbol(self, block: int, spans: Spans) -> Ints | None:
+        """Positions of the last symbol of a block, of itself; None where it is not looked up."""
+        last = len(self.context.pattern.blocks[block].symbols) - 1
+        terms = tuple(
+            replace(chosen, offset=0)
+            for chosen in self._block(block).terms
+            if chosen.offset == last
+        )
+        if not terms:
+            return None
+        context = self.context
+        return occurrences(
+            ChosenBlock(terms, 1, 0), self.chunks, self.bounds.touches(spans), context.timeline,
+            context.indexes, context.schema, self.coarse, context.metrics,
         )  # fmt: skip
 
     def arranged(self, used: Sequence[int], pattern: Outline | None = None) -> Arrangement:

@@ -21,9 +21,10 @@ from .candidates import LookupRange, chunks_of
 from .coarse import CoarseMap
 from .context import PlanContext
 from .event_lookup import mark_events
+from .extremes import all_hold
 from .rates import RateMap
 from .spans import Spans
-from .symbols import Term
+from .terms import Term
 
 __all__ = ["Offer", "Offers", "list_offers"]
 
@@ -135,7 +136,8 @@ def _places(context: PlanContext, evaluated: bool) -> list[tuple[int, int, int, 
             found.extend(
                 (symbol, number, offset, term)
                 for term in wanted.terms
-                if evaluated or all(name in context.indexed for name in term.attributes)
+                if (evaluated or all(name in context.indexed for name in term.attributes))
+                and all_hold(term.needs, context.timeline)
             )
             symbol += 1
     return found

@@ -3,8 +3,10 @@
 Layout
     ::
 
-        terms -> occurrences -> partition codes (rarest first; the next symbol's
+        terms -> where one key has them all, if indexes on two attributes tell
+              -> occurrences -> partition codes (rarest first; the next symbol's
                  occurrences only where an interval of their partition is)
+                 -> those that fit one another, where bands say so
                  -> candidates per partition -> intervals per partition
                  -> + neighbouring rows where the clause looks at them
 
@@ -20,27 +22,44 @@ Guarantee
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from .candidates import find_candidates, in_any_order
-from .intervals import shift
+from .candidates import find_candidates
+from .coded_spans import coded_spans
+from .fitting import fitted
 from .lookups import Lookups
 from .partition_keys import PartitionKeys
 from .partition_spans import PartitionSpans, RowFlags, positions, ranks
+from .shared_keys import keyed_stretches
 from .spans import Spans
-from .timeline import Timeline
 
-__all__ = ["partition_intervals"]
+__all__ = ["PartitionIntervals", "partition_intervals"]
 
 Ints = npt.NDArray[np.int64]
 CHECKED_OCCURRENCES = 1 << 20
 """Occurrences whose partitions are looked at in one go."""
 
 
-def partition_intervals(lookups: Lookups) -> PartitionSpans:
+@dataclass(frozen=True)
+class PartitionIntervals:
+    """What lookups have found.
+
+    Attributes
+    ----------
+    spans : PartitionSpans
+        They contain every match.
+    fitted : tuple of str
+        What bands have left of the occurrences, where that was looked at.
+    """
+
+    spans: PartitionSpans
+    fitted: tuple[str, ...] = ()
+
+
+def partition_intervals(lookups: Lookups) -> PartitionIntervals:
     """Intervals of the candidates of each partition, of the terms that were picked.
 
     Parameters
@@ -48,7 +67,8 @@ def partition_intervals(lookups: Lookups) -> PartitionSpans:
     lookups : Lookups
         With at least one term.
     """
-    return _Search(lookups).run()
+    search = _Search(lookups)
+    return PartitionIntervals(search.run(), search.fitted)
 
 
 class _Search:
@@ -63,12 +83,16 @@ class _Search:
         self.keys = PartitionKeys(context.timeline, context.wants.partition_by, context.schema)
         self.found: dict[int, Ints] = {}
         self.codes: dict[int, Ints] = {}
+        self.fitted: tuple[str, ...] = ()
 
     def run(self) -> PartitionSpans:
         """See :func:`partition_intervals`."""
         none = np.zeros(0, np.int64)
         nothing = PartitionSpans.of(self.keys, none, none, none, self.timeline.total + 1)
         allowed = self.lookups.coarse.allowed
+        coded = coded_spans(self.lookups, self.wants.partition_by)
+        if coded is not None:
+            allowed = allowed.intersect(coded)
         reach: PartitionSpans | None = None
         for number, block in enumerate(self.lookups.order()):
             self.lookups.context.check()
@@ -83,10 +107,16 @@ class _Search:
             if not len(at):
                 return nothing
             if self.within is not None:
-                reach = self._in_time([block], self.within)
+                reach = self._in_time([block])
         if self.within is None:
             return self._in_places()
-        result = self._in_time(sorted(self.found), self.within).intersect(allowed)
+        result = self._in_time(sorted(self.found)).intersect(allowed)
+        left = fitted(self.lookups.context, self.found, self.codes, result.hull().total)
+        if left.texts:
+            self.found, self.codes, self.fitted = dict(left.found), dict(left.codes), left.texts
+            if not all(map(len, self.found.values())):
+                return nothing
+            result = self._in_time(sorted(self.found)).intersect(allowed)
         return self._with_neighbours(result) if self.wants.neighbours else result
 
     def _in_reach(self, at: Ints, reach: PartitionSpans | None) -> tuple[Ints, Ints]:
@@ -105,25 +135,12 @@ class _Search:
             return at, at
         return np.concatenate(kept), np.concatenate(codes)
 
-    def _in_time(self, used: Sequence[int], within: int) -> PartitionSpans:
+    def _in_time(self, used: Sequence[int]) -> PartitionSpans:
         """Intervals in time of the candidates of each partition, made of some blocks."""
-        timeline = self.timeline
-        at = self.lookups.arranged(used)
-        candidates = find_candidates(
-            [self.found[number] for number in used], at.blocks, at.before, at.after, timeline,
-            within, None, codes=[self.codes[number] for number in used],
-            partitions=self.keys.count, ties=self.wants.ties,
-        )  # fmt: skip
-        low, high = candidates.first, candidates.farthest + 1
-        if at.leading:
-            ticks = shift(candidates.nearest_ticks, -within)
-            low = in_any_order(timeline, ticks, Timeline.lower)
-        if at.trailing:
-            ticks = shift(candidates.first_ticks, within)
-            high = in_any_order(timeline, ticks, Timeline.upper)
-        elif self.wants.ties:
-            high = in_any_order(timeline, candidates.farthest_ticks, Timeline.upper)
-        return PartitionSpans.of(self.keys, candidates.partition, low, high, timeline.total + 1)
+        found = {number: self.found[number] for number in used}
+        candidates, low, high = keyed_stretches(self.lookups, found, self.codes, self.keys.count)
+        stride = self.timeline.total + 1
+        return PartitionSpans.of(self.keys, candidates.partition, low, high, stride)
 
     def _in_places(self) -> PartitionSpans:
         """Intervals in places of the partition, for a pattern bounded by its number of events."""

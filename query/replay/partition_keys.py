@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +44,8 @@ __all__ = ["PartitionKeys"]
 Ints = npt.NDArray[np.int64]
 NEAR_EVENTS = 16_384
 """Occurrences nearer than this are read as one stretch of the column."""
+FEW = 4
+"""Events, by those that are wanted of them, from which on the others get no code."""
 PIECE_EVENTS = 1 << 18
 """Events whose codes are held at a time."""
 
@@ -54,12 +57,20 @@ class PartitionKeys:
     ----------
     columns : sequence of str
         PARTITION BY.
+
+    Attributes
+    ----------
+    count : int
+        Partitions that are known.
+    places : int64[count]
+        Of each an event, where they were learned from events.
     """
 
     def __init__(self, timeline: Timeline, columns: Sequence[str], schema: StreamSchema) -> None:
         self.columns = tuple(columns)
         self.count = 0
         self.events_read = 0
+        self.places = np.zeros(0, np.int64)
         self._timeline = timeline
         self._output = pa.schema([schema.arrow.field(name) for name in columns])
         self._values: list[pa.Array] = []
@@ -93,17 +104,20 @@ class PartitionKeys:
                     if pa.types.is_dictionary(taken.type):
                         taken = taken.dictionary_decode()
                     part.append(taken)
-        return self.number(
+        codes = self.number(
             [
                 pa.concat_arrays(part) if part else pa.array([], field.type)
                 for field, part in zip(self._output, parts, strict=True)
             ]
         )
+        self.places = positions[np.unique(codes, return_index=True)[1]]
+        return codes
 
     def number(self, columns: Sequence[pa.Array]) -> Ints:
         """Number partitions by the values of their columns; returns the code of each row."""
         codes: Ints = np.zeros(len(columns[0]), np.int64)
         self._values, self._pairs = [], []
+        self._mapped = [None] * len(self.columns)
         for column in columns:
             values = comparable(column)
             encoded = pc.dictionary_encode(values, null_encoding="encode")
@@ -115,6 +129,17 @@ class PartitionKeys:
             self._pairs.append(distinct)
         self.count = len(self._pairs[-1])
         return codes.astype(np.int64)
+
+    def key(self, code: int) -> tuple[Any, ...]:
+        """The values that a number stands for."""
+        found = []
+        for field, values, pairs in zip(
+            reversed(self._output), reversed(self._values), reversed(self._pairs), strict=True
+        ):
+            code, own = divmod(int(pairs[code]), max(1, len(values)))
+            value = values.slice(own, 1)
+            found.append((value if value.type == field.type else value.view(field.type))[0].as_py())
+        return tuple(reversed(found))
 
     # -- codes of events ----------------------------------------------------------------------
 
@@ -145,9 +170,14 @@ class PartitionKeys:
         out = np.empty(len(positions), np.int64)
         for low, high in near(positions, NEAR_EVENTS):
             done = low
-            for at, codes in self.pieces(int(positions[low]), int(positions[high - 1]) + 1):
-                stop = low + int(np.searchsorted(positions[low:high], at + len(codes)))
-                out[done:stop] = codes[positions[done:stop] - at]
+            for at, arrays in self._read(int(positions[low]), int(positions[high - 1]) + 1):
+                stop = low + int(np.searchsorted(positions[low:high], at + len(arrays[0])))
+                rows = positions[done:stop] - at
+                if len(rows) * FEW < len(arrays[0]):
+                    wanted = pa.array(rows)
+                    out[done:stop] = self.codes([array.take(wanted) for array in arrays])
+                else:
+                    out[done:stop] = self.codes(arrays)[rows]
                 done = stop
         return out
 

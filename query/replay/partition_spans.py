@@ -20,20 +20,24 @@ Invariants
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from ...compiled import kernel
+from ...compiled import interpretable, kernel
 from .partition_keys import PartitionKeys
 from .spans import Spans
+from .timeline import Timeline
 
-__all__ = ["PartitionSpans", "RowFlags", "positions", "ranks"]
+__all__ = ["PartitionSpans", "RowFlags", "positions", "ranks", "united_partitions"]
 
 Ints = npt.NDArray[np.int64]
 
 
+@interpretable()
 @kernel
 def _flag_rows(codes, base, stride, lows, highs, cursor, stops, flags, value):  # type: ignore[no-untyped-def]
     """Set ``flags[i]`` to a value where row ``base + i`` lies in a span of its partition."""
@@ -114,6 +118,16 @@ class PartitionSpans:
         base = both.starts // self.stride * self.stride
         return Spans.of(both.starts - base, both.ends - base)
 
+    def whole_ticks(self, timeline: Timeline) -> PartitionSpans:
+        """Widened to where times of the stream begin and end."""
+        base = self.inside.starts // self.stride * self.stride
+        low, high = self.inside.starts - base, self.inside.ends - base
+        order = np.argsort(low)
+        low[order] = timeline.lower(timeline.ticks_at(low[order]))
+        order = np.argsort(high)
+        high[order] = timeline.upper(timeline.ticks_at(high[order] - 1))
+        return PartitionSpans(self.keys, Spans.of(base + low, base + high), self.shown, self.stride)
+
     def intersect(self, positions: Spans) -> PartitionSpans:
         """Only what lies in some positions of the stream."""
         code = self.inside.starts // self.stride
@@ -127,6 +141,29 @@ class PartitionSpans:
         low = np.maximum(self.inside.starts[mine], at + positions.starts[theirs])
         high = np.minimum(self.inside.ends[mine], at + positions.ends[theirs])
         return PartitionSpans(self.keys, Spans.of(low, high), self.shown, self.stride)
+
+
+def united_partitions(found: Sequence[PartitionSpans]) -> PartitionSpans:
+    """The rows of several sets, whose partitions were learned from events of each."""
+    keys = copy.copy(found[0].keys)
+    places = np.concatenate([some.keys.places for some in found])
+    order = np.argsort(places, kind="stable")
+    codes = np.empty(len(places), np.int64)
+    codes[order] = keys.learn(places[order])
+    keys.events_read += sum(some.keys.events_read for some in found[1:])
+    sets: list[Spans] = []
+    stride, begin = found[0].stride, 0
+    for some in found:
+        code_of = codes[begin : begin + some.keys.count] * stride
+        begin += some.keys.count
+        for spans in (some.inside, some.shown):
+            own = spans.starts // stride
+            moved = code_of[own] - own * stride
+            sets.append(Spans.of(spans.starts + moved, spans.ends + moved))
+    inside, shown = Spans.empty(), Spans.empty()
+    for one, other in zip(sets[::2], sets[1::2], strict=True):
+        inside, shown = inside.union(one), shown.union(other)
+    return PartitionSpans(keys, inside, shown, stride)
 
 
 class RowFlags:

@@ -11,24 +11,53 @@ Guarantee
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from ...lazy import lazy
+from .agreement import agreements
+from .bands import Band
 from .coarse import CoarseMap
 from .context import PlanContext
-from .cost import BlockCosts, CostModel, Model, PartitionedModel
+from .cost import READ_GAP, BlockCosts, CostModel, Model, PartitionedModel
 from .offers import Offer, Offers
 from .partition_keys import PartitionKeys
 from .rates import strata
 from .replay_plan import ReplayIntervals
 from .spans import Spans
 
-__all__ = ["Pricing"]
+__all__ = ["ROWS", "MatcherCosts", "Pricing"]
 
+SAMPLED = 4.0
+"""Plans that a replay costs as much as, from which on pairs of events are sampled for one."""
+WALK_EVENTS = 1_000
+"""Rows of a window that a search from row to row is taken to look at, at most."""
+UNKNOWN_SHARE = 0.1
+"""Events that begin a match, where no term of the first symbol says."""
 CROWD_EVENTS = 1 << 15
 """Events that are looked at to see how many partitions lie between one another."""
+
+
+@dataclass(frozen=True)
+class MatcherCosts:
+    """What is known of the one that replays, under PARTITION BY.
+
+    Attributes
+    ----------
+    overhead_ns : float
+        What looking up costs, however little is found.
+    near : float
+        Events of which the keys are read to find that of one occurrence.
+    """
+
+    overhead_ns: float = 0.0
+    near: float = 16.0
+
+
+ROWS = MatcherCosts()
+"""The matcher of row patterns."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +69,24 @@ class Pricing:
     offers: Offers
     whole: int | None = None
     """Events that are replayed where nothing is looked up; None: all."""
+    matcher: MatcherCosts = ROWS
 
     # -- parts of a plan ----------------------------------------------------------------------
 
-    @property
+    @lazy
     def event_ns(self) -> float:
         """Replaying one event."""
         weights = self.context.weights
-        return weights.grouped if self.context.partitioned else weights.event
+        return self._walk_ns + (weights.grouped if self.context.partitioned else weights.event)
+
+    @lazy
+    def _walk_ns(self) -> float:
+        """What the search adds where it asks row by row: from each first event through a window."""
+        if not self.context.wants.searching or not self.context.pattern.blocks:
+            return 0.0
+        first = min((o.share for o in self.offers.items if o.symbol == 0), default=UNKNOWN_SHARE)
+        window = self._window(False) / (self.crowd if self.context.partitioned else 1.0)
+        return first * min(window, WALK_EVENTS) * self.context.weights.walk
 
     @property
     def full_ns(self) -> float:
@@ -56,7 +95,13 @@ class Pricing:
 
     def spans_ns(self, spans: Spans) -> float:
         """Replaying spans."""
-        return spans.total * self.event_ns + len(spans) * self.context.weights.interval
+        weights, stretches = self.context.weights, spans.joined(READ_GAP)
+        return (
+            spans.total * self.event_ns
+            + (stretches.total - spans.total) * weights.decoded
+            + len(stretches) * weights.interval
+            + (len(spans) - len(stretches)) * weights.near
+        )
 
     def lookup_ns(self, offer: Offer) -> float:
         """Looking one term up."""
@@ -67,8 +112,9 @@ class Pricing:
     def probe_ns(self, offer: Offer) -> float:
         """Looking one term up under PARTITION BY, keys of its events included."""
         return (
-            self.lookup_ns(offer)
-            + offer.entries * self.context.weights.key
+            self.matcher.overhead_ns
+            + self.lookup_ns(offer)
+            + min(self.context.total, offer.entries * self.matcher.near) * self.context.weights.key
             + self._passes(self.context.wants.neighbours)
         )
 
@@ -76,7 +122,7 @@ class Pricing:
         """Replaying intervals of partitions that a probe has found, the probe included."""
         spans, weights = intervals.spans, self.context.weights
         return (
-            self.partition_events(intervals) * self.event_ns
+            self.partition_events(intervals) * (self.event_ns + weights.picked)
             + spans.total * weights.key
             + len(spans) * weights.interval
             + sum(map(self.probe_ns, probed))
@@ -101,7 +147,7 @@ class Pricing:
 
     def _passes(self, made: bool) -> float:
         """Passes over the PARTITION BY columns of all events, where they are made."""
-        return 5.0 * self.context.total * self.context.weights.key if made else 0.0
+        return self.context.total * self.context.weights.around if made else 0.0
 
     # -- the model of choices -----------------------------------------------------------------
 
@@ -148,16 +194,62 @@ class Pricing:
         kept = events > 0
         costs = BlockCosts(
             events[kept], np.ascontiguousarray(rates[kept]), entries, runs, passes,
-            np.array([len(block.symbols) for block in pattern.blocks], np.int64),
+            np.array([len(block.symbols) for block in pattern.blocks], np.int64), self._fits(),
+            self._rooms(),
         )  # fmt: skip
+        last = pattern.room(len(pattern.blocks) - 1)
         about = CostModel(
-            costs, self._window(uniform), pattern.leading, pattern.trailing, context.weights,
+            costs, self._window(uniform), pattern.leading, pattern.trailing and not last.bounded,
+            replace(
+                context.weights, event=context.weights.event + self._walk_ns,
+                grouped=context.weights.grouped + self._walk_ns,
+            ),
             context.gap,
         )  # fmt: skip
         if not context.partitioned:
             return about
-        over_keys = self._passes(context.wants.neighbours or pattern.within is None)
-        return PartitionedModel(about, self.crowd, float(self.coarse.allowed.total), over_keys)
+        over = (
+            self._passes(context.wants.neighbours or pattern.within is None)
+            + self.matcher.overhead_ns
+        )
+        allowed = float(self.coarse.allowed.total)
+        return PartitionedModel(about, self.crowd, allowed, over, self.matcher.near)
+
+    @lazy
+    def agreeing(self) -> dict[Band, float]:
+        """Part of the pairs of events that fit, by band; of those between blocks with offers."""
+        offered = {offer.block for offer in self.offers.items}
+        little = self.full_ns < SAMPLED * self.context.weights.query
+        if len(offered) < 2 or self.context.pattern.within is None or little:
+            return {}
+        return agreements(self.context, self.coarse)
+
+    def _fits(self) -> npt.NDArray[np.float64]:
+        """:attr:`.cost.BlockCosts.fits`; bands between the same blocks as if independent."""
+        pattern = self.context.pattern
+        if not any(fit < 1.0 for fit in self.agreeing.values()):
+            return np.ones((0, 0))
+        of = [number for number, block in enumerate(pattern.blocks) for _ in block.symbols]
+        found = np.ones((len(pattern.blocks), len(pattern.blocks)))
+        for band, fit in self.agreeing.items():
+            found[of[band.earlier], of[band.later]] *= fit
+        return found
+
+    def _rooms(self) -> npt.NDArray[np.float64]:
+        """:attr:`.cost.BlockCosts.rooms`; what repeats is taken to do so once."""
+        pattern = self.context.pattern
+        count = len(pattern.blocks)
+        if not any(pattern.room(block).bounded for block in range(count - 1)):
+            return np.ones((0, 0))
+        found = np.full((count, count), np.inf)
+        for earlier in range(count):
+            for later in range(earlier + 1, count):
+                distance = pattern.distance(earlier, later)
+                if distance is not None:
+                    found[earlier, later] = distance
+                elif later == earlier + 1 and pattern.room(earlier).repeats:
+                    found[earlier, later] = 1.0
+        return found
 
     def _reach(self) -> int:
         """Positions from the first to the last that is looked up: how long bitmaps are."""

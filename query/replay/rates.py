@@ -29,6 +29,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ...indexes.index_key import index_key
 from ...indexes.lookup import RunFences, estimate_runs
 from ...indexes.stream_indexes import StreamIndexes
 from ...schema import Storage, StreamSchema
@@ -36,7 +37,7 @@ from ...store.layout import ROW_ATTRIBUTES, ROWS_PER_ATTRIBUTE
 from ...store.prune import Range
 from .candidates import LookupRange
 from .coarse import CoarseMap
-from .symbols import Term
+from .terms import Term
 
 __all__ = ["STRATA", "RateMap", "strata"]
 
@@ -90,7 +91,7 @@ class RateMap:
             atoms = [atom for atom in term.atoms if atom.column == name]
             if name not in self._fences:
                 self._fences[name] = RunFences([chunk.runs[name] for chunk in self._chunks])
-            attribute = self._schema.attribute(name)
+            attribute = index_key(name, self._schema).attribute
             total += estimate_runs(self._indexes, self._fences[name], atoms, attribute)
         return total
 
@@ -133,6 +134,8 @@ class RateMap:
         return self._shapes[name]
 
     def _measured(self, name: str) -> tuple[Floats, Floats] | None:
+        if name not in self._schema:
+            return None  # of what is computed from attributes, leaves say nothing
         if self._schema.attribute(name).storage not in (Storage.FLOAT, Storage.SIGNED):
             return None
         kind = np.float64 if self._schema.attribute(name).storage is Storage.FLOAT else np.int64

@@ -16,17 +16,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from ...ticks import INT64_MAX
 from .base_reader import read_positions
-from .column_gather import Gathered, Piece
+from .column_gather import Piece, read_stretches
 from .replay_plan import ReplayIntervals
 from .timeline import Timeline
 
 __all__ = ["Piece", "read_spans"]
+
+Ints = npt.NDArray[np.int64]
 
 BATCH_EVENTS = 1 << 17
 ALONE_EVENTS = 1 << 14
@@ -49,43 +52,53 @@ def read_spans(
     intervals : ReplayIntervals
         Of the stream, not of partitions; spans are more than ``before + after`` positions apart.
     check : callable, optional
-        Called before each span; may raise.
+        Called before each batch; may raise.
     ties : bool
         Surrounding rows come with all others of their time, whose order may still change.
     """
-    done = 0
-    spans, before, after = intervals.spans, intervals.before, intervals.after
+    spans = intervals.spans
     output = pa.schema([snapshot.schema.arrow.field(name) for name in columns])
-    gathered = Gathered(timeline, output, metrics)
-    for number, (start, end) in enumerate(
-        zip(spans.starts.tolist(), spans.ends.tolist(), strict=True)
-    ):
+    first, last = _around(timeline, intervals, ties)
+    alone = spans.ends - spans.starts >= ALONE_EVENTS
+    alone[list(intervals.by_time)] = True
+    stretches = np.stack([first, spans.starts, spans.ends, last], axis=1)
+    # of those that are read by themselves only the rows around them are read with others
+    none = np.zeros((0, 4), np.int64)
+    at, behind = 0, none
+    for number in [*np.flatnonzero(alone).tolist(), len(spans)]:
+        ahead = stretches[number : number + 1, [0, 1, 1, 1]]
+        waiting = np.concatenate([behind, stretches[at:number], ahead])
+        yield from read_stretches(timeline, output, waiting, metrics, check)
+        if number == len(spans):
+            break
+        start, end = int(spans.starts[number]), int(spans.ends[number])
+        ticks = intervals.by_time.get(number)
         if check is not None:
             check()
-        first = max(0, start - before)
-        if ties and first < start:
-            first = int(timeline.lower(timeline.ticks_at(np.array([first])))[0])
-        yield from gathered.add(max(first, done), start, False)
-        ticks = intervals.by_time.get(number)
         if ticks is not None:
-            yield from gathered.flush()
             stop = None if ticks[1] >= INT64_MAX else ticks[1] + 1
             for batch in snapshot.scan(ticks[0], stop, columns, metrics=metrics, check=check):
                 yield batch, True
-        elif end - start < ALONE_EVENTS:
-            yield from gathered.add(start, end, True)
         else:
-            yield from gathered.flush()
-            for first in range(start, end, BATCH_EVENTS):
+            for low in range(start, end, BATCH_EVENTS):
                 if check is not None:
                     check()
-                last = min(end, first + BATCH_EVENTS)
-                for batch in read_positions(timeline, columns, output, first, last, metrics):
+                high = min(end, low + BATCH_EVENTS)
+                for batch in read_positions(timeline, columns, output, low, high, metrics):
                     yield batch, True
-        last = done = min(timeline.total, end + after)
-        if ties and last > end:
-            last = done = int(timeline.upper(timeline.ticks_at(np.array([last - 1])))[0])
-        if number + 1 < len(spans):
-            last = done = min(last, int(spans.starts[number + 1]))
-        yield from gathered.add(end, last, False)
-    yield from gathered.flush()
+        at, behind = number + 1, stretches[number : number + 1, [2, 2, 2, 3]]
+
+
+def _around(timeline: Timeline, intervals: ReplayIntervals, ties: bool) -> tuple[Ints, Ints]:
+    """Where what is read of each span begins and ends, with the rows around it; none twice."""
+    spans, total = intervals.spans, timeline.total
+    first = np.maximum(spans.starts - intervals.before, 0)
+    last = np.minimum(spans.ends + intervals.after, total)
+    if ties and len(spans):
+        lower = timeline.lower(timeline.ticks_at(first))
+        first = np.where(first < spans.starts, lower, first)
+        upper = timeline.upper(timeline.ticks_at(last - 1))
+        last = np.where(last > spans.ends, upper, last)
+    last[:-1] = np.minimum(last[:-1], spans.starts[1:])
+    first[1:] = np.maximum(first[1:], last[:-1])
+    return first, last

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ...indexes.lookup import IndexMetrics
 from .choice import TermChoice
 from .partition_spans import PartitionSpans
+from .shared_columns import SharedColumn
 from .spans import Spans
 from .symbols import Outline
 from .timeline import Timeline
@@ -78,6 +79,12 @@ class ReplayPlan:
         Base events that the coarse pattern map leaves.
     needed : int
         Base events in intervals, before near ones are joined: what the estimate is about.
+    shared : SharedColumn or None
+        What the events of each interval have in common, where that was looked at.
+    fitted : tuple of str
+        What was asked of pairs of occurrences, and how many are left.
+    ways : tuple of str
+        Outlines of the ways that the pattern can go, where these were looked up one by one.
     metrics : IndexMetrics
         What planning read of indexes.
     phases : mapping of str to float
@@ -96,6 +103,9 @@ class ReplayPlan:
     covered: float = 0.0
     allowed: int = 0
     needed: int = 0
+    shared: SharedColumn | None = None
+    fitted: tuple[str, ...] = ()
+    ways: tuple[str, ...] = ()
     metrics: IndexMetrics = field(default_factory=IndexMetrics)
     phases: Mapping[str, float] = field(default_factory=dict)
 
@@ -144,7 +154,7 @@ class ReplayPlan:
         """What EXPLAIN shows; ``given`` as in :meth:`replayed`."""
         found: list[tuple[str, str | int | float | tuple[str, ...]]] = [("strategy", self.strategy)]
         if self.outline is not None:
-            found.append(("symbols", str(self.outline)))
+            found.append(("symbols", " or ".join(self.ways) or str(self.outline)))
         if self.unavailable:
             found.append(("indexes_unavailable", self.unavailable))
         if self.spans is None:
@@ -152,6 +162,12 @@ class ReplayPlan:
             return tuple(found)
         chosen = self.chosen
         found.append(("indexes", chosen or ("none: the coarse pattern map alone",)))
+        if self.shared is not None:
+            found.append(("one_value_of", str(self.shared)))
+        if self.choice.agreeing:
+            found.append(("pairs_expected_to_fit", self.choice.agreeing))
+        if self.fitted:
+            found.append(("pairs_that_fit", self.fitted))
         rest = tuple(text for text in self.offered if text not in chosen)
         if rest:
             found.append(("indexes_not_used", rest))
@@ -191,5 +207,6 @@ class ReplayPlan:
             ("index_bytes_read", self.metrics.bytes_read),
             ("index_runs_skipped", self.metrics.runs_skipped),
             ("events_evaluated", self.metrics.events_evaluated),
+            *([("keys_told_by_indexes", self.metrics.keys_told)] if self.metrics.keys_told else []),
             *self.phases.items(),
         )

@@ -46,13 +46,15 @@ from ..situations.deriving import SPAN, Stretches
 from ..situations.stream import SituationStream
 from .applicability import Demands
 from .base_reader import read_positions
-from .coarse import coarse_map
+from .coarse import CoarseMap, coarse_map
+from .considered import plan_intervals
 from .context import PlanContext
 from .cost import Weights
-from .offers import list_offers
+from .offers import Offers, list_offers
 from .partition_keys import PartitionKeys
 from .partition_reader import read_numbered
-from .planning import plan_intervals, retrying
+from .planning import retrying
+from .pricing import ROWS, MatcherCosts
 from .replay_plan import ReplayPlan
 from .run_plan import ReplayRun
 from .situation_outline import chains
@@ -65,6 +67,13 @@ __all__ = ["SituationRun", "by_time", "instants_of", "plan_situations_replay", "
 Ints = npt.NDArray[np.int64]
 BY_TIME_MOST = 0.7
 """Share of the stream beyond which all of it is read, where ranges of time would be."""
+KEY = 0.5
+"""Of what replaying an event costs, finding the partition of one within an interval and picking it:
+deriving situations is cheap."""
+OVERHEAD = 6.0
+"""Times what planning costs: lookups, the rows before intervals."""
+NEAR = 10_000.0
+"""Events of which the keys are read to find that of one start: most of those between two."""
 WALKED = 1 << 16
 """Rows that are looked at at a time for those before intervals."""
 
@@ -87,26 +96,47 @@ def plan_situations_replay(
     if reason:
         return ReplayPlan(strategy, reason)
     wants = Demands(compiled.partition_by, True, False, 0, 0)
+    costs = ROWS
+    if strategy == "auto":
+        weights = replace(weights, key=KEY * weights.grouped)
+        costs = MatcherCosts(OVERHEAD * weights.query, NEAR)
     phases = {"outline_ms": (time.perf_counter() - begun) * 1000}
 
     def plan() -> ReplayPlan:
-        contexts = [
+        contexts = (
             PlanContext.of(snapshot, one, wants, indexes, weights, check) for one in outlines
-        ]
-        chosen = contexts[0] if len(contexts) == 1 else min(contexts, key=_rarest)
-        return plan_intervals(chosen, strategy, phases=phases, evaluating=False)
+        )
+        chosen = min(map(_Looked.of, contexts), key=_rarest)
+        return plan_intervals(
+            chosen.context, strategy, phases=phases, evaluating=False, matcher=costs,
+            mapped=chosen.mapped,
+        )  # fmt: skip
 
     found = retrying(plan) or ReplayPlan(strategy, "the indexes kept changing")
     return _by_time_pays(snapshot, compiled, found)
 
 
-def _rarest(context: PlanContext) -> float:
+@dataclass(frozen=True)
+class _Looked:
+    """An outline in its context, where its events can be and what indexes offer for them."""
+
+    context: PlanContext
+    mapped: tuple[CoarseMap, Offers] | None
+
+    @classmethod
+    def of(cls, context: PlanContext) -> _Looked:
+        if not context.total or context.pattern.impossible:
+            return cls(context, None)
+        coarse = coarse_map(context.timeline, context.pattern, 0, context.total, ties=True)
+        return cls(context, (coarse, list_offers(context, coarse)))
+
+
+def _rarest(looked: _Looked) -> float:
     """About how many events the rarest of an outline's terms has."""
-    if not context.total or context.pattern.impossible:
+    if looked.mapped is None:
         return 0.0
-    coarse = coarse_map(context.timeline, context.pattern, 0, context.total)
-    allowed = float(coarse.allowed.total)
-    return min((o.entries for o in list_offers(context, coarse).items), default=allowed)
+    coarse, offers = looked.mapped
+    return min((o.entries for o in offers.items), default=float(coarse.allowed.total))
 
 
 def _obstacle(

@@ -34,7 +34,8 @@ from ...store.prune import AnyOf, IsNull, Never, Prune
 from ..conditions.constants import Folder
 from ..pattern.binding import Bound, Navigation
 from ..situations.compiled import CompiledSituations
-from .symbols import Block, Outline, Symbol, condition_prune, index_terms
+from .symbols import Block, Outline, Symbol, condition_prune
+from .terms import index_terms
 
 __all__ = ["chains", "contrary"]
 

@@ -4,7 +4,9 @@ Layout
     ::
 
         terms -> occurrences of the rarest block -> what its matches can reach
-              -> occurrences of the next block there -> ... -> candidates -> intervals
+              -> occurrences of the next block there -> ...
+              -> those near enough to their neighbours, where the pattern says how near
+              -> those that fit one another, where bands say so -> candidates -> intervals
 
 Guarantee
     What is found contains every match of the base events; late events are added by
@@ -20,9 +22,14 @@ import numpy.typing as npt
 
 from .candidates import find_candidates
 from .choosing import Judge
+from .coded_spans import coded_spans
+from .fitting import fitted
 from .intervals import candidate_spans, shift, whole_ticks
 from .lookups import Lookups
 from .offers import Offer
+from .rooms import Rooms
+from .shared_columns import SharedColumn
+from .shared_keys import keyed_spans, shared_by
 from .spans import Spans
 
 __all__ = ["StreamIntervals", "stream_intervals"]
@@ -45,11 +52,17 @@ class StreamIntervals:
         Terms that were looked up.
     too_frequent : str
         Why the whole stream had better be replayed; the lookups were ended there.
+    shared : SharedColumn or None
+        What events of a candidate have in common, where that was looked at.
+    fitted : tuple of str
+        What bands have left of the occurrences, where that was looked at.
     """
 
     spans: Spans
     used: tuple[Offer, ...]
     too_frequent: str = ""
+    shared: SharedColumn | None = None
+    fitted: tuple[str, ...] = ()
 
 
 def stream_intervals(lookups: Lookups, judge: Judge | None = None) -> StreamIntervals:
@@ -65,12 +78,15 @@ def stream_intervals(lookups: Lookups, judge: Judge | None = None) -> StreamInte
     context, allowed = lookups.context, lookups.coarse.allowed
     picked, each = lookups.picked, lookups.bounds
     found: dict[int, Ints] = {}
+    coded = _coded(lookups)
+    if coded is not None:
+        allowed = allowed.intersect(coded)
     spans = allowed
     order = lookups.order()
     asked = max(1, int(each.touches(spans).sum()))
     for number, block in enumerate(order):
         context.check()
-        found[block] = lookups.occurrences(block, spans)
+        found[block] = lookups.occurrences(block, spans, coded)
         if not len(found[block]):
             return StreamIntervals(Spans.empty(), picked)
         why = "" if judge is None else judge.too_frequent(block, len(found[block]))
@@ -89,7 +105,41 @@ def stream_intervals(lookups: Lookups, judge: Judge | None = None) -> StreamInte
             if judge.enough(spans, [(offer, part) for offer in picked if offer.block in left]):
                 used = tuple(offer for offer in picked if offer.block not in left)
                 return StreamIntervals(spans, used)
-    return StreamIntervals(_intervals(lookups, found).intersect(allowed), picked)
+    rooms = Rooms(lookups, found, spans)
+    found = rooms.thinned(found)
+    spans = _intervals(lookups, found, rooms).intersect(allowed)
+    found = {block: at[_inside(at, spans)] for block, at in found.items()}
+    known = shared_by(lookups, found)
+    events = spans.joined(context.gap).total  # those that would be read
+    fit = fitted(context, found, {}, events, "" if known is None else known[0].column)
+    if fit.texts:
+        found = dict(fit.found)
+        if not all(map(len, found.values())):
+            return StreamIntervals(Spans.empty(), picked, fitted=fit.texts)
+        spans = _intervals(lookups, rooms.thinned(found), rooms).intersect(spans)
+    keyed = keyed_spans(lookups, found, spans)
+    if keyed is not None:
+        return StreamIntervals(keyed[0], picked, shared=keyed[1], fitted=fit.texts)
+    return StreamIntervals(spans, picked, fitted=fit.texts)
+
+
+def _inside(places: Ints, spans: Spans) -> npt.NDArray[np.bool_]:
+    """Which places lie in spans: others are part of no candidate."""
+    if not len(spans):
+        return np.zeros(len(places), np.bool_)
+    at = np.searchsorted(spans.ends, places, side="right")
+    found: npt.NDArray[np.bool_] = at < len(spans)
+    return found & (spans.starts[np.minimum(at, len(spans) - 1)] <= places)
+
+
+def _coded(lookups: Lookups) -> Spans | None:
+    """Where columns that events share have one value, if indexes on two attributes tell."""
+    found: Spans | None = None
+    for one in lookups.context.pattern.shared:
+        some = coded_spans(lookups, (one.column,), one.variables)
+        if some is not None:
+            found = some if found is None else found.intersect(some)
+    return found
 
 
 def _reach_of(lookups: Lookups, places: Ints) -> Spans:
@@ -114,7 +164,7 @@ def _reach_of(lookups: Lookups, places: Ints) -> Spans:
     return Spans.of(starts, ends)
 
 
-def _intervals(lookups: Lookups, found: dict[int, Ints]) -> Spans:
+def _intervals(lookups: Lookups, found: dict[int, Ints], rooms: Rooms | None = None) -> Spans:
     """Intervals of the candidates made of some blocks."""
     context = lookups.context
     pattern, timeline = context.pattern, context.timeline
@@ -124,7 +174,9 @@ def _intervals(lookups: Lookups, found: dict[int, Ints]) -> Spans:
         [found[number] for number in used], at.blocks, at.before, at.after, timeline,
         pattern.within, pattern.longest, ties=context.wants.ties,
     )  # fmt: skip
+    ended = rooms.ended(candidates, used[-1]) if rooms is not None and at.trailing else None
     spans = candidate_spans(
-        candidates, timeline, at.leading, at.trailing, pattern.within, pattern.longest
-    )
+        ended or candidates, timeline, at.leading, at.trailing and ended is None, pattern.within,
+        pattern.longest,
+    )  # fmt: skip
     return whole_ticks(spans, timeline) if context.wants.ties else spans

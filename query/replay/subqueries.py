@@ -44,9 +44,10 @@ from ..conditions.constants import Folder
 from ..conditions.predicates import PredicateCompiler
 from ..pattern.compiled import CompiledMatch
 from .applicability import Demands, demands, not_applicable
+from .considered import plan_intervals
 from .context import READ_GAP, PlanContext
 from .cost import Weights
-from .planning import plan_intervals, retrying
+from .planning import retrying
 from .replay_plan import ReplayPlan
 from .symbols import outline
 

@@ -6,16 +6,7 @@ Purpose
     reduced to ranges over single attributes.  What cannot be used becomes ``true``.
 
 Layout
-    Table 3.2, with tighter rows where they cost nothing::
-
-        X+        X gap                     X{2,5}     X X gap            X? X*      gap
-        X{3}      X X X                     (X | Y)    one symbol: X or Y (equal, fixed lengths)
-        (X Y | Z) true gap                  PERMUTE(X, Y)   (X or Y) (X or Y)
-        {- X -}   X                         ^ $ [^X]   nothing
-
-    Of PERMUTE(X, Y) every event is one of X or Y.  Where no index finds that, because a part has no
-    condition or one on another attribute, but one finds X, the outline is gap X gap: X lies
-    somewhere among events that are as few as the pattern says.
+    :mod:`.pattern_parts` has the rows of Table 3.2; gaps cut what it gives into blocks::
 
         pattern  (A, (B, C+)+, D)  ->  A B C gap D  ->  blocks (A B C) (D)
 
@@ -26,94 +17,51 @@ Guarantee
     Sound: a match of the pattern matches the outline, event by event.  Never complete: what an
     outline finds is a place to run the pattern, not a match.
 
-Limits
-    Beyond :data:`SYMBOLS_MAX` symbols the rest of a pattern is a gap.  A gap forgets its upper
-    bound except in ``longest``, the greatest number of events of a whole match.
+    There may be several outlines, each of them true of every match; and where a pattern can go
+    several ways, a set of outlines, of which every match obeys one.  Whoever plans takes what costs
+    least.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlglot import exp
 
-from ...lazy import lazy
 from ...schema import Storage, StreamSchema
-from ...store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range
+from ...store.prune import AllOf, Never, Prune, Range
 from ..conditions.constants import Folder
 from ..conditions.predicates import PredicateCompiler
 from ..pattern.binding import CLASSIFIER, Bound, Navigation
 from ..pattern.compiled import CompiledMatch
 from ..pattern.typed import leaf_index
-from ..sql.pattern_tree import (
-    Alternation,
-    Concatenation,
-    Exclusion,
-    Pattern,
-    Permutation,
-    Quantified,
-    Variable,
-)
+from ..sql.pattern_tree import Pattern, Variable, walk
+from .bands import Band, bands_between, conditions_between, implied_ranges
+from .derived_terms import derived_keys, derived_prunes, with_unknown
+from .implied_ranges import with_implied
+from .pattern_parts import Gap, Known, Parts, Symbol, TooMany, rewrite
+from .shared_columns import SharedColumn, shared_columns
+from .terms import Term, index_terms, merged
 
 __all__ = [
     "Block",
     "Outline",
+    "Room",
     "Symbol",
-    "Term",
     "condition_prune",
-    "index_terms",
-    "known_outline",
+    "known_outlines",
     "outline",
+    "outlines",
 ]
 
-SYMBOLS_MAX = 128
-
-Atom = Range | IsNull | NotNull
-
-
-@dataclass(frozen=True)
-class Term:
-    """A condition that indexes can look up: any of its atoms.
-
-    Attributes
-    ----------
-    atoms : tuple of Range, IsNull or NotNull
-        Perhaps on several attributes; all of them must be indexed for the term to be of use.
-    """
-
-    atoms: tuple[Atom, ...]
-
-    @lazy
-    def attributes(self) -> tuple[str, ...]:
-        """Attributes that it needs indexes on."""
-        return tuple(dict.fromkeys(atom.column for atom in self.atoms))
-
-    @lazy
-    def _hashed(self) -> int:
-        return hash(self.atoms)
-
-    def __hash__(self) -> int:  # planning looks terms up many times
-        return self._hashed
-
-
-@dataclass(frozen=True)
-class Symbol:
-    """One event that every match has.
-
-    Attributes
-    ----------
-    name : str
-        The pattern variable, or variables joined by ``|``.
-    prune : Prune or None
-        What the event satisfies; None for anything.
-    """
-
-    name: str
-    prune: Prune | None
-    terms: tuple[Term, ...] = ()
+OPTIONS_MAX = 4
+"""Outlines of one pattern that are compared."""
+HANDED_ON = 3
+"""Rounds in which ranges go from symbol to symbol."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +69,27 @@ class Block:
     """A basic block: symbols at fixed distances from one another."""
 
     symbols: tuple[Symbol, ...]
+
+
+@dataclass(frozen=True)
+class Room:
+    """What lies between a block and the next one, or the end of a match.
+
+    Attributes
+    ----------
+    most : int or None
+        How many events at most; None: any number.
+    repeats : str
+        The variable whose condition all of them satisfy: that of the symbol before, which repeats.
+    """
+
+    most: int | None = None
+    repeats: str = ""
+
+    @property
+    def bounded(self) -> bool:
+        """Whether it says anything."""
+        return self.most is not None or bool(self.repeats)
 
 
 @dataclass(frozen=True)
@@ -144,6 +113,14 @@ class Outline:
     within_partition : Outline or None
         Under PARTITION BY the same symbols in the sequence of one partition, where they may be
         neighbours; None where matches may skip events there too.
+    shared : tuple of SharedColumn
+        What symbols have in common, without PARTITION BY.
+    bands : tuple of Band
+        What bounds a value of one symbol by that of another.
+    options : int
+        Outlines that there are of the same pattern; this is one of them.
+    rooms : tuple of Room
+        Behind each block, in a contiguous match.
     """
 
     blocks: tuple[Block, ...]
@@ -154,6 +131,24 @@ class Outline:
     contiguous: bool
     impossible: bool
     within_partition: Outline | None = None
+    shared: tuple[SharedColumn, ...] = ()
+    bands: tuple[Band, ...] = ()
+    options: int = 1
+    rooms: tuple[Room, ...] = ()
+
+    def room(self, block: int) -> Room:
+        """What lies behind a block."""
+        return self.rooms[block] if self.rooms else Room()
+
+    def distance(self, earlier: int, later: int) -> int | None:
+        """Greatest number of events between two blocks, those of blocks between them included."""
+        total = 0
+        for block in range(earlier, later):
+            room = self.room(block).most
+            if room is None:
+                return None
+            total += room + (len(self.blocks[block].symbols) if block > earlier else 0)
+        return total
 
     @property
     def symbols(self) -> tuple[Symbol, ...]:
@@ -179,34 +174,33 @@ class Outline:
         return " ".join([*parts, "gap"] if self.trailing else parts)
 
 
-class _Gap:
-    """Any number of events."""
-
-
-_GAP = _Gap()
-_Parts = list[Symbol | _Gap]
-
-
-def known_outline(
+def known_outlines(
     compiled: CompiledMatch, schema: StreamSchema, folder: Folder | None, indexed: frozenset[str]
-) -> Outline:
-    """:func:`outline`, made once for a clause: values of parameters stand in it already."""
+) -> tuple[tuple[Outline, ...], ...]:
+    """:func:`outlines`, made once for a clause: values of parameters stand in it already."""
     wanted = (schema, indexed, folder is None)
     known = compiled.outlined
     if known is None or known[0] != wanted:
-        known = compiled.outlined = (wanted, outline(compiled, schema, folder, indexed=indexed))
-    assert isinstance(known[1], Outline)
+        known = compiled.outlined = wanted, outlines(compiled, schema, folder, indexed)
+    assert isinstance(known[1], tuple)
     return known[1]
 
 
+def outlines(
+    compiled: CompiledMatch, schema: StreamSchema, folder: Folder | None, indexed: frozenset[str]
+) -> tuple[tuple[Outline, ...], ...]:
+    """Sets of outlines: of each set, every match obeys one."""
+    maker = _Maker(compiled, schema, folder or _now(), indexed)
+    found = [maker.outline()]
+    found += [maker.outline(option) for option in range(1, min(OPTIONS_MAX, found[0].options))]
+    apart = maker.apart()
+    return (*((one,) for one in found), *([apart] if len(apart) > 1 else []))
+
+
 def outline(
-    compiled: CompiledMatch,
-    schema: StreamSchema,
-    folder: Folder | None = None,
-    also: Prune | None = None,
-    skipping: bool = False,
-    indexed: frozenset[str] = frozenset(),
-) -> Outline:
+    compiled: CompiledMatch, schema: StreamSchema, folder: Folder | None = None,
+    also: Prune | None = None, skipping: bool = False, indexed: frozenset[str] = frozenset(),
+) -> Outline:  # fmt: skip
     """Rewrite a compiled clause.
 
     Parameters
@@ -222,26 +216,146 @@ def outline(
     indexed : frozenset of str
         Attributes with an index, for choosing among outlines.
     """
-    folder = folder or Folder({}, dt.datetime.now(dt.timezone.utc))
-    conditions = {
-        name: condition_prune(bound, name, schema, folder)
-        for name, bound in compiled.definitions.items()
-    }
-    known = _Known(conditions, schema, indexed)
-    parts, longest = _rewrite(compiled.clause.pattern, known)
-    if also is not None:
-        parts = [
-            part if isinstance(part, _Gap) else replace(part, prune=_and(part.prune, also))
-            for part in parts
-        ]
-    neighbours = compiled.clause.selection in (None, "contiguous") and len(compiled.order_by) <= 1
-    if skipping:
-        return _outline(parts, None, False, compiled.within, schema)
-    if not compiled.partition_by:
-        return _outline(parts, longest, neighbours, compiled.within, schema)
-    inner = _outline(parts, longest, True, compiled.within, schema) if neighbours else None
-    found = _outline(parts, longest, False, compiled.within, schema)
-    return replace(found, within_partition=inner)
+    return _Maker(compiled, schema, folder or _now(), indexed, also, skipping).outline()
+
+
+def _now() -> Folder:
+    return Folder({}, dt.datetime.now(dt.timezone.utc))
+
+
+class _Maker:
+    """Makes the outlines of one clause; parameters as for :func:`outline`."""
+
+    def __init__(
+        self, compiled: CompiledMatch, schema: StreamSchema, folder: Folder,
+        indexed: frozenset[str], also: Prune | None = None, skipping: bool = False,
+    ) -> None:  # fmt: skip
+        self.compiled, self.schema, self.indexed = compiled, schema, indexed
+        self.also, self.skipping = also, skipping
+        conditions = {
+            name: condition_prune(bound, name, schema, folder)
+            for name, bound in compiled.definitions.items()
+        }
+        between = {
+            name: conditions_between(bound, name, schema, folder)
+            for name, bound in compiled.definitions.items()
+        }
+        self.known = Known(
+            with_implied(conditions, compiled.definitions, schema), schema, indexed,
+            {} if skipping else _derived(compiled, schema, folder, indexed), between,
+            _once(compiled.clause.pattern),
+        )  # fmt: skip
+
+    def outline(self, option: int = 0) -> Outline:
+        """One that every match obeys."""
+        known = replace(self.known, option=option, options=[])
+        (parts,) = rewrite(self.compiled.clause.pattern, known)
+        return replace(self._of(parts), options=max(known.options, default=1))
+
+    def apart(self) -> tuple[Outline, ...]:
+        """One for each way that the pattern can go; none where these are too many."""
+        try:
+            ways = rewrite(self.compiled.clause.pattern, replace(self.known, apart=True))
+        except TooMany:
+            return ()
+        return tuple(map(self._of, ways)) if len(ways) > 1 else ()
+
+    def _of(self, parts: Parts) -> Outline:
+        compiled, schema, also = self.compiled, self.schema, self.also
+        told = [(item.variables, isinstance(item, Gap)) for item in parts.items]
+        bands = bands_between(told, self.known.between)
+        items = _narrowed(parts.items, bands, schema)
+        if also is not None:
+            items = [
+                item if isinstance(item, Gap) else replace(item, prune=_and(item.prune, also))
+                for item in items
+            ]
+        selected = compiled.clause.selection in (None, "contiguous")
+        neighbours = selected and len(compiled.order_by) <= 1
+        contiguous = neighbours and not self.skipping and not compiled.partition_by
+        longest = None if self.skipping else parts.most
+        found = self._cut(items, longest, contiguous)
+        found = replace(found, bands=bands)
+        if self.skipping:
+            return found
+        if not compiled.partition_by:
+            return replace(found, shared=shared_columns(compiled, schema))
+        return replace(
+            found, within_partition=self._cut(items, longest, True) if neighbours else None
+        )
+
+    def _cut(self, items: Sequence[Symbol | Gap], longest: int | None, contiguous: bool) -> Outline:
+        """Cut symbols and gaps into blocks."""
+        blocks: list[list[Symbol]] = []
+        rooms: list[Room] = []
+        leading, fresh = False, True
+        for item in items:
+            if isinstance(item, Gap):
+                leading = leading or not blocks
+                fresh = True
+                if blocks:
+                    alone = item.variables == blocks[-1][-1].variables
+                    name = next(iter(item.variables)) if len(item.variables) == 1 else ""
+                    rooms[-1] = Room(item.most, name if alone else "")
+                continue
+            if fresh or not contiguous:
+                blocks.append([])
+                rooms.append(Room(0))
+                fresh = False
+            terms = (*item.terms, *index_terms(item.prune, self.schema, self.indexed))
+            blocks[-1].append(replace(item, terms=terms))
+        trailing = bool(items) and isinstance(items[-1], Gap)
+        return Outline(
+            tuple(Block(tuple(block)) for block in blocks), leading, trailing,
+            longest if contiguous else None, self.compiled.within, contiguous,
+            any(isinstance(s.prune, Never) for block in blocks for s in block),
+            rooms=tuple(rooms) if contiguous else (),
+        )  # fmt: skip
+
+
+def _once(pattern: Pattern) -> frozenset[str]:
+    """Variables that stand in one place of a pattern."""
+    names = [node.name for node in walk(pattern) if isinstance(node, Variable)]
+    return frozenset(name for name in names if names.count(name) == 1)
+
+
+def _narrowed(
+    items: Sequence[Symbol | Gap], bands: tuple[Band, ...], schema: StreamSchema
+) -> list[Symbol | Gap]:
+    """Symbols with the ranges that bands hand on, to and fro."""
+    found = list(items)
+    places = [i for i, part in enumerate(items) if isinstance(part, Symbol)]
+    for _ in range(min(HANDED_ON, len(bands))):
+        before = list(found)
+        for band in bands:
+            ends = places[band.earlier], places[band.later]
+            columns = band.condition.source, band.condition.column
+            ranges = [_range_of(found[at], name) for at, name in zip(ends, columns, strict=True)]
+            for at, implied in zip(ends, implied_ranges(band, *ranges), strict=True):
+                part = found[at]
+                if implied is not None and isinstance(part, Symbol):
+                    found[at] = replace(part, prune=_within(part.prune, implied, schema))
+        if found == before:
+            break
+    return found
+
+
+def _range_of(part: Symbol | Gap, column: str) -> Range | None:
+    items = merged(part.prune) if isinstance(part, Symbol) else []
+    return next((i for i in items if isinstance(i, Range) and i.column == column), None)
+
+
+def _within(prune: Prune | None, also: Range, schema: StreamSchema) -> Prune | None:
+    """A condition and a range; the condition itself where the range says nothing new."""
+    if schema.attribute(also.column).storage is not Storage.FLOAT:
+        low = None if also.low is None else math.ceil(float(also.low))
+        high = None if also.high is None else math.floor(float(also.high))
+        also = Range(also.column, low, high)
+    items = merged(prune)
+    both = merged(AllOf((*items, also)))
+    if both == items or isinstance(prune, Never):
+        return prune
+    return both[0] if len(both) == 1 else AllOf(tuple(both))
 
 
 def _and(prune: Prune | None, also: Prune) -> Prune:
@@ -250,31 +364,22 @@ def _and(prune: Prune | None, also: Prune) -> Prune:
     return prune if isinstance(prune, Never) else AllOf((prune, also))
 
 
-def _outline(
-    parts: _Parts, longest: int | None, contiguous: bool, within: int | None, schema: StreamSchema
-) -> Outline:
-    """Cut symbols and gaps into blocks."""
-    blocks: list[list[Symbol]] = []
-    leading, fresh = False, True
-    for part in parts:
-        if isinstance(part, _Gap):
-            leading = leading or not blocks
-            fresh = True
-            continue
-        if fresh or not contiguous:
-            blocks.append([])
-            fresh = False
-        blocks[-1].append(Symbol(part.name, part.prune, index_terms(part.prune, schema)))
-    trailing = bool(parts) and isinstance(parts[-1], _Gap)
-    return Outline(
-        tuple(Block(tuple(block)) for block in blocks),
-        leading,
-        trailing,
-        longest if contiguous else None,
-        within,
-        contiguous,
-        any(isinstance(s.prune, Never) for block in blocks for s in block),
-    )
+def _derived(
+    compiled: CompiledMatch, schema: StreamSchema, folder: Folder, indexed: frozenset[str]
+) -> dict[str, tuple[Term, ...]]:
+    """Terms on derived values, by variable."""
+    keys = derived_keys(indexed, schema, compiled)
+    found = {}
+    for name, bound in compiled.definitions.items() if keys else ():
+        terms = [
+            replace(term, back=one.key.back, needs=one.needs)
+            for one in derived_prunes(bound, name, keys, schema, folder, compiled)
+            for item in merged(one.prune)
+            for term in index_terms(with_unknown(item, one.key.name), schema)
+            if one.key.name in term.attributes
+        ]
+        found[name] = tuple(dict.fromkeys(terms))
+    return found
 
 
 def condition_prune(
@@ -297,166 +402,5 @@ def condition_prune(
     prune = PredicateCompiler(schema, folder, column_of).compile(bound.scalar).prune
     if not isinstance(prune, AllOf):
         return prune
-    parts = _merged(prune)  # both sides of BETWEEN are one range, for leaves and for indexes
+    parts = merged(prune)  # both sides of BETWEEN are one range, for leaves and for indexes
     return parts[0] if len(parts) == 1 else AllOf(tuple(parts)) if parts else None
-
-
-@dataclass(frozen=True)
-class _Known:
-    """Conditions by variable, and what indexes can look up."""
-
-    conditions: dict[str, Prune | None]
-    schema: StreamSchema
-    indexed: frozenset[str]
-
-    def finds(self, prune: Prune | None) -> bool:
-        """Whether indexes find the events that satisfy a condition."""
-        terms = index_terms(prune, self.schema)
-        return any(self.indexed.issuperset(term.attributes) for term in terms)
-
-
-def _rewrite(node: Pattern, known: _Known) -> tuple[_Parts, int | None]:
-    """Symbols and gaps of a pattern, and its greatest number of events."""
-    if isinstance(node, Variable):
-        return [Symbol(node.name, known.conditions.get(node.name))], 1
-    if isinstance(node, Exclusion):
-        return _rewrite(node.body, known)
-    if isinstance(node, Concatenation):
-        return _joined([_rewrite(part, known) for part in node.parts])
-    if isinstance(node, Alternation):
-        return _either([_rewrite(choice, known) for choice in node.choices])
-    if isinstance(node, Permutation):
-        return _permuted([_rewrite(part, known) for part in node.parts], known)
-    if isinstance(node, Quantified):
-        return _repeated(node, known)
-    return [], 0
-
-
-def _joined(found: list[tuple[_Parts, int | None]]) -> tuple[_Parts, int | None]:
-    parts: _Parts = []
-    total: int | None = 0
-    for some, most in found:
-        for part in some:
-            if not (isinstance(part, _Gap) and parts and isinstance(parts[-1], _Gap)):
-                parts.append(part)
-        total = None if total is None or most is None else total + most
-    if sum(isinstance(part, Symbol) for part in parts) > SYMBOLS_MAX:
-        parts = [*parts[:SYMBOLS_MAX], _GAP]
-    return parts, total
-
-
-def _longest(found: list[tuple[_Parts, int | None]]) -> int | None:
-    counts = [most for _, most in found]
-    return None if None in counts else max((c for c in counts if c is not None), default=0)
-
-
-def _either(found: list[tuple[_Parts, int | None]]) -> tuple[_Parts, int | None]:
-    lengths = {sum(isinstance(p, Symbol) for p in parts) for parts, _ in found}
-    fixed = all(not isinstance(part, _Gap) for parts, _ in found for part in parts)
-    if fixed and len(lengths) == 1:
-        columns = zip(*(parts for parts, _ in found), strict=True)
-        return [_any_symbol(list(column)) for column in columns], _longest(found)
-    return [*[Symbol("true", None)] * min(lengths), _GAP], _longest(found)
-
-
-def _any_symbol(symbols: Sequence[Any]) -> Symbol:
-    names = "|".join(dict.fromkeys(symbol.name for symbol in symbols))
-    prunes = list(dict.fromkeys(symbol.prune for symbol in symbols))
-    if None in prunes:
-        return Symbol(names, None)
-    possible = [prune for prune in prunes if not isinstance(prune, Never)]
-    if not possible:
-        return Symbol(names, Never())
-    return Symbol(names, possible[0] if len(possible) == 1 else AnyOf(tuple(possible)))
-
-
-def _permuted(found: list[tuple[_Parts, int | None]], known: _Known) -> tuple[_Parts, int | None]:
-    _, most = _joined(found)
-    symbols = [part for parts, _ in found for part in parts if isinstance(part, Symbol)]
-    fixed = all(not isinstance(part, _Gap) for parts, _ in found for part in parts)
-    if not symbols:
-        return [_GAP], most
-    anything = _any_symbol(symbols) if fixed else Symbol("true", None)
-    if any(isinstance(symbol.prune, Never) for symbol in symbols):
-        anything = Symbol(anything.name, Never())  # all of the parts are needed
-    elif not known.finds(anything.prune):
-        lookups = [symbol for symbol in symbols if known.finds(symbol.prune)]
-        if lookups:
-            equal = [symbol for symbol in lookups if _is_equality(symbol.prune)]
-            return [_GAP, (equal or lookups)[0], _GAP], most
-    return [*[anything] * len(symbols), *([] if fixed else [_GAP])], most
-
-
-def _is_equality(prune: Prune | None) -> bool:
-    return isinstance(prune, Range) and prune.low is not None and prune.low == prune.high
-
-
-def _repeated(node: Quantified, known: _Known) -> tuple[_Parts, int | None]:
-    body, most = _rewrite(node.body, known)
-    symbols = sum(isinstance(part, Symbol) for part in body)
-    longest = None if node.high is None or most is None else node.high * most
-    if most == 0:
-        return [], 0
-    copies = min(node.low, SYMBOLS_MAX // max(1, symbols) + 1)
-    found = [(body, most)] * copies
-    if node.high != copies:
-        found.append(([_GAP], None))
-    parts, _ = _joined(found)
-    return parts, longest
-
-
-# ------------------------------------------------------------------------------------ terms
-
-
-def index_terms(prune: Prune | None, schema: StreamSchema) -> tuple[Term, ...]:
-    """Conjuncts of a condition that indexes could look up."""
-    terms = []
-    for item in _merged(prune):
-        if isinstance(item, AnyOf):
-            atoms = [_atom(choice, schema) for choice in item.items]
-            if atoms and None not in atoms:
-                terms.append(Term(tuple(atom for atom in atoms if atom is not None)))
-        elif (atom := _atom(item, schema)) is not None:
-            terms.append(Term((atom,)))
-    return tuple(terms)
-
-
-def _atom(prune: Prune, schema: StreamSchema) -> Atom | None:
-    """One atom that a condition implies; of a conjunction the first."""
-    if isinstance(prune, AllOf):
-        atoms = (_atom(item, schema) for item in _merged(prune))
-        return next((atom for atom in atoms if atom is not None), None)
-    if not isinstance(prune, Range | IsNull | NotNull) or prune.column == schema.time:
-        return None
-    return None if schema.attribute(prune.column).storage is Storage.DECIMAL else prune
-
-
-def _merged(prune: Prune | None) -> list[Prune]:
-    """Conjuncts, with the ranges on one column made one."""
-    if prune is None:
-        return []
-    if not isinstance(prune, AllOf):
-        return [prune]
-    ranges: dict[str, Range] = {}
-    others: list[Prune] = []
-    for item in prune.items:
-        if isinstance(item, AllOf):
-            others.extend(_merged(item))
-        elif isinstance(item, Range):
-            known = ranges.get(item.column)
-            ranges[item.column] = item if known is None else _both(known, item)
-        else:
-            others.append(item)
-    kept = [o for o in others if not (isinstance(o, NotNull) and o.column in ranges)]
-    return [*ranges.values(), *kept]
-
-
-def _both(a: Range, b: Range) -> Range:
-    """The intersection of two ranges on one column."""
-    low, low_open = a.low, a.low_open
-    if b.low is not None and (low is None or b.low > low or (b.low == low and b.low_open)):  # type: ignore[operator]
-        low, low_open = b.low, b.low_open
-    high, high_open = a.high, a.high_open
-    if b.high is not None and (high is None or b.high < high or (b.high == high and b.high_open)):  # type: ignore[operator]
-        high, high_open = b.high, b.high_open
-    return Range(a.column, low, high, low_open, high_open)

@@ -30,8 +30,9 @@ import numpy.typing as npt
 
 from ...indexes.kernels import first_not_below, ticks_at
 from ...indexes.stream_indexes import Catalogue, RunsChanged, StreamIndexes, TimeRange
-from ...store.layout import ROW_FIRST, ZONE_EVENTS
+from ...store.layout import ROW_FIRST, ZONE_EVENTS, Encoding
 from ...store.leaf_map import LeafMap, leaf_map
+from ...store.packing import unpack
 from ...store.segment import SegmentView
 from ...store.snapshot import Snapshot
 from ...store.tail import MemoryLeaf
@@ -159,6 +160,25 @@ class Timeline:
                 self._piece_ticks(piece, positions[low:high], out[low:high])
         return out
 
+    def ticks_between(self, first: int, end: int) -> Ints:
+        """Times of all positions [first, end): several times as fast as naming them."""
+        out = np.empty(max(0, end - first), np.int64)
+        for piece in self._pieces:
+            low, high = max(first, piece.start), min(end, piece.end)
+            if low >= high:
+                continue
+            part, times, packed = piece.part, piece.times, self._packed(piece)
+            here = out[low - first : high - first]
+            if part.tail is not None:
+                here[:] = part.tail.ticks()[low - part.start : high - part.start]
+            elif times is not None and packed is not None:
+                a, b = low - part.start - times.first, high - part.start - times.first
+                here[:] = unpack(packed.data, Encoding.DELTA, times.end - times.first, a, b)
+            else:
+                assert part.leaves is not None
+                here[:] = part.leaves.ticks(low - part.start, high - part.start)
+        return out
+
     def tick(self, position: int) -> int:
         """Time of one position."""
         return int(self.ticks_at(np.array([position], np.int64))[0])
@@ -176,10 +196,19 @@ class Timeline:
         leaves = part.leaves
         assert leaves is not None
         within = positions - part.start
-        for low, high in near(within, 4096):
-            first = int(within[low])
-            ticks = leaves.ticks(first, int(within[high - 1]) + 1)
-            out[low:high] = ticks[within[low:high] - first]
+        numbers = np.searchsorted(leaves.starts, within, side="right") - 1
+        leaves.fetch(np.unique(numbers))
+        for low, high in near(numbers, 0):  # those of one leaf
+            number = int(numbers[low])
+            leaf, rows = leaves.leaf(number), within[low:high] - leaves.starts[number]
+            packed = leaf.packed_ticks()
+            if packed is not None:
+                ticks_at(packed, leaf.events, rows, out[low:high])
+                continue
+            for start, stop in near(rows, 4096):
+                first = int(rows[start])
+                ticks = leaf.ticks(first, int(rows[stop - 1]) + 1)
+                out[low + start : low + stop] = ticks[rows[start:stop] - first]
 
     # -- times to positions -------------------------------------------------------------------
 
@@ -230,6 +259,7 @@ class Timeline:
         numbers = np.searchsorted(leaves.last_ticks, ticks, side=side)
         beyond = int(np.searchsorted(numbers, len(leaves.last_ticks)))
         out[beyond:] = part.end
+        leaves.fetch(np.unique(numbers[:beyond]))
         for low, high in near(numbers[:beyond], 0):  # ticks whose place is in one leaf
             number = int(numbers[low])
             leaf = leaves.leaf(number)

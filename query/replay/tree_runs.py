@@ -25,27 +25,27 @@ Limits
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...compiled import kernel
 from ...store.prune import Prune
 from ...store.snapshot import Snapshot
 from ..conditions.constants import Folder
 from ..pattern.buffers import row_words
-from ..pattern.columns import flat, numbers
 from ..pattern.compiled import MatchLimits
 from ..situations.compiled import CompiledSituations
 from ..situations.stream import SituationStream
 from .coarse import Buckets
-from .column_gather import Gathered
+from .column_gather import read_few, read_ranges
 from .situation_intervals import SituationRun
 from .situation_outline import contrary
 from .symbols import condition_prune
-from .timeline import Timeline
+from .timeline import Timeline, TimelinePart
 
 __all__ = ["TreeRuns", "plan_tree_runs", "run_tree_runs"]
 
@@ -56,6 +56,8 @@ Mask = npt.NDArray[np.bool_]
 KNOWN_LEAST = 0.5
 """Share of the events that lie in leaves of one word, from which on the tree is asked."""
 ROWS_AT_ONCE = 1 << 20
+ROWS_READ = 1 << 18
+"""Events of mixed zones that are read together."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,10 @@ def run_tree_runs(
         check()
         buckets = Buckets.of(part)
         _, mixed = tree.words(buckets)
-        ticks, words = _flipping(timeline, compiled, tree, buckets.zoned(mixed), run, check)
+        ticks, words = _flipping(
+            timeline, part, compiled, tree, buckets.zoned(mixed, compiled.condition_columns),
+            run, check,
+        )  # fmt: skip
         waiting.append((ticks, words))
         rows += len(ticks)
         if rows >= ROWS_AT_ONCE:
@@ -192,49 +197,67 @@ def _advance(
 
 
 def _flipping(
-    timeline: Timeline, compiled: CompiledSituations, tree: TreeRuns, buckets: Buckets,
-    run: SituationRun, check: Callable[[], None],
+    timeline: Timeline, part: TimelinePart, compiled: CompiledSituations, tree: TreeRuns,
+    buckets: Buckets, run: SituationRun, check: Callable[[], None],
 ) -> tuple[Ints, Words]:  # fmt: skip
-    """Times and words of the rows of a part at which a word may change, in order."""
+    """Times and words of the rows of a part at which the word changes, in order."""
     words, mixed = tree.words(buckets)
-    same = np.zeros(len(words), np.bool_)
-    same[1:] = ~mixed[1:] & ~mixed[:-1] & (words[1:] == words[:-1])
-    kept = np.flatnonzero(~mixed & ~same)
-    places, ticks, found = [buckets.starts[kept]], [buckets.first[kept]], [words[kept]]
-    for position, batch in _rows(timeline, compiled, buckets, np.flatnonzero(mixed), run, check):
-        table = pa.Table.from_batches([batch])
-        times, _ = numbers(flat(table.column(compiled.time)), "i")
-        places.append(position)
-        ticks.append(np.asarray(times, np.int64))
-        found.append(row_words(compiled.tests, table, np.array([0, batch.num_rows], np.int64)))
-    order = np.argsort(np.concatenate(places), kind="stable")
-    return np.concatenate(ticks)[order], np.concatenate(found)[order]
-
-
-def _rows(
-    timeline: Timeline, compiled: CompiledSituations, buckets: Buckets, mixed: Ints,
-    run: SituationRun, check: Callable[[], None],
-) -> Iterator[tuple[Ints, pa.RecordBatch]]:  # fmt: skip
-    """Rows of mixed buckets with their positions, many short stretches together."""
-    names: Sequence[str] = compiled.input_columns
-    output = pa.schema([timeline.schema.arrow.field(name) for name in names])
-    gathered = Gathered(timeline, output, run.metrics)
-    breaks = np.flatnonzero(np.diff(mixed) > 1) + 1
-    stretches = np.split(mixed, breaks) if len(mixed) else []
-    positions = [
-        np.arange(buckets.starts[some[0]], buckets.ends[some[-1]], dtype=np.int64)
-        for some in stretches
-    ]
-    at = np.concatenate(positions) if positions else np.zeros(0, np.int64)
-    done = 0
-    for some in stretches:
+    known = ~mixed
+    known[1:] &= mixed[:-1] | (words[1:] != words[:-1])
+    kept = np.flatnonzero(known)
+    places, found = [buckets.starts[kept]], [words[kept]]
+    ranges = np.stack([buckets.starts[mixed], buckets.ends[mixed]], axis=1)
+    for some in _portions(ranges):
         check()
-        low, high = int(buckets.starts[some[0]]), int(buckets.ends[some[-1]])
-        for batch, _ in gathered.add(low, high, True):
-            run.events += batch.num_rows
-            yield at[done : done + batch.num_rows], batch
-            done += batch.num_rows
-    for batch, _ in gathered.flush():
-        run.events += batch.num_rows
-        yield at[done : done + batch.num_rows], batch
-        done += batch.num_rows
+        position, word = _read_words(timeline, part, compiled, some, run)
+        places.append(position)
+        found.append(word)
+    place, word = np.concatenate(places), np.concatenate(found)
+    order = np.argsort(place, kind="stable")
+    place, word = place[order], word[order]
+    flips = np.ones(len(word), np.bool_)
+    flips[1:] = word[1:] != word[:-1]
+    return timeline.ticks_at(place[flips]), word[flips]
+
+
+def _portions(ranges: Ints) -> Iterator[Ints]:
+    """Ranges of positions, about as many events at a time as are read at once."""
+    read = np.cumsum(ranges[:, 1] - ranges[:, 0])
+    cuts = np.flatnonzero(np.diff(read // ROWS_READ)) + 1
+    yield from (some for some in np.split(ranges, cuts) if len(some))
+
+
+@kernel
+def _changes(words, ranges, places, found):  # type: ignore[no-untyped-def]
+    """Positions and words of the first rows of ranges, and where the word changes; how many."""
+    count = 0
+    at = 0
+    for r in range(ranges.shape[0]):
+        for i in range(ranges[r, 0], ranges[r, 1]):
+            if i == ranges[r, 0] or words[at] != words[at - 1]:
+                places[count] = i
+                found[count] = words[at]
+                count += 1
+            at += 1
+    return count
+
+
+def _read_words(
+    timeline: Timeline, part: TimelinePart, compiled: CompiledSituations, ranges: Ints,
+    run: SituationRun,
+) -> tuple[Ints, Words]:  # fmt: skip
+    """Positions and words of the rows of ranges at which a word may change."""
+    arrow, wanted = timeline.schema.arrow, compiled.condition_columns
+    output = pa.schema([field for field in arrow if field.name in wanted])
+    total = int((ranges[:, 1] - ranges[:, 0]).sum())
+    columns = [read_few(part, field, ranges) for field in output]
+    if None in columns:
+        table = pa.Table.from_batches([read_ranges(timeline, output, ranges, run.metrics)])
+    else:
+        table = pa.table(columns, output)
+        run.metrics.events_read += total
+    run.events += total
+    words = row_words(compiled.tests, table, np.array([0, total], np.int64))
+    places, found = np.empty(total, np.int64), np.empty(total, np.uint64)
+    count = _changes(words, ranges, places, found)
+    return places[:count].copy(), found[:count].copy()

@@ -13,9 +13,13 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 
+from ...store.segment import ScanMetrics
+from ...store.snapshot import Snapshot
 from ..contract.explanation import Operator
 from ..pattern.compiled import MatchLimits
 from ..plan.nodes import Match, SituationMatch
+from ..replay.regions import regions_of
+from ..replay.replay_plan import ReplayPlan
 from ..replay.run_plan import ReplayRun
 from .context import RunContext
 from .scan_relations import figures_of
@@ -60,6 +64,13 @@ class ClauseOperator(ABC, Generic[Node, Done]):
             yield pa.RecordBatch.from_arrays(batch.columns, names=names)
         self._done.ended = True
 
+    def _expect(
+        self, snapshot: Snapshot, plan: ReplayPlan, counters: Sequence[ScanMetrics]
+    ) -> None:
+        """Say how many events a run is about to read."""
+        most = snapshot.count if plan.spans is None else plan.spans.total
+        self._run.control.progress.expect(counters, most)
+
     @abstractmethod
     def _results(self) -> Iterator[pa.RecordBatch]: ...
 
@@ -95,6 +106,9 @@ class ClauseOperator(ABC, Generic[Node, Done]):
         plan = node.replay
         if plan is None:
             return source
+        regions = None
+        if node.stream is not None:
+            regions = regions_of(plan, self._run.snapshot(node.stream))
         given = self._done.given if plan.spans is not None else None
         figures = plan.figures(given) if analyze else ()
-        return Operator("Replay", plan.details(given), figures, (source,))
+        return Operator("Replay", plan.details(given), figures, (source,), regions)

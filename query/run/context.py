@@ -35,6 +35,8 @@ class RunContext:
         Opens a node that another operator reads.
     analyze : bool
         Whether figures are wanted.
+    threads : int
+        That a query may use.
     """
 
     control: QueryControl
@@ -43,6 +45,7 @@ class RunContext:
     rows: Callable[[QueryPlan], tuple[pa.Schema, Iterator[pa.RecordBatch]]]
     open: Callable[[Leaf], Relation]
     analyze: bool
+    threads: int = 1
 
 
 class Relation(Protocol):

@@ -36,7 +36,7 @@ from ..plan.nodes import (
 )
 from ..relational.interface import RelationalExecutor, RelationalQuery
 from ..relational.scans import BATCH_ROWS, FailureBox
-from ..sql.sql_types import conform, declared_types, settle_types
+from ..sql.sql_types import as_bigint, conform, declared_types, settle_types
 from .context import Openers, RunContext
 from .relational_plan import OpenLeaf, plan_of
 from .scan_relations import AggregateRelation, OperatorRelation, StreamRelation
@@ -56,6 +56,8 @@ class Surroundings:
         Snapshot of a stream by name: those that the plan was made on.
     indexes : callable
         Secondary indexes of a stream by name; None for a stream without any.
+    threads : int
+        That a query may use.
     """
 
     executor: RelationalExecutor
@@ -63,6 +65,7 @@ class Surroundings:
     snapshot: Callable[[str], Snapshot]
     indexes: Callable[[str], StreamIndexes | None]
     control: QueryControl
+    threads: int = 1
 
 
 class Execution:
@@ -80,14 +83,15 @@ class Execution:
         self._analyze = analyze
         self._context = RunContext(
             around.control, around.snapshot, around.indexes, self._rows,
-            lambda leaf: around.openers[type(leaf)](leaf, self._context), analyze,
+            lambda leaf: around.openers[type(leaf)](leaf, self._context), analyze, around.threads,
         )  # fmt: skip
         self._failures = FailureBox()
         root = plan.root
         self._opened: list[OpenLeaf] = []
         if isinstance(root, Relational):
-            with LOADING:
-                from ..relational.datasets import ScanDataset
+            if root.inputs:
+                with LOADING:
+                    from ..relational.datasets import ScanDataset
 
             for name, leaf in root.inputs:
                 relation = self._open(leaf)
@@ -131,11 +135,12 @@ class Execution:
     def _picked(self, root: PassThrough) -> Result:
         """Columns of the only leaf as it delivers them."""
         leaf, control = self._leaf, self._around.control
-        columns = list(dict.fromkeys(column for _, column in root.columns))
+        columns = list(dict.fromkeys(picked.column for picked in root.columns))
         place_of = {column: place for place, column in enumerate(columns)}
-        places = [place_of[column] for _, column in root.columns]
-        fields = [pa.field(name, leaf.schema.field(column).type) for name, column in root.columns]
+        places = [place_of[picked.column] for picked in root.columns]
+        fields = [pa.field(name, leaf.schema.field(of).type) for name, of, _ in root.columns]
         schema = pa.schema(fields)
+        whole = [i for i, picked in enumerate(root.columns) if picked.form == "BIGINT"]
 
         def batches() -> Iterator[pa.RecordBatch]:
             skip = root.skip
@@ -144,10 +149,19 @@ class Execution:
                 skipped, skip = min(skip, batch.num_rows), max(0, skip - batch.num_rows)
                 arrays = [batch.column(place) for place in places]
                 made = pa.RecordBatch.from_arrays(arrays, schema=schema)
+                for place in whole:
+                    made = made.set_column(place, schema.names[place], as_bigint(made, place))
                 for begin in range(skipped, made.num_rows, BATCH_ROWS):
                     yield made.slice(begin, BATCH_ROWS)
 
-        return Result(schema, batches(), self._explained_later)
+        given = schema
+        for place in whole:
+            given = given.set(place, given.field(place).with_type(pa.int64()))
+        sums = [i for i, picked in enumerate(root.columns) if picked.form == "HUGEINT"]
+        settled, rows = settle_types(batches(), given, sums)
+        if not settled.equals(given):
+            rows = (conform(batch, settled) for batch in rows)
+        return Result(settled, rows, self._explained_later)
 
     def _relational(self, root: Relational) -> Result:
         answer = self._around.executor.run(self._asked(root, self._around.control, self._failures))
@@ -189,5 +203,5 @@ class Execution:
         spent = (time.perf_counter() - begun) * 1000
         told: dict[str, Any] = {"rows": rows, "time_ms": spent}
         if isinstance(root, PassThrough):
-            told["Projections"] = list(dict.fromkeys(column for _, column in root.columns))
+            told["Projections"] = list(dict.fromkeys(picked.column for picked in root.columns))
         return self._leaf.operator(told, run)

@@ -23,7 +23,7 @@ class MatchOperator(ClauseOperator[Match, ReplayRun]):
     def __init__(self, node: Match, run: RunContext) -> None:
         super().__init__(node, run, ReplayRun())
         # a plan is kept from one execution to the next, figures are of one
-        selecting = replace(node.compiled.selecting)
+        selecting = node.compiled.selecting.of_run(run.threads)
         self._compiled = replace(node.compiled, selecting=selecting)
 
     def _results(self) -> Iterator[pa.RecordBatch]:
@@ -35,6 +35,7 @@ class MatchOperator(ClauseOperator[Match, ReplayRun]):
         if node.part is not None:
             return node.part.run(snapshot, compiled, self._done.metrics, check=check, limits=LIMITS)
         plan = node.replay or ReplayPlan("replay", "planned elsewhere")
+        self._expect(snapshot, plan, [self._done.metrics])
         return run_match(snapshot, compiled, plan, run=self._done, check=check, limits=LIMITS)
 
     def explain(self) -> Operator:

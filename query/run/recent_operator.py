@@ -29,7 +29,7 @@ __all__ = ["RecentOperator"]
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-BATCH_ROWS = 1 << 16
+BATCH_ROWS = 1 << 17
 
 
 class RecentOperator:
@@ -78,7 +78,8 @@ class RecentOperator:
         partnered = np.zeros(len(mine), np.bool_)
         for ours, others in self._pairs(pairing, live, archive):
             self._figures["pairs"] += len(ours)
-            partnered[ours] = True
+            if node.kind == "left":
+                partnered[ours] = True
             yield from rows.paired(ours, others)
         if node.kind == "left":
             yield from rows.alone(np.flatnonzero(~partnered))

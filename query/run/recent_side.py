@@ -44,6 +44,10 @@ __all__ = ["SideRun", "events_of", "regions_of", "ticks_in"]
 Ints = npt.NDArray[np.int64]
 
 
+SURELY_FEW = 0.1
+"""Share of a stream, as estimated, up to which regions are surely worth reading alone."""
+
+
 @dataclass
 class _Narrowing:
     """What became of the regions that a side was read near."""
@@ -144,7 +148,12 @@ class SideRun:
         else:
             assert isinstance(node, Scan)
             snapshot, check = self._run.snapshot(node.stream), self._run.control.check
-            for low, high in self._ranges(node, regions):
+            ranges = self._ranges(node, regions)
+            self._run.control.progress.expect(
+                [self._metrics], snapshot.count,
+                lambda: sum(snapshot.aggregate((), *half_open(*one)).count for one in ranges),
+            )  # fmt: skip
+            for low, high in ranges:
                 start, end = half_open(low, high)
                 yield from snapshot.scan(start, end, columns, metrics=self._metrics, check=check)
 
@@ -179,7 +188,9 @@ class SideRun:
             found.why = side.obstacle or "it is read whole"
             return
         snapshot, check = self._run.snapshot(node.stream), self._run.control.check
-        found.share = self._share(node.stream, regions)
+        found.share = self._about(node.stream, regions)
+        if self._run.analyze or found.share > SURELY_FEW:
+            found.share = self._share(node.stream, regions)
         indexes = self._run.indexes(node.stream)
         known = node.replay is not None and node.replay.intervals is not None
         if known or node.part is not None:  # both sides were narrowed beforehand
@@ -202,6 +213,18 @@ class SideRun:
                 snapshot, node.compiled, indexes, side.strategy, weights=self._weights, check=check
             )
             self._relation = self._run.open(replace(node, replay=plan))
+
+    def _about(self, stream: str, regions: Regions) -> float:
+        """The same as :meth:`_share`, if events came evenly."""
+        snapshot = self._run.snapshot(stream)
+        span, hull = snapshot.time_range, regions.hull()
+        if span is None or not len(hull):
+            return 0.0
+        length = float(span[1]) - span[0] + 1
+        low, high = np.maximum(hull.low, span[0]), np.minimum(hull.high, span[1])
+        inside = low <= high
+        ticks = (high[inside].astype(np.float64) - low[inside] + 1).sum()
+        return float(min(1.0, ticks / length + inside.sum() * READ_GAP / snapshot.count))
 
     def _share(self, stream: str, regions: Regions) -> float:
         """Part of the stream that regions take up, whatever their keys."""

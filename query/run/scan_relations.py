@@ -25,11 +25,12 @@ from ..conditions.exact_filters import exact_filter
 from ..conditions.pushed_filters import Split, split_filter
 from ..conditions.ranges import TICK_MAX, TICK_MIN, describe, half_open, range_text
 from ..contract.cancellation import QueryControl
-from ..contract.explanation import Operator
+from ..contract.explanation import Operator, Regions
 from ..plan.nodes import Scan, TreeAggregate
 from ..relational.evaluation import evaluated_by
 from ..relational.interface import RelationalExecutor
 from ..replay.filtering import FilterPlan, plan_filter
+from ..replay.regions import regions_of, regions_of_scan
 from .context import Relation, RunContext
 
 __all__ = ["AggregateRelation", "OperatorRelation", "StreamRelation"]
@@ -53,7 +54,7 @@ class StreamRelation:
         self._node = node
         self._snapshot = run.snapshot(node.stream)
         self._indexes = run.indexes(node.stream)
-        self._check = run.control.check
+        self._control = run.control
         self._index: FilterPlan | None = None
         self._scanned = False
         self._metrics = ScanMetrics()
@@ -81,11 +82,19 @@ class StreamRelation:
         prune = None if not parts else parts[0] if len(parts) == 1 else AllOf(parts)
         found = self._looked_up(prune, low, high)
         self._index, self._scanned = found or self._index, True
+        check = self._control.check
         if found is not None:
+            if self._node.limit is None and found.replay.spans is not None:
+                self._control.progress.expect([self._metrics], found.replay.spans.total)
             yield from found.scan(
-                low, high, columns, split.rest, self._node.limit, self._metrics, self._check
+                low, high, columns, split.rest, self._node.limit, self._metrics, check
             )
             return
+        if self._node.limit is None:
+            snapshot = self._snapshot
+            self._control.progress.expect(
+                [self._metrics], snapshot.count, lambda: snapshot.aggregate((), start, end).count
+            )
         yield from self._snapshot.scan(
             start,
             end,
@@ -94,14 +103,14 @@ class StreamRelation:
             filter=split.rest,
             limit=self._node.limit,
             metrics=self._metrics,
-            check=self._check,
+            check=check,
         )
 
     def _looked_up(self, prune: Prune | None, low: int, high: int) -> FilterPlan | None:
         """The lookup that answers a condition, where an index does."""
         if self._indexes is None or prune is None:
             return None
-        return plan_filter(self._snapshot, self._indexes, prune, low, high, self._check)
+        return plan_filter(self._snapshot, self._indexes, prune, low, high, self._control.check)
 
     def operator(self, executor: dict[str, Any], figures: bool) -> Operator:
         """The node of the plan.
@@ -137,7 +146,16 @@ class StreamRelation:
                 ("time_ms", float(executor.get("time_ms", 0.0))),
                 *figures_of(self._metrics),
             )
-        return Operator("Scan", known, actual)
+        return Operator("Scan", known, actual, regions=self._regions())
+
+    def _regions(self) -> Regions | None:
+        """What is read, as far as planning tells; None where a limit may end it anywhere."""
+        node = self._node
+        if node.limit is not None:
+            return None
+        if self._index is not None:
+            return regions_of(self._index.replay, self._snapshot, "looked_up")
+        return regions_of_scan(self._snapshot, node.low, node.high, node.prune)
 
     def _filter_text(self, executor: dict[str, Any]) -> str | None:
         if self._node.applied:
@@ -195,7 +213,9 @@ class AggregateRelation:
             ("range", span or "all of time"),
             ("aggregates", calls),
         )
-        return Operator("TreeAggregate", details, actual)
+        scan = node.scan
+        regions = regions_of_scan(self._snapshot, scan.low, scan.high, kind="aggregated")
+        return Operator("TreeAggregate", details, actual, regions=regions)
 
 
 class OperatorRelation:

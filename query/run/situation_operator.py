@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from ...in_order import Check, Done, Task, in_order, processors
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from ..contract.explanation import Operator
@@ -19,7 +20,6 @@ from ..split.situation_parts import SituationRange
 from ..split.situation_split import situation_ranges
 from .clause_operator import LIMITS, ClauseOperator
 from .context import RunContext
-from .side_by_side import Task, processors, side_by_side
 
 __all__ = ["SituationOperator"]
 
@@ -50,6 +50,7 @@ class SituationOperator(ClauseOperator[SituationMatch, SituationRun]):
             if len(ranges) > 1:
                 yield from self._in_threads(snapshot, ranges)
                 return
+            self._expect(snapshot, plan, [self._done.metrics])
             yield from run_replayed(snapshot, node.compiled, plan, self._done, check, LIMITS)
             return
         stream = SituationStream(node.compiled, LIMITS, check)
@@ -63,13 +64,18 @@ class SituationOperator(ClauseOperator[SituationMatch, SituationRun]):
     ) -> Iterator[pa.RecordBatch]:
         """Ranges of time side by side: matches come by their instants, so do those of ranges."""
         compiled, metrics = self._node.compiled, [ScanMetrics() for _ in ranges]
+        self._run.control.progress.expect(metrics, snapshot.count)
 
-        def task(number: int) -> Task:
+        def task(number: int) -> Task[pa.RecordBatch]:
             part, own = ranges[number], metrics[number]
-            return lambda check: part.run(snapshot, compiled, own, check=check, limits=LIMITS)
+
+            def run(check: Check) -> Done[pa.RecordBatch]:
+                return Done([*part.run(snapshot, compiled, own, check=check, limits=LIMITS)])
+
+            return run
 
         threads = min(processors(), len(ranges))
-        yield from side_by_side([*map(task, range(len(ranges)))], threads, self._run.control)
+        yield from in_order(map(task, range(len(ranges))), threads, self._run.control.check)
         for own in metrics:
             self._done.metrics.add(own)
         self._done.figures = (("ranges_of_time", len(ranges)), ("threads", threads))

@@ -8,7 +8,7 @@ Purpose
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,9 +17,11 @@ import pyarrow as pa
 
 from ...errors import InvalidArgument
 from ...schema import StreamSchema
+from ...store.segment import ScanMetrics
 from ..conditions.ranges import half_open
-from ..contract.explanation import Operator
+from ..contract.explanation import Operator, Regions
 from ..plan.nodes import PassThrough, QueryPlan, Relational, Scan, WindowAggregate, WindowedEvents
+from ..replay.regions import regions_of_scan
 from ..sql.rendering import identifier
 from ..windows.aggregation import (
     IndexAggregation,
@@ -27,11 +29,12 @@ from ..windows.aggregation import (
     SelectedRange,
     WindowAggregation,
 )
+from ..windows.calendar import AnyWindows, Calendar, CalendarWindows
 from ..windows.expand import expand_counts, expand_sessions, expand_times
 from ..windows.keyed import KeyedAggregation
 from ..windows.keyed_sessions import KeyedSessionAggregation, expand_keyed_sessions
-from ..windows.slices import ticks_of
-from ..windows.spec import CountWindows, SessionWindows, TimeWindows, Windows
+from ..windows.slices import WindowMetrics, ticks_of
+from ..windows.spec import CountWindows, SessionWindows, TimeWindows
 from .context import RunContext
 
 __all__ = ["WindowAggregateOperator", "WindowedEventsOperator"]
@@ -60,22 +63,56 @@ class _Events:
             return None
         return SelectedRange(plan.low, plan.high)
 
-    def resolved(self, windows: Windows) -> Windows:
+    def regions(self, kind: str) -> Regions | None:
+        """What of the stream they are; None where a query below says it."""
+        plan = self._plan
+        if not isinstance(plan, Scan):
+            return None
+        return regions_of_scan(self.snapshot, plan.low, plan.high, kind=kind)
+
+    def resolved(self, windows: AnyWindows) -> AnyWindows:
         """The windows with their origin at the first event, where that is wanted."""
         if not isinstance(windows, TimeWindows) or windows.origin is not None:
             return windows
-        for batch in self.batches([self._schema.time]):
+        for batch in self.batches([self._schema.time], first=True):
             if batch.num_rows:
                 return replace(windows, origin=int(ticks_of(batch.column(0))[0]))
         return replace(windows, origin=0)
 
-    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Events in time order: attributes as stored, derived columns as the executor has them."""
+    def calendar(self, windows: CalendarWindows) -> Calendar | None:
+        """The windows that the stream's events of that range of time reach; None without any."""
+        span, plan = self.snapshot.time_range, self._plan
+        if span is None:
+            return None
+        low, high = span
+        if isinstance(plan, Scan):
+            low, high = max(low, plan.low), min(high, plan.high)
+        per_second = self._schema.ticks_per_second
+        assert per_second is not None
+        return windows.calendar(low, high, per_second) if low <= high else None
+
+    def batches(self, columns: Sequence[str], *, first: bool = False) -> Iterator[pa.RecordBatch]:
+        """Events in time order: attributes as stored, derived columns as the executor has them.
+
+        With ``first`` only the first one is wanted; more may come.
+        """
         plan, time = self._plan, self._schema.time
         if isinstance(plan, Scan):
             if plan.low <= plan.high:
                 start, end = half_open(plan.low, plan.high)
-                yield from self.snapshot.scan(start, end, columns, check=self.run.control.check)
+                snapshot, control, metrics = self.snapshot, self.run.control, ScanMetrics()
+                if not first:
+                    control.progress.expect(
+                        [metrics], snapshot.count, lambda: snapshot.aggregate((), start, end).count
+                    )
+                yield from snapshot.scan(
+                    start,
+                    end,
+                    columns,
+                    limit=1 if first else None,
+                    metrics=metrics,
+                    check=control.check,
+                )
             return
         _, batches = self.run.rows(_of_columns(plan, columns, self._schema))
         last: int | None = None
@@ -108,17 +145,61 @@ class _Events:
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
+class _Feed:
+    """Events in time order, given out stretch by stretch of time; read once."""
+
+    def __init__(self, events: _Events, time: str) -> None:
+        self._events = events
+        self._time = time
+        self._source: Iterator[pa.RecordBatch] | None = None
+        self._held: pa.RecordBatch | None = None
+
+    def upto(self, last: int) -> Callable[[Sequence[str]], Iterator[pa.RecordBatch]]:
+        """What gives the events that were not given out, up to a tick, always the same columns."""
+
+        def scan(columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+            if self._source is None:
+                self._source = self._events.batches(columns)
+            while True:
+                batch, self._held = self._held, None
+                if batch is None:
+                    batch = next(self._source, None)
+                if batch is None:
+                    return
+                ticks = ticks_of(batch.column(batch.schema.get_field_index(self._time)))
+                end = int(ticks.searchsorted(last, "right"))
+                if end < batch.num_rows:
+                    self._held = batch.slice(end)
+                if end:
+                    yield batch.slice(0, end)
+                if self._held is not None:
+                    return
+
+        return scan
+
+
 def _of_columns(plan: QueryPlan, columns: Sequence[str], schema: StreamSchema) -> QueryPlan:
     """The query of events, asked for some of its columns."""
     root = plan.root
     if isinstance(root, PassThrough):
-        known = dict(root.columns)
-        picked = tuple((name, known[name]) for name in columns)
+        known = {picked.name: picked for picked in root.columns}
+        picked = tuple(known[name] for name in columns)
         return replace(plan, root=replace(root, columns=picked))
     assert isinstance(root, Relational)
     listed = ", ".join(map(identifier, columns))
     sql = f'SELECT {listed} FROM ({root.sql}) AS "events"'
     return replace(plan, root=replace(root, sql=sql, outputs=None))
+
+
+def _pieces(
+    calendar: Calendar | None, selected: SelectedRange | None
+) -> Iterator[tuple[int, int, TimeWindows]]:
+    """Stretches of a calendar, cut to a range: first and last tick, and their windows."""
+    for windows, first, last in () if calendar is None else calendar.pieces():
+        if selected is not None:
+            first, last = max(first, selected.start), min(last, selected.last)
+        if first <= last:
+            yield first, last, windows
 
 
 def _starting(
@@ -156,30 +237,45 @@ class WindowAggregateOperator:
     def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         """Windows in the order of their starts."""
         wanted = list(self.schema.names if columns is None else columns)
-        aggregation = self._aggregation()
-        if aggregation is None:
-            return
+        metrics = WindowMetrics()
         busy = 0.0
         begin = time.perf_counter()
-        for batch in _starting(aggregation.batches(), self._node.starts):
-            busy += time.perf_counter() - begin
-            yield batch.select(wanted)
-            begin = time.perf_counter()
+        for aggregation in self._aggregations():
+            for batch in _starting(aggregation.batches(), self._node.starts):
+                busy += time.perf_counter() - begin
+                yield batch.select(wanted)
+                begin = time.perf_counter()
+            metrics.add(aggregation.metrics)
         busy += time.perf_counter() - begin
-        metrics = aggregation.metrics
         self._figures = [
             ("windows", metrics.windows), ("slices", metrics.slices), ("events", metrics.events),
             ("merges", metrics.merges), ("zones", metrics.zones), ("leaves", metrics.leaves),
             ("nodes", metrics.nodes), ("time_ms", round(busy * 1000, 3)),
         ]  # fmt: skip
 
-    def _aggregation(self) -> WindowAggregation | None:
-        """The aggregation that was planned; None over a range that is empty."""
-        node, windows, events = self._node, self._windows, self._events
-        check = events.run.control.check
+    def _aggregations(self) -> Iterator[WindowAggregation]:
+        """What was planned, one after the other; none over a range that is empty."""
+        windows, events = self._windows, self._events
         selected = events.selected
-        if isinstance(node.events, Scan) and selected is None:
-            return None
+        if isinstance(self._node.events, Scan) and selected is None:
+            return
+        if not isinstance(windows, CalendarWindows):
+            yield self._aggregation(windows, selected, events.batches)
+            return
+        calendar = events.calendar(windows)
+        feed = _Feed(events, self._node.event_schema.time)
+        for first, last, piece in _pieces(calendar, selected):
+            if events.snapshot.aggregate((), first, last + 1).count:
+                yield self._aggregation(piece, SelectedRange(first, last), feed.upto(last))
+
+    def _aggregation(
+        self,
+        windows: TimeWindows | CountWindows | SessionWindows,
+        selected: SelectedRange | None,
+        scan: Callable[[Sequence[str]], Iterator[pa.RecordBatch]],
+    ) -> WindowAggregation:
+        node, events = self._node, self._events
+        check = events.run.control.check
         if node.strategy == "index" and not isinstance(windows, SessionWindows):
             assert selected is not None
             costs = node.costs
@@ -194,11 +290,11 @@ class WindowAggregateOperator:
             )
         schema = node.event_schema
         if node.keys:
-            given = (node.aggregates, node.keys, events.batches, check)
+            given = (node.aggregates, node.keys, scan, check)
             if isinstance(windows, SessionWindows):
                 return KeyedSessionAggregation(schema, windows, *given)
-            return KeyedAggregation(schema, windows, *given)
-        return ReplayAggregation(schema, windows, node.aggregates, events.batches, check)
+            return KeyedAggregation(schema, windows, *given, node.hook)
+        return ReplayAggregation(schema, windows, node.aggregates, scan, check)
 
     def explain(self) -> Operator:
         """What was chosen, what both would cost, and what was touched."""
@@ -219,7 +315,10 @@ class WindowAggregateOperator:
             ]
             if node.costs.break_even is not None:
                 details.append(("break_even_slide", int(node.costs.break_even)))
-        return Operator("WindowAggregate", tuple(details), tuple(self._figures))
+        if node.notes:
+            details.append(("notes", node.notes))
+        regions = self._events.regions("aggregated" if node.strategy == "index" else "read")
+        return Operator("WindowAggregate", tuple(details), tuple(self._figures), regions=regions)
 
 
 class WindowedEventsOperator:
@@ -251,6 +350,9 @@ class WindowedEventsOperator:
         attributes = [n for n in self._node.event_schema.names if n in (*wanted, clock, *keys)]
         events = self._events.batches(attributes)
         check = self._events.run.control.check
+        if isinstance(windows, CalendarWindows):
+            calendar = self._events.calendar(windows)
+            return expand_times(events, calendar, clock, wanted, check) if calendar else iter(())
         if isinstance(windows, TimeWindows):
             return expand_times(events, windows, clock, wanted, check)
         ahead = self._events.batches([clock, *keys])
@@ -270,4 +372,4 @@ class WindowedEventsOperator:
             ("because", "the query needs the events of each window"),
         )
         figures = (("rows", self._rows),) if self._rows else ()
-        return Operator("WindowEvents", details, figures)
+        return Operator("WindowEvents", details, figures, regions=self._events.regions("read"))

@@ -21,9 +21,8 @@ Guarantee
 from __future__ import annotations
 
 import numpy as np
-from numba.cpython.unsafe.numbers import trailing_zeros
 
-from ...compiled import kernel
+from ...compiled import kernel, trailing_zeros
 
 __all__ = ["COLUMNS", "OPEN", "derive_runs", "expire_runs", "open_runs"]
 
@@ -85,7 +84,7 @@ def derive_runs(
     at ``begin[g] .. stop[g]``; ``gap`` is negative for none.  The arrays from ``word`` on are the
     state of the partitions.
     """
-    count = 0
+    count = np.int64(0)
     one = np.uint64(1)
     zero = np.uint64(0)
     grouped = order.shape[0] > 0
@@ -155,7 +154,7 @@ def expire_runs(
     until, gap, least, most, word, last_time, last_row, start, first, cut, out
 ):  # fmt: skip
     """End what no row has continued for a gap by now, ``until[g]``; as :func:`derive_runs`."""
-    count = 0
+    count = np.int64(0)
     for g in range(word.shape[0]):
         if word[g] and last_time[g] <= until[g] and span_of(last_time[g], until[g]) >= gap:
             out = _room(out, count)
@@ -174,7 +173,7 @@ def open_runs(until, oldest, known, least, most, word, last_row, start, first, c
 
     ``known``: only those whose duration is long enough by ``until[g]`` and has no upper bound.
     """
-    count = 0
+    count = np.int64(0)
     one = np.uint64(1)
     for g in range(word.shape[0]):
         bits = word[g]

@@ -37,6 +37,7 @@ __all__ = [
     "TOO_MANY_RESULTS",
     "TOO_MANY_STEPS",
     "certain_instants",
+    "find_lonely",
     "find_triggers",
     "join",
 ]
@@ -198,6 +199,41 @@ def _range_of(allowed, low, high, first_end, first_start, start, end, z_start, z
                 if allowed & _GROUP_RIGHT == 0:
                     low = max(low, first_start)
     return low, stop
+
+
+@kernel
+def find_lonely(
+    fresh, name, group, start, end, offsets, count, closing, allowed, word, open_start, lonely
+):
+    """Mark new situations that no match can hold any more, for want of a partner.
+
+    ``closing[p, q]``: whether a partner of name q must have begun before the one of p ended.  All
+    that did are known: they have ended, or last (``word``, ``open_start``: those of a partition).
+    """
+    for k in range(start.shape[0]):
+        if not fresh[k] or end[k] == OPEN:
+            continue
+        p, g = name[k], group[k]
+        for q in range(count):
+            if not closing[p, q]:
+                continue
+            found = False
+            if word[g] >> np.uint64(q) & np.uint64(1) and open_start[g, q] < end[k]:
+                bits = _relation(start[k], end[k], open_start[g, q], OPEN)
+                found = bits & allowed[p, q] != 0
+            low, high = offsets[g * count + q], offsets[g * count + q + 1]
+            if not found and low < high:
+                first_end = _first_at_least(end, low, high, start[k])
+                first_start = _first_at_least(start, first_end, high, end[k])
+                low, high = _range_of(
+                    allowed[q, p], low, high, first_end, first_start, start, end, start[k], end[k]
+                )
+                while low < high and not found:
+                    found = _relation(start[k], end[k], start[low], end[low]) & allowed[p, q] != 0
+                    low += 1
+            if not found:
+                lonely[k] = True
+                break
 
 
 @kernel

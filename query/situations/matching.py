@@ -7,6 +7,9 @@ Purpose
 Guarantee
     Each match is found once, at its instant, whatever the watermarks are and in whatever order the
     names are joined.  Orders change when the averages that they rest on have moved.
+
+    Kept are situations within reach of a later match, but for those that need a partner which must
+    have begun before they ended, and had none: of A STARTS B a B that began without an A.
 """
 
 from __future__ import annotations
@@ -25,14 +28,24 @@ from ..pattern.groups import group_rows
 from .compiled import CompiledSituations
 from .derive_kernels import COLUMNS, CUT, END, FIRST, GROUP, LAST, NAME, OPEN, START
 from .deriving import Derived, Deriver
-from .join_kernels import ENOUGH, TOO_MANY_RESULTS, certain_instants, find_triggers, join
+from .join_kernels import (
+    ENOUGH,
+    TOO_MANY_RESULTS,
+    certain_instants,
+    find_lonely,
+    find_triggers,
+    join,
+)
 from .network import FAR
 from .ordering import ALPHA, Statistics, join_orders
+from .relations import ALL, RELATIONS
 
 __all__ = ["Found", "Matching"]
 
 IntArray = npt.NDArray[np.int64]
 RESULTS_AT_ONCE = 1 << 17
+_LATER = RELATIONS["BEFORE"] | RELATIONS["MEETS"]
+"""In which the other one begins when the first has ended."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +100,7 @@ class Matching:
         durations = compiled.durations
         self.allowed = np.array(compiled.allowed, np.int64)
         self.implied = np.array(compiled.implied, np.int64)
+        self.closing = (self.allowed != ALL) & (self.allowed & _LATER == 0)
         self.least = np.array(durations.least, np.int64)
         self.bounded = np.array([most < FAR for most in durations.most], np.bool_)
         self.by_end = np.array(compiled.ends_count, np.bool_)
@@ -139,6 +153,8 @@ class Matching:
         order, offsets = group_rows(
             runs[:, GROUP] * count + runs[:, NAME], max(1, deriver.groups) * count
         )
+        if self.closing.any() and len(derived.ended):
+            order, offsets = self._without_lonely(runs, order, offsets, deriver)
         runs = runs[order]
         fresh = order >= len(self.kept)
         columns = [np.ascontiguousarray(runs[:, i]) for i in (NAME, GROUP, START, END)]
@@ -166,6 +182,22 @@ class Matching:
                 self.orders = self._planned()
             if size:
                 yield self._found(runs, results[:size])
+
+    def _without_lonely(
+        self, runs: IntArray, order: IntArray, offsets: IntArray, deriver: Deriver
+    ) -> tuple[IntArray, IntArray]:
+        """Leave out the runs that have ended since and lack a partner, now and for later."""
+        columns = [np.ascontiguousarray(runs[order, i]) for i in (NAME, GROUP, START, END)]
+        lonely = np.zeros(len(order), np.bool_)
+        find_lonely(
+            order >= len(self.kept), *columns, offsets, len(self.compiled.names), self.closing,
+            self.allowed, deriver.word, deriver.start, lonely,
+        )  # fmt: skip
+        left = np.ones(len(runs), np.bool_)
+        left[order[lonely]] = False
+        first = len(self.kept)
+        self.ended = runs[first : first + len(self.ended)][left[first : first + len(self.ended)]]
+        return order[~lonely], np.concatenate([[0], np.cumsum(~lonely)])[offsets]
 
     def absorb(self, derived: Derived) -> None:
         """Take runs that have ended at instants whose matches are not asked for."""

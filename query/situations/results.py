@@ -30,7 +30,7 @@ from ..pattern.binding import Given
 from ..pattern.columns import flat, numbers
 from ..pattern.compiled import MatchLimits
 from ..pattern.groups import group_rows
-from ..pattern.matcher import Matches
+from ..pattern.matches import Matches
 from ..pattern.measures import Context, OutputRows, measure_columns
 from .compiled import CompiledSituations
 from .deriving import Derived, Partitions

@@ -41,7 +41,8 @@ from ...errors import ResourceLimit, SqlError
 from ...store.snapshot import Snapshot
 from ...store.tail import ticks_of_column
 from ..pattern.compiled import CompiledMatch, MatchLimits
-from ..pattern.matcher import Groups, Matches
+from ..pattern.matcher import Groups
+from ..pattern.matches import Matches
 from ..replay.interval_stream import IntervalStream
 from ..sql.match_clause import Skip
 from .parts import Cut

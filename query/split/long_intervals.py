@@ -19,7 +19,7 @@ Guarantee
     The parts find the matches of the interval, each once, with or without late events.
 
 Limits
-    Where time cannot be cut (see :func:`.ranges.reach_of`), where a neighbour has events of the
+    Where time cannot be cut (see :func:`.reach.reach_of`), where a neighbour has events of the
     same time, and where an interval belongs to one partition, it stays whole; and so do those of
     few events.
 """
@@ -36,7 +36,8 @@ from ..pattern.compiled import CompiledMatch
 from ..replay.replay_plan import ReplayIntervals, ReplayPlan
 from ..replay.timeline import Timeline
 from .parts import Cut, RangePart
-from .ranges import Budget, between, find_cuts, reach_of
+from .ranges import between, find_cuts
+from .reach import Budget, reach_of
 
 __all__ = ["divided"]
 

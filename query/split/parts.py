@@ -10,6 +10,7 @@ Layout
     =============  ==========================================================================
     SpanPart       those in some of the replay intervals
     RangePart      those that begin in a range of time, but for the rows that a cut carries over
+    IndexPart      a share of those of a range, by their number (:mod:`.index_parts`)
     SharePart      those of the partitions whose keys hash to its number
     =============  ==========================================================================
 
@@ -43,7 +44,8 @@ from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from ..pattern.compiled import CompiledMatch, MatchLimits
 from ..pattern.match_stream import MatchStream
-from ..pattern.matcher import Groups, Matches
+from ..pattern.matcher import Groups
+from ..pattern.matches import Matches
 from ..replay.interval_stream import IntervalStream
 from ..replay.replay_plan import ReplayIntervals
 from ..replay.run_plan import ReplayRun, run_intervals
@@ -199,7 +201,10 @@ class RangePart(MatchPart):
         return (None if self.low is None else low), (None if self.high is None else high)
 
     def _rows(self, run: PartRun) -> Iterator[pa.RecordBatch]:
-        stream = RangeStream(run.compiled, run.limits, run.check)
+        return self.fed(run, RangeStream(run.compiled, run.limits, run.check))
+
+    def fed(self, run: PartRun, stream: RangeStream) -> Iterator[pa.RecordBatch]:
+        """What a stream puts out that is given the range, and what surrounds it."""
         columns = run.compiled.input_columns
 
         def scan(low: int | None, high: int | None) -> Iterator[pa.RecordBatch]:
@@ -294,11 +299,16 @@ class RangeStream(IntervalStream):
             found &= ~np.isin(sequence, self._taken)
         return found
 
-    def _results(self, matches: Matches, groups: Groups) -> tuple[Ints, pa.Table]:
-        begins, table = super()._results(matches, groups)
-        mine = begins >= self._first
+    def mine(self, begins: Ints) -> npt.NDArray[np.bool_]:
+        """Which matches are this part's, by the numbers of their first rows."""
+        mine: npt.NDArray[np.bool_] = begins >= self._first
         if self._past < ENDLESS:
             mine &= (begins < self._past) | np.isin(begins, self._kept)
+        return mine
+
+    def _results(self, matches: Matches, groups: Groups) -> tuple[Ints, pa.Table]:
+        begins, table = super()._results(matches, groups)
+        mine = self.mine(begins)
         if mine.all():
             return begins, table
         return begins[mine], table.filter(pa.array(mine))

@@ -9,6 +9,7 @@ Layout
     the plan, the clause                               parts
     =================================================  =====================================
     replay intervals                                   groups of intervals, long ones divided
+    whole stream; SKIP TILL ANY MATCH with WITHIN      ranges of time of equal expected matches
     whole stream; WITHIN or a greatest length          ranges of time, where there are cuts
     whole stream; PARTITION BY                         groups of partitions
     anything else                                      one
@@ -29,13 +30,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...store.snapshot import Snapshot
-from ..pattern.binding import MatchNumber
 from ..pattern.compiled import CompiledMatch
 from ..replay.replay_plan import ReplayPlan
+from .expected import expected_work
 from .intervals import interval_parts
 from .long_intervals import divided
 from .parts import MatchPart, SharePart
-from .ranges import whole_ranges
+from .ranges import weighted_ranges, whole_ranges
 
 __all__ = ["MatchSplit", "split_match"]
 
@@ -77,7 +78,7 @@ def split_match(
     check : callable, optional
         Called now and then; may raise.
     """
-    numbered = _numbered(compiled)
+    numbered = compiled.numbered
     if numbered and not compiled.partition_by:
         if plan.spans is not None:
             return MatchSplit(interval_parts(plan, 1), "MATCH_NUMBER counts over the whole stream")
@@ -95,6 +96,9 @@ def split_match(
             if intervals > len(pieces):
                 told += f", {intervals - len(pieces)} others in {len(found) - count} groups"
         return MatchSplit(found, told)
+    work = None if numbered else expected_work(snapshot, compiled, check)
+    if work is not None and (wanted := parts(work.share)) > 1:
+        return MatchSplit(*weighted_ranges(compiled, work, wanted))
     wanted = parts(1.0)
     if wanted <= 1:
         return MatchSplit((None,), "one part was asked for, or the stream is small")
@@ -109,8 +113,3 @@ def split_match(
         shares = tuple(SharePart(share, count) for share in range(count))
         return MatchSplit(shares, f"{count} groups of partitions, because {why}")
     return MatchSplit((None,), f"one part, because {why}")
-
-
-def _numbered(compiled: CompiledMatch) -> bool:
-    bounds = [*compiled.measures, *compiled.definitions.values()]
-    return any(isinstance(leaf, MatchNumber) for bound in bounds for leaf in bound.leaves)

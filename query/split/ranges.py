@@ -2,57 +2,31 @@
 
 Purpose
     :func:`find_cuts` looks for a cut near every place where one is wanted, and :func:`between`
-    makes the parts between cuts; of the whole stream (:func:`whole_ranges`) or of one long replay
-    interval (:mod:`.long_intervals`).
+    makes the parts between cuts; of the whole stream (:func:`whole_ranges`, and by expected matches
+    :func:`weighted_ranges`) or of one long replay interval (:mod:`.long_intervals`).
 
 Limits
-    Finding cuts reads about :data:`PROBE_SHARE` of the stream at most, on one processor: where
+    Finding cuts reads a share of the stream (:class:`.reach.Budget`), on one processor: where
     WITHIN is long, there are fewer parts than were asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 from ...store.snapshot import Snapshot
 from ..pattern.compiled import CompiledMatch
-from ..replay.applicability import demands, not_applicable
 from .cuts import find_cut, independent
-from .parts import Cut, RangePart
-from .reach import MOST, Reach
+from .expected import Work
+from .index_parts import IndexPart
+from .parts import Cut, MatchPart, RangePart
+from .reach import MOST, Budget, Reach, reach_of
 
-__all__ = ["Budget", "between", "find_cuts", "reach_of", "whole_ranges"]
+__all__ = ["between", "find_cuts", "weighted_ranges", "whole_ranges"]
 
-PROBE_SHARE = 0.125
-PROBE_LEAST = 1 << 18
-"""So many events are looked at however small the stream is."""
 TRIES = 3
 Check = Callable[[], None] | None
-
-
-class Budget:
-    """Events that may still be looked at."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.left = max(float(PROBE_LEAST), PROBE_SHARE * snapshot.count)
-
-
-def reach_of(snapshot: Snapshot, compiled: CompiledMatch) -> Reach | str:
-    """How far a match reaches; a text that says why not, where time must not be cut."""
-    # further keys of ORDER BY reorder the events of one time only, and those are not torn apart
-    reason = not_applicable(replace(compiled, order_by=compiled.order_by[:1]))
-    if reason:
-        return reason
-    if compiled.partition_by and demands(compiled).neighbours:
-        return "^, $, PREV or NEXT of a partition may look at events far away"
-    if not snapshot.count:
-        return "the stream has no events"
-    reach = Reach(snapshot, compiled)
-    if not reach.bounded:
-        return "the pattern has no WITHIN and no bound on its events"
-    return reach
 
 
 def find_cuts(
@@ -155,3 +129,32 @@ def whole_ranges(
     elif carried:
         told += f", {carried} rows carried over their cuts"
     return tuple(parts), told
+
+
+def weighted_ranges(
+    compiled: CompiledMatch, work: Work, wanted: int
+) -> tuple[tuple[MatchPart, ...], str]:
+    """Ranges of all time with about the same events and matches, and what is to be said about them.
+
+    Parameters
+    ----------
+    compiled : CompiledMatch
+        Whose matches do not depend on each other.
+    work : Work
+        Of the same.
+    wanted : int
+        Parts to aim for.
+    """
+    stretches, reach = work.ranges(wanted), work.reach
+    bounds = [stretches[0].low, *(stretch.high for stretch in stretches)]
+    cuts = [None if tick is None else Cut(tick, last=tick - 1) for tick in bounds]
+    parts: list[MatchPart] = []
+    shared = 0
+    for part, stretch in zip(between(cuts, compiled, reach), stretches, strict=True):
+        shares = stretch.shares if compiled.clause.rows == "one" else 1
+        shared += shares > 1
+        parts += [IndexPart(part, i, shares) for i in range(shares)] if shares > 1 else [part]
+    told = f"{len(stretches)} ranges of time of about equal events and matches"
+    if shared:
+        told += f", {shared} of them in shares of their matches"
+    return tuple(parts), told + ", overlapping by what a match can reach"

@@ -3,7 +3,8 @@
 Purpose
     A part that reads a range of time must read on until every match that begins in it has ended,
     and a few rows on both sides for PREV, NEXT, ``^`` and ``$``.  :class:`Reach` turns WITHIN, a
-    greatest length, and numbers of rows into ticks of one snapshot.
+    greatest length, and numbers of rows into ticks of one snapshot; :func:`reach_of` says why not,
+    where time must not be cut.  :class:`Budget` bounds what is read to find out where to cut.
 
 Guarantee
     A match that has an event on each side of ``tick`` begins at or after ``back(tick)``.  A match
@@ -16,15 +17,21 @@ Limits
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...store.snapshot import Snapshot
 from ...store.tail import ticks_of_column
 from ...ticks import INT64_MAX, INT64_MIN
 from ..conditions.ranges import tail_start
 from ..pattern.compiled import CompiledMatch
+from ..replay.applicability import demands, not_applicable
 
-__all__ = ["Reach"]
+__all__ = ["Budget", "Reach", "reach_of"]
 
 LENGTH_MAX = 100_000
+PROBE_SHARE = 0.125
+PROBE_LEAST = 1 << 18
+"""So many events are looked at however small the stream is."""
 LEAST, MOST = INT64_MIN, INT64_MAX
 
 
@@ -103,3 +110,26 @@ class Reach:
             if left == 0:
                 return int(ticks_of_column(batch.column(0))[-1])
         return MOST
+
+
+class Budget:
+    """Events that may still be looked at."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.left = max(float(PROBE_LEAST), PROBE_SHARE * snapshot.count)
+
+
+def reach_of(snapshot: Snapshot, compiled: CompiledMatch) -> Reach | str:
+    """How far a match reaches; a text that says why not, where time must not be cut."""
+    # further keys of ORDER BY reorder the events of one time only, and those are not torn apart
+    reason = not_applicable(replace(compiled, order_by=compiled.order_by[:1]))
+    if reason:
+        return reason
+    if compiled.partition_by and demands(compiled).neighbours:
+        return "^, $, PREV or NEXT of a partition may look at events far away"
+    if not snapshot.count:
+        return "the stream has no events"
+    reach = Reach(snapshot, compiled)
+    if not reach.bounded:
+        return "the pattern has no WITHIN and no bound on its events"
+    return reach

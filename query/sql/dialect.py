@@ -14,14 +14,16 @@ Layout
     ::
 
         CREATE STREAM [IF NOT EXISTS] s (a TYPE [NOT NULL], ...) TIMESTAMP BY t [WITH (k = v, ...)]
-        DROP STREAM [IF EXISTS] s               ALTER STREAM s ADD [COLUMN] a TYPE
+        CREATE STREAM [IF NOT EXISTS] s [TIMESTAMP BY t] [WITH (k = v, ...)] AS SELECT ...
+        DROP STREAM [IF EXISTS] s
         SHOW STREAMS                            DESCRIBE s | DESCRIBE SELECT ...
         CREATE INDEX [IF NOT EXISTS] ON s (a)   DROP INDEX [IF EXISTS] ON s (a)
         SHOW INDEXES [ON s]                     EXPLAIN [ANALYZE] SELECT ...
         INSERT INTO s [(a, ...)] VALUES ... | SELECT ...
 
-    Statements about live queries are read by :mod:`.live_clause`; all statements that are not
-    queries are nodes of :mod:`.statement_nodes`.
+    DELETE, TRUNCATE, UPDATE and ALTER STREAM are read by :mod:`.change_clause`, statements about
+    live queries and roll-ups by :mod:`.live_clause`; all statements that are not queries are nodes
+    of :mod:`.statement_nodes`.
 
     Row patterns, situations and recency joins in FROM are read by :mod:`.from_parser`, expressions
     by :mod:`.expression_parser`.
@@ -43,8 +45,17 @@ from sqlglot.tokens import TokenType
 from ...errors import SqlError
 from ...suggestion import did_you_mean
 from ..contract.cancellation import checkpoint
+from .change_clause import parse_alter_stream, parse_delete, parse_truncate, parse_update
+from .creation_clause import parse_create_as, parse_stream_column
 from .from_parser import FromParser
-from .live_clause import parse_alter_live, parse_create_live, parse_drop_live
+from .index_clause import parse_index_target
+from .live_clause import (
+    parse_alter_live,
+    parse_create_live,
+    parse_create_rollup,
+    parse_drop_live,
+    parse_drop_rollup,
+)
 from .nesting import balanced, headroom, measure
 from .rendering import Refused, render
 from .statement_nodes import (
@@ -52,7 +63,9 @@ from .statement_nodes import (
     CreateIndexOn,
     CreateLive,
     CreateStream,
+    DeleteEvents,
     DescribeLive,
+    DescribeRollup,
     DescribeStream,
     DropIndexOn,
     DropStream,
@@ -62,10 +75,15 @@ from .statement_nodes import (
     RecentRelation,
     ShowIndexes,
     ShowLive,
+    ShowRollups,
     ShowStreams,
+    ShowViews,
     SituationRelation,
     StatementNode,
+    UpdateEvents,
 )
+from .tokens import STEPS_BETWEEN_CHECKS, HeedingTokenizer
+from .view_clause import cascades, parse_create_view, parse_drop_view, parse_show_create
 
 __all__ = [
     "AlterStream",
@@ -73,6 +91,7 @@ __all__ = [
     "CreateIndexOn",
     "CreateLive",
     "CreateStream",
+    "DeleteEvents",
     "DescribeStream",
     "DropIndexOn",
     "DropStream",
@@ -83,6 +102,7 @@ __all__ = [
     "ShowStreams",
     "SituationRelation",
     "StatementNode",
+    "UpdateEvents",
     "error_at",
     "parse_predicate",
     "parse_statement",
@@ -95,11 +115,9 @@ __all__ = [
 RETREATS_MAX = 50_000
 """Tokens that the parser may read again, beside 50 for each token there is."""
 
-STEPS_BETWEEN_CHECKS = 1 << 8
-
 _STATEMENTS = (
     "SELECT", "FROM", "WITH", "VALUES", "CREATE", "DROP", "ALTER", "SHOW", "DESCRIBE", "INSERT",
-    "EXPLAIN",
+    "DELETE", "TRUNCATE", "UPDATE", "EXPLAIN",
 )  # fmt: skip
 
 
@@ -116,7 +134,7 @@ class Chronicle(DuckDB):  # type: ignore[misc]
         """A path into JSON stays the text that was written: the executor reads it."""
         return path
 
-    class Tokenizer(DuckDB.Tokenizer):  # type: ignore[misc]
+    class Tokenizer(HeedingTokenizer):
         KEYWORDS = {  # noqa: RUF012
             **DuckDB.Tokenizer.KEYWORDS,
             "/*+": TokenType.HINT,
@@ -141,11 +159,16 @@ class Chronicle(DuckDB):  # type: ignore[misc]
         STATEMENT_PARSERS = {  # noqa: RUF012
             TokenType.CREATE: lambda self: self._parse_create_statement(),
             TokenType.DROP: lambda self: self._parse_drop_statement(),
-            TokenType.ALTER: lambda self: self._parse_alter_statement(),
+            TokenType.ALTER: lambda self: (
+                parse_alter_live(self) if self._match_text_seq("LIVE") else parse_alter_stream(self)
+            ),
             TokenType.SHOW: lambda self: self._parse_show_statement(),
             TokenType.DESCRIBE: lambda self: self._parse_describe_statement(),
             TokenType.DESC: lambda self: self._parse_describe_statement(),
             TokenType.INSERT: lambda self: self._parse_insert(),
+            TokenType.DELETE: parse_delete,
+            TokenType.TRUNCATE: parse_truncate,
+            TokenType.UPDATE: parse_update,
         }
 
         def raise_error(self, message: str, token: Any = None) -> NoReturn:
@@ -230,28 +253,33 @@ class Chronicle(DuckDB):  # type: ignore[misc]
         def _parse_create_statement(self) -> Any:
             if self._match_text_seq("LIVE"):
                 return parse_create_live(self)
+            if self._match_text_seq("ROLLUP"):
+                return parse_create_rollup(self)
             if self._match_text_seq("STREAM"):
                 return self._parse_create_stream()
+            replace = bool(self._match_text_seq("OR", "REPLACE"))
+            if self._match_text_seq("VIEW"):
+                return parse_create_view(self, replace=replace)
             if self._match_text_seq("INDEX"):
                 exists = bool(self._match_text_seq("IF", "NOT", "EXISTS"))
-                stream, column = self._parse_on_attribute()
+                stream, column = parse_index_target(self)
                 options = self._parse_options("lag_events_max = 100000")
                 return self.expression(
                     CreateIndexOn(this=stream, column=column, options=options, exists=exists)
                 )
             return self.raise_error(
-                "CREATE makes a STREAM, an INDEX or a LIVE QUERY here (CREATE STREAM s (...) "
-                f"TIMESTAMP BY t; CREATE INDEX ON s (a)), found {self._curr.text!r}"
+                "CREATE makes a STREAM, an INDEX, a VIEW, a LIVE QUERY or a ROLLUP here (CREATE "
+                f"STREAM s (...) TIMESTAMP BY t; CREATE INDEX ON s (a)), found {self._curr.text!r}"
                 if self._curr
-                else "expected STREAM or INDEX after CREATE"
+                else "expected STREAM, INDEX or VIEW after CREATE"
             )
 
         def _parse_create_stream(self) -> Any:
             exists = bool(self._match_text_seq("IF", "NOT", "EXISTS"))
             name = self._name("the stream")
             if not self._match(TokenType.L_PAREN):
-                self.raise_error("expected the columns in parentheses: (t TIMESTAMP, x DOUBLE)")
-            columns = self._parse_csv(self._parse_stream_column)
+                return parse_create_as(self, name, exists)
+            columns = self._parse_csv(lambda: parse_stream_column(self))
             self._match_r_paren()
             if not self._match_text_seq("TIMESTAMP", "BY"):
                 self.raise_error("expected TIMESTAMP BY and the name of the time attribute")
@@ -260,22 +288,6 @@ class Chronicle(DuckDB):  # type: ignore[misc]
             return self.expression(
                 CreateStream(this=name, columns=columns, time=time, options=options, exists=exists)
             )
-
-        def _parse_stream_column(self) -> Any:
-            name = self._name("a column")
-            token = self._curr
-            kind = self._parse_types(schema=True)
-            if kind is None:
-                self.raise_error(f"expected the type of column {name.name!r}", token or None)
-            kind.meta["start"] = token.start
-            not_null = False
-            if self._match_text_seq("NOT", "NULL"):
-                not_null = True
-            else:
-                self._match_text_seq("NULL")
-            definition = self.expression(exp.ColumnDef(this=name, kind=kind))
-            definition.meta["not_null"] = not_null
-            return definition
 
         def _parse_options(self, example: str) -> list[Any]:
             if not self._match_text_seq("WITH"):
@@ -297,41 +309,22 @@ class Chronicle(DuckDB):  # type: ignore[misc]
                 self.raise_error(f"expected the value of the option {name.name!r}")
             return self.expression(exp.EQ(this=name, expression=value))
 
-        def _parse_on_attribute(self) -> tuple[Any, Any]:
-            if not self._match_text_seq("ON"):
-                self.raise_error("expected ON stream (attribute); an index has no name of its own")
-            stream = self._name("the stream")
-            if not self._match(TokenType.L_PAREN):
-                self.raise_error("expected the attribute in parentheses")
-            column = self._name("the attribute")
-            if self._match(TokenType.COMMA):
-                self.raise_error("an index covers one attribute; create one for each", self._prev)
-            self._match_r_paren()
-            return stream, column
-
         def _parse_drop_statement(self) -> Any:
             if self._match_text_seq("LIVE"):
                 return parse_drop_live(self)
+            if self._match_text_seq("ROLLUP"):
+                return parse_drop_rollup(self)
             if self._match_text_seq("STREAM"):
                 exists = bool(self._match_text_seq("IF", "EXISTS"))
                 name = self._name("the stream")
-                return self.expression(DropStream(this=name, exists=exists))
+                return self.expression(DropStream(this=name, exists=exists, cascade=cascades(self)))
+            if self._match_text_seq("VIEW"):
+                return parse_drop_view(self)
             if self._match_text_seq("INDEX"):
                 exists = bool(self._match_text_seq("IF", "EXISTS"))
-                stream, column = self._parse_on_attribute()
+                stream, column = parse_index_target(self)
                 return self.expression(DropIndexOn(this=stream, column=column, exists=exists))
-            return self.raise_error("expected STREAM, INDEX or LIVE QUERY after DROP")
-
-        def _parse_alter_statement(self) -> Any:
-            if self._match_text_seq("LIVE"):
-                return parse_alter_live(self)
-            self._expect("STREAM")
-            name = self._name("the stream")
-            if not self._match_text_seq("ADD"):
-                self.raise_error("expected ADD COLUMN: nothing else of a stream can be altered")
-            self._match_text_seq("COLUMN")
-            column = self._parse_stream_column()
-            return self.expression(AlterStream(this=name, column=column))
+            return self.raise_error("expected STREAM, INDEX, VIEW, LIVE QUERY or ROLLUP after DROP")
 
         def _parse_show_statement(self) -> Any:
             if self._match_texts(("STREAMS", "TABLES")):
@@ -342,18 +335,32 @@ class Chronicle(DuckDB):  # type: ignore[misc]
             if self._match_text_seq("LIVE"):
                 self._expect("QUERIES")
                 return self.expression(ShowLive())
-            return self.raise_error("expected STREAMS, INDEXES or LIVE QUERIES after SHOW")
+            if self._match_text_seq("VIEWS"):
+                return self.expression(ShowViews())
+            if self._match_text_seq("CREATE"):
+                return parse_show_create(self)
+            if self._match_text_seq("ROLLUPS"):
+                return self.expression(ShowRollups())
+            return self.raise_error(
+                "expected STREAMS, INDEXES, VIEWS, LIVE QUERIES or ROLLUPS after SHOW"
+            )
 
         def _parse_describe_statement(self) -> Any:
             if self._match_text_seq("LIVE", "QUERY"):
                 return self.expression(DescribeLive(this=self._name("the live query")))
-            self._match_texts(("STREAM", "TABLE"))
+            if self._describes_rollup():
+                return self.expression(DescribeRollup(this=self._name("the roll-up")))
+            self._match_texts(("STREAM", "TABLE", "VIEW"))
             start = self._curr.text.upper() if self._curr else ""
             if start in ("SELECT", "WITH", "FROM", "VALUES") or (
                 self._curr and self._curr.token_type == TokenType.L_PAREN
             ):
                 return self.expression(DescribeStream(this=super()._parse_statement()))
             return self.expression(DescribeStream(this=self._name("the stream")))
+
+        def _describes_rollup(self) -> bool:
+            """Whether ROLLUP and a name follow; it may be a stream's name, too."""
+            return bool(self._next) and bool(self._match_text_seq("ROLLUP"))
 
         def _parse_explain_statement(self) -> Any:
             if self._match_text_seq("LIVE", "QUERY"):

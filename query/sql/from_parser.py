@@ -12,6 +12,9 @@ Layout
         side RECENT [LAST n] [LEFT | SEMI | ANTI] JOIN side [ON condition] [WITHIN duration]
         side    a FROM item [PERIOD (start, end)], or another recency join on the left
 
+        SESSION(stream PARTITION BY key, ..., time, gap)
+            becomes SESSION(stream, time, gap, key, ...)
+
 Guarantee
     ``RECENT`` in front of such a join, and ``WITHIN`` behind its right side, are never read as
     aliases; with AS, or in quotes, they are.  Elsewhere both are names like others.
@@ -25,6 +28,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sqlglot import exp
 from sqlglot.tokens import TokenType
 
 from .expression_parser import ExpressionParser
@@ -38,15 +42,46 @@ _KINDS = ("LEFT", "SEMI", "ANTI")
 _OTHER_KINDS = ("RIGHT", "FULL", "INNER", "CROSS", "NATURAL", "ASOF", "POSITIONAL", "OUTER")
 
 
+class _Partitioned(exp.Expression):  # type: ignore[misc]
+    """A stream and the first key behind its PARTITION BY, until all arguments are read."""
+
+    arg_types = {"this": True, "expression": True}  # noqa: RUF012
+
+
 class FromParser(ExpressionParser):
     """What of the parser reads FROM items."""
 
     _right_side = False  # the right side of a recency join is being read
+    _of_session = False  # the arguments of SESSION are being read
+
+    def _parse_function_args(self, alias: bool = False) -> list[Any]:
+        outer = self._of_session
+        self._of_session = self._tokens[self._index - 2].text.upper() == "SESSION"
+        try:
+            args = super()._parse_function_args(alias)
+        finally:
+            self._of_session = outer
+        if not any(isinstance(arg, _Partitioned) for arg in args):
+            return list(args)
+        first, *rest = args
+        if not isinstance(first, _Partitioned) or len(rest) < 2:
+            self.raise_error("expected SESSION(stream PARTITION BY key, ..., time, gap)")
+        *keys, time, gap = rest
+        return [first.this, time, gap, first.expression, *keys]
+
+    def _parse_lambda(self, alias: bool = False) -> Any:
+        node = super()._parse_lambda(alias)
+        if node is not None and self._of_session and self._match(TokenType.PARTITION_BY):
+            key = super()._parse_lambda(alias) or self.raise_error("expected a key of sessions")
+            return _Partitioned(this=node, expression=key)
+        return node
 
     def _parse_table(self, *args: Any, **kwargs: Any) -> Any:
+        first = self._curr
         table = self._parse_side(*args, **kwargs)
         while table is not None and self._starts_recent_join():
             table = self._parse_recent_join(table)
+            table.meta["recent_span"] = (first.start, self._prev.end + 1)
         if table is not None and "period" in table.meta:
             self.raise_error("PERIOD stands behind a side of a recency join", self._prev)
         return table

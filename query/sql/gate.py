@@ -126,7 +126,8 @@ _PARTS = frozenset(
 TIMES_OF_SIDES = ("match_start", "match_end")
 """Functions of a side of a recency join: the binder takes them away, or refuses them."""
 
-_READ_BY_BINDER = frozenset(("hint",))
+_READ_BY_BINDER = frozenset(("hint", "db"))
+"""Arguments that the binder takes away: plans, and the schemas of system tables."""
 
 
 def _not_ours(text: str, node: Any, what: str) -> Exception:
@@ -149,7 +150,11 @@ def _inside_match_clause(node: Any) -> bool:
 
 
 def _check_table(node: Any, text: str) -> None:
-    if isinstance(node.this, exp.Dot) or node.args.get("db") or node.args.get("catalog"):
+    if (
+        isinstance(node.this, exp.Dot)
+        or node.args.get("catalog")
+        or (node.args.get("db") and not isinstance(node.this, exp.Identifier))
+    ):
         parts = ".".join(part.name for part in node.parts)
         raise error_at(text, position_of(node), f"names of streams have one part, found {parts}")
 

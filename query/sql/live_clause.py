@@ -1,4 +1,4 @@
-"""Statements about live queries: from tokens to one node each.
+"""Statements about live queries and roll-ups: from tokens to one node each.
 
 Layout
     ::
@@ -9,6 +9,9 @@ Layout
           [EMIT {ON CLOSE | ON CHANGE EVERY interval}] [WITH (option = value, ...)] AS select
         DROP LIVE QUERY [IF EXISTS] name [KEEP RESULTS]
         ALTER LIVE QUERY name {PAUSE | RESUME | REFRESH [FROM t TO t]}
+        CREATE ROLLUP [IF NOT EXISTS] name [DELAY interval] [IDLE AFTER interval | IDLE NEVER]
+          [WITH (option = value, ...)] AS select
+        DROP ROLLUP [IF EXISTS] name
 
     The options stand in any order, each once, and before AS: behind the SELECT ``EMIT`` would be
     read as an alias of its last FROM item.
@@ -26,21 +29,38 @@ from typing import Any
 
 from sqlglot import exp
 
-from .statement_nodes import AlterLive, CreateLive, DropLive
+from .statement_nodes import AlterLive, CreateLive, CreateRollup, DropLive, DropRollup
 
-__all__ = ["parse_alter_live", "parse_create_live", "parse_drop_live"]
+__all__ = [
+    "parse_alter_live",
+    "parse_create_live",
+    "parse_create_rollup",
+    "parse_drop_live",
+    "parse_drop_rollup",
+]
 
 
 def parse_create_live(parser: Any) -> CreateLive:
     """Read what follows ``CREATE LIVE``."""
     parser._expect("QUERY")
+    return _created(parser, CreateLive, "live query", _OPTIONS)
+
+
+def parse_create_rollup(parser: Any) -> CreateLive:
+    """Read what follows ``CREATE ROLLUP``."""
+    return _created(parser, CreateRollup, "roll-up", {k: _OPTIONS[k] for k in ("DELAY", "IDLE")})
+
+
+def _created(
+    parser: Any, kind: type[CreateLive], what: str, known: dict[str, Callable[[Any], Any]]
+) -> CreateLive:
     exists = bool(parser._match_text_seq("IF", "NOT", "EXISTS"))
-    name = parser._name("the live query")
+    name = parser._name(f"the {what}")
     said: dict[str, Any] = {}
     while True:
         token = parser._curr
         word = token.text.upper() if token else ""
-        read = _OPTIONS.get(word)
+        read = known.get(word)
         if read is None:
             break
         if word in said:
@@ -49,14 +69,14 @@ def parse_create_live(parser: Any) -> CreateLive:
         said[word] = read(parser)
     options = parser._parse_options("retention = '30 days'")
     if not parser._match_text_seq("AS"):
-        known = ", ".join(_OPTIONS)
-        parser.raise_error(f"expected AS and the SELECT, or one of {known}, WITH before it")
+        listed = ", ".join(known)
+        parser.raise_error(f"expected AS and the SELECT, or one of {listed}, WITH before it")
     token = parser._curr
     query = parser._parse_statement() if token else None
     if not isinstance(query, exp.Query):
-        parser.raise_error("a live query is a SELECT", token or None)
+        parser.raise_error(f"a {what} is a SELECT", token or None)
     late, correct_for = said.get("LATE", (None, None))
-    made = CreateLive(
+    made = kind(
         this=name,
         query=query,
         into=said.get("INTO"),
@@ -82,6 +102,12 @@ def parse_drop_live(parser: Any) -> DropLive:
     if keep:
         parser._expect("RESULTS")
     return DropLive(this=name, exists=exists, keep=keep)
+
+
+def parse_drop_rollup(parser: Any) -> DropLive:
+    """Read what follows ``DROP ROLLUP``."""
+    exists = bool(parser._match_text_seq("IF", "EXISTS"))
+    return DropRollup(this=parser._name("the roll-up"), exists=exists)
 
 
 def parse_alter_live(parser: Any) -> AlterLive:

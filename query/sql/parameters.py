@@ -20,9 +20,9 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ...errors import SqlError
-from .dialect import error_at
+from .dialect import error_at, parse_statement
 
-__all__ = ["NOW", "bind_values", "number_placeholders"]
+__all__ = ["NOW", "bind_values", "names_in", "number_placeholders"]
 
 NOW = "chronicle_now"
 """Name of the parameter that holds the moment the query began."""
@@ -171,3 +171,9 @@ def _too_fine(name: str, value: object) -> SqlError:
         f"the parameter ${name} is finer than a microsecond ({value}); pass nanoseconds since the "
         f"epoch as an integer and write make_timestamp_ns(${name})"
     )
+
+
+def names_in(text: str) -> frozenset[str]:
+    """Names of the ``$parameters`` of a text that can be parsed."""
+    root = parse_statement(text)
+    return frozenset(number_placeholders(root, text))

@@ -19,16 +19,26 @@ Limits
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import isfinite
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...durations import as_duration, only_durations
-from ...errors import ResourceLimit
+from ...errors import ResourceLimit, SqlError
+from ...schema import time_text
 from .dialect import error_at, position_of
 
-__all__ = ["SETTLED_ROWS", "arrow_type", "conform", "settle_types", "sql_type"]
+__all__ = [
+    "SETTLED_ROWS",
+    "arrow_type",
+    "as_bigint",
+    "conform",
+    "literal_text",
+    "settle_types",
+    "sql_type",
+]
 
 SETTLED_ROWS = 262_144
 """Rows of a result on which the types of its HUGEINT and INTERVAL columns are decided."""
@@ -126,6 +136,24 @@ def sql_type(type_: pa.DataType) -> str:
     return _NAMES.get(type_, str(type_))
 
 
+def literal_text(value: pa.Scalar) -> str:
+    """A value of a stream as SQL writes it."""
+    types = pa.types
+    if types.is_boolean(value.type):
+        return str(value.as_py()).upper()
+    if types.is_integer(value.type) or types.is_decimal(value.type):
+        return str(value.as_py())
+    if types.is_binary(value.type) or types.is_large_binary(value.type):
+        text = "".join(f"\\x{byte:02X}" for byte in value.as_py())
+    elif types.is_timestamp(value.type):
+        text = time_text(value.value, value.type)
+    else:
+        text = str(value.as_py())
+        if types.is_floating(value.type) and isfinite(value.as_py()):
+            return text
+    return "'" + text.replace("'", "''") + "'"
+
+
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Cast the columns of a batch to the types of a schema; names come from the schema."""
     if batch.schema.equals(schema):
@@ -154,6 +182,17 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
                 "rows; cast it to DECIMAL(38, 0) or DOUBLE in the query"
             ) from None
         raise
+
+
+def as_bigint(batch: pa.RecordBatch, place: int) -> pa.Array:
+    """A column of integers in decimals, such as sums are, as BIGINT."""
+    try:
+        return batch.column(place).cast(pa.int64())
+    except pa.ArrowInvalid:
+        raise SqlError(
+            f"a value of column {batch.schema.names[place]!r} is out of range for BIGINT; cast it "
+            "to DECIMAL(38, 0) or DOUBLE in the query"
+        ) from None
 
 
 def settle_types(

@@ -12,21 +12,31 @@ __all__ = [
     "AlterStream",
     "CreateIndexOn",
     "CreateLive",
+    "CreateRollup",
     "CreateStream",
+    "CreateView",
+    "DeleteEvents",
     "DescribeLive",
+    "DescribeRollup",
     "DescribeStream",
     "DropIndexOn",
     "DropLive",
+    "DropRollup",
     "DropStream",
+    "DropView",
     "Explain",
     "ExplainLive",
     "MatchRelation",
     "RecentRelation",
+    "ShowCreateView",
     "ShowIndexes",
     "ShowLive",
+    "ShowRollups",
     "ShowStreams",
+    "ShowViews",
     "SituationRelation",
     "StatementNode",
+    "UpdateEvents",
 ]
 
 
@@ -37,27 +47,74 @@ class StatementNode(exp.Expression):  # type: ignore[misc]
 
 
 class CreateStream(StatementNode):
-    """``this`` name, ``columns`` list of ColumnDef, ``time`` identifier, ``options`` list of EQ."""
+    """``this`` name, ``columns`` list of ColumnDef, ``time`` identifier, ``options`` list of EQ.
+
+    With ``query``, which gives the columns, ``columns`` is not there, and ``time`` need not be.
+    """
 
     arg_types = {  # noqa: RUF012
         "this": True,
-        "columns": True,
-        "time": True,
+        "columns": False,
+        "time": False,
         "options": False,
         "exists": False,
+        "query": False,
     }
 
 
 class DropStream(StatementNode):
-    """``this`` name, ``exists`` whether IF EXISTS was said."""
+    """``this`` name, ``exists`` whether IF EXISTS was said; ``cascade``: its views go, too."""
 
-    arg_types = {"this": True, "exists": False}  # noqa: RUF012
+    arg_types = {"this": True, "exists": False, "cascade": False}  # noqa: RUF012
 
 
 class AlterStream(StatementNode):
-    """``this`` name, ``column`` the ColumnDef to add."""
+    """``this`` name, ``action`` as :mod:`.change_clause` says, with what it needs.
 
-    arg_types = {"this": True, "column": True}  # noqa: RUF012
+    ``column``: the ColumnDef to add, or the identifier of the one meant; ``to``: a new name;
+    ``kind``: a new type; ``options``: a list of EQ.
+    """
+
+    arg_types = {  # noqa: RUF012
+        "this": True, "action": True, "column": False, "to": False, "kind": False,
+        "options": False,
+    }  # fmt: skip
+
+
+class CreateView(StatementNode):
+    """``this`` name, ``query``; ``replace``, ``exists``: whether there may be one already."""
+
+    arg_types = {"this": True, "query": True, "replace": False, "exists": False}  # noqa: RUF012
+
+
+class DropView(StatementNode):
+    """``this`` name; ``exists``: it need not be there; ``cascade``: what reads it goes, too."""
+
+    arg_types = {"this": True, "exists": False, "cascade": False}  # noqa: RUF012
+
+
+class ShowViews(StatementNode):
+    """Names and queries."""
+
+    arg_types = {}  # noqa: RUF012
+
+
+class ShowCreateView(StatementNode):
+    """``this`` name."""
+
+    arg_types = {"this": True}  # noqa: RUF012
+
+
+class DeleteEvents(StatementNode):
+    """``this`` name of the stream, ``where`` the WHERE clause, if there is one."""
+
+    arg_types = {"this": True, "where": False}  # noqa: RUF012
+
+
+class UpdateEvents(StatementNode):
+    """``this`` name of the stream, ``assignments`` list of EQ, ``where`` the clause or none."""
+
+    arg_types = {"this": True, "assignments": True, "where": False}  # noqa: RUF012
 
 
 class ShowStreams(StatementNode):
@@ -110,10 +167,18 @@ class CreateLive(StatementNode):
     }
 
 
+class CreateRollup(CreateLive):
+    """As CREATE LIVE QUERY, of results that answer for their stream."""
+
+
 class DropLive(StatementNode):
     """``this`` name, ``exists`` whether IF EXISTS was said, ``keep`` whether KEEP RESULTS was."""
 
     arg_types = {"this": True, "exists": False, "keep": False}  # noqa: RUF012
+
+
+class DropRollup(DropLive):
+    """``this`` name, ``exists`` whether IF EXISTS was said."""
 
 
 class AlterLive(StatementNode):
@@ -126,10 +191,18 @@ class ShowLive(StatementNode):
     """Nothing but itself."""
 
 
+class ShowRollups(StatementNode):
+    """Nothing but itself."""
+
+
 class DescribeLive(StatementNode):
     """``this`` a live query's name."""
 
     arg_types = {"this": True}  # noqa: RUF012
+
+
+class DescribeRollup(DescribeLive):
+    """``this`` a roll-up's name."""
 
 
 class ExplainLive(StatementNode):

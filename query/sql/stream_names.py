@@ -28,9 +28,9 @@ class StreamNames:
         """The stream that is meant; None where there is none."""
         return name if name in self.all else self._folded.get(name.lower())
 
-    def missing(self, node: Any, text: str) -> SqlError:
+    def missing(self, node: Any, text: str, what: str = "stream") -> SqlError:
         """That there is none of a node's name."""
         hint = did_you_mean(node.name, self.all, quoted=False)
         if not self.all:
-            hint = "; the store has no streams yet"
-        return error_at(text, position_of(node), f"no stream {node.name!r}{hint}")
+            hint = f"; the store has no {what}s yet"
+        return error_at(text, position_of(node), f"no {what} {node.name!r}{hint}")

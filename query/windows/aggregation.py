@@ -22,6 +22,8 @@ Layout
 
         sessions         replay only: sessions depend on every event
 
+        A tree of earlier columns (:mod:`...store.evolution`) is replayed where it is swept else.
+
     Groups beside the windows are :mod:`.keyed`.
 """
 
@@ -32,6 +34,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
@@ -291,7 +294,7 @@ class IndexAggregation(WindowAggregation):
     def _middle(self, windows: TimeWindows) -> int | None:
         """The first tick of a slice near the middle of the base, if it has two halves."""
         views = [view for view in self._snapshot.state.segments if view.events]
-        if not views:
+        if not views or not all(map(self._plain, views)):
             return None
         first = max(views[0].first, self._selected.start)
         last = min(views[-1].last, self._selected.last)
@@ -331,11 +334,24 @@ class IndexAggregation(WindowAggregation):
     def _swept(
         self, views: Sequence[SegmentView], slicing: Words, start: int, last: int
     ) -> Iterator[SliceChunk]:
-        sweep = Sweep(self.plan, slicing, start, last, self.metrics, self._check, self._events)
-        for view in views:
-            yield from sweep.run(view)
-        self._events = sweep.position
-        yield from sweep.finish()
+        columns = [self.plan.schema.time, *self.plan.names]
+        output = pa.schema([self.plan.schema.arrow.field(name) for name in columns])
+        for plain, some in groupby(views, self._plain):
+            if not plain:  # its bytes are not what is read of it
+                for view in some:
+                    if view.last >= start and view.first <= last:
+                        events = view.scan(columns, output, start, last)
+                        yield from self._replayed(events, slicing)
+                continue
+            sweep = Sweep(self.plan, slicing, start, last, self.metrics, self._check, self._events)
+            for view in some:
+                yield from sweep.run(view)
+            self._events = sweep.position
+            yield from sweep.finish()
+
+    def _plain(self, view: SegmentView) -> bool:
+        """Whether a sweep can go through a tree: its bytes are the columns as they are read."""
+        return view.file.as_written(self.plan.names)
 
     def _of_memory(self, leaf: MemoryLeaf, start: int, last: int) -> Iterator[pa.RecordBatch]:
         first, end = leaf.rows(start, last)

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from .calendar import Calendar
 from .sessions import session_runs
 from .slices import ticks_of
 from .spec import TICK_MAX, CountWindows, SessionWindows, TimeWindows
@@ -88,12 +89,12 @@ def _times(ticks: Words, type_: pa.DataType) -> pa.Array:
 
 def expand_times(
     batches: Batches,
-    windows: TimeWindows,
+    windows: TimeWindows | Calendar,
     time: str,
     columns: Sequence[str],
     check: Callable[[], None],
 ) -> Iterator[pa.RecordBatch]:
-    """Give each event once for each time window that holds it."""
+    """Give each event once for each time or calendar window that holds it."""
     for batch in batches:
         column = batch.column(batch.schema.get_field_index(time))
         first, last = windows.windows_of(ticks_of(column))

@@ -44,6 +44,8 @@ __all__ = [
     "key_column",
     "keyable",
     "supports",
+    "wide_mean",
+    "wide_sum",
 ]
 
 Words = npt.NDArray[np.int64]
@@ -295,8 +297,8 @@ class FieldPlan:
         low = np.ascontiguousarray(words[:, at]).view(np.uint64)
         high = words[:, at + 1]
         if function == "avg":
-            return pa.array(_wide_mean(low, high, np.where(empty, 1, count)), mask=_mask(empty))
-        return _wide_sum(words[:, at : at + 2], empty, str(aggregate))
+            return pa.array(wide_mean(low, high, np.where(empty, 1, count)), mask=_mask(empty))
+        return wide_sum(words[:, at : at + 2], empty, str(aggregate))
 
 
 def _mask(empty: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_] | None:
@@ -346,7 +348,7 @@ def _deviations(moments: Words, function: str) -> pa.Array:
     return pa.array(values, mask=_mask(count < (2 if sample else 1)))
 
 
-def _wide_sum(pairs: Words, empty: npt.NDArray[np.bool_], what: str) -> pa.Array:
+def wide_sum(pairs: Words, empty: npt.NDArray[np.bool_], what: str) -> pa.Array:
     """128-bit sums as decimals without fraction."""
     pairs = np.ascontiguousarray(np.where(empty[:, None], 0, pairs))
     if len(pairs) and (
@@ -361,7 +363,7 @@ def _wide_sum(pairs: Words, empty: npt.NDArray[np.bool_], what: str) -> pa.Array
     )
 
 
-def _wide_mean(low: npt.NDArray[np.uint64], high: Words, count: Words) -> npt.NDArray[np.float64]:
+def wide_mean(low: npt.NDArray[np.uint64], high: Words, count: Words) -> npt.NDArray[np.float64]:
     """128-bit sums over counts, as near as doubles come."""
     signed = low.view(np.int64)
     short = high == (signed >> 63)

@@ -28,6 +28,7 @@ from . import kernels as k
 from . import keyed_kernels as kk
 from .aggregation import Check, WindowAggregation, times_array
 from .fields import Aggregate, FieldPlan
+from .kept_groups import GroupHook
 from .keys import KeyTable
 from .slices import BatchColumns, SliceChunk, frozen, in_pieces, ticks_of
 from .slide import BUFFER_BYTES_MAX, STEPS_AT_ONCE, WINDOWS_AT_ONCE
@@ -53,6 +54,8 @@ class KeyedAggregation(WindowAggregation):
         Columns of the events.
     scan : callable
         Gives the events in time order, with the columns named.
+    hook : GroupHook, optional
+        What becomes of the groups of windows in time before they are given out.
     """
 
     def __init__(
@@ -63,11 +66,14 @@ class KeyedAggregation(WindowAggregation):
         keys: Sequence[str],
         scan: Callable[[list[str]], Iterator[pa.RecordBatch]],
         check: Check = lambda: None,
+        hook: GroupHook | None = None,
     ) -> None:
         super().__init__(schema, windows, aggregates, check, keys)
         self._keys = tuple(keys)
         self._scan = scan
-        self._table = KeyTable([schema.attribute(name).type for name in keys])
+        self._hook = hook
+        types = [schema.attribute(name).type for name in keys]
+        self._table = KeyTable(types) if hook is None else hook.kept.keys(self.plan, types)
         self._slider = _KeyedSlider(windows, self.plan, check)
         self._edges = _Edges(windows) if isinstance(windows, CountWindows) else None
 
@@ -126,6 +132,8 @@ class KeyedAggregation(WindowAggregation):
                 leading = [pa.array(numbers)]
             else:
                 assert isinstance(windows, TimeWindows)
+                if self._hook is not None:
+                    numbers, keys, partials = self._hook.through((numbers, keys, partials))
                 start, end = windows.bounds(numbers)
                 leading = []
             self.metrics.windows += len(numbers)
@@ -138,7 +146,7 @@ class KeyedAggregation(WindowAggregation):
 
     def _forget_keys(self) -> None:
         active = self._slider.active
-        if len(self._table) > max(KEYS_IDLE_MAX, 4 * len(active)):
+        if self._hook is None and len(self._table) > max(KEYS_IDLE_MAX, 4 * len(active)):
             self._table.keep(active)
             self._slider.renumber()
 

@@ -24,16 +24,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...compiled import kernel_calling
+from ...compiled import interpretable, kernel_calling
 from . import kernels, slide_kernels
-from .kernels import (
-    absorb_row,
-    fill_identity,
-    fold_floats,
-    fold_integers,
-    fold_ordered,
-    load_validity,
-)
+from .kernels import absorb, absorb_row, fill_identity, fold_ordered, load_validity
 from .slide_kernels import first_window, slide_of, window_ended
 
 __all__ = ["STATE_WORDS", "fold_groups", "group_rows", "slide_groups"]
@@ -49,6 +42,7 @@ STATE_WORDS = 5
 _SIGNED_MAX = np.int64(9223372036854775807)
 
 
+@interpretable()
 @kernel_calling(kernels, slide_kernels)
 def group_rows(ids, starts, runs, gaps, codes, slots, groups, group_ids, group_keys):  # type: ignore[no-untyped-def]
     """Number the pairs of slice and key among rows that are cut into runs of one slice each.
@@ -91,6 +85,7 @@ def group_rows(ids, starts, runs, gaps, codes, slots, groups, group_ids, group_k
     return count
 
 
+@interpretable()
 @kernel_calling(kernels, slide_kernels)
 def fold_groups(values, validity, bit_offset, groups, op, counts, unsigned, words, at):  # type: ignore[no-untyped-def]
     """Fold one field of rows into the partials of their groups; ``counts``: rows are counted."""
@@ -98,24 +93,41 @@ def fold_groups(values, validity, bit_offset, groups, op, counts, unsigned, word
     values_float = values.view(np.float64)
     nullable = validity.size > 0
     valid = load_validity(validity, bit_offset, values.size)
+    if counts or op == 0:
+        for row in range(groups.size):
+            group = groups[row]
+            if group >= 0 and (counts or not nullable or valid[row]):
+                words[group, at] += 1
+        return
+    if op == 7:
+        for row in range(groups.size):
+            group = groups[row]
+            if group < 0 or (nullable and not valid[row]):
+                continue
+            value = values[row]
+            low = np.uint64(words[group, at]) + np.uint64(value)
+            words[group, at] = np.int64(low)
+            high = np.int64(low < np.uint64(value))
+            if not unsigned:
+                high += value >> np.int64(63)
+            words[group, at + 1] += high
+        return
     for row in range(groups.size):
         group = groups[row]
         if group < 0:
             continue
-        if counts:
-            words[group, at] += 1
-        elif op >= 9:
+        if op >= 9:
             fold_ordered(
                 op, values, values_float, valid, nullable, row, row + 1, words, floats, group, at
             )
-        elif op == 8 or op == 5 or op == 6:
-            fold_floats(op, values_float, valid, nullable, row, row + 1, words, floats, group, at)
+        elif nullable and not valid[row]:
+            continue
         else:
-            fold_integers(
-                op, values, valid, nullable, row, row + 1, words, floats, group, at, unsigned
-            )
+            value = values[row]
+            absorb(op, words, floats, group, at, value, value, values_float[row], 0.0)
 
 
+@interpretable(wraps=True)
 @kernel_calling(kernels, slide_kernels)
 def slide_groups(  # type: ignore[no-untyped-def]
     ids, keys, words, first, finish, pairing, overlap, fields, nodes, pool, links, backs, active,

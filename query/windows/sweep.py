@@ -43,6 +43,7 @@ from ...store.layout import NODE_FANOUT, PAGE_EVENTS, ROW_COUNT, ROW_LENGTH, ROW
 from ...store.layout import ZONE_EVENTS as ZONE
 from ...store.leaf import LeafReader
 from ...store.segment import SegmentFile, SegmentView
+from ...store.segment_file import Epoch
 from . import sweep_kernels as k
 from .fields import FieldPlan, SchemaFields
 from .slices import SliceChunk, WindowMetrics, frozen, words_of
@@ -51,6 +52,7 @@ __all__ = ["Sweep"]
 
 Words = npt.NDArray[np.int64]
 Marks = npt.NDArray[np.uint8]
+Ready = dict[tuple[int, tuple[str, ...]], Marks]
 
 SLICES_AT_ONCE = 1 << 18
 """Partials that are gathered before they are given out."""
@@ -59,45 +61,39 @@ EVENTS_AT_ONCE = 1 << 20
 """Events that one call of the kernel reads before a query may be ended, a leaf more or less."""
 
 _UNKNOWN, _READY, _COMPRESSED = 0, 1, 2
-_NOTHING = np.zeros((1, 1), np.int64)
+_NOTHING = frozen(np.zeros((1, 1), np.int64))
 
 
 class _Mapping:
     """A mapped segment as the kernels read it, and which of its leaves are known to be sound."""
 
-    def __init__(self, data: memoryview) -> None:
-        self.length = len(data)
-        self.words = frozen(np.frombuffer(data, np.int64, self.length // 8))
+    def __init__(self, data: memoryview, ready: Ready) -> None:
+        self.data = data
+        self.words = frozen(np.frombuffer(data, np.int64, len(data) // 8))
         self.narrow = tuple(
-            frozen(np.frombuffer(data, dtype, self.length // np.dtype(dtype).itemsize))
+            frozen(np.frombuffer(data, dtype, len(data) // np.dtype(dtype).itemsize))
             for dtype in (np.int32, np.float32, np.int16, np.uint8)
         )
+        self.ready = ready
+
+    def marks(self, first_leaf: int, names: tuple[str, ...]) -> Marks:
+        """Marks of the leaves below one node, for one set of columns."""
+        return self.ready.setdefault((first_leaf, names), np.zeros(NODE_FANOUT, np.uint8))
 
 
-_mappings: weakref.WeakKeyDictionary[SegmentFile, _Mapping] = weakref.WeakKeyDictionary()
-_readiness: weakref.WeakKeyDictionary[SegmentFile, dict[tuple[int, tuple[str, ...]], Marks]] = (
-    weakref.WeakKeyDictionary()
-)
+_mappings: weakref.WeakKeyDictionary[Epoch, _Mapping] = weakref.WeakKeyDictionary()
 _guard = ModuleLock()
 
 
 def _mapping(file: SegmentFile, length: int) -> _Mapping:
-    data = file.data(length)  # also looks whether the file still has that length
-    found = _mappings.get(file)
-    if found is None or found.length < length:
-        found = _Mapping(data)
+    epoch, data = file.epoch, file.sparse(length)  # also looks whether it still has that length
+    found = _mappings.get(epoch)
+    if found is None or found.data is not data:
+        # a file that has grown is the same as far as it went; another mapping has other leaves
+        found = _Mapping(data, {} if found is None or file.moved else found.ready)
         with _guard:
-            _mappings[file] = found
+            _mappings[epoch] = found
     return found
-
-
-def _ready(file: SegmentFile, first_leaf: int, names: tuple[str, ...]) -> Marks:
-    """Marks of the leaves below one node, for one set of columns."""
-    marks = _readiness.get(file)
-    if marks is None:
-        with _guard:
-            marks = _readiness.setdefault(file, {})
-    return marks.setdefault((first_leaf, names), np.zeros(NODE_FANOUT, np.uint8))
 
 
 class Sweep:
@@ -150,9 +146,10 @@ class Sweep:
         if view.last < self._start or view.first > self._last or not view.events:
             return
         own = self._plan.of(view.file.schema)
-        self._mapped = _mapping(view.file, view.length)
-        for level, table in view.fragments:
-            yield from self._descend(view.file, own, level, _contiguous(table))
+        with view.file.held():
+            self._mapped = _mapping(view.file, view.length)
+            for level, table in view.fragments:
+                yield from self._descend(view.file, own, level, _contiguous(table))
 
     def finish(self) -> Iterator[SliceChunk]:
         """Give out what is left, the open slice included."""
@@ -206,7 +203,7 @@ class Sweep:
             child += 1
 
     def _leaves(self, file: SegmentFile, own: SchemaFields, table: Words) -> Iterator[SliceChunk]:
-        ready = _ready(file, int(table[ROW_OFFSET, 0]), own.names)
+        ready = self._mapped.marks(int(table[ROW_OFFSET, 0]), own.names)
         known = ready
         given = _NOTHING
         child = 0

@@ -277,7 +277,8 @@ def _load_plain(data, narrow, at, load, first, count, out, row):  # type: ignore
     floats = out.view(np.float64)
     if load == 0 or load == 4 or load == 8:
         base = (at >> 3) + first
-        out[row, :count] = data[base : base + count]
+        for i in range(count):  # Numba puts a message about shapes together for a slice: seconds
+            out[row, i] = data[base + i]
     elif load == 9:
         base = (at >> 2) + first
         for i in range(count):

@@ -1,7 +1,7 @@
 """Authentication and authorization: bearer tokens, and what protects a server that has none.
 
 Purpose
-    :func:`authenticate` is the dependency of every ``/v1`` route.  It gives a :class:`Principal`,
+    :data:`Requester` is the dependency of every ``/v1`` route.  It gives a :class:`Principal`,
     which the route asks for what it is about to do: ``principal.require("read", "flights")``.
 
 Guarantee
@@ -15,13 +15,15 @@ Guarantee
     or not.
 
 Limits
-    Tokens are sent in clear text: a proxy in front has to provide TLS.
+    Tokens are sent in clear text where there is no TLS (:mod:`.tls`), here or in a proxy.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -30,10 +32,24 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from ...errors import Forbidden, Unauthorized
+from ..http.problems import Problem
+from .identity_provider import IdentityProvider
+from .rates import Buckets
 from .settings import Settings, is_loopback
 from .tokens import Token, TokenFile
 
-__all__ = ["Authenticator", "Principal", "Requester", "authenticate", "bearer"]
+__all__ = [
+    "Authenticator",
+    "Principal",
+    "Requester",
+    "ask_again",
+    "authenticate",
+    "bearer",
+    "identify",
+]
+
+COUNTED = "chronicle.counted"
+"""Key of the scope: that the request was counted, for limits per second."""
 
 _SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
 bearer = HTTPBearer(
@@ -51,10 +67,13 @@ class Principal:
         None on an open server, where everything is allowed.
     client : str
         What limits per client are counted by: the token's id, or the address.
+    used : set of str
+        Scopes that the request was granted.
     """
 
     token: Token | None
     client: str
+    used: set[str] = field(default_factory=set, compare=False, repr=False)
 
     @property
     def owner(self) -> str:
@@ -71,12 +90,13 @@ class Principal:
     def require(self, scope: str, stream: str | None = None) -> None:
         """Raise :class:`Forbidden` unless it is allowed; the same for streams that do not exist."""
         if self.may(scope, stream):
+            self.used.add(scope)
             return
         assert self.token is not None
         if not self.token.allows(scope):
             raise Forbidden(
                 f"this needs the scope {scope!r}; the token {self.token.name!r} has "
-                f"{', '.join(self.token.scopes)}"
+                f"{', '.join(self.token.scopes) or 'none'}"
             )
         raise Forbidden(
             f"the token {self.token.name!r} reaches the streams {', '.join(self.token.streams)}, "
@@ -92,19 +112,43 @@ class Principal:
 class Authenticator:
     """Decides who may come in, by the server's address, its tokens and the request's headers."""
 
-    def __init__(self, settings: Settings, tokens: TokenFile) -> None:
+    def __init__(
+        self, settings: Settings, tokens: TokenFile, provider: IdentityProvider | None = None
+    ) -> None:
         self._tokens = tokens
+        self._provider = provider
         self._public = not is_loopback(settings.host)
         self._hosts = {host.lower() for host in settings.allowed_hosts}
         self._origins = set(settings.cors_origins)
         self._had_tokens = False
+        self._requests = Buckets(settings.max_requests_per_s, 2 * settings.max_requests_per_s)
+        logins = settings.max_failed_logins_per_minute
+        self._failures = Buckets(logins / 60, logins)
 
     @property
     def needs_token(self) -> bool:
         """Whether requests must carry a token."""
         if not self._had_tokens:
-            self._had_tokens = self._public or self._tokens.any() or self._tokens.guarded()
+            closed = self._public or self._provider is not None
+            self._had_tokens = closed or self._tokens.any() or self._tokens.guarded()
         return self._had_tokens
+
+    def check_address(self, scope: Scope) -> bool:
+        """Refuse clients of other machines while the server is open; whether it is.
+
+        Raises
+        ------
+        Forbidden
+        """
+        if self.needs_token:
+            return False
+        client = (scope.get("client") or ("127.0.0.1", 0))[0]
+        if not _loopback_address(client):
+            raise Forbidden(
+                f"this server has no tokens and answers its own machine only, not {client}; "
+                "create a token with `chronicle token create`"
+            )
+        return True
 
     def check_origin(self, scope: Scope) -> None:
         """Refuse what no honest client sends; see the module's guarantee.
@@ -115,13 +159,8 @@ class Authenticator:
         """
         headers = Headers(scope=scope)
         host = headers.get("host", "")
-        if not self.needs_token:
-            client = (scope.get("client") or ("127.0.0.1", 0))[0]
-            if not _loopback_address(client):
-                raise Forbidden(
-                    f"this server has no tokens and answers its own machine only, not {client}; "
-                    "create a token with `chronicle token create`"
-                )
+        is_open = self.check_address(scope)
+        if is_open:
             name = _host_name(host)
             if name not in self._hosts and not _loopback_name(name):
                 raise Forbidden(
@@ -131,7 +170,7 @@ class Authenticator:
         origin = headers.get("origin")
         if origin in self._origins:
             return
-        if not self.needs_token and (page := _foreign_page(headers, host)) is not None:
+        if is_open and (page := _foreign_page(headers, host)) is not None:
             raise Forbidden(
                 f"this server has no tokens and answers no page of another site ({page}); list "
                 "its origin in CHRONICLE_CORS_ORIGINS, or create a token"
@@ -150,33 +189,79 @@ class Authenticator:
         Raises
         ------
         Unauthorized
+        Problem
+            429 for a client that asks too often, or an address that guesses tokens.
         """
         address = (scope.get("client") or ("local", 0))[0]
-        if secret is None:
-            if self.needs_token:
-                raise Unauthorized(
-                    "this server needs a token: send the header Authorization: Bearer <token>; "
-                    "`chronicle token create` makes one"
-                )
-            return Principal(None, address)
         if not self.needs_token:  # an open server takes any client, also one that sends a token
-            return Principal(None, address)
-        token = self._tokens.find(secret)
-        return Principal(token, f"token:{token.id}")
+            return self._counted(scope, Principal(None, address))
+        if secret is None:
+            raise Unauthorized(
+                "this server needs a token: send the header Authorization: Bearer <token>; "
+                "`chronicle token create` makes one"
+            )
+        _refuse_until(self._failures.wait_s(address), "tokens that are not known here")
+        try:
+            if self._provider is not None and self._provider.takes(secret):
+                token = self._provider.find(secret)
+            else:
+                token = self._tokens.find(secret)
+        except Unauthorized:
+            if COUNTED not in scope:
+                scope[COUNTED] = True
+                self._failures.take(address)
+            raise
+        return self._counted(scope, Principal(token, f"token:{token.id}"))
+
+    def _counted(self, scope: Scope, principal: Principal) -> Principal:
+        """A principal whose request was counted, however often it is asked for."""
+        if COUNTED not in scope:
+            _refuse_until(self._requests.wait_s(principal.client), "requests")
+            self._requests.take(principal.client)
+            scope[COUNTED] = True
+        return principal
 
 
-def authenticate(
-    request: Request,
-    given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)] = None,
-) -> Principal:
-    """The principal of a request; a dependency of every ``/v1`` route."""
+def _refuse_until(wait_s: float, what: str) -> None:
+    if wait_s > 0:
+        raise Problem(
+            "too-many-requests",
+            429,
+            f"this client sends too many {what}; try again in {wait_s:.1f} s",
+            {"Retry-After": str(math.ceil(wait_s))},
+        )
+
+
+def identify(request: Request, secret: str | None) -> Principal:
+    """The principal of a request that carries a secret, or none."""
     authenticator: Authenticator = request.app.state.server.authenticator
-    principal = authenticator.principal(request.scope, given.credentials if given else None)
+    principal = authenticator.principal(request.scope, secret)
     request.state.principal = principal
     return principal
 
 
-Requester = Annotated[Principal, Depends(authenticate)]
+def authenticate(request: Request, given: HTTPAuthorizationCredentials | None) -> Principal:
+    """The principal of a request."""
+    return identify(request, given.credentials if given else None)
+
+
+async def _requester(
+    request: Request,
+    given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)] = None,
+) -> Principal:
+    return authenticate(request, given)  # a look at two files at most: no thread is worth it
+
+
+Requester = Annotated[Principal, Depends(_requester)]
+"""Who asks; a dependency of every ``/v1`` route."""
+
+
+def ask_again(request: Request) -> Principal:
+    """Who makes a request that goes on, as its token is now; reads a file."""
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    given = secret.strip() if scheme.lower() == "bearer" else None
+    authenticator: Authenticator = request.app.state.server.authenticator
+    return authenticator.principal(request.scope, given)
 
 
 def _foreign_page(headers: Headers, host: str) -> str | None:
@@ -210,6 +295,7 @@ def _loopback_name(name: str) -> bool:
     return name == "localhost" or name.endswith(".localhost") or _loopback_address(name)
 
 
+@lru_cache(maxsize=256)
 def _loopback_address(text: str) -> bool:
     try:
         return ipaddress.ip_address(text).is_loopback

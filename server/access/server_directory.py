@@ -5,9 +5,11 @@ Layout
 
         <store>/server/               0700
             tokens.json               0600, replaced whole; see .tokens
+            token-uses.json           when each was last used
             tokens.lock               held while tokens.json is rewritten
             idempotency.wal           a log of the store's kind; see .key_log
             transactions/<job>/       parts of transactions; see .transactions
+            jobs.local/<job>.json     jobs; see ..service.job_files
 
 Guarantee
     A file that is replaced is never seen half written; see :mod:`chronicle.store.atomic_file`.

@@ -28,6 +28,12 @@ from ...errors import InvalidArgument
 __all__ = ["Settings", "is_loopback", "load_settings"]
 
 MIB = 1 << 20
+JWT_ALGORITHMS = (
+    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    *("ES256", "ES384", "ES512", "Ed25519", "Ed448", "EdDSA"),
+)
+"""Signatures with a private key; with a shared secret, whoever verifies could make tokens."""
+
 Names = Annotated[list[str], NoDecode]
 
 
@@ -39,11 +45,62 @@ class Settings(BaseSettings):
     store: Path = Field(Path("chronicle-data"), description="Directory of the store.")
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    flight_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="Port of Flight SQL (gRPC) at that address, 0 takes a free one; without it, "
+        "none.",
+    )
     token_file: Path | None = Field(
         None,
         description=(
             "File whose first line is a token with every right, for secrets mounted as files."
         ),
+    )
+    token_days: int = Field(
+        0,
+        ge=0,
+        le=36_500,
+        description="Days after which tokens that are made over REST expire at the latest; 0: any.",
+    )
+    jwt_issuer: str | None = Field(
+        None, description="Issuer (`iss`) of the JWTs that are taken besides tokens."
+    )
+    jwt_audience: str | None = Field(
+        None, description="Audience (`aud`) that they have to be made for."
+    )
+    jwt_keys: str | None = Field(
+        None, description="Its public keys, a JWK set: a file, or an https address."
+    )
+    jwt_algorithms: Names = Field(
+        default_factory=lambda: ["RS256", "PS256", "ES256", "Ed25519"],
+        description="Algorithms of signatures that are taken; comma-separated.",
+    )
+    backup_directory: Path | None = Field(
+        None, description="Directory below which jobs write backups; without it they write none."
+    )
+    objects: str | None = Field(
+        None,
+        description="Address of objects that jobs of the kind `move` move segments to, as "
+        "`s3://bucket/prefix`; without it they move none.",
+    )
+    exchange_directory: Path | None = Field(
+        None,
+        description="Directory in which jobs write exports and read imports; without it there are "
+        "none.",
+    )
+    tls_cert: Path | None = Field(
+        None,
+        description="PEM file of the server's certificate and those that lead to its authority; "
+        "the server then speaks HTTPS only.",
+    )
+    tls_key: Path | None = Field(
+        None, description="PEM file of the certificate's key, where it is another file."
+    )
+    tls_client_ca: Path | None = Field(
+        None,
+        description="PEM file of authorities; only clients with a certificate of theirs connect.",
     )
     allowed_hosts: Names = Field(
         default_factory=list,
@@ -119,6 +176,12 @@ class Settings(BaseSettings):
     queue_timeout_ms: int = Field(
         10_000, ge=1, description="Longest wait for a turn before 503 is answered."
     )
+    query_log_entries: int = Field(
+        1000, ge=0, description="Queries and reads that chronicle.query_log remembers."
+    )
+    slow_query_ms: int = Field(
+        0, ge=0, description="From this duration on, a query or read is logged as slow; 0: none."
+    )
     max_followers: int = Field(
         1000,
         ge=1,
@@ -129,6 +192,20 @@ class Settings(BaseSettings):
     )
     max_concurrent_uploads: int = Field(
         256, ge=1, description="Request bodies of events that are received and stored at once."
+    )
+    max_requests_per_s: int = Field(
+        0,
+        ge=0,
+        description="Requests a second of one token (or address), twice as many at once; 0: no "
+        "limit.",
+    )
+    max_failed_logins_per_minute: int = Field(
+        60,
+        ge=1,
+        description="Requests a minute that one address may make with a token that is not known.",
+    )
+    max_address_connections: int = Field(
+        1000, ge=1, description="Connections that one address may have open."
     )
     client_timeout_ms: int = Field(
         60_000,
@@ -155,6 +232,16 @@ class Settings(BaseSettings):
         600_000, ge=1, description="How long an unused pinned version of a stream stays readable."
     )
     max_snapshots: int = Field(256, ge=1, description="Pinned versions kept at once.")
+    result_ttl_ms: int = Field(
+        60_000,
+        ge=1,
+        description="How long an answer that is read in pieces is kept after its last use.",
+    )
+    max_result_bytes: int = Field(
+        2048 * MIB,
+        ge=1,
+        description="Bytes on disk of all answers that are kept so; one client may have half.",
+    )
     position_ttl_hours: int = Field(
         168,
         ge=1,
@@ -164,6 +251,10 @@ class Settings(BaseSettings):
         1000, ge=1, description="Positions of followers that one stream keeps."
     )
     live: bool = Field(True, description="Run the store's live queries.")
+    console: Literal["off", "read", "full"] = Field(
+        "full",
+        description="The web console at /console/: all of it, one that only reads, or none.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Least severity that is logged."
     )
@@ -171,7 +262,15 @@ class Settings(BaseSettings):
         "text", description="Form of a log line, on stderr."
     )
 
-    @field_validator("allowed_hosts", "cors_origins", mode="before")
+    @field_validator("jwt_algorithms", mode="after")
+    @classmethod
+    def _check_algorithms(cls, value: list[str]) -> list[str]:
+        unknown = [name for name in value if name not in JWT_ALGORITHMS]
+        if unknown or not value:
+            raise ValueError(f"algorithms are some of {', '.join(JWT_ALGORITHMS)}")
+        return value
+
+    @field_validator("allowed_hosts", "cors_origins", "jwt_algorithms", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):

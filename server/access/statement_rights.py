@@ -3,7 +3,7 @@
 Purpose
     :func:`authorize` stands before every SQL text of the API.  Queries, ``SHOW``, ``DESCRIBE`` and
     ``EXPLAIN`` need ``read``; ``INSERT`` and ``CREATE STREAM`` need ``write``; whatever drops,
-    alters or indexes needs ``admin``.
+    deletes, alters or indexes needs ``admin``.
 
 Guarantee
     What a statement changes is looked at here, by scope and name, and what it reads, as the bound
@@ -37,9 +37,11 @@ def authorize(principal: Principal, access: Access) -> None:
     ------
     SqlError, Forbidden
     """
+    principal.require(access.scope, access.target)
+    if access.renamed is not None:
+        principal.require(access.scope, access.renamed)
     if principal.token is None:
         return
-    principal.require(access.scope, access.target)
     for name in sorted(access.reads):
         principal.require("read", name)
 

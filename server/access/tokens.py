@@ -12,9 +12,8 @@ Layout
           "scopes": ["read"], "streams": ["flights", "nab_*"],
           "created_at": "2026-11-20T10:00:00Z", "expires_at": null}]}
 
-    Scopes are a set.  ``read``: queries and events out.  ``write``: events in, new streams.
-    ``admin``: everything, also dropping streams and changing indexes.  A token that may write may
-    not therefore read.
+    Scopes are those of :mod:`.token`.  ``<store>/server/token-uses.json`` has when each was last
+    used, by its id: what a running server remembers, written once a minute and at its end.
 
 Guarantee
     Created and revoked tokens count in a running server with its next request: the file is read
@@ -31,15 +30,16 @@ from __future__ import annotations
 
 import datetime as dt
 import fcntl
-import fnmatch
 import hashlib
+import logging
 import os
 import re
 import secrets
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,9 @@ from ...errors import ChronicleError, CorruptStore, InvalidArgument, StorageFail
 from ...store.files import RealFiles
 from ...store.manifest import read_manifest, write_manifest
 from ...store.store import MARK
+from .audit_log import note
 from .server_directory import replace_file, server_directory
+from .token import SCOPES, Token, expiry, now_utc, span_of, time_text
 
 __all__ = [
     "SCOPES",
@@ -57,68 +59,25 @@ __all__ = [
     "TokenFile",
     "create_token",
     "is_guarded",
+    "last_uses",
     "list_tokens",
     "mark_guarded",
+    "revoke_all_tokens",
     "revoke_token",
+    "rotate_token",
 ]
 
-SCOPES = ("read", "write", "admin")
+logger = logging.getLogger("chronicle.server")
 PREFIX = "chr_"
-FILE_NAME = "tokens.json"
+FILE_NAME, USES = "tokens.json", "token-uses.json"
+OVERLAP = "1h"
+"""How long a token goes on beside the one that took its place, by default."""
+
 GUARDED = "guarded"
 """Member of the store's manifest: that it has had a token."""
 
+_Stamp = tuple[int, int, int]
 _NAME = re.compile(r"[\w.@ +-]{1,100}")
-_DURATION = re.compile(r"(\d+)\s*(s|m|h|d|w)[a-z]*")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-
-
-@dataclass(frozen=True)
-class Token:
-    """What is known of a token; never its secret.
-
-    Attributes
-    ----------
-    id : str
-        Short public name, for listing and revoking.
-    name : str
-        What its maker called it.
-    sha256 : str
-        Hex digest of the secret.
-    scopes : tuple of str
-        Some of :data:`SCOPES`.
-    streams : tuple of str
-        Globs (``*``, ``?``, ``[...]``) over stream names, case matters.
-    created_at, expires_at : str
-        ISO 8601 in UTC; ``expires_at`` may be None.
-    """
-
-    id: str
-    name: str
-    sha256: str
-    scopes: tuple[str, ...]
-    streams: tuple[str, ...]
-    created_at: str
-    expires_at: str | None = None
-
-    def allows(self, scope: str) -> bool:
-        """Whether the token carries a scope; ``admin`` carries all."""
-        return scope in self.scopes or "admin" in self.scopes
-
-    def reaches(self, stream: str) -> bool:
-        """Whether a stream's name matches one of the token's globs."""
-        return any(fnmatch.fnmatchcase(stream, glob) for glob in self.streams)
-
-    @property
-    def reaches_all(self) -> bool:
-        """Whether the token is not restricted to some streams."""
-        return "*" in self.streams
-
-    def expired(self, now: dt.datetime | None = None) -> bool:
-        """Whether the token's time is over."""
-        if self.expires_at is None:
-            return False
-        return dt.datetime.fromisoformat(self.expires_at) <= (now or _now())
 
 
 def create_token(
@@ -127,6 +86,7 @@ def create_token(
     scopes: Iterable[str] = ("read",),
     streams: Iterable[str] = ("*",),
     expires: str | dt.datetime | dt.timedelta | None = None,
+    at_most: dt.timedelta | None = None,
 ) -> tuple[Token, str]:
     """Make a token and keep its hash.
 
@@ -136,12 +96,15 @@ def create_token(
         Directory of the store, created when it is missing; a server may be running on it.
     name : str
         For people; need not be unique.
-    scopes : iterable of {"read", "write", "admin"}
+    scopes : iterable of str
+        Some of :data:`SCOPES`.
     streams : iterable of str
         Globs over stream names.
     expires : str, datetime or timedelta, optional
         A time (``2027-01-01``, UTC unless it has an offset) or a span from now (``30d``, ``12
         hours``).
+    at_most : timedelta, optional
+        The longest life that it may have, and has by default.
 
     Returns
     -------
@@ -166,24 +129,107 @@ def create_token(
         raise InvalidArgument(
             f"a token's name has 1 to 100 letters, digits or . @ + -, found {name!r}"
         )
-    secret = PREFIX + secrets.token_urlsafe(32)
+    fresh, secret = _fresh()
     token = Token(
-        id=secrets.token_hex(4),
+        **fresh,
         name=name,
-        sha256=_digest(secret),
         scopes=chosen,
         streams=globs,
-        created_at=_text(_now()),
-        expires_at=_expiry(expires),
+        expires_at=expiry(expires, at_most),
     )
     with _rewriting(store) as tokens:
         tokens.append(token)
+    note(
+        store,
+        did="made a token",
+        token=token.name,
+        id=token.id,
+        scopes=token.scopes,
+        streams=token.streams,
+    )
     return token, secret
 
 
 def list_tokens(store: str | os.PathLike[str]) -> list[Token]:
     """The tokens of a store, expired ones too, oldest first."""
     return _read(server_directory(store) / FILE_NAME)
+
+
+def last_uses(store: str | os.PathLike[str]) -> dict[str, str]:
+    """When tokens were last used, by id, as far as it was written down."""
+    try:
+        found = orjson.loads((server_directory(store) / USES).read_bytes())
+    except (OSError, ValueError):
+        return {}  # nothing depends on it
+    return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+
+
+def rotate_token(
+    store: str | os.PathLike[str],
+    which: str,
+    overlap: str | dt.timedelta = OVERLAP,
+    expires: str | dt.datetime | dt.timedelta | None = None,
+    at_most: dt.timedelta | None = None,
+) -> tuple[Token, str]:
+    """Make a token that takes the place of another: of its name, scopes and streams.
+
+    Parameters
+    ----------
+    which : str
+        Id, or name when only one has that name.
+    overlap : str or timedelta
+        How long the other one is still taken; ``0s`` for no longer.
+    expires, at_most
+        As of :func:`create_token`; by default in as long a time as the other one had, or never.
+
+    Returns
+    -------
+    token : Token
+    secret : str
+
+    Raises
+    ------
+    InvalidArgument
+        When none or several tokens answer to ``which``, or the one has expired.
+    """
+    span = span_of(overlap) if isinstance(overlap, str) else overlap
+    if span is None:
+        raise InvalidArgument(f"the overlap is a span such as 1h or 7d, found {overlap!r}")
+    now = now_utc()
+    fresh, secret = _fresh()
+    with _rewriting(store) as tokens:
+        old = _one_of(tokens, which)
+        if old.expired(now):
+            raise InvalidArgument(f"the token {old.name!r} has expired; create another one")
+        if expires is None and old.expires_at is not None:
+            made, ends = (dt.datetime.fromisoformat(t) for t in (old.created_at, old.expires_at))
+            expires = min(ends - made, at_most or ends - made)
+        token = Token(
+            **fresh,
+            name=old.name,
+            scopes=old.scopes,
+            streams=old.streams,
+            expires_at=expiry(expires, at_most),
+        )
+        tokens.remove(old)
+        if span:
+            until = expiry(span)
+            if old.expires_at is not None:
+                until = min(str(until), old.expires_at)  # both in UTC, to the second
+            tokens.append(replace(old, expires_at=until))
+        tokens.append(token)
+    note(store, did="rotated a token", token=token.name, id=token.id, instead_of=old.id)
+    return token, secret
+
+
+def revoke_all_tokens(store: str | os.PathLike[str], keep: str | None = None) -> list[Token]:
+    """Remove every token, but for the one of an id; those that are gone."""
+    with _rewriting(store) as tokens:
+        gone = [token for token in tokens if token.id != keep]
+        tokens[:] = [token for token in tokens if token.id == keep]
+    for token in gone:
+        note(store, did="revoked a token", token=token.name, id=token.id)
+    return gone
 
 
 def revoke_token(store: str | os.PathLike[str], which: str) -> Token:
@@ -195,15 +241,29 @@ def revoke_token(store: str | os.PathLike[str], which: str) -> Token:
         When none or several tokens answer to ``which``.
     """
     with _rewriting(store) as tokens:
-        found = [token for token in tokens if token.id == which]
-        found = found or [token for token in tokens if token.name == which]
-        if len(found) != 1:
-            what = "no token has" if not found else "several tokens have"
-            raise InvalidArgument(
-                f"{what} the id or name {which!r}; `chronicle token list` shows their ids"
-            )
-        tokens.remove(found[0])
+        found = _one_of(tokens, which)
+        tokens.remove(found)
+    note(store, did="revoked a token", token=found.name, id=found.id)
+    return found
+
+
+def _one_of(tokens: Sequence[Token], which: str) -> Token:
+    """The token of an id, or the only one of a name."""
+    found = [token for token in tokens if token.id == which]
+    found = found or [token for token in tokens if token.name == which]
+    if len(found) != 1:
+        what = "no token has" if not found else "several tokens have"
+        raise InvalidArgument(
+            f"{what} the id or name {which!r}; `chronicle token list` shows their ids"
+        )
     return found[0]
+
+
+def _fresh() -> tuple[dict[str, str], str]:
+    """What is new in a new token, and its secret."""
+    secret = PREFIX + secrets.token_urlsafe(32)
+    now = time_text(now_utc())
+    return {"id": secrets.token_hex(4), "sha256": _digest(secret), "created_at": now}, secret
 
 
 def mark_guarded(store: str | os.PathLike[str]) -> None:
@@ -240,20 +300,23 @@ class TokenFile:
     def __init__(self, store: str | os.PathLike[str], secret_file: Path | None = None) -> None:
         self._store = store
         self._path = server_directory(store) / FILE_NAME
-        self._secret_file = secret_file
+        self._manifest = Path(store) / MARK / "MANIFEST"
         self._guard = threading.Lock()
-        self._seen: object = None
-        self._tokens: dict[str, Token] = {}
+        self._seen: _Stamp | None = None
+        self._marked: tuple[_Stamp | None, bool] = (None, False)
         self._fixed = {} if secret_file is None else _from_secret_file(secret_file)
+        self._tokens = self._fixed
+        self._uses: dict[str, float] = {}
 
     def current(self) -> dict[str, Token]:
-        """Tokens by the digest of their secret, as the file is now."""
+        """Tokens by the digest of their secret, as the file is now; not to be changed."""
         stamp = _stamp(self._path)
         with self._guard:
-            if stamp != self._seen or (stamp is None and self._tokens):
-                self._tokens = {token.sha256: token for token in _read(self._path)}
+            if stamp != self._seen:
+                listed = {token.sha256: token for token in _read(self._path)}
+                self._tokens = {**self._fixed, **listed}
                 self._seen = stamp
-            return {**self._fixed, **self._tokens}
+            return self._tokens
 
     def any(self) -> bool:
         """Whether there is a token, be it expired."""
@@ -261,7 +324,10 @@ class TokenFile:
 
     def guarded(self) -> bool:
         """Whether the store has ever had a token."""
-        return is_guarded(self._store)
+        stamp = _stamp(self._manifest)
+        if stamp is None or stamp != self._marked[0]:
+            self._marked = (stamp, is_guarded(self._store))
+        return self._marked[1]
 
     def find(self, secret: str) -> Token:
         """The token of a secret.
@@ -278,47 +344,37 @@ class TokenFile:
             raise Unauthorized(
                 f"the token {token.name!r} expired at {token.expires_at}; ask for a new one"
             )
+        self._uses[token.id] = time.time()
         return token
 
+    def uses(self) -> dict[str, str]:
+        """When each token was last used, by id."""
+        seen = {
+            token: time_text(dt.datetime.fromtimestamp(at, dt.timezone.utc))
+            for token, at in list(self._uses.items())
+        }
+        return {**last_uses(self._store), **seen}
 
-def _now() -> dt.datetime:
-    return dt.datetime.now(dt.timezone.utc)
-
-
-def _text(moment: dt.datetime) -> str:
-    return moment.astimezone(dt.timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+    def save_uses(self) -> None:
+        """Write down when tokens were used; those that are gone are forgotten."""
+        if not self._uses:
+            return
+        known = {token.id for token in self.current().values()}
+        uses = {token: at for token, at in self.uses().items() if token in known}
+        try:
+            replace_file(self._path.with_name(USES), orjson.dumps(uses))
+        except (OSError, ChronicleError) as error:
+            logger.error("%s cannot be written: %s", USES, error)
 
 
 def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _expiry(given: str | dt.datetime | dt.timedelta | None) -> str | None:
-    if given is None:
-        return None
-    if isinstance(given, str):
-        span = _DURATION.fullmatch(given.strip().lower())
-        if span:
-            given = dt.timedelta(seconds=int(span[1]) * _SECONDS[span[2]])
-        else:
-            try:
-                given = dt.datetime.fromisoformat(given.strip())
-            except ValueError:
-                raise InvalidArgument(
-                    f"expected a time such as 2027-01-01 or a span such as 30d, found {given!r}"
-                ) from None
-    if isinstance(given, dt.timedelta):
-        given = _now() + given
-    if given.tzinfo is None:
-        given = given.replace(tzinfo=dt.timezone.utc)
-    if given <= _now():
-        raise InvalidArgument(f"the token would have expired already, at {_text(given)}")
-    return _text(given)
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def _stamp(path: Path) -> _Stamp | None:
+    """What is another one once a file was replaced; None without the file."""
     try:
-        found = path.stat()
+        found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns
@@ -355,7 +411,7 @@ def _from_secret_file(path: Path) -> dict[str, Token]:
             f"the first line of the token file {path} must be a secret of at least 16 characters; "
             "`openssl rand -hex 32` prints one"
         )
-    token = Token("file", str(path.name), _digest(secret), ("admin",), ("*",), _text(_now()))
+    token = Token("file", str(path.name), _digest(secret), ("admin",), ("*",), time_text(now_utc()))
     return {token.sha256: token}
 
 

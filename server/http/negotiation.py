@@ -14,12 +14,14 @@ Limits
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from starlette.requests import Request
 
 from ...formats.kinds import READ_FORMATS, WRITE_FORMATS, format_of_media_type, media_type_of
 from .problems import Problem
 
-__all__ = ["FEEDS", "answer_format", "body_format", "feed_format", "wants_gzip"]
+__all__ = ["FEEDS", "answer_format", "body_format", "feed_format", "file_format", "wants_gzip"]
 
 FEEDS = ("sse", "ndjson", "arrow")
 """Formats of an answer that does not end."""
@@ -54,25 +56,40 @@ def body_format(request: Request) -> str:
     raise _unsupported(f"unknown Content-Type {given!r}; known are {known}")
 
 
+def file_format(request: Request) -> str | None:
+    """Format of a file that is sent as the body; None where its name and bytes are to tell.
+
+    Raises
+    ------
+    Problem
+        415.
+    """
+    given = request.headers.get("content-type", "")
+    if given.lower().startswith("multipart/"):
+        raise _unsupported("send the file itself as the body, without a form around it")
+    if request.query_params.get("format") is None and format_of_media_type(given) is None:
+        return None
+    return body_format(request)
+
+
 def _unsupported(detail: str) -> Problem:
     return Problem("unsupported-media-type", 415, detail)
 
 
-def answer_format(request: Request, default: str = "json") -> str:
-    """Format that the client wants.
+@lru_cache(maxsize=256)
+def answer_format(wished: str | None, accept: str, default: str = "json") -> str:
+    """Format that the client wants, by ``?format=`` and the header ``Accept``.
 
     Raises
     ------
     Problem
         406.
     """
-    wished = request.query_params.get("format")
-    known = ", ".join(WRITE_FORMATS)
     if wished is not None:
         if wished.lower() in WRITE_FORMATS:
             return wished.lower()
+        known = ", ".join(WRITE_FORMATS)
         raise Problem("not-acceptable", 406, f"unknown format {wished!r}; known are {known}")
-    accept = request.headers.get("accept", "")
     if not accept.strip():
         return default
     for media_type, _ in _by_preference(accept):
@@ -124,9 +141,10 @@ def feed_format(request: Request) -> str:
     )
 
 
-def wants_gzip(request: Request) -> bool:
-    """Whether the client takes gzip."""
-    given = dict(_by_preference(request.headers.get("accept-encoding", "")))
+@lru_cache(maxsize=256)
+def wants_gzip(accept_encoding: str) -> bool:
+    """Whether the client takes gzip, by the header ``Accept-Encoding``."""
+    given = dict(_by_preference(accept_encoding))
     return given.get("gzip", given.get("*", 0.0)) > 0
 
 

@@ -31,7 +31,7 @@ from starlette.responses import Response
 from ...errors import ChronicleError, SqlError, Unauthorized, in_words_of, outside
 from .responses import json_bytes
 
-__all__ = ["TITLES", "Problem", "as_problem", "problem_response"]
+__all__ = ["TITLES", "Problem", "as_problem", "problem_document", "problem_response"]
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:chronicle:"
@@ -68,6 +68,7 @@ TITLES: dict[str, str] = {
     "unauthorized": "A valid token is needed",
     "forbidden": "The token does not allow this",
     "connection-failed": "The server could not be reached",
+    "job-failed": "The job ended without a result",
     # of HTTP and of this server
     "bad-request": "The request cannot be understood",
     "not-found": "There is nothing at this address",
@@ -79,13 +80,16 @@ TITLES: dict[str, str] = {
     "idempotency-mismatch": "The key was used for another request",
     "transaction-ended": "The transaction has ended",
     "snapshot-expired": "The pinned version is no longer kept",
+    "precondition-failed": "The answer is not the one that was asked for",
     "body-too-large": "The request body is too large",
     "headers-too-large": "The request has too many or too large headers",
     "unsupported-media-type": "The body's format is not known",
+    "range-not-satisfiable": "The answer has no such bytes",
     "invalid-request": "A part of the request does not fit",
     "too-many-requests": "This client has too many queries running",
     "overloaded": "The server is at its limits",
-    "not-ready": "The server is starting or stopping",
+    "not-ready": "The server is not ready",
+    "not-supported": "This server does not do that",
     "internal-error": "The server failed",
 }
 
@@ -214,10 +218,10 @@ def _invalid_request(error: RequestValidationError) -> Problem:
     return Problem("invalid-request", 422, detail, more={"errors": found})
 
 
-def problem_response(error: BaseException, request_id: str) -> Response:
-    """The answer for an exception."""
+def problem_document(error: BaseException, request_id: str) -> dict[str, Any]:
+    """What is told of an exception."""
     problem = as_problem(error)
-    document = {
+    return {
         "type": TYPE_PREFIX + problem.code,
         "code": problem.code,
         "title": TITLES.get(problem.code) or problem.code.replace("-", " "),
@@ -226,8 +230,13 @@ def problem_response(error: BaseException, request_id: str) -> Response:
         "request_id": request_id,
         **problem.more,
     }
+
+
+def problem_response(error: BaseException, request_id: str) -> Response:
+    """The answer for an exception."""
+    problem = as_problem(error)
     return Response(
-        json_bytes(document),
+        json_bytes(problem_document(problem, request_id)),
         status_code=problem.status,
         headers=problem.headers,
         media_type=MEDIA_TYPE,

@@ -61,8 +61,12 @@ def check_headers(scope: Scope) -> None:
             431,
             f"a request has at most {HEADERS_MAX} headers, found {len(scope['headers'])}",
         )
-    found = Counter(name.lower() for name, _ in scope["headers"])
-    twice = sorted(name.decode() for name in ONCE if found[name] > 1)
+    names = [name.lower() for name, _ in scope["headers"]]
+    if len(set(names)) < len(names):
+        found = Counter(names)
+        twice = sorted(name.decode() for name in ONCE if found[name] > 1)
+    else:
+        twice = []
     if twice:
         raise Problem("bad-request", 400, f"sent more than once: the header {', '.join(twice)}")
     count = scope["query_string"].count(b"&") + 1

@@ -24,13 +24,14 @@ import pyarrow as pa
 
 from ...errors import InvalidArgument, QueryTimeout
 from ...query.contract.cancellation import QueryControl
+from ...query.plan.small_queries import EVENTS_MAX, is_small_read
 from ...schema import StreamSchema
 from ..access.statement_rights import check_predicate
 from ..service.running_queries import RunningQuery
 from ..service.state import Server
 from .row_responses import RowSource
 
-__all__ = ["Patience", "ScanRange", "distinct_columns", "open_scan"]
+__all__ = ["Patience", "ScanRange", "distinct_columns", "open_scan", "scan_at_once"]
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,20 @@ def open_scan(server: Server, stream: str, wanted: ScanRange, query: RunningQuer
         arrow = pa.schema([schema.arrow.field(name) for name in columns])
         return RowSource(arrow, patience.watch(batches), stack.pop_all().close)
     raise AssertionError("unreachable")
+
+
+def scan_at_once(
+    server: Server, stream: str, wanted: ScanRange, query: RunningQuery
+) -> RowSource | None:
+    """Begin a read that is surely little work; None for any other."""
+    if wanted.where is not None:
+        return None
+    found = server.database.stream(stream)
+    if wanted.version is None and wanted.limit is not None and wanted.limit <= EVENTS_MAX:
+        columns = len(wanted.columns or found.event_schema.names)
+        if is_small_read(found.snapshot(), columns, None, None, wanted.limit):
+            return open_scan(server, stream, wanted, query)
+    return None
 
 
 def distinct_columns(schema: StreamSchema, names: list[str] | None) -> list[str]:

@@ -16,6 +16,7 @@ Limits
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import time
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from ...schema import StreamSchema
 from ...ticks import INT64_MAX
 from ..access.auth import Requester
+from ..http.cloud_events import BinaryEvent, binary_event
 from ..http.negotiation import body_format
 from ..http.request_head import PathName
 from ..http.responses import reply
@@ -36,11 +38,13 @@ from ..service.idempotency import IdempotencyKeys
 from ..service.middleware import note_time, timed
 from ..service.running_queries import RunningQuery
 from ..service.state import Server, server_of
-from .event_scan import ScanRange, open_scan
+from .acknowledged import Acknowledged, check_continuous
+from .event_scan import ScanRange, open_scan, scan_at_once
 from .parameters import (
     Columns,
     End,
     EventEncoding,
+    Flatten,
     FormatName,
     Limit,
     Precision,
@@ -55,6 +59,8 @@ __all__ = ["clip", "router"]
 router = APIRouter(prefix="/v1/streams/{stream}", tags=["events"])
 PARTITION_BYTES = 64 << 20
 PARTITIONS_MAX = 20_000
+
+COMMIT_EVENTS = 1000
 
 Version = Annotated[
     int | None,
@@ -76,15 +82,33 @@ async def append_events(
     on_error: Annotated[
         Literal["fail", "skip"], Query(description="What a row that is no event does.")
     ] = "fail",
+    flatten: Flatten = None,
+    ack: Annotated[
+        Literal["whole", "each"],
+        Query(description="One answer for the body, or a line for each commit while it comes."),
+    ] = "whole",
+    commit_events: Annotated[
+        int, Query(ge=1, le=10_000, description="Most lines of a commit, with ack=each.")
+    ] = COMMIT_EVENTS,
     idempotency_key: Annotated[
         str | None, Header(description="Ask again with the same key without appending twice.")
     ] = None,
 ) -> Response:
-    """Append the events of the body, all or none: JSON, NDJSON, CSV, Arrow stream or Parquet."""
-    principal.require("write", stream)
+    """Append the events of the body, all or none: JSON, NDJSON, CSV, Arrow stream or Parquet.
+
+    CloudEvents come in all three modes; in the binary one the headers `ce-...` are attributes.
+
+    With `ack=each`: NDJSON that goes on, and a line of the answer for each of its commits.
+    """
+    principal.require("ingest", stream)
     server = server_of(request)
     keys = server.keys
-    name = body_format(request)
+    head = binary_event(request)
+    name = body_format(request) if head is None else "cloudevents"
+    if ack == "each":
+        check_continuous(request, name, on_error, idempotency_key, flatten)
+        found = await server.call(server.database.stream, stream)
+        return Acknowledged(request, server, principal, found, precision, durability, commit_events)
     async with server.receiving(
         request,
         principal.client,
@@ -94,7 +118,9 @@ async def append_events(
         waited = time.perf_counter()
         async with server.appends.held(principal.client):
             note_time(request, "queue", time.perf_counter() - waited)
-            job = _Append(server, request, stream, name, body, precision, durability, on_error)
+            job = _Append(
+                server, request, stream, name, body, precision, durability, on_error, flatten, head
+            )
             answer, replayed = await server.call(job.run, keys, idempotency_key)
     return reply(answer, 200, {"Idempotency-Replayed": "true"} if replayed else None)
 
@@ -111,13 +137,18 @@ class _Append:
     precision: str | None
     durability: str | None
     on_error: str
+    flatten: str | None
+    head: BinaryEvent | None
 
     def run(self, keys: IdempotencyKeys, key: str | None) -> tuple[dict[str, Any], bool]:
         """The answer, and whether it is that of an earlier request with the same key."""
         if key is None:
             return self._store()[0], False
-        said = (self.stream, self.format, self.precision, self.on_error, self.body.encoding)
-        fingerprint = hashlib.sha256(repr((*said, self.body.digest)).encode()).hexdigest()
+        said: tuple[Any, ...] = (self.stream, self.format, self.precision, self.on_error)
+        said = (*said, self.body.encoding, self.body.digest)
+        if self.flatten is not None or self.head is not None:
+            said = (*said, self.flatten, self.head)
+        fingerprint = hashlib.sha256(repr(said).encode()).hexdigest()
         with keys.request(self.stream, key, fingerprint) as work:
             if work.answer is None:
                 work.answer, work.version = self._store()
@@ -128,9 +159,9 @@ class _Append:
         server = self.server
         found = server.database.stream(self.stream)
         started = time.perf_counter()
-        with timed(self.request, "parse"):
+        with timed(self.request, "parse"), self._whole() as body:
             events, bad, rejected = read_events(
-                self.body,
+                body,
                 self.format,
                 found.event_schema,
                 self.precision,
@@ -138,6 +169,7 @@ class _Append:
                 server.reader,
                 columns_max=server.settings.max_columns,
                 skip=self.on_error == "skip",
+                flatten=self.flatten,
             )
         with timed(self.request, "append"):
             done = found.append(events, durability=self.durability)
@@ -145,12 +177,37 @@ class _Append:
         metrics.append_seconds.observe(time.perf_counter() - started)
         metrics.appended_events.labels(self.format).inc(done.appended)
         metrics.late_events.inc(done.late)
-        answer: dict[str, Any] = {"appended": done.appended, "late": done.late, "count": done.count}
+        options = server.database.stream_options(self.stream)
+        promise = self.durability or options["durability"]
+        answer: dict[str, Any] = {
+            "appended": done.appended,
+            "late": done.late,
+            "count": done.count,
+            "version": done.version,
+            "position": str(done.version),
+            "durable": promise == "commit",
+        }
+        if options["unique"] is not None:
+            answer["duplicates"] = done.duplicates
         if self.on_error == "skip":
             answer |= {"rejected": rejected, "errors": [bad_row_json(row) for row in bad]}
         return answer, done.version
 
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[Body]:
+        """The body, with what stands in the headers of a CloudEvent."""
+        if self.head is None:
+            yield self.body
+            return
+        data = self.body.open(self.server.settings.max_decoded_bytes).read()
+        event = self.head.structured(data)
+        self.body.hold(len(event))
+        with contextlib.closing(Body(None, None, None)) as body:
+            body.write(event)
+            yield body
 
+
+@router.head("/events", include_in_schema=False)
 @router.get("/events", summary="Read events")
 async def read_stream(
     request: Request,
@@ -167,7 +224,10 @@ async def read_stream(
     precision: Precision = None,
     version: Version = None,
 ) -> Response:
-    """Events of `[start, end)` in time order, ties in order of arrival; streamed."""
+    """Events of `[start, end)` in time order, ties in order of arrival; streamed.
+
+    HEAD, `Range`, `If-Match`, `If-None-Match` and `If-Range` make the answer a file.
+    """
     principal.require("read", stream)
     server = server_of(request)
     wanted = ScanRange(
@@ -182,6 +242,9 @@ async def read_stream(
     def open_rows(query: RunningQuery) -> RowSource:
         return open_scan(server, stream, wanted, query)
 
+    def at_once(query: RunningQuery) -> RowSource | None:
+        return scan_at_once(server, stream, wanted, query)
+
     text = f"events of {stream}" + (f" where {where}" if where else "")
     return await send_rows(
         request,
@@ -193,6 +256,7 @@ async def read_stream(
         encoding,
         limit=limit,
         looks_ahead=where is None,
+        at_once=at_once,
     )
 
 
@@ -230,6 +294,7 @@ async def partitions(
                 "count": snapshot.count,
                 "bytes": size,
                 "arrow_schema": base64.b64encode(schema.arrow.serialize()).decode(),
+                **schema.defaults_json(),
                 "partitions": [
                     {"start": low, "end": high}
                     for low, high in clip(snapshot.ranges(wanted), first, last)

@@ -38,7 +38,7 @@ from starlette.types import Receive, Scope, Send
 
 from ...errors import ChronicleError, Forbidden, QueryCancelled, Unauthorized
 from ...store import EventStream
-from ..access.auth import Principal
+from ..access.auth import Principal, ask_again
 from ..access.limits import Slot
 from ..http.problems import Problem, as_problem
 from ..service.bodies import Pace
@@ -253,9 +253,7 @@ class _Following(Response):
 
     def _ask_again(self) -> None:
         """Whether the client may still follow; in a thread, as tokens lie in a file."""
-        scheme, _, secret = self._request.headers.get("authorization", "").partition(" ")
-        given = secret.strip() if scheme.lower() == "bearer" else None
         try:
-            self._allowed(self._server.authenticator.principal(self._request.scope, given))
+            self._allowed(ask_again(self._request))
         except (Unauthorized, Forbidden) as error:
             raise type(error)(f"the token no longer allows this: {error}") from None

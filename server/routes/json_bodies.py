@@ -64,7 +64,8 @@ def _inlined(node: Any, definitions: dict[str, Any]) -> Any:
     if isinstance(node, dict):
         if "$ref" in node:
             return _inlined(definitions[node["$ref"].rpartition("/")[2]], definitions)
-        return {key: _inlined(value, definitions) for key, value in node.items()}
+        kept = (item for item in node.items() if item[0] != "discriminator")  # names references
+        return {key: _inlined(value, definitions) for key, value in kept}
     if isinstance(node, list):
         return [_inlined(item, definitions) for item in node]
     return node

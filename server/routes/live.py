@@ -76,6 +76,9 @@ class LiveSpec(BaseModel):
         default_factory=dict, description="What stands behind WITH."
     )
     if_not_exists: bool = False
+    rollup: bool = Field(
+        False, description="Whether it is a roll-up, which has no into, start, late or emit."
+    )
 
 
 class PreviewSpec(BaseModel):
@@ -104,7 +107,8 @@ def _told(server: Server, name: str) -> dict[str, Any]:
     """A live query for programs."""
     live = server.database.live_statements
     status: dict[str, Any] = jsonable(live.status(name))
-    return {**status, "sql": live.definition(name).sql}
+    definition = live.definition(name)
+    return {**status, "sql": definition.sql, "rollup": definition.rollup is not None}
 
 
 @router.post("", status_code=201, summary="Make a live query", openapi_extra=spec_body(LiveSpec))
@@ -134,8 +138,8 @@ def _by_statement(server: Server, principal: Principal, spec: LiveSpec) -> str:
     tree = parse_statement(spec.sql)
     if not isinstance(tree, CreateLive):
         raise InvalidArgument(
-            "sql without a name is a CREATE LIVE QUERY name AS SELECT ...; give a name with a "
-            "SELECT, or the whole statement"
+            "sql without a name is a CREATE LIVE QUERY or CREATE ROLLUP name AS SELECT ...; give a "
+            "name with a SELECT, or the whole statement"
         )
     server.database.sql(
         spec.sql, visible=visible_to(principal), allowed=partial(authorize, principal)
@@ -149,6 +153,15 @@ def _by_fields(server: Server, principal: Principal, spec: LiveSpec, name: str) 
         principal.require("admin", spec.into)
     for stream in sorted(server.database.access(spec.sql, visible_to(principal)).reads):
         principal.require("read", stream)
+    if spec.rollup:
+        wrong = sorted(spec.model_fields_set & {"into", "start", "late", "emit"})
+        if wrong:
+            raise InvalidArgument(f"a roll-up has no {wrong[0]}: it is of all events, corrected")
+        server.database.create_rollup(
+            name, spec.sql, delay=spec.delay, idle=spec.idle, options=spec.options,
+            if_not_exists=spec.if_not_exists,
+        )  # fmt: skip
+        return
     server.database.create_live(
         name,
         spec.sql,
@@ -200,6 +213,7 @@ async def preview(request: Request, principal: Requester, encoding: ResultEncodi
             cancellation=query.cancellation,
             visible=visible_to(principal),
             allowed=partial(authorize, principal),
+            tell=server.tell(principal),
         )
         try:
             database.live_statements.check(spec.sql)
@@ -218,6 +232,26 @@ async def preview(request: Request, principal: Requester, encoding: ResultEncodi
         encoding,
         limit=spec.limit,
     )
+
+
+@router.post("/catch-up", summary="Wait for live queries")
+async def catch_up(
+    request: Request,
+    principal: Requester,
+    timeout_ms: Annotated[int | None, Query(ge=1, description="Most time to wait.")] = None,
+) -> Response:
+    """Answered when every live query has taken in every commit so far; 504 when it takes longer."""
+    principal.require("read")
+    server = server_of(request)
+    seconds = server.settings.query_timeout
+    if timeout_ms is not None:
+        seconds = min(int(seconds * 1000), timeout_ms) / 1000
+
+    def run() -> list[dict[str, Any]]:
+        server.database.live_statements.run(seconds)
+        return _listed(server, principal)
+
+    return reply({"live": await server.build(run)})
 
 
 @router.get("/{name}", summary="Ask about a live query")

@@ -8,17 +8,21 @@ Guarantee
     A time is ISO 8601 or an integer of ticks.  ``+`` in a query string means a space; in a time it
     can only have been an offset's sign, so ``2018-08-01T06:00:00+02:00`` works unquoted.  A
     parameter that a route does not have is refused, not passed over.
+
+    Dependencies are coroutines: FastAPI would have a thread run each of them otherwise, which costs
+    more than all else of a small request.
 """
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Query, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from ...errors import InvalidArgument
 from ...schema import StreamSchema
@@ -33,16 +37,20 @@ __all__ = [
     "End",
     "EventEncoding",
     "FeedFormatName",
+    "Flatten",
     "Follow",
     "FormatName",
     "Int64AsString",
     "Limit",
     "Marks",
     "Precision",
+    "RangeSpec",
     "ResultEncoding",
     "Start",
     "column_names",
+    "event_encoding",
     "only_known",
+    "result_encoding",
     "to_ticks",
 ]
 
@@ -72,6 +80,16 @@ Int64AsString = Annotated[
     bool, Query(description="JSON and NDJSON: write 64-bit integers as text, for JavaScript.")
 ]
 
+TimeFormat = Annotated[
+    Literal["iso", "rfc3339", "epoch_s", "epoch_ms", "epoch_us", "epoch_ns"],
+    Query(description="JSON, NDJSON, CSV: times as RFC 3339 with Z, or as integers."),
+]
+
+Flatten = Annotated[
+    str | None,
+    Query(description="JSON: what joins the names of nested members into columns, such as _."),
+]
+
 FeedFormatName = Annotated[
     str | None, Query(description="sse, ndjson or arrow; wins over the Accept header.")
 ]
@@ -81,6 +99,24 @@ Marks = Annotated[
 ]
 
 _SPACED_OFFSET = re.compile(r"(:\d\d(?:\.\d+)?) (\d\d:?\d\d)$")
+
+
+class RangeSpec(BaseModel):
+    """A range of times in the body of a request."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    start: str | int | None = Field(None, description="First time, as in a read of events.")
+    end: str | int | None = Field(None, description="Time before which they lie.")
+    precision: Literal["s", "ms", "us", "ns"] | None = Field(
+        None, description="Unit of times that are numbers."
+    )
+
+    def bounds(self, schema: StreamSchema) -> tuple[int | None, int | None]:
+        """Its times, in ticks."""
+        texts = (None if at is None else str(at) for at in (self.start, self.end))
+        start, end = (to_ticks(schema, at, self.precision) for at in texts)
+        return start, end
 
 
 def to_ticks(schema: StreamSchema, text: str | None, precision: str | None = None) -> int | None:
@@ -130,36 +166,45 @@ def column_names(given: list[str] | None) -> list[str] | None:
     return names
 
 
-def _encoding(*, envelope: bool) -> Callable[..., RowEncoding]:
+def _encoding(*, envelope: bool) -> Callable[..., Awaitable[RowEncoding]]:
     """A dependency that reads how the rows of an answer are to be written."""
 
-    def read(
+    async def read(
         request: Request,
         format: FormatName = None,
         end_marker: EndMarker = False,
         int64_as_string: Int64AsString = False,
         compression: Compression = "none",
+        time_format: TimeFormat = "iso",
     ) -> RowEncoding:
-        name = answer_format(request)
+        headers = request.headers
+        name = answer_format(format, headers.get("accept", ""))
+        if time_format != "iso" and name in ("arrow", "parquet"):
+            raise InvalidArgument(
+                f"time_format={time_format} is for json, ndjson and csv; {name} has typed times"
+            )
         return RowEncoding(
             name,
             envelope=envelope and name == "json",
             end_marker=end_marker and name == "ndjson",
             int64_as_string=int64_as_string,
+            time_format=time_format,
             compression=None if compression == "none" else compression,
-            gzip=name in ("json", "ndjson", "csv") and wants_gzip(request),
+            gzip=name in ("json", "ndjson", "csv")
+            and wants_gzip(headers.get("accept-encoding", "")),
         )
 
     return read
 
 
-EventEncoding = Annotated[RowEncoding, Depends(_encoding(envelope=False))]
+event_encoding, result_encoding = _encoding(envelope=False), _encoding(envelope=True)
+EventEncoding = Annotated[RowEncoding, Depends(event_encoding)]
 """How the rows of a read are written."""
-ResultEncoding = Annotated[RowEncoding, Depends(_encoding(envelope=True))]
+ResultEncoding = Annotated[RowEncoding, Depends(result_encoding)]
 """How the rows of a query are written: JSON with the envelope of :mod:`..service.encoding`."""
 
 
-def only_known(request: Request, principal: Requester) -> None:
+async def only_known(request: Request, principal: Requester) -> None:
     """Refuse parameters that the route does not have, of those who may ask at all.
 
     Raises

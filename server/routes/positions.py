@@ -102,6 +102,7 @@ async def changes(
     return reply(await server.read(principal.client, plan))
 
 
+@router.head("/changes/events", include_in_schema=False)
 @router.get("/changes/events", summary="Read what is new")
 async def read_changes(
     request: Request,

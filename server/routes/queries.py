@@ -10,14 +10,12 @@ Limits
 
 from __future__ import annotations
 
-import contextlib
 from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from ...query.contract.access import Access
 from ...query.contract.explanation import Plan
 from ..access.auth import Principal, Requester
 from ..access.statement_rights import authorize, visible_to
@@ -25,14 +23,17 @@ from ..http.jsonable import jsonable
 from ..http.problems import Problem
 from ..http.request_head import PathName
 from ..http.responses import reply
+from ..service.audit import STATEMENT
 from ..service.running_queries import RunningQuery
 from ..service.state import server_of
+from ..service.statements import open_statement
 from .json_bodies import read_spec, spec_body
 from .parameters import (
     Limit,
     ResultEncoding,
 )
 from .row_responses import RowSource, send_rows
+from .statement_values import values_of
 
 __all__ = ["router"]
 
@@ -58,11 +59,15 @@ class QuerySpec(BaseModel):
     )
 
     sql: str = Field(description="One statement.")
-    params: Params = Field(None, description="Values for $name (object) or ? and $1 (array).")
+    params: Params = Field(
+        None,
+        description="Values for $name (object) or ? and $1 (array); {type, value}: of that type.",
+    )
     limit: int | None = Field(None, ge=0, description="Most rows to send.")
     timeout_ms: int | None = Field(
         None, ge=1, description="Time limit; at most CHRONICLE_QUERY_TIMEOUT_MS."
     )
+    read_only: bool = Field(False, description="Refuse a statement that changes the store.")
 
 
 class ExplainSpec(BaseModel):
@@ -84,9 +89,10 @@ async def post_query(
 ) -> Response:
     """Any statement of the dialect; rows come as they are computed."""
     spec = await read_spec(request, QuerySpec)
-    return await _run(request, principal, spec, encoding, read_only=False)
+    return await _run(request, principal, spec, encoding)
 
 
+@router.head("/query", include_in_schema=False)
 @router.get("/query", summary="Run a query, read-only")
 async def get_query(
     request: Request,
@@ -96,38 +102,38 @@ async def get_query(
     limit: Limit = None,
     timeout_ms: Annotated[int | None, Query(ge=1)] = None,
 ) -> Response:
-    """For curl and browsers; statements that change something are refused."""
-    spec = QuerySpec(sql=q, params=None, limit=limit, timeout_ms=timeout_ms)
-    return await _run(request, principal, spec, encoding, read_only=True)
+    """For curl and browsers; statements that change something are refused.
+
+    HEAD, `Range`, `If-Match`, `If-None-Match` and `If-Range` make the answer a file.
+    """
+    spec = QuerySpec(sql=q, params=None, limit=limit, timeout_ms=timeout_ms, read_only=True)
+    return await _run(request, principal, spec, encoding)
 
 
-async def _run(
-    request: Request, principal: Principal, spec: QuerySpec, encoding: Any, *, read_only: bool
-) -> Response:
+async def _run(request: Request, principal: Principal, spec: QuerySpec, encoding: Any) -> Response:
     server = server_of(request)
     timeout = _timeout(server.settings.query_timeout, spec.timeout_ms)
+    request.scope[STATEMENT] = spec.sql
 
     def open_rows(query: RunningQuery) -> RowSource:
-        dropped: list[str] = []
-        with contextlib.ExitStack() as dropping:
+        params = values_of(spec.params)
+        result = open_statement(
+            server, principal, query, spec.sql, params, timeout, read_only=spec.read_only
+        )
+        return RowSource(result.schema, result.batches(), result.close)
 
-            def allowed(access: Access) -> None:
-                authorize(principal, access)
-                if access.kind == "DropStream" and access.target is not None:
-                    dropping.enter_context(server.drops.dropping(access.target))
-                    dropped.append(access.target)
-
-            result = server.database.sql(
-                spec.sql,
-                spec.params,
-                timeout,
-                read_only=read_only,
-                cancellation=query.cancellation,
-                visible=visible_to(principal),
-                allowed=allowed,
-            )
-        for name in dropped:
-            server.forget_stream(name)
+    def at_once(query: RunningQuery) -> RowSource | None:
+        if spec.params:
+            return None
+        result = server.database.sql_at_once(
+            spec.sql,
+            timeout,
+            cancellation=query.cancellation,
+            visible=visible_to(principal),
+            allowed=partial(authorize, principal),
+        )
+        if result is None:
+            return None
         return RowSource(result.schema, result.batches(), result.close)
 
     return await send_rows(
@@ -139,6 +145,7 @@ async def _run(
         open_rows,
         encoding,
         limit=spec.limit,
+        at_once=at_once,
     )
 
 
@@ -153,10 +160,11 @@ async def explain(request: Request, principal: Requester) -> Response:
         return server.database.explain(
             spec.sql,
             analyze=spec.analyze,
-            params=spec.params,
+            params=values_of(spec.params),
             timeout=timeout,
             visible=visible_to(principal),
             allowed=partial(authorize, principal),
+            tell=server.tell(principal),
         )
 
     async with server.queries.held(principal.client):
@@ -166,7 +174,7 @@ async def explain(request: Request, principal: Requester) -> Response:
 
 @router.get("/queries", summary="List what runs")
 async def list_queries(request: Request, principal: Requester) -> Response:
-    """Queries and reads of this token; with the scope `admin`, of everybody."""
+    """Queries and reads of this token; with the scope `operate`, of everybody."""
     running = server_of(request).running
     return reply({"queries": [q.to_json() for q in running if running.visible(q, principal)]})
 

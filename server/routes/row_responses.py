@@ -18,6 +18,11 @@ Guarantee
     given back, and the query removed from the list, when the thread has really ended.  An answer
     that fits into one block says how many rows it has in its headers.
 
+    Rows that are surely little work take no thread: they are computed and written on the event
+    loop, with the same gate, limits and headers.
+
+    Asked for with HEAD, a range or a condition, an answer is a file (:mod:`.file_responses`).
+
 Limits
     A query in the middle of an uninterruptible operation of DuckDB keeps its slot until that ends.
 """
@@ -26,10 +31,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import io
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -37,21 +43,28 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ...errors import ChronicleError, QueryCancelled, QueryTimeout, ResourceLimit
+from ...errors import ChronicleError, QueryCancelled
 from ...formats import media_type_of
 from ..access.auth import Principal
 from ..access.limits import Gate
 from ..http.body_pipe import BodyPipe
+from ..http.preconditions import FileRequest
 from ..http.problems import Problem
 from ..service.bodies import Pace
+from ..service.computing import account_for, compute
 from ..service.encoding import RowEncoding, Tally, encode
-from ..service.middleware import ABORT, BrokenAnswer, note_time
+from ..service.kept_answers import tag_of
+from ..service.middleware import BrokenAnswer, note_time
 from ..service.running_queries import RunningQuery
 from ..service.state import Server, server_of
+from .file_responses import FileResponse, encoding_of_file, what_is_asked, write_answer
+from .paced_sending import send_paced
 
 __all__ = ["RowSource", "send_rows"]
 
 logger = logging.getLogger("chronicle.server")
+AT_ONCE_BYTES = 64 << 10
+"""Rows that are written on the event loop, at most."""
 
 
 @dataclass
@@ -64,11 +77,14 @@ class RowSource:
         Lazily computed; asked by one thread.
     close : callable
         Called when no more batches are taken, in the same thread.
+    size : int
+        Bytes of the batches, where they are known.
     """
 
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
     close: Callable[[], None] = field(default=lambda: None)
+    size: int = 0
 
 
 async def send_rows(
@@ -82,6 +98,7 @@ async def send_rows(
     *,
     limit: int | None = None,
     looks_ahead: bool = True,
+    at_once: Callable[[RunningQuery], RowSource | None] | None = None,
 ) -> Response:
     """Answer a request with rows.
 
@@ -100,8 +117,18 @@ async def send_rows(
         Rows that the client wants at most.
     looks_ahead : bool
         Whether the rows go on beyond the limit, so that ``truncated`` is known.
+    at_once : callable, optional
+        As ``open_rows``, but called on the event loop, for rows that are surely little work; gives
+        None where they may not be.
     """
     server = server_of(request)
+    asked = FileRequest.of(request)
+    if asked is not None:
+        at_once, encoding = None, encoding_of_file(asked, encoding)
+        what = what_is_asked(request, principal, encoding)
+        kept = server.kept.find(principal.client, what, asked.tags) if asked.continues else None
+        if kept is not None:
+            return FileResponse(kept, asked, server)
     waited = time.perf_counter()
     slot = await gate.enter(principal.client)
     note_time(request, "queue", time.perf_counter() - waited)
@@ -109,32 +136,44 @@ async def send_rows(
     pipe = BodyPipe()
     tally = Tally(limit, server.settings.max_rows, looks_ahead=looks_ahead)
     started = time.perf_counter()
+    ready = None
+    if at_once is not None and server.warm and server.haste.may(text):
+        try:
+            with server.haste.watching(text):
+                ready = _ready(at_once, query)
+            body = None if ready is None else _at_once(ready, encoding, tally, query)
+        except BaseException as error:
+            slot.release()
+            server.running.remove(query)
+            server.running.log(query, tally, error)
+            account_for(server, kind, encoding.format, tally, error, time.perf_counter() - started)
+            raise
+        if body is not None:
+            seconds = time.perf_counter() - started
+            slot.release()
+            server.running.remove(query)
+            server.running.log(query, tally, None)
+            account_for(server, kind, encoding.format, tally, None, seconds)
+            note_time(request, "first", seconds)
+            return _whole(request, query, encoding, tally, body)
 
-    def work() -> None:
-        rows = open_rows(query)
+    def write() -> None:
+        rows = ready or open_rows(query)
         try:
             encode(rows.schema, rows.batches, encoding, tally, pipe, query)
         finally:
             rows.close()
 
-    try:
-        job = server.submit(pipe, work)
-    except Problem:
-        server.running.remove(query)
-        slot.release()
-        raise
-
-    def ended(job: Future[BaseException | None]) -> None:
-        slot.release()
-        server.running.remove(query)
-        _account(server, kind, encoding, tally, job.result(), time.perf_counter() - started)
-
-    loop = asyncio.get_running_loop()
-    job.add_done_callback(lambda job: loop.call_soon_threadsafe(ended, job))
+    compute(server, slot, query, pipe, tally, encoding.format, write)
     watch = asyncio.create_task(_watch(request, query, pipe))
+    file = None if asked is None else server.kept.begin(principal.client)
     try:
         first = await pipe.next_block()
+        if file is not None:
+            await write_answer(file, first, pipe)
     except BaseException as error:
+        if file is not None:
+            file.abandon()
         watch.cancel()
         query.cancellation.cancel()
         pipe.abandon()
@@ -149,20 +188,70 @@ async def send_rows(
             ) from None
         raise
     note_time(request, "first", time.perf_counter() - started)
-    more = {
+    if asked is not None and file is not None:
+        watch.cancel()
+        headers = _headers(query, encoding) | _counted(tally)
+        headers["Content-Type"] = media_type_of(encoding.format)
+        return FileResponse(file.keep(what, headers), asked, server)
+    if pipe.complete:
+        watch.cancel()
+        return _whole(request, query, encoding, tally, first or b"")
+    return _Stream(first or b"", pipe, query, watch, _headers(query, encoding), encoding, server)
+
+
+def _ready(
+    at_once: Callable[[RunningQuery], RowSource | None], query: RunningQuery
+) -> RowSource | None:
+    """Rows that are computed already."""
+    rows = at_once(query)
+    if rows is None:
+        return None
+    try:
+        batches = list(rows.batches)
+    finally:
+        rows.close()
+    return RowSource(rows.schema, iter(batches), size=sum(batch.nbytes for batch in batches))
+
+
+def _at_once(
+    rows: RowSource, encoding: RowEncoding, tally: Tally, query: RunningQuery
+) -> bytes | None:
+    """The whole answer; None where writing it would take long."""
+    if rows.size > AT_ONCE_BYTES:
+        return None
+    out = io.BytesIO()
+    encode(rows.schema, rows.batches, encoding, tally, out, query)
+    return out.getvalue()
+
+
+def _headers(query: RunningQuery, encoding: RowEncoding) -> dict[str, str]:
+    headers = {
         "X-Query-Id": query.id,
         "Vary": "Accept, Accept-Encoding",
         "Cache-Control": "no-store",
+        "Accept-Ranges": "bytes",
     }
     if encoding.gzip:
-        more["Content-Encoding"] = "gzip"
-    if pipe.complete:
-        more["X-Row-Count"] = str(tally.rows)
-        if tally.truncated is not None:
-            more["X-Truncated"] = "true" if tally.truncated else "false"
-        watch.cancel()
-        return Response(first or b"", headers=more, media_type=media_type_of(encoding.format))
-    return _Stream(first or b"", pipe, query, watch, more, encoding, server)
+        headers["Content-Encoding"] = "gzip"
+    return headers
+
+
+def _whole(
+    request: Request, query: RunningQuery, encoding: RowEncoding, tally: Tally, body: bytes
+) -> Response:
+    """An answer that fits into one block, which says how many rows it has, and its tag."""
+    headers = _headers(query, encoding) | _counted(tally)
+    if request.method == "GET" and not encoding.envelope:  # which tells how long it took
+        headers["ETag"] = tag_of(hashlib.sha256(body))
+    return Response(body, headers=headers, media_type=media_type_of(encoding.format))
+
+
+def _counted(tally: Tally) -> dict[str, str]:
+    """Headers that say how many rows an answer has."""
+    headers = {"X-Row-Count": str(tally.rows)}
+    if tally.truncated is not None:
+        headers["X-Truncated"] = "true" if tally.truncated else "false"
+    return headers
 
 
 async def _watch(request: Request, query: RunningQuery, pipe: BodyPipe) -> None:
@@ -171,28 +260,6 @@ async def _watch(request: Request, query: RunningQuery, pipe: BodyPipe) -> None:
         pass
     query.cancellation.cancel()
     pipe.abandon()
-
-
-def _account(
-    server: Server,
-    kind: str,
-    encoding: RowEncoding,
-    tally: Tally,
-    error: BaseException | None,
-    seconds: float,
-) -> None:
-    outcome = "ok"
-    if isinstance(error, QueryCancelled):
-        outcome = "cancelled"
-    elif isinstance(error, QueryTimeout):
-        outcome = "timeout"
-    elif isinstance(error, ResourceLimit):
-        outcome = "limit"
-    elif error is not None:
-        outcome = "refused" if isinstance(error, ChronicleError) else "failed"
-    server.metrics.queries.labels(kind, outcome).inc()
-    server.metrics.query_seconds.labels(kind).observe(seconds)
-    server.metrics.result_rows.labels(encoding.format).inc(tally.rows)
 
 
 class _Stream(Response):
@@ -229,25 +296,7 @@ class _Stream(Response):
         request_id = scope["state"]["request_id"]
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            block, self._first = self._first, None
-            sent, waited = 0, 0.0
-            while block is not None:
-                message = {"type": "http.response.body", "body": block, "more_body": True}
-                began = time.perf_counter()
-                await asyncio.wait_for(send(message), max(0.0, self._pace.left(sent, waited)))
-                waited += time.perf_counter() - began
-                sent += len(block)
-                block = await self._pipe.next_block()
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-        except TimeoutError:
-            logger.warning(
-                "request %s: the client took its answer too slowly; broken off after %d bytes",
-                request_id,
-                sent,
-            )
-            if ABORT in scope:
-                scope[ABORT]()
-            raise BrokenAnswer from None
+            await send_paced(scope, send, self._pace, self._next_block)
         except QueryCancelled as error:
             logger.info("request %s: %s", request_id, error)
             raise BrokenAnswer from None
@@ -262,3 +311,7 @@ class _Stream(Response):
             self._watch.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watch
+
+    async def _next_block(self) -> bytes | None:
+        block, self._first = self._first, None
+        return await self._pipe.next_block() if block is None else block

@@ -17,13 +17,15 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.security import HTTPAuthorizationCredentials
+from starlette.responses import RedirectResponse
 
 from ... import __version__
-from ...errors import ChronicleError, Unauthorized
+from ...errors import ChronicleError, Forbidden, Unauthorized
 from ..access.auth import Principal, authenticate, bearer
 from ..http.problems import Problem
 from ..http.responses import reply
 from ..service.state import Server, server_of
+from .console import wants_page
 
 __all__ = ["router"]
 
@@ -32,12 +34,16 @@ router = APIRouter(tags=["service"])
 
 
 @router.get("/", include_in_schema=False)
-async def root() -> Response:
-    """Where to go from here."""
+async def root(request: Request) -> Response:
+    """Where to go from here: a browser to the console, a program to the API."""
+    shown = server_of(request).settings.console != "off"
+    if shown and wants_page(request.headers):
+        return RedirectResponse("console/", 307, {"Vary": "Accept"})
     return reply(
         {
             "chronicle": __version__,
             "docs": "/docs",
+            **({"console": "/console/"} if shown else {}),
             "openapi": "/openapi.json",
             "streams": "/v1/streams",
             "query": "/v1/query?q=SELECT%201",
@@ -58,13 +64,15 @@ async def readyz(
     request: Request,
     given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)] = None,
 ) -> Response:
-    """200 when the store is open and SQL is answered; 503 while it starts, stops or cannot.
+    """200 when the store is open, SQL is answered and kernels are loaded; 503 while it is not so.
 
     With a token the answer also describes the store.
     """
     server = server_of(request)
-    if server.stopping or not server.ready:
-        state = "stopping" if server.stopping else "starting"
+    state = server.condition
+    if state == "warming":
+        raise _not_ready("warming: requests are served, and load what they need", state)
+    if state != "ready":
         raise _not_ready(f"the server is {state}", state)
     try:
         principal = authenticate(request, given)
@@ -103,14 +111,15 @@ async def metrics(
     request: Request,
     given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)] = None,
 ) -> Response:
-    """Counters, gauges and histograms in the Prometheus text format; needs any valid token.
+    """Counters, gauges and histograms in the Prometheus text format; needs the scope `metrics`.
 
-    Gauges of indexes and live queries cover what the token may read.
+    Gauges of indexes and live queries cover the streams that the token reaches.
     """
     server = server_of(request)
     try:
         principal = authenticate(request, given)
-    except Unauthorized:
+        principal.require("metrics")
+    except (Forbidden, Unauthorized):
         if not server.settings.public_metrics:
             raise
         principal = None  # sees sums, and no stream's name
@@ -118,8 +127,8 @@ async def metrics(
     def content() -> bytes:
         if principal is None:
             return server.metrics.render()
-        may_read = partial(principal.may, "read")
-        return server.metrics.render(server.index_figures(may_read), server.live_figures(may_read))
+        may_see = partial(principal.may, "metrics")
+        return server.metrics.render(server.index_figures(may_see), server.live_figures(may_see))
 
     text = await server.call(content)
     return Response(text, media_type=server.metrics.content_type)

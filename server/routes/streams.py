@@ -1,4 +1,4 @@
-"""Routes of streams themselves: list, create, describe, drop, aggregate, index.
+"""Routes of streams themselves: list, create, describe, drop, delete from, update, index.
 
 Guarantee
     A stream out of the token's reach answers 403 whether it exists or not.
@@ -25,8 +25,9 @@ from ..http.jsonable import jsonable
 from ..http.request_head import PathName, address
 from ..http.responses import reply
 from ..service.state import Server, server_of
+from .event_changes import DeleteSpec, EventsSpec, UpdateSpec
 from .json_bodies import read_spec, spec_body
-from .parameters import End, Precision, Start, to_ticks
+from .parameters import End, Precision, Start, column_names, to_ticks
 
 __all__ = ["router"]
 
@@ -70,7 +71,16 @@ class StreamSpec(BaseModel):
     arrow_schema: str | None = Field(None, description="Instead: an Arrow IPC schema in base64.")
     retention: str | int | None = Field(None, description='"30 days" or "10 GB".')
     codec: str = Field("lz4", description="lz4, zstd or none.")
+    unique: str | list[str] | None = Field(
+        None, description="Columns of a key, of which each is stored once: device, seq."
+    )
+    within: str | int | None = Field(
+        None, description='With unique: how near in time equal keys are one event, "1 hour".'
+    )
     if_not_exists: bool = False
+    options: dict[str, str | int | float | bool | list[str] | None] = Field(
+        default_factory=dict, description="Further settings, as behind WITH in CREATE STREAM."
+    )
 
     def arrow(self) -> pa.Schema:
         """The Arrow schema that is meant."""
@@ -124,6 +134,7 @@ def describe(server: Server, name: str, *, full: bool) -> dict[str, Any]:
     )
     if full:
         found["arrow_schema"] = base64.b64encode(schema.arrow.serialize()).decode()
+        found |= schema.defaults_json()
         found["indexes"] = jsonable(stream.indexes())
         found["stats"] = jsonable(stream.stats())
     return found
@@ -170,7 +181,10 @@ async def create_stream(request: Request, principal: Requester) -> Response:
             time=spec.time,
             retention=spec.retention,
             codec=spec.codec,
+            unique=spec.unique,
+            within=spec.within,
             if_not_exists=spec.if_not_exists,
+            options=spec.options,
         )
         return existed, describe(server, spec.name, full=True)
 
@@ -203,6 +217,32 @@ async def drop_stream(request: Request, principal: Requester, stream: PathName) 
     return Response(status_code=204)
 
 
+@router.post(
+    "/streams/{stream}/delete", summary="Delete events", openapi_extra=spec_body(DeleteSpec)
+)
+async def delete_events(request: Request, principal: Requester, stream: PathName) -> Response:
+    """Delete the events of a range that satisfy a predicate, for good, in one commit."""
+    return await _changed(request, principal, stream, DeleteSpec)
+
+
+@router.post(
+    "/streams/{stream}/update", summary="Update events", openapi_extra=spec_body(UpdateSpec)
+)
+async def update_events(request: Request, principal: Requester, stream: PathName) -> Response:
+    """Give the events of a range that satisfy a predicate other values, in one commit."""
+    return await _changed(request, principal, stream, UpdateSpec)
+
+
+async def _changed(
+    request: Request, principal: Principal, stream: str, kind: type[EventsSpec]
+) -> Response:
+    principal.require("admin", stream)
+    spec = await read_spec(request, kind)
+    server = server_of(request)
+    spec.check()
+    return reply(await server.build(lambda: spec.apply(server.database.stream(stream))))
+
+
 @router.get("/streams/{stream}/aggregate", summary="Aggregate attributes over a time range")
 async def aggregate(
     request: Request,
@@ -219,15 +259,13 @@ async def aggregate(
     """Answered from the tree: logarithmic in the stream's length, whatever the range."""
     principal.require("read", stream)
     server = server_of(request)
-    names = [name.strip() for part in attribute for name in part.split(",") if name.strip()]
+    names = column_names(attribute) or []
     chosen = [name.strip().lower() for part in functions or [] for name in part.split(",")]
     chosen = [name for name in chosen if name]
     unknown = [name for name in chosen if name not in FUNCTIONS]
-    if unknown or not names:
+    if unknown:
         raise InvalidArgument(
             f"functions are some of {', '.join(FUNCTIONS)}, found {', '.join(unknown)}"
-            if unknown
-            else "attribute names at least one attribute"
         )
 
     def compute() -> dict[str, Any]:
@@ -296,4 +334,4 @@ async def drop_index(
 
 def _require_any(principal: Principal, stream: str) -> None:
     """A right to read or to write a stream includes the right to see its schema."""
-    principal.require("read" if principal.may("read") else "write", stream)
+    principal.require("read" if principal.may("read") else "ingest", stream)

@@ -22,7 +22,7 @@ from ..service.event_parsing import batches_of
 from ..service.state import Server, server_of
 from ..service.transactions import Commit
 from .json_bodies import read_spec, spec_body
-from .parameters import FormatName
+from .parameters import FormatName, RangeSpec
 
 __all__ = ["router"]
 
@@ -43,6 +43,11 @@ class CommitSpec(BaseModel):
     truncate: bool = Field(
         False, description="Remove the stream's events in the same commit; needs the scope admin."
     )
+    replace: RangeSpec | None = Field(
+        None,
+        description="Remove the events of a range of times in the same commit, where the parts "
+        "have to lie; needs the scope admin.",
+    )
     app_id: str | None = Field(None, description="With app_version: who commits.")
     app_version: int | None = Field(
         None,
@@ -62,7 +67,7 @@ async def put_part(
     format: FormatName = None,
 ) -> Response:
     """Stage an Arrow stream, invisibly; the same name again replaces it."""
-    principal.require("write", stream)
+    principal.require("ingest", stream)
     server = server_of(request)
     name = body_format(request)
     async with (
@@ -97,27 +102,38 @@ async def commit(
 ) -> Response:
     """Make the listed parts events, at once; asked again, nothing happens."""
     spec = await read_spec(request, CommitSpec, COMMIT_BYTES_MAX)
-    principal.require("admin" if spec.truncate else "write", stream)
+    removes = spec.truncate or spec.replace is not None
+    principal.require("admin" if removes else "ingest", stream)
     server = server_of(request)
     if (spec.app_id is None) != (spec.app_version is None):
         raise InvalidArgument("give both app_id and app_version, or neither")
-    wanted = Commit(tuple(spec.parts), spec.truncate, spec.app_id, spec.app_version)
+    if spec.truncate and spec.replace is not None:
+        raise InvalidArgument("truncate removes every event, replace those of a range: give one")
+    if spec.replace is not None and spec.replace.start is None and spec.replace.end is None:
+        raise InvalidArgument("replace has a start, an end, or both; truncate removes every event")
 
     def run() -> dict[str, Any]:
+        over = None
+        if spec.replace is not None:
+            over = spec.replace.bounds(server.database.stream(stream).event_schema)
+        wanted = Commit(tuple(spec.parts), spec.truncate, over, spec.app_id, spec.app_version)
         done = server.transactions.commit(stream, transaction, wanted)
         if not done.repeated:
             server.metrics.appended_events.labels("transaction").inc(done.events)
             server.metrics.late_events.inc(done.late)
-        return {
+        answer = {
             "appended": done.events,
             "late": done.late,
             "count": server.database.stream(stream).count if done.count is None else done.count,
             "version": done.position,
             "replayed": done.repeated,
         }
+        if server.database.stream_options(stream)["unique"] is not None:
+            answer["duplicates"] = done.duplicates
+        return answer
 
     async with server.appends.held(principal.client):
-        return reply(await server.call(run))
+        return reply(await (server.call(run) if spec.replace is None else server.build(run)))
 
 
 @router.delete("", status_code=204, summary="Drop a transaction")
@@ -125,7 +141,7 @@ async def abort(
     request: Request, principal: Requester, stream: PathName, transaction: PathName
 ) -> Response:
     """Drop its parts; parts that come later are refused with 409."""
-    principal.require("write", stream)
+    principal.require("ingest", stream)
     server = server_of(request)
     await server.call(server.transactions.abort, stream, transaction)
     return Response(status_code=204)

@@ -37,12 +37,22 @@ from typing import IO
 
 from starlette.requests import Request
 
+from ...formats.kinds import sniff_compression
 from ...formats.packed import unpacked
 from ..access.limits import ByteAccount
 from ..access.settings import Settings
 from ..http.problems import Problem
 
-__all__ = ["Body", "Pace", "pieces_of", "receive"]
+__all__ = [
+    "Body",
+    "Pace",
+    "StoredFile",
+    "body_too_large",
+    "fill",
+    "pieces_of",
+    "receive",
+    "too_slow",
+]
 
 MEMORY_BYTES = 8 << 20
 PIECE_BYTES = 1 << 20
@@ -58,6 +68,7 @@ class Body:
     size : int
         Bytes on the wire.
     encoding : {None, "gzip", "zstd"}
+        What a header says; of a file, what its first bytes say, see :meth:`tell_encoding`.
     """
 
     def __init__(
@@ -72,6 +83,7 @@ class Body:
         self._account = account
         self._file = self._new_file()
         self._sha256 = hashlib.sha256() if hashed else None
+        self._is_unpacked = False
         self.size = 0
         self.encoding = encoding
 
@@ -88,6 +100,17 @@ class Body:
             self._sha256.update(piece)
         self._file.write(piece)
         self.size += len(piece)
+
+    def tell_encoding(self) -> None:
+        """Take a file that is packed for what it is, where no header says so."""
+        if self.encoding is None:
+            self._file.seek(0)
+            self.encoding = sniff_compression(self._file.read(4))
+
+    @property
+    def position(self) -> int:
+        """How much of it has been read; all of it, where nobody asks."""
+        return self.size
 
     @property
     def digest(self) -> str:
@@ -107,13 +130,15 @@ class Body:
         """
         self._file.seek(0)
         hold = None if self._account is None else self._account.hold
-        decoded = unpacked(self._file, self.encoding, decoded_max, hold)
-        if self.encoding is None or not seekable:
+        encoding = None if self._is_unpacked else self.encoding
+        decoded = unpacked(self._file, encoding, decoded_max, hold)
+        if encoding is None or not seekable:
             return decoded
         packed, self._file = self._file, self._new_file()
         with packed:
             while piece := decoded.read(PIECE_BYTES):
                 self._file.write(piece)
+        self._is_unpacked = True
         self._file.seek(0)
         return self._file
 
@@ -149,7 +174,48 @@ class Body:
         self._file.close()
 
 
-def _body_too_large(limit: int) -> Problem:
+class StoredFile(Body):
+    """A file of the server's machine, to be read as a body is; it stays as it is.
+
+    Parameters
+    ----------
+    directory : Path
+        For a copy of one that has to be unpacked to be read.
+
+    Raises
+    ------
+    OSError
+    """
+
+    def __init__(self, path: Path, directory: Path) -> None:
+        super().__init__(directory, None, None)
+        self._path = path
+        self._file.close()
+        self._file = path.open("rb")
+        self.size = os.fstat(self._file.fileno()).st_size
+        self._given: int | None = None
+
+    @property
+    def position(self) -> int:
+        """Where the worker reads, or this process."""
+        if self._given is None:
+            return self.size if self._file.closed else self._file.tell()
+        return os.lseek(self._given, 0, os.SEEK_CUR)
+
+    @contextmanager
+    def handed_over(self) -> Iterator[int | bytes]:
+        """The file, opened once more: whoever reads it moves its position."""
+        file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._given = file
+            yield file
+        finally:
+            self._given = None
+            os.close(file)
+
+
+def body_too_large(limit: int) -> Problem:
+    """What a client is told whose body is larger than it may be."""
     return Problem(
         "body-too-large",
         413,
@@ -187,19 +253,20 @@ async def receive(
         )
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and len(declared) < 20 and int(declared) > body_max:
-        raise _body_too_large(body_max)
+        raise body_too_large(body_max)
     body = Body(directory, _ENCODINGS[name], account, hashed=hashed)
     try:
-        await _fill(body, request, body_max, pace)
+        await fill(body, pieces_of(request, body_max, pace))
         yield body
     finally:
         body.close()
 
 
-async def _fill(body: Body, request: Request, body_max: int, pace: Pace) -> None:
+async def fill(body: Body, received: AsyncGenerator[bytes, None]) -> None:
+    """Write the pieces of a body as they come, on the disk in a thread."""
     pieces: list[bytes] = []
     gathered = 0
-    async with contextlib.aclosing(pieces_of(request, body_max, pace)) as stream:
+    async with contextlib.aclosing(received) as stream:
         async for piece in stream:
             pieces.append(piece)
             gathered += len(piece)
@@ -238,6 +305,18 @@ class Pace:
         return min(self.silence_s, self.silence_s + moved / self.bytes_per_s - waited)
 
 
+def too_slow(pace: Pace, size: int) -> Problem:
+    """What a client is told whose body stopped coming after so many bytes."""
+    return Problem(
+        "request-timeout",
+        408,
+        f"the body came too slowly: {size:,} bytes, then none for a while; at most "
+        f"{pace.silence_s:g} s without a byte (CHRONICLE_CLIENT_TIMEOUT_MS) and at "
+        f"least {pace.bytes_per_s:,} bytes a second (CHRONICLE_MIN_CLIENT_BYTES_PER_S)",
+        {"Connection": "close"},
+    )
+
+
 async def pieces_of(request: Request, body_max: int, pace: Pace) -> AsyncGenerator[bytes, None]:
     """The pieces of a body as they come; only the time that the client takes is counted.
 
@@ -258,16 +337,9 @@ async def pieces_of(request: Request, body_max: int, pace: Pace) -> AsyncGenerat
             except StopAsyncIteration:
                 return
             except TimeoutError:
-                raise Problem(
-                    "request-timeout",
-                    408,
-                    f"the body came too slowly: {size:,} bytes, then none for a while; at most "
-                    f"{pace.silence_s:g} s without a byte (CHRONICLE_CLIENT_TIMEOUT_MS) and at "
-                    f"least {pace.bytes_per_s:,} bytes a second (CHRONICLE_MIN_CLIENT_BYTES_PER_S)",
-                    {"Connection": "close"},
-                ) from None
+                raise too_slow(pace, size) from None
             waited += loop.time() - began
             size += len(piece)
             if size > body_max:
-                raise _body_too_large(body_max)
+                raise body_too_large(body_max)
             yield piece

@@ -23,10 +23,12 @@ Limits
 
 from __future__ import annotations
 
+import io
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import orjson
@@ -36,6 +38,7 @@ import pyarrow.compute as pc
 from ... import formats
 from ...errors import QueryCancelled, ResourceLimit
 from ..http.body_pipe import BodyPipe
+from .answer_times import with_times
 from .running_queries import RunningQuery
 
 __all__ = ["RowEncoding", "Tally", "as_text", "encode"]
@@ -54,6 +57,8 @@ class RowEncoding:
         NDJSON: a last line ``{"$end": {...}}``.
     int64_as_string : bool
         JSON and NDJSON: 64-bit integers as text.
+    time_format : str
+        One of :data:`.answer_times.TIME_FORMATS`; text formats only.
     compression : {None, "lz4", "zstd"}
         Arrow: of its buffers.
     gzip : bool
@@ -64,6 +69,7 @@ class RowEncoding:
     envelope: bool = False
     end_marker: bool = False
     int64_as_string: bool = False
+    time_format: str = "iso"
     compression: str | None = None
     gzip: bool = False
 
@@ -142,7 +148,7 @@ class _Gzip:
 
     closed = False
 
-    def __init__(self, pipe: BodyPipe) -> None:
+    def __init__(self, pipe: BodyPipe | io.BytesIO) -> None:
         self._pipe = pipe
         self._compress = zlib.compressobj(1, zlib.DEFLATED, 31)
 
@@ -165,10 +171,10 @@ def encode(
     batches: Iterator[pa.RecordBatch],
     encoding: RowEncoding,
     tally: Tally,
-    pipe: BodyPipe,
+    pipe: BodyPipe | io.BytesIO,
     query: RunningQuery,
 ) -> None:
-    """Write rows to a pipe; blocks while the client is slow."""
+    """Write rows to a pipe, and block while the client is slow; or into memory."""
     gzip = _Gzip(pipe) if encoding.gzip else None
     out: Any = gzip or pipe
     cut = tally.cut(batches, query, encoding.says_truncated)
@@ -176,9 +182,14 @@ def encode(
     if names != schema.names:
         schema = pa.schema([f.with_name(name) for f, name in zip(schema, names, strict=True)])
         cut = (batch.rename_columns(names) for batch in cut)
+    forms: list[Callable[[pa.RecordBatch], pa.RecordBatch]] = []
+    if encoding.time_format != "iso":
+        forms.append(partial(with_times, form=encoding.time_format))
     if encoding.int64_as_string and encoding.format in ("json", "ndjson"):
+        forms.append(as_text)
+    for form in forms:
         none = pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
-        schema, cut = as_text(none).schema, map(as_text, cut)
+        schema, cut = form(none).schema, map(form, cut)
     if encoding.format == "arrow":
         _encode_arrow(schema, cut, encoding, tally, out)
     elif encoding.format == "json" and encoding.envelope:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ...errors import InvalidArgument, InvalidData, in_words_of
-from ...formats import BadRow, BadRowPolicy, Limits, fail, read_batches
+from ...formats import BadRow, BadRowPolicy, EventReader, Layout, Limits, fail
 from ...formats.packed import check_size
 from ...schema import StreamSchema
 from .bodies import Body
@@ -26,7 +26,15 @@ from .bodies import Body
 if TYPE_CHECKING:
     from ...formats.isolated import IsolatedReader
 
-__all__ = ["RefusedRows", "bad_row_json", "batches_of", "read_events"]
+__all__ = [
+    "ROWS_LISTED",
+    "RefusedRows",
+    "bad_row_json",
+    "batches_of",
+    "events_of",
+    "read_events",
+    "time_format_of",
+]
 
 ROWS_LISTED = 20
 
@@ -77,41 +85,76 @@ def batches_of(
     time_format: str,
     decoded_max: int,
     reader: IsolatedReader | None,
+    **more: Any,
+) -> Iterator[pa.RecordBatch]:
+    """The events of a body, batch by batch, in a stream's schema; ``more`` as :func:`events_of`."""
+    layout = Layout(time_format=time_format, target=schema)
+    return events_of(body, format, layout, decoded_max, reader, **more)
+
+
+def events_of(
+    body: Body,
+    format: str | None,
+    layout: Layout,
+    decoded_max: int,
+    reader: IsolatedReader | None,
     *,
     on_bad: BadRowPolicy = fail,
     name: str = "body",
-    limits: Limits | None = None,
+    reading_s: float | None = None,
+    **options: Any,
 ) -> Iterator[pa.RecordBatch]:
-    """The events of a body, batch by batch: read by a worker, or here where there is no reader."""
+    """The events of a body, batch by batch: read by a worker, or here where there is no reader.
+
+    Parameters
+    ----------
+    layout : Layout
+        Learns what the body shows.
+    reading_s : float, optional
+        How long a worker may take, where that is not the time of a request.
+    options
+        Further ones of :class:`chronicle.formats.EventReader`.
+    """
     if reader is None:
-        yield from read_batches(
-            body.open(decoded_max, seekable=format == "parquet"),
+        yield from EventReader(
+            body.open(decoded_max, seekable=format in ("parquet", None)),
             format,
-            schema=schema,
-            time_format=time_format,
+            layout=layout,
             on_bad=on_bad,
             name=name,
             compression=None,
-            limits=limits,
+            **options,
         )
         return
     taken = 0
     with body.handed_over() as source:
-        for batch in reader.read_batches(
+        for batch in reader.events(
             source,
             format,
-            schema=schema,
-            time_format=time_format,
+            layout=layout,
             on_bad=on_bad,
             name=name,
             encoding=body.encoding,
             decoded_max=decoded_max,
-            limits=limits,
+            reading_s=reading_s,
+            **options,
         ):
             taken += batch.nbytes
             check_size(taken, decoded_max)
             body.hold(batch.nbytes)
             yield batch
+
+
+def time_format_of(schema: StreamSchema, precision: str | None) -> str:
+    """What numbers are as times, for the readers; raises :class:`InvalidArgument`."""
+    if schema.time_unit is not None:
+        return precision or "iso"
+    if precision is not None:
+        raise InvalidArgument(
+            f"precision={precision} makes no sense here: the time attribute {schema.time!r} counts "
+            "plain integers"
+        )
+    return "ticks"
 
 
 def read_events(
@@ -124,8 +167,14 @@ def read_events(
     *,
     columns_max: int = Limits.columns,
     skip: bool = False,
+    flatten: str | None = None,
 ) -> tuple[pa.Table, list[BadRow], int]:
     """Parse a body; blocks.
+
+    Parameters
+    ----------
+    flatten : str, optional
+        What joins the names of nested members of JSON.
 
     Returns
     -------
@@ -140,12 +189,7 @@ def read_events(
     ------
     RefusedRows, InvalidData, SchemaMismatch, ResourceLimit
     """
-    if precision is not None and schema.time_unit is None:
-        raise InvalidArgument(
-            f"precision={precision} makes no sense here: the time attribute {schema.time!r} counts "
-            "plain integers"
-        )
-    time_format = precision or ("iso" if schema.time_unit is not None else "ticks")
+    time_format = time_format_of(schema, precision)
     bad: list[BadRow] = []
     rejected = 0
 
@@ -169,6 +213,7 @@ def read_events(
                 decoded_max,
                 reader,
                 on_bad=note,
+                flatten=flatten,
                 limits=Limits(columns=columns_max, total_bytes=decoded_max),
             )
         )

@@ -13,7 +13,8 @@ Layout
         {"op": "forget", "key": "flights\\n4f1c"}
         {"op": "clock", "at": 3600.0}
 
-    ``version`` is the stream's commit: when the request began, and that of its own append.
+    ``version`` is the stream's commit: when the request began, -1 where there was no such stream
+    (an ingest may make it), and that of its own append.
 
 What is known of a key
     ::
@@ -27,9 +28,10 @@ What is known of a key
     ``begin`` is on disk before the append starts.  An append that raises has left nothing, and its
     key is free again, as long as the stream is *sound*; after a failed sync it is in doubt, since
     the events may survive a restart.  At opening the stream itself says: with the version that the
-    key began with, nothing was stored, and the key is free; with any other one the server does not
-    guess, and answers 409 until the key is too old.  An ``end`` whose version the stream does not
-    have (it was restored from a backup, or dropped and made again) is forgotten with its events.
+    key began with (a stream made since: without a commit), nothing was stored, and the key is free;
+    with any other one the server does not guess, and answers 409 until the key is too old.  An
+    ``end`` whose version the stream does not have (it was restored from a backup, or dropped and
+    made again) is forgotten with its events.
 
 Guarantee
     No append happens twice under one key, whatever fails.  A stored append is answered as stored:
@@ -319,7 +321,7 @@ class IdempotencyKeys:
                 continue
             if entry.at <= oldest or version is None:
                 del self._entries[name]
-            elif entry.answer is None and version == entry.version:
+            elif entry.answer is None and version == max(entry.version, 0):
                 del self._entries[name]  # nothing was appended since: it did not happen
             elif entry.answer is not None and version < entry.stored:
                 del self._entries[name]  # the stream is older than its answer: restored

@@ -18,23 +18,23 @@ Limits
 from __future__ import annotations
 
 import logging
+import os
 import re
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..access.auth import Authenticator
 from ..http.problems import problem_response
 from ..http.request_head import check_headers, raw_path, routed_path
+from .audit import Audit
 from .drops import BEGUN, Drops
 from .metrics import Metrics
 
-__all__ = ["ABORT", "BrokenAnswer", "RequestMiddleware", "note_time", "timed"]
+__all__ = ["ABORT", "BrokenAnswer", "RequestMiddleware", "account", "id_of", "note_time", "timed"]
 
 logger = logging.getLogger("chronicle.server")
 access = logging.getLogger("chronicle.server.access")
@@ -67,10 +67,18 @@ class RequestMiddleware:
     """The outermost ASGI middleware: identifies, measures, admits and answers every request."""
 
     def __init__(
-        self, app: ASGIApp, authenticator: Authenticator, metrics: Metrics, drops: Drops
+        self,
+        app: ASGIApp,
+        authenticator: Authenticator,
+        metrics: Metrics,
+        drops: Drops,
+        audit: Audit,
+        protecting: tuple[tuple[bytes, bytes], ...] = (),
     ) -> None:
         self.app = app
+        self._protecting = (*_PROTECTING, *protecting)
         self.authenticator = authenticator
+        self.audit = audit
         self.drops = drops
         self.metrics = metrics
 
@@ -81,8 +89,7 @@ class RequestMiddleware:
                 await self.app(scope, receive, send)
             return  # nothing but HTTP is served, and only HTTP is authenticated
         started = time.perf_counter()
-        wished = Headers(scope=scope).get("x-request-id", "")
-        request_id = wished if _REQUEST_ID.fullmatch(wished) else uuid.uuid4().hex
+        request_id = id_of(scope)
         scope.setdefault("state", {})["request_id"] = request_id
         timings: list[tuple[str, float]] = []
         scope["chronicle.timings"] = timings
@@ -101,10 +108,9 @@ class RequestMiddleware:
             nonlocal status, sent, complete
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = MutableHeaders(scope=message)
-                headers["X-Request-Id"] = request_id
-                headers["Server-Timing"] = _server_timing(timings, time.perf_counter() - started)
-                headers.setdefault("X-Content-Type-Options", "nosniff")
+                total = time.perf_counter() - started
+                given = _finished(scope, message, self._protecting)
+                message["headers"] = [*given, *_own(request_id, timings, total)]
             elif message["type"] == "http.response.body":
                 sent += len(message.get("body", b""))
                 complete = not message.get("more_body", False)
@@ -133,37 +139,83 @@ class RequestMiddleware:
                     await response(scope, counted_receive, counted_send)
         finally:
             self.metrics.requests_running.dec()
-            self._account(scope, status, received, sent, time.perf_counter() - started)
+            seconds = time.perf_counter() - started
+            account(self.metrics, scope, status, received, sent, seconds)
+            self.audit.look(scope, status)
 
-    def _account(self, scope: Scope, status: int, received: int, sent: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", None) or "unmatched"
-        method = scope["method"] if scope["method"] in _METHODS else "OTHER"
-        metrics = self.metrics
-        metrics.requests.labels(method, route, str(status)).inc()
-        metrics.request_seconds.labels(method, route).observe(seconds)
-        metrics.received_bytes.inc(received)
-        metrics.sent_bytes.inc(sent)
-        path = raw_path(scope).decode("ascii", "backslashreplace")  # as it came: %0a is no line
-        principal = scope["state"].get("principal")
-        token = getattr(principal, "token", None)
-        access.info(
-            "%s %s %d in %.1f ms",
-            method,
-            path,
-            status,
-            seconds * 1000,
-            extra={
-                "method": method,
-                "path": path,
-                "status": status,
-                "ms": round(seconds * 1000, 2),
-                "received_bytes": received,
-                "sent_bytes": sent,
-                "request_id": scope["state"]["request_id"],
-                "token": token.name if token else None,
-            },
-        )
 
+def account(
+    metrics: Metrics, scope: Scope, status: int, received: int, sent: int, seconds: float
+) -> None:
+    """Count a request that ended, and write its line of the access log."""
+    route = getattr(scope.get("route"), "path", None) or "unmatched"
+    method = scope["method"] if scope["method"] in _METHODS else "OTHER"
+    metrics.requests.labels(method, route, str(status)).inc()
+    metrics.request_seconds.labels(method, route).observe(seconds)
+    metrics.received_bytes.inc(received)
+    metrics.sent_bytes.inc(sent)
+    path = raw_path(scope).decode("ascii", "backslashreplace")  # as it came: %0a is no line
+    principal = scope["state"].get("principal")
+    token = getattr(principal, "token", None)
+    address = (scope.get("client") or ("local", 0))[0]
+    access.info(
+        "%s %s %s %d in %.1f ms",
+        address,
+        method,
+        path,
+        status,
+        seconds * 1000,
+        extra={
+            "client": address,
+            "method": method,
+            "path": path,
+            "status": status,
+            "ms": round(seconds * 1000, 2),
+            "received_bytes": received,
+            "sent_bytes": sent,
+            "request_id": scope["state"]["request_id"],
+            "token": token.name if token else None,
+        },
+    )
+
+
+def id_of(scope: Scope) -> str:
+    """The one that the client wishes, or a new one."""
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value.decode("latin-1")):
+            return str(value.decode("latin-1"))
+    return os.urandom(16).hex()
+
+
+def _finished(
+    scope: Scope, message: Message, protecting: tuple[tuple[bytes, bytes], ...]
+) -> list[tuple[bytes, bytes]]:
+    """The headers of an answer, with those that protect whoever shows it.
+
+    What an answer says itself stays: pages say which scripts they load, files how long they keep.
+    """
+    headers: list[tuple[bytes, bytes]] = list(message.get("headers", ()))
+    names = {name.lower() for name, _ in headers}
+    headers += [pair for pair in protecting if pair[0] not in names]
+    if scope["path"].startswith(("/v1", "/mcp")) and b"cache-control" not in names:
+        headers.append((b"cache-control", b"no-store"))  # events are nobody else's
+    return headers
+
+
+def _own(
+    request_id: str, timings: list[tuple[str, float]], total: float
+) -> tuple[tuple[bytes, bytes], tuple[bytes, bytes]]:
+    timing = _server_timing(timings, total)
+    return (b"x-request-id", request_id.encode()), (b"server-timing", timing.encode())
+
+
+_PROTECTING = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+)
+"""Sent with every answer, JSON or page: no guessing of types, no frames, no word to other sites."""
 
 _METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"}
 

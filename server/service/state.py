@@ -23,7 +23,8 @@ from starlette.requests import HTTPConnection, Request
 from ...errors import ChronicleError, ReadOnlyStore, StreamNotFound
 from ...store import EventStream
 from ...store.files import RealFiles
-from ..access.auth import Authenticator
+from ..access.auth import Authenticator, Principal
+from ..access.identity_provider import provider_of
 from ..access.limits import ByteBudget, Gate
 from ..access.server_directory import server_directory
 from ..access.settings import Settings
@@ -34,17 +35,25 @@ from .bodies import MEMORY_BYTES, Body, Pace, receive
 from .drops import Drops
 from .feeds import Feed
 from .followers import Followers
+from .gathering import Gathering
+from .haste import Haste
 from .idempotency import IdempotencyKeys
+from .jobs import Jobs
+from .kept_answers import KeptAnswers
+from .load_history import LoadHistory
 from .metrics import LIVE_GAUGES, Figures, Metrics, StreamFigures
 from .positions import Positions
 from .probe import Probe
+from .query_log import QueryLog
 from .running_queries import RunningQueries
 from .snapshots import PinnedSnapshots
+from .system_rows import telling
 from .transactions import Transactions
 
 if TYPE_CHECKING:
     from ...database import Database
     from ...formats.isolated import IsolatedReader
+    from ...query.contract.access import Tell
 
 __all__ = ["Server", "server_of"]
 
@@ -66,6 +75,7 @@ STORE_GAUGES = (
     "late_total",
     "dirty_ranges",
     "dropped_events",
+    "deleted_events",
     "garbage_files",
     "garbage_bytes",
     "positions_dropped",
@@ -84,15 +94,23 @@ class Server:
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self.database = database
+        database.serve_only_streams()
         self.settings = settings
         self.metrics = Metrics()
         self.tokens = TokenFile(database.path, settings.token_file)
-        self.authenticator = Authenticator(settings, self.tokens)
+        self.provider = provider_of(settings)
+        self.authenticator = Authenticator(settings, self.tokens, self.provider)
         self.probe = Probe(database)
-        self.running = RunningQueries()
+        self.query_log = QueryLog(settings.query_log_entries, settings.slow_query_ms)
+        self.running = RunningQueries(self.query_log)
+        self.haste = Haste()
         self.drops = Drops()
         self.ready = False
+        self.warm = True
+        self.stop_warming = threading.Event()
         self.stopping = False
+        self.on_drain: list[Callable[[float], None]] = []
+        """Called on the event loop with the seconds that running requests have to end."""
         self._reader: IsolatedReader | None = None
         self._one_reader = threading.Lock()
         wait_s = settings.queue_timeout_ms / 1000
@@ -115,6 +133,7 @@ class Server:
         )
         self.followers_gate = Gate("followers", settings.max_followers, 0, wait_s)
         self.followers = Followers()
+        self.gathering = Gathering(self)
         self.bodies = Gate("uploads", settings.max_concurrent_uploads, 0, wait_s)
         self.uploads = ByteBudget(settings.max_upload_memory_bytes)
         self.snapshots = PinnedSnapshots(
@@ -130,6 +149,12 @@ class Server:
                 self.sound,
             )
         )
+        self.kept = KeptAnswers(
+            lambda: None if database.mode == "r" else server_directory(database.path, create=True),
+            settings.max_result_bytes,
+            settings.result_ttl_ms / 1000,
+        )
+        self.jobs = Jobs(database.path, kept=database.mode != "r")
         self.transactions = Transactions(database)
         self.positions = Positions(
             database, settings.position_ttl_hours * 3600.0, settings.max_positions
@@ -140,6 +165,7 @@ class Server:
         self._workers = ThreadPoolExecutor(settings.max_concurrent_appends + 8, "chronicle-work")
         self._follows = ThreadPoolExecutor(FOLLOW_THREADS, "chronicle-follow")
         self._builders = ThreadPoolExecutor(BUILDS_AT_ONCE, "chronicle-build")
+        self.load = LoadHistory(self)
         self._watch()
 
     def _watch(self) -> None:
@@ -154,6 +180,7 @@ class Server:
         watch("appends_running", "Appends.", lambda: self.appends.running)
         watch("upload_bytes", "Bytes held by uploads.", lambda: self.uploads.used)
         watch("snapshots_pinned", "Pinned versions of streams.", lambda: len(self.snapshots))
+        watch("results_kept_bytes", "Answers kept as files.", lambda: self.kept.used)
         watch("idempotency_keys", "Remembered Idempotency-Keys.", lambda: len(self._keys or ()))
         self.metrics.watch_store(self.store_gauges)
 
@@ -165,6 +192,19 @@ class Server:
                 "the store is open for reading here; send what changes it to the server that writes"
             )
         return self._keys
+
+    def require_writable(self) -> None:
+        """Raise :class:`ReadOnlyStore` where nothing can be stored."""
+        _ = self.keys
+
+    @property
+    def condition(self) -> str:
+        """Starting, warming (requests are served, some of them slowly), ready or stopping."""
+        if self.stopping:
+            return "stopping"
+        if not self.ready:
+            return "starting"
+        return "ready" if self.warm else "warming"
 
     def store_gauges(self) -> dict[str, float]:
         """Sums over all streams of the numbers in their ``stats()``."""
@@ -239,14 +279,22 @@ class Server:
         if reader is not None:
             reader.close()
 
+    def tell(self, principal: Principal) -> Tell:
+        """What gives a principal its rows of system tables."""
+        return telling(self.running, self.query_log, self.settings, principal)
+
     def sound(self, stream: str) -> bool:
         """Whether an append to a stream that raised has left nothing in it."""
-        handle = self.database.stream(stream).handle
+        try:
+            handle = self.database.stream(stream).handle
+        except StreamNotFound:  # it was to be made, and was not
+            return True
         return isinstance(handle, EventStream) and handle.sound
 
     def forget_stream(self, stream: str) -> None:
         """Forget everything that was remembered for a dropped stream."""
         self.snapshots.forget(stream)
+        self.kept.clear()
         if self._keys is not None:
             self._keys.forget_stream(stream)
 
@@ -333,7 +381,7 @@ class Server:
 
     def start(self) -> None:
         """Remove what an earlier process left, then accept requests; blocks."""
-        if self.database.mode != "r" and self.tokens.any():
+        if self.database.mode != "r" and (self.tokens.any() or self.provider is not None):
             mark_guarded(self.database.path)
         self.tidy()
         self.ready = True
@@ -341,7 +389,11 @@ class Server:
     def tidy(self) -> None:
         """Drop what nobody has used for too long; blocks."""
         self.snapshots.sweep()
+        self.kept.sweep()
+        if self.provider is not None:
+            self.provider.refresh()
         if self._keys is not None:
+            self.tokens.save_uses()
             self._keys.tidy()
             self.transactions.sweep()
             self.positions.sweep()
@@ -349,21 +401,28 @@ class Server:
     def drain(self, seconds: float) -> None:
         """Report that the server stops; cancel what runs after a time.  On the event loop."""
         self.stopping = True
+        self.stop_warming.set()
         self.followers.end()
+        for begin in self.on_drain:
+            begin(seconds)
         asyncio.get_running_loop().call_later(seconds, self.running.cancel_all)
 
     def stop(self) -> None:
         """Cancel what runs and close everything but the database; blocks."""
         self.stopping = True
+        self.stop_warming.set()
         self.ready = False
         self.running.cancel_all()
         self._answers.shutdown(wait=True, cancel_futures=True)
         self._follows.shutdown(wait=True)
+        self.jobs.stop()
         self._workers.shutdown(wait=True)
         self._builders.shutdown(wait=True, cancel_futures=True)
         self.close_workers()
         self.snapshots.close()
+        self.kept.clear()
         if self._keys is not None:
+            self.tokens.save_uses()
             self._keys.close()
 
 

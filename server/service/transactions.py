@@ -42,7 +42,7 @@ import orjson
 import pyarrow as pa
 
 from ...errors import ChronicleError, InvalidArgument, ReadOnlyStore
-from ...ingest.sink import Outcome
+from ...ingest.sink import Outcome, Over
 from ...ingest.store_sink import StoreSink
 from ...store import EventStream
 from ...store.catalog import SegmentEntry
@@ -70,12 +70,15 @@ class Commit:
         Their order decides between events of equal time.
     truncate : bool
         Remove every event that the stream had, in the same commit.
+    over : Over, optional
+        Remove those of a range of times.
     application, version : str and int, optional
         Versions that are not above the application's last one do nothing.
     """
 
     parts: tuple[str, ...]
     truncate: bool = False
+    over: Over | None = None
     application: str | None = None
     version: int | None = None
 
@@ -143,6 +146,7 @@ class Transactions:
                 job,
                 list(self._staged(job, transaction, wanted.parts)),
                 truncate=wanted.truncate,
+                over=wanted.over,
                 application=wanted.application,
                 version=wanted.version,
             )

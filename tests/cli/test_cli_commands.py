@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,9 @@ def test_demo(run: Run, tmp_path: Path) -> None:
     assert outcome.code == 0, outcome.err
     assert "Generate 20,000 events of 40 machines" in outcome.out
     assert "all is well" in outcome.out
-    assert "20000" in run("sql", "--store", "demo", "SELECT count(*) FROM machines").out
+    assert outcome.out.count(": the same rows") == 2
+    assert re.search(r"!! press-00 shook at [\d:]+ and was hot at [\d:]+: told", outcome.out)
+    assert "20004" in run("sql", "--store", "demo", "SELECT count(*) FROM machines").out
     assert run("demo", "--store", "demo").code == 2
 
 

@@ -21,6 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from chronicle.commands.connection import Connection
+from chronicle.commands.line_editing import Completer
+
 Run = Callable[..., Any]
 
 
@@ -140,46 +143,181 @@ def test_the_same_commands_by_a_server(run: Run, served: str, tmp_path: Path) ->
     assert "--url" in run("ingest", "bad.csv", "--stream", "s", "-s", "served").err
 
 
-def test_the_prompt(sensors: Path, tmp_path: Path) -> None:
-    """On a terminal: statements over several lines, errors that do not end it, history."""
-    leader, follower = pty.openpty()
-    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "TERM": "dumb", "COLUMNS": "100"}
-    child = subprocess.Popen(
-        [sys.executable, "-m", "chronicle.cli", "sql", "--store", str(sensors)],
-        stdin=follower, stdout=follower, stderr=follower, env=environment, close_fds=True,
-    )  # fmt: skip
-    os.close(follower)
-    seen = ""
+def test_tokens_and_jobs_of_a_server(run: Run, served: str, tmp_path: Path) -> None:
+    place = ("--url", served)
+    (tmp_path / "f.csv").write_text("t,x\n" + "".join(f"{t},{t / 2}\n" for t in range(100)))
+    assert run("ingest", "f.csv", "--stream", "s", "--time", "t", "--create", *place).code == 0
+    begun = run("job", "start", "index", "--stream", "s", "--attribute", "x", *place)
+    assert begun.code == 0, begun.err
+    job = begun.out.strip()
+    waited = run("job", "wait", job, "--timeout", "60", *place)
+    assert json.loads(waited.out)["attribute"] == "x"
+    asked = ("job", "start", "update", "--stream", "s", "--set", "x = x + 1", "--from", "90")
+    assert json.loads(run(*asked, "--wait", *place).out) == {"updated": 10}
+    lines = run("job", "list", "-f", "ndjson", *place).out.splitlines()
+    listed = [json.loads(line) for line in lines]
+    assert [(row["job"] == job, row["kind"], row["state"]) for row in listed] == [
+        (True, "index", "done"), (False, "update", "done")
+    ]  # fmt: skip
+    assert json.loads(run("job", "show", job, "-f", "ndjson", *place).out) == listed[0]
+    assert run("job", "cancel", job, *place).code == 0
+    failing = run("job", "start", "delete", "--stream", "s", "--where", "y = 1", "--wait", *place)
+    assert (failing.code, "no column 'y'" in failing.err) == (1, True)
+    for wrong, said in {
+        ("job", "start", "backup", *place): "CHRONICLE_BACKUP_DIRECTORY",
+        ("job", "start", "check", "--where", "true", *place): "where",
+        ("job", "start", "index", "--stream", "s", "--stream", "r", *place): "found 2",
+        ("job", "start", "update", "--stream", "s", "--set", "x", *place): "column=expression",
+        ("job", "show", "nothing", *place): "no job 'nothing'",
+        ("job", "list"): "give --url",
+    }.items():
+        outcome = run(*wrong)
+        assert (outcome.code, said in outcome.err) == (2, True), outcome.err
+    boss = run("token", "create", "boss", "--scope", "admin", *place)
+    assert boss.out.startswith("chr_")
+    assert run("job", "list", *place).code == 1, "closed from then on"
+    place = (*place, "--token", boss.out.strip())
+    made = run("token", "create", "grafana", "--stream", "s", "--expires", "90d", *place)
+    assert "read on s, until" in made.err
+    new = run("token", "rotate", "grafana", "--overlap", "0s", *place)
+    assert new.out.startswith("chr_")
+    found = json.loads(run("token", "list", "-f", "json", *place).out)
+    assert [(row["name"], row["scopes"], row["streams"]) for row in found] == [
+        ("boss", "admin", "*"), ("grafana", "read", "s")
+    ]  # fmt: skip
+    assert run("token", "revoke", "grafana", *place).out == "token grafana revoked\n"
+    assert run("token", "revoke", "grafana", *place).code == 2
+    assert run("token", "revoke", "--all", *place).out == ""
 
-    def until(text: str) -> None:
-        nonlocal seen
+
+class Terminal:
+    """The prompt as a person has it: what is typed, and what comes out."""
+
+    def __init__(self, store: Path, state: Path, **more: str) -> None:
+        self.leader, follower = pty.openpty()
+        environment = {**os.environ, "XDG_STATE_HOME": str(state), "TERM": "dumb", **more}
+        self.child = subprocess.Popen(
+            [sys.executable, "-m", "chronicle.cli", "sql", "--store", str(store)],
+            stdin=follower, stdout=follower, stderr=follower, env=environment, close_fds=True,
+        )  # fmt: skip
+        os.close(follower)
+        self.seen = ""
+
+    def __enter__(self) -> Terminal:
+        self.until("chronicle> ")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.child.kill()
+        self.child.wait()
+        os.close(self.leader)
+
+    def until(self, text: str) -> str:
+        """Wait for a text; gives what came before it."""
         deadline = time.monotonic() + 40
-        while text not in seen:
-            assert time.monotonic() < deadline, seen
-            if select.select([leader], [], [], 0.2)[0]:
+        while text not in self.seen:
+            assert time.monotonic() < deadline, self.seen
+            if select.select([self.leader], [], [], 0.2)[0]:
                 try:
-                    seen += os.read(leader, 65536).decode(errors="replace")
+                    self.seen += os.read(self.leader, 65536).decode(errors="replace")
                 except OSError:
-                    pytest.fail(f"the prompt ended before {text!r}: {seen}")
-        seen = seen[seen.index(text) + len(text) :]
+                    pytest.fail(f"the prompt ended before {text!r}: {self.seen}")
+        before, self.seen = self.seen.split(text, 1)
+        return before
 
-    try:
-        until("chronicle> ")
-        os.write(leader, b"SELECT count(*) AS n\n")
-        until("...> ")
-        os.write(leader, b"FROM sensors;\n")
-        until("10")
-        until("1 row")
-        os.write(leader, b"SELEC;\n")
-        until("error:")
-        until("chronicle> ")
-        os.write(leader, b".streams\n")
-        until("sensors")
-        until("chronicle> ")
-        os.write(leader, b"\x04")
-        assert child.wait(20) == 0
-    finally:
-        child.kill()
-        child.wait()
-        os.close(leader)
-    assert "FROM sensors;" in (tmp_path / "chronicle" / "history").read_text()
+    def type(self, text: str) -> None:
+        os.write(self.leader, text.encode())
+
+    def answer(self, line: str) -> str:
+        """What comes out for a line, up to the next prompt."""
+        self.type(line + "\n")
+        return self.until("chronicle> ")
+
+
+def test_the_prompt(sensors: Path, tmp_path: Path) -> None:
+    """Statements over several lines, errors that do not end it, a history of statements."""
+    with Terminal(sensors, tmp_path, COLUMNS="100") as terminal:
+        terminal.type("SELECT count(*) AS n\n")
+        terminal.until("...> ")
+        assert re.search(r"\b10\b.*1 row", terminal.answer("FROM sensors;"), re.DOTALL)
+        lines = terminal.answer("SELECT x, nope FROM sensors;").splitlines()
+        told = next(i for i, line in enumerate(lines) if "error:" in line)
+        assert lines[told + 1] == "  SELECT x, nope FROM sensors"
+        assert lines[told + 2] == " " * len("  SELECT x, ") + "^"
+        terminal.type("\x04")
+        assert terminal.child.wait(20) == 0
+    history = tmp_path / "chronicle" / "history"
+    assert history.stat().st_mode & 0o077 == 0
+    assert history.read_text().splitlines() == [
+        "SELECT count(*) AS n\x01FROM sensors;", "SELECT x, nope FROM sensors;"
+    ]  # fmt: skip
+    with Terminal(sensors, tmp_path, COLUMNS="100") as terminal:
+        terminal.type("\x1b[A\x1b[A\n")  # up, up: the whole statement, not its last line
+        terminal.until("1 row")
+
+
+def test_commands_of_the_prompt(sensors: Path, tmp_path: Path) -> None:
+    script = tmp_path / "two.sql"
+    script.write_text("SELECT 41 AS a; SELECT 42 AS a;")
+    with Terminal(sensors, tmp_path, COLUMNS="100") as terminal:
+        for line in ("\\d", ".streams", "\\dt;"):
+            assert "sensors" in terminal.answer(line)
+        assert "TIMESTAMP" in terminal.answer("\\d sensors").upper()
+        assert "no stream 'sensor'; did you mean sensors?" in terminal.answer("\\d sensor")
+        assert "rows" in terminal.answer("\\di sensors")
+        assert "rows" in terminal.answer("\\dl")
+        assert "timing is on" in terminal.answer("\\timing")
+        assert re.search(r"\d\.\d{3} s", terminal.answer("SELECT 1;"))
+        assert "timing is off" in terminal.answer(".timing off")
+        assert "expanded display is on" in terminal.answer("\\x")
+        assert "-[ row 1 ]-\r\none   | 1\r\nthree | 3" in terminal.answer("SELECT 1 one, 3 three;")
+        assert "found 'maybe'" in terminal.answer("\\x maybe")
+        answer = terminal.answer(f"\\i {script}")
+        assert "a | 41" in answer
+        assert "a | 42" in answer
+        assert "cannot read" in terminal.answer("\\i /none.sql")
+        assert '{"a":1}' in terminal.answer("\\format ndjson") + terminal.answer("SELECT 1 AS a;")
+        assert "binary" in terminal.answer("\\format parquet")
+        unknown = terminal.answer("\\timeing")
+        assert "there is no command \\timeing; did you mean \\timing?" in unknown
+        for line in ("help", "\\?", ".help"):
+            assert "\\timing" in terminal.answer(line)
+        terminal.type("quit\n")
+        assert terminal.child.wait(20) == 0
+
+
+def test_the_prompt_watches_and_completes(sensors: Path, tmp_path: Path) -> None:
+    with Terminal(sensors, tmp_path, COLUMNS="100") as terminal:
+        assert "there is none yet" in terminal.answer("\\watch")
+        terminal.answer("SELECT count(*) AS n FROM sensors;")
+        assert "such as 2 or 0.5" in terminal.answer("\\watch -1")
+        terminal.type("\\watch 0.2\n")
+        for _ in range(3):
+            terminal.until("every 0.2 s")
+            terminal.until("10")
+        terminal.child.send_signal(signal.SIGINT)
+        terminal.until("interrupted")
+        terminal.until("chronicle> ")
+        terminal.answer("INSERT INTO sensors VALUES (TIMESTAMP '2020-02-01', 1.0, 'pump 9');")
+        assert "there is none yet" in terminal.answer("\\watch")  # what writes is not repeated
+    connection = Connection(sensors)
+    for before, typed, wanted in (
+        ("SELECT x FROM ", "s", ["sensors"]),
+        ("\\d ", "S", ["sensors"]),
+        ("SELECT avg(x) FROM TUMBLE(", "", ["sensors"]),
+        ("SELECT ", "na", ["name"]),
+        ("SELECT 1 ", "FRO", ["FROM"]),
+    ):
+        completer = Completer(connection, lambda before=before: before)
+        found = [completer(typed, state) for state in range(len(wanted) + 1)]
+        assert found == [*wanted, None], before
+
+
+def test_columns_without_room_are_named(sensors: Path, tmp_path: Path) -> None:
+    with Terminal(sensors, tmp_path, COLUMNS="40") as terminal:
+        names = ", ".join(f"{i}234567890.5 AS col{i}" for i in range(1, 7))
+        answer = terminal.answer(f"SELECT {names};")
+    shown = set(re.findall(r"col\d", answer.split("columns fit here")[0]))
+    named = re.search(r"of 6 columns fit here, not ([^:]*):", answer)
+    assert named is not None
+    assert len(set(named[1].split(", ")) ^ shown) == 6

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import stat
 import threading
@@ -79,6 +80,24 @@ def test_a_store_that_is_not_there_is_not_made(run: Run, command: list[str]) -> 
     assert not Path("st").exists()
 
 
+@pytest.mark.usefixtures("readings")
+def test_backups_are_listed(run: Run) -> None:
+    assert run("backup", "kept/monday")[0] == 0
+    code, out, _ = run("backups", "kept", "--format", "json")
+    (told,) = json.loads(out)
+    assert code == 0
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", told.pop("made"))
+    assert told.pop("bytes") > 0
+    assert told == {"name": "monday", "state": "whole", "events": 10, "streams": "a/b 10"}
+    Path("kept/monday/streams/a%2Fb/MANIFEST").write_text("{}")
+    code, out, err = run("backups", "kept")
+    assert (code, "damaged" in out) == (0, True)
+    assert "monday: " in err
+    assert run("backups")[0] == run("backups", "kept", "--url", "http://127.0.0.1:1")[0] == 2
+    code, _, err = run("backups", "nowhere")
+    assert (code, "'nowhere': No such file" in err) == (2, True)
+
+
 def test_a_file_that_is_no_segment_is_told_so(run: Run, tmp_path: Path) -> None:
     (tmp_path / "x.seg").write_bytes(b"too short")
     code, _, err = run("inspect", "x.seg")
@@ -138,3 +157,27 @@ def test_an_answer_that_finds_no_space_fails(run: Run) -> None:
     code, _, err = run("sql", "-f", "csv", "-o", "/dev/full", 'SELECT x FROM "a/b"')
     assert (code, err) == (1, "error: cannot write '/dev/full': No space left on device\n")
     assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
+
+
+@pytest.mark.usefixtures("readings")
+def test_segments_move_and_a_lost_disk_is_restored(run: Run, tmp_path: Path) -> None:
+    address = f"file://{tmp_path}/objects"
+    code, out, _ = run("move", address, "--older-than", "3 seconds")
+    assert (code, "a/b: 0 segments" in out) == (0, True)
+    code, out, _ = run("move", address, "--stream", "a/b")
+    assert (code, "a/b: 1 segments" in out) == (0, True)
+    shown = run("sql", "-f", "csv", 'SELECT sum(x) AS x FROM "a/b" WHERE x > 1')[1]
+    assert run("check")[0] == 0
+    code, out, _ = run("restore", address, "--store", "again")
+    assert (code, "a/b: 1 segments restored" in out) == (0, True)
+    asked = ("sql", "-f", "csv", 'SELECT sum(x) AS x FROM "a/b" WHERE x > 1', "--store", "again")
+    assert run(*asked)[1] == shown
+    for arguments in (
+        ("move", "ftp://somewhere"),
+        ("move", address, "--older-than", "soon"),
+        ("move", address, "--stream", "nothing"),
+        ("restore", address, "--store", "again"),
+        ("restore", f"file://{tmp_path}/nowhere", "--store", "third"),
+    ):
+        code, _, told = run(*arguments)
+        assert (code != 0, "Traceback" in told) == (True, False), arguments

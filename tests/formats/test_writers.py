@@ -24,7 +24,7 @@ from chronicle.formats import (
     suffixes_of,
     write,
 )
-from chronicle.formats.jsonout import csv_bytes, json_bytes
+from chronicle.formats.jsonout import FEW_ROWS, csv_bytes, json_bytes
 from chronicle.formats.kinds import detect, sniff_compression
 
 TABLE = pa.table(
@@ -48,6 +48,47 @@ def test_json_by_the_letter() -> None:
         '"b":null,"s":"","od\\"d":null},\n'
         '{"t":null,"z":null,"x":null,"d":-0.25,"b":"","s":null,"od\\"d":false}]\n'
     )
+
+
+_ODD_TEXTS = ["", "\\", '"\n', "\x7f"]
+_ODD = st.text(st.characters(codec="utf-8"), max_size=8) | st.sampled_from(_ODD_TEXTS)
+_TICKS = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, 10**6, -(10**6), 1_500_000])
+_TYPES = {
+    pa.string(): _ODD,
+    pa.large_string(): _ODD,
+    pa.float64(): st.floats() | st.integers(-(10**22), 10**22).map(float),
+    pa.float32(): st.floats(width=32) | st.integers(-99, 99).map(float),
+    pa.int64(): st.integers(-(2**63), 2**63 - 1),
+    pa.uint64(): st.integers(0, 2**64 - 1),
+    pa.bool_(): st.booleans(),
+    pa.timestamp("us"): _TICKS,
+    pa.timestamp("s", "UTC"): _TICKS,
+    pa.timestamp("ns", "Europe/Berlin"): _TICKS,
+    pa.date32(): st.dates(),
+    pa.binary(): st.binary(max_size=5),
+    pa.decimal128(9, 3): st.decimals(-999, 999, places=3),
+    pa.duration("ms"): st.integers(-(10**12), 10**12),
+    pa.null(): st.none(),
+}
+
+
+@given(st.data())
+def test_few_rows_are_written_as_many(data: st.DataObject) -> None:
+    """Value by value or by kernels: the same bytes."""
+    count = data.draw(st.integers(1, 5))
+    arrays = [
+        pa.array(data.draw(st.lists(st.none() | values, min_size=count, max_size=count)), type_)
+        for type_, values in data.draw(st.lists(st.sampled_from(list(_TYPES.items())), max_size=4))
+    ]
+    few = pa.RecordBatch.from_arrays(arrays, names=[f'c{n}"' for n in range(len(arrays))])
+    if not arrays:
+        few = pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
+    times = FEW_ROWS // count + 1
+    many = pa.Table.from_batches([few] * times).combine_chunks().to_batches()[0] if arrays else few
+    assert json_bytes(few) * (times if arrays else 1) == json_bytes(many)
+    heads = pa.array([f"id: {n}\n" for n in range(many.num_rows)], pa.large_string())
+    cut = [json_bytes(many.slice(n, 1), heads=heads.slice(n, 1)) for n in range(many.num_rows)]
+    assert b"".join(cut) == json_bytes(many, heads=heads)
 
 
 def test_csv_by_the_letter() -> None:

@@ -105,7 +105,8 @@ STATEMENTS = [
     _sql("file as a table", "SELECT * FROM '/etc/passwd'", True),
     _sql("file functions", "SELECT * FROM read_text('/etc/passwd')", True),
     _sql("catalogue", "SELECT * FROM duckdb_functions()", True),
-    _sql("catalogue by name", "SELECT * FROM information_schema.tables", True),
+    _sql("catalogue by name", "SELECT * FROM system.information_schema.tables", True),
+    _sql("catalogue beside ours", "SELECT * FROM information_schema.key_column_usage", True),
     _sql("another's stream", "SELECT * FROM vault_of_others", True),
     _sql("another's stream in a subquery", "SELECT (SELECT max(k) FROM vault_of_others)", True),
     _sql(

@@ -234,6 +234,8 @@ class Target:
         listening.wait(600)
         assert self.url, "\n".join(self.log)
         self.http = httpx.Client(base_url=self.url, timeout=60)
+        while self.http.get("/readyz").status_code != 200:  # compiling takes memory
+            time.sleep(0.1)
         self._family = psutil.Process(self.process.pid)
         self.canaries()
         self.base = self._memory()

@@ -61,6 +61,6 @@ def test_a_reader_without_a_place_for_temporary_files_says_so(
     def nowhere(*_: object, **__: object) -> str:
         raise FileNotFoundError(2, "No usable temporary directory found")
 
-    monkeypatch.setattr("chronicle.indexes.storage.mkdtemp", nowhere)
+    monkeypatch.setattr("tempfile.mkdtemp", nowhere)
     with pytest.raises(StorageFailed, match=r"place for temporary files.*answer the same"):
         IndexStorage(tmp_path / "indexes", writable=False)

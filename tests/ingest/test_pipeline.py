@@ -385,3 +385,15 @@ def test_the_nab_folder(store: Path) -> None:
     assert "Twitter_volume_AAPL" in table["sensor"].to_pylist()
     lines = sum(len(file.read_bytes().splitlines()) - 1 for file in DATA.glob("nab/*/*.csv"))
     assert table.num_rows == report.rows == lines
+
+
+def test_nested_json_becomes_columns(store: Path, tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    file.write_text('[{"t": 1, "pump": {"id": 7, "at": {"x": 0.5}}}, {"t": 2, "pump": {}}]')
+    load(store, file, flatten="_")
+    assert events(store).to_pylist() == [
+        {"t": 1, "pump_id": 7, "pump_at_x": 0.5},
+        {"t": 2, "pump_id": None, "pump_at_x": None},
+    ]
+    with pytest.raises(InvalidArgument, match="--engine arrow"):
+        IngestRequest([str(file)], "s", flatten="_", engine="spark")

@@ -195,8 +195,9 @@ def test_closing_leaves_no_process_and_no_directory() -> None:
     pool = open_pool(PoolSpec(**SPEC, options=(("close", 1),)))
     held = pool.lease()
     pool.lease().give_back()
-    pids, root = pool.pids, pool._root
-    assert root is not None
+    pids, scratch = pool.pids, pool._root
+    assert scratch is not None
+    root = scratch.path
     assert len(pids) == 3
     assert (root.stat().st_mode & 0o777) == 0o700
     assert all((path.stat().st_mode & 0o777) == 0o700 for path in root.iterdir())

@@ -9,11 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from chronicle.live.bank.arranged import Arranged
 from chronicle.live.bank.cards import card_of
+from chronicle.live.bank.corrections import Corrected, correct
 from chronicle.live.bank.layer import Layer
 from chronicle.live.bank.matches import BankMatches
 from chronicle.live.bank.pattern_bank import PatternBank
-from chronicle.live.bank.regions import Late, correct, open_at
+from chronicle.live.bank.regions import open_at
+from chronicle.query.pattern.late_events import Late
 
 from .test_pattern_bank import SCHEMA, clause, compiled_clause, events
 
@@ -86,11 +89,24 @@ def with_late(r: random.Random, table: pa.Table, watermark: int) -> tuple[pa.Tab
     ticks = [row["t"] for row in rows]
     before = {row["t"]: ticks.count(row["t"]) for row in more}
     whole = sorted(rows + more, key=lambda row: row["t"])
-    late = Late(
-        np.array(sorted(before), np.int64), np.array([before[t] for t in sorted(before)]),
-        pa.Table.from_pylist(more, schema=SCHEMA),
-    )  # fmt: skip
+    ticks = sorted(before)
+    late = Late(np.array(ticks, np.int64), np.array([before[t] for t in ticks], np.int64))
     return pa.Table.from_pylist(whole, schema=SCHEMA), late
+
+
+def searched(bank: PatternBank, table: pa.Table, late: Late, watermark: int) -> Corrected:
+    """What late events change, by the events of a stretch that is made longer while it must be."""
+    ticks, is_late = np.array(table.column("t")), late.among(np.array(table.column("t")))
+    reach, found = 1, None
+    while found is None:
+        low, high = int(late.tick[0]) - reach, min(watermark, int(late.tick[-1]) + reach)
+        inside = (ticks >= low) & (ticks <= high)
+        events = Arranged(SCHEMA, "t", bank.partition_by, low)
+        events.append(table.filter(pa.array(inside & ~is_late)), high)
+        places = events.insert(table.filter(pa.array(inside & is_late)))
+        found = correct(bank, events, places, 0, watermark)
+        reach *= 3
+    return found
 
 
 @pytest.mark.parametrize("partitioned", [False, True])
@@ -105,10 +121,7 @@ def test_late_events_change_what_they_change(length: int, partitioned: bool) -> 
         bank, holds = bank_over(patterns, table, watermark, partitioned)
         for _ in range(3):
             table, late = with_late(r, table, watermark)
-            found = correct(
-                bank, lambda low, high, t=table: between(t, low, high), late, 0, watermark
-            )
-            assert found is not None
+            found = searched(bank, table, late, watermark)
             gone, there = said(found.gone), said(found.found)
             assert gone <= holds
             holds = (holds - gone) | there

@@ -41,15 +41,54 @@ def test_many_late_events_make_few_regions(tmp_path: Path, sql: str, late: str |
             assert live.verify() == 0
 
 
-def test_events_far_apart_stay_apart(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sql", ["SELECT t, n FROM s WHERE n + 0 < 30", WINDOWS])
+def test_events_far_apart_stay_apart(tmp_path: Path, sql: str) -> None:
     with chronicle.open(tmp_path / "store") as database:
         stream = database.create_stream("s", SCHEMA, time="t")
         times = np.arange(0, 300_000, 10)
         stream.append(pa.table([times, times], schema=SCHEMA))
-        live = database.create_live("q", "SELECT t, n FROM s WHERE n < 30")
+        live = database.create_live("q", sql)
         database.run_live()
         before = database.live_statements.figures("q")["reconciles"]
         stream.append([{"t": t, "n": 1} for t in (5, 7, 120_000, 120_500, 290_000)])
         database.run_live()
         assert database.live_statements.figures("q")["reconciles"] - before == 3
+        assert live.verify() == 0
+
+
+@pytest.mark.parametrize("late", ["correct", 10_000, "ignore"])
+@pytest.mark.parametrize("start", ["first", 60])
+def test_a_filter_reads_the_late_events_alone(
+    tmp_path: Path, late: str | int, start: str | int
+) -> None:
+    """Whatever their tick had before, and however many commits they came with."""
+    with chronicle.open(tmp_path / "store") as database:
+        stream = database.create_stream("s", SCHEMA, time="t")
+        times = np.repeat(np.arange(0, 30_000, 10), 2)
+        values = np.where(np.arange(len(times)) % 3, 99, 1)
+        stream.append(pa.table([times, values], schema=SCHEMA))
+        live = database.create_live("q", "SELECT t, n FROM s WHERE n < 30", late=late, start=start)
+        database.run_live()
+        said, net = live.status()["rows"], live.net()
+        assert live.verify() == 0
+        before = database.live_statements.figures("q")["reconciles"]
+        stream.append([{"t": t, "n": 1} for t in (30, 30, 120, 20_001)] + [{"t": 40, "n": 99}])
+        stream.append([{"t": 50, "n": 99}, {"t": 30, "n": 2}, {"t": 60_000, "n": 1}])
+        database.run_live()
+        status = live.status()
+        if late == "ignore":
+            assert live.net().num_rows == net.num_rows
+            assert status["ignored"] == 7
+            return
+        passing = 1 if late == 10_000 else 5 if start == "first" else 2
+        assert database.live_statements.figures("q")["reconciles"] - before == 1
+        assert (status["rows"] - said, status["retractions"]) == (passing, 0)
+        if late == 10_000:
+            return
+        assert live.verify() == 0
+        every = live.net(30, 31)
+        assert len(set(every.column("_id").to_pylist())) == every.num_rows
+        many = np.arange(1, 30_000, 7)  # so many that the range is read
+        stream.append(pa.table([many, np.full(len(many), 3)], schema=SCHEMA))
+        database.run_live()
         assert live.verify() == 0

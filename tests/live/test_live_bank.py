@@ -13,6 +13,9 @@ import pytest
 
 import chronicle
 from chronicle.database import Database
+from chronicle.errors import InvalidArgument
+from chronicle.live import pattern_group, sharing
+from chronicle.live.combined import OneStream
 from chronicle.live.engine import LiveQueries
 from chronicle.store import Store, staging
 from chronicle.store.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
@@ -89,7 +92,7 @@ def said(db: Database, sink: str) -> list[dict[str, Any]]:
 
 
 def shared(db: Database) -> set[str]:
-    return {n for n in db.live_queries() if engine(db)._sharing.group_of(n) is not None}
+    return {n for n in db.live_queries() if engine(db)._rounds.sharing.group_of(n) is not None}
 
 
 @pytest.mark.parametrize("seed", range(rounds(2, 20)))
@@ -168,8 +171,8 @@ def test_a_step_without_matches_asks_no_query(monkeypatch: pytest.MonkeyPatch) -
     assert len(shared(db)) == 6
     asked: list[str] = []
     queries = engine(db)
-    monkeypatch.setattr(queries._sharing, "_opened", asked.append)
-    for group in queries._sharing.groups:
+    monkeypatch.setattr(queries._rounds.sharing, "_opened", asked.append)
+    for group in queries._rounds.sharing.groups:
         monkeypatch.setattr(group, "_opened", asked.append)
     before = {name: len(said(db, name)) for name in ("one", "two")}
     db.stream("s").append([{"t": stream.t + 1000 + i, "k": "c", "x": 3} for i in range(50)])
@@ -177,7 +180,7 @@ def test_a_step_without_matches_asks_no_query(monkeypatch: pytest.MonkeyPatch) -
     db.run_live()
     assert not asked
     assert {name: len(said(db, name)) for name in before} == before
-    assert db.stream("one").snapshot().version <= commits + len(queries._sharing.groups)
+    assert db.stream("one").snapshot().version <= commits + len(queries._rounds.sharing.groups)
     db.close()
 
 
@@ -285,6 +288,47 @@ def test_a_crash_at_any_write_of_a_step_of_many(fault: Fault, mode: Any) -> None
     raise AssertionError("no step without a fault")
 
 
+def test_who_leaves_while_its_sink_fails_misses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group that is made anew does not stand for one that could not say that it has left."""
+    memory = MemoryFiles()
+    db = opened(memory)
+    stream = Stream(db, 3)
+    for i in (1, 5, 7):  # all of them into one sink
+        create(db, i)
+    stream.append(db, 80, late=0)
+    db.run_live()
+    db.run_live()
+    assert shared(db) == {"q1", "q5", "q7"}
+    stream.append(db, 40, late=0)
+    db.run_live()
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise InvalidArgument("it fails")
+
+    with monkeypatch.context() as patched:
+        for name in ("known", "advanced", "results"):
+            query = engine(db).query("q1")
+            assert isinstance(query.form, OneStream)
+            patched.setattr(query.form.form, name, fails)
+        patched.setattr(sharing, "BARRED_SECONDS", 0.0)
+        with monkeypatch.context() as broken:
+            broken.setattr(pattern_group, "leave_marks", fails)
+            for _ in range(6):
+                stream.append(db, 40, late=0)
+                db.run_live()
+        assert db.live("q1").status()["error"] == "it fails"
+        for _ in range(3):
+            stream.append(db, 40, late=0)
+            db.run_live()
+        assert shared(db) == {"q5", "q7"}
+    db = opened(memory.kill())
+    db.run_live()
+    stream.append(db, 40, late=0)
+    db.run_live()
+    check(db)
+    db.close()
+
+
 def test_statements_while_the_thread_steps(tmp_path: Path) -> None:
     """Queries come, pause, go and are asked while events are committed; nobody waits for ever."""
     with chronicle.open(tmp_path / "store", live=True) as db:
@@ -352,4 +396,28 @@ def test_retention_takes_nothing_back() -> None:
         db.stream("s").seal()
         check(db)
     assert db.stream("s").snapshot().state.dropped > 0
+    db.close()
+
+
+@pytest.mark.parametrize("reach", [30, 140])
+def test_what_is_dropped_while_events_come_late_ends_no_group(reach: int) -> None:
+    db = opened(MemoryFiles())
+    stream = Stream(db, 7, retention="120")
+    for i in range(6):
+        create(db, i)
+    stream.append(db, 60, late=0)
+    db.run_live()
+    db.run_live()
+    dropped = 0
+    for _ in range(12):
+        assert shared(db) == set(db.live_queries())
+        before = db.stream("s").snapshot().state.dropped
+        stream.append(db, 60, late=0.1, reach=reach)
+        dropped += db.stream("s").snapshot().state.dropped > before
+        db.run_live()
+        db.stream("s").seal()
+        check(db)
+    retractions = sum(db.live(name).status()["retractions"] for name in db.live_queries())
+    assert dropped > 4
+    assert retractions > 0
     db.close()

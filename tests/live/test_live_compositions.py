@@ -40,6 +40,10 @@ QUERIES = {
     "t MEASURES LAST(t) AS l, LAST(x) AS x PATTERN (A B) WITHIN 12 DEFINE A AS x > 5, B AS x < "
     "PREV(x))) MATCH_RECOGNIZE (PARTITION BY k ORDER BY l MEASURES FIRST(l) AS f, LAST(l) AS n "
     "PATTERN (A B) WITHIN 15 DEFINE A AS x > 2)",
+    "situations_over_filter": "SELECT * FROM (SELECT t, k, x FROM s WHERE x > 0) MATCH_SITUATIONS "
+    "(PARTITION BY k ORDER BY t PATTERN (A BEFORE B) WITHIN 20 DEFINE A AS x > 5, B AS x < 3)",
+    "situations_over_windows": f"SELECT * FROM {TUMBLED} MATCH_SITUATIONS (PARTITION BY k ORDER BY "
+    "window_start PATTERN (A BEFORE B) WITHIN 40 DEFINE A AS n > 8, B AS n < 6)",
     "filtered_windows": f"SELECT k, n * 2 AS m FROM {TUMBLED} WHERE n > 6",
     "filtered_join": "SELECT * FROM (SELECT s.t, r.x AS y, s.k FROM s JOIN r ON s.k = r.k AND r.t "
     "BETWEEN s.t - 3 AND s.t + 2) AS p WHERE p.y > 3",

@@ -1,9 +1,9 @@
 """The promise of live queries: after any step, what holds is the query over what was committed.
 
-A machine appends to two streams, in order and late, in ties and in bulk, seals, compacts, pauses,
-crashes, opens anew and refreshes; after each step every class of live queries is compared with an
-oracle, and what was ever said with itself: numbers without gaps, nothing taken back that was not
-said.
+A machine appends to two streams, in order and late, in ties and in bulk, deletes, seals, compacts,
+pauses, crashes, opens anew and refreshes; after each step every class of live queries is compared
+with an oracle, and what was ever said with itself: numbers without gaps, nothing taken back that
+was not said.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class LiveMachine(RuleBasedStateMachine):
         self.memory = MemoryFiles()
         self.db = opened(self.memory)
         self.events: dict[str, list[tuple[int, str, int]]] = {}
+        self.newest: dict[str, int] = {}
         for stream in STREAMS:
             self.db.create_stream(stream, SCHEMA, time="t", options={"late_events_max": 20})
             self.events[stream] = []
@@ -56,12 +57,13 @@ class LiveMachine(RuleBasedStateMachine):
             self.db.create_live(name, sql, delay=delay or None, idle="never")
 
     def last(self, stream: str) -> int:
-        return max((t for t, _, _ in self.events[stream]), default=0)
+        return self.newest.get(stream, 0)
 
     def append(self, stream: str, events: list[tuple[int, str, int]]) -> None:
         ordered = sorted(events, key=lambda event: event[0])
         self.db.stream(stream).append([{"t": t, "k": k, "x": x} for t, k, x in ordered])
         self.events[stream] += ordered
+        self.newest[stream] = max(self.last(stream), ordered[-1][0])
 
     @rule(stream=streams, steps=values)
     def in_order(self, stream: str, steps: list[tuple[int, str, int]]) -> None:
@@ -85,6 +87,29 @@ class LiveMachine(RuleBasedStateMachine):
         rng, last = random.Random(seed), self.last(stream)
         made = [(last + rng.randrange(60), rng.choice("ab"), rng.randrange(10)) for _ in range(80)]
         self.append(stream, made)
+
+    @rule(stream=streams, x=st.integers(0, 9), back=st.integers(0, 80), length=st.integers(1, 40))
+    def delete(self, stream: str, x: int, back: int, length: int) -> None:
+        """Some of a stretch: all of it for the greatest x."""
+        start = self.last(stream) - back
+        where, gone = (f"x = {x}", lambda e: e[2] == x) if x < 9 else (None, lambda e: True)
+        kept = [e for e in self.events[stream] if not (start <= e[0] < start + length and gone(e))]
+        deleted = self.db.stream(stream).delete(where, start, start + length)
+        assert deleted == len(self.events[stream]) - len(kept)
+        self.events[stream] = kept
+
+    @rule(stream=streams, x=st.integers(0, 9), back=st.integers(0, 80), length=st.integers(1, 40))
+    def update(self, stream: str, x: int, back: int, length: int) -> None:
+        """Some of a stretch: all of it for the greatest x."""
+        start = self.last(stream) - back
+        where, old = (f"x = {x}", lambda e: e[2] == x) if x < 9 else (None, lambda e: True)
+        values = {"x": "(x * 3 + 1) % 10", "k": "CASE WHEN x > 6 THEN 'a' ELSE k END"}
+        found = [start <= e[0] < start + length and old(e) for e in self.events[stream]]
+        assert self.db.stream(stream).update(values, where, start, start + length) == sum(found)
+        self.events[stream] = [
+            (e[0], "a" if e[2] > 6 else e[1], (e[2] * 3 + 1) % 10) if changed else e
+            for e, changed in zip(self.events[stream], found, strict=True)
+        ]
 
     @rule(stream=streams)
     def seal(self, stream: str) -> None:
@@ -128,7 +153,7 @@ class LiveMachine(RuleBasedStateMachine):
     def watermark(self, name: str) -> int | None:
         """As far as both of the streams have come that a query reads."""
         read = self.db.live(name).status()["sources"]
-        if not all(self.events[stream] for stream in read):
+        if not all(stream in self.newest for stream in read):
             return None
         return min(self.last(stream) for stream in read) - self.delay - 1
 

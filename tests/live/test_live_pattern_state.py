@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from chronicle.database import Database
 from chronicle.errors import ResourceLimit
-from chronicle.live import pattern_state
+from chronicle.live import pattern_form, pattern_state
 from chronicle.live.combined import OneStream
 from chronicle.live.pattern_form import PatternForm
 from chronicle.query.pattern.advancing import AdvancingMatch
@@ -49,6 +49,19 @@ CLAUSES = {
     "DEFINE A AS x > PREV(x)",
 }
 QUERIES = {name: f"SELECT * FROM s MATCH_RECOGNIZE ({text})" for name, text in CLAUSES.items()}
+ALONE = {
+    name: f"SELECT * FROM s MATCH_RECOGNIZE ({text})"
+    for name, text in {
+        **{name: CLAUSES[name] for name in ("chosen", "any", "none")},
+        "longest": f"{KEYED} {EDGES} MAXIMAL MATCH PATTERN (A B+ A?) WITHIN 8 "
+        "DEFINE A AS x > 4, B AS x < 6",
+        "ends": f"{KEYED} {EDGES} INCREMENTAL MATCH PATTERN (A B+) WITHIN 8 "
+        "DEFINE A AS x > 4, B AS x < PREV(x)",
+        "ends_path": f"ORDER BY t {EDGES} INCREMENTAL MATCH PATTERN (A B+ C?) WITHIN 6 "
+        "DEFINE B AS x < 7, C AS x > A.x",
+    }.items()
+}
+"""Matches that do not wait for each other."""
 
 values = st.lists(
     st.tuples(st.integers(0, 12), st.sampled_from("abc"), st.integers(0, 9)),
@@ -181,12 +194,33 @@ Twins.TestCase.settings = settings(
 TestTwins = Twins.TestCase
 
 
-@pytest.mark.parametrize("name", ["chosen", "any", "none"])
+@pytest.mark.parametrize("kept", [True, False])
+def test_ignored_events_change_nothing_that_was_said(kept: bool) -> None:
+    """With LATE IGNORE a match stays as it was decided, however steps are evaluated."""
+    db = Database(Store.open("mem", files=MemoryFiles()))
+    db.create_stream("s", SCHEMA, time="t")
+    sql = (
+        "SELECT * FROM s MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES count(*) AS n, "
+        "FIRST(t) AS f PATTERN (A B+) WITHIN 20 DEFINE A AS x = 0, B AS x > A.x)"
+    )
+    db.create_live("q", sql, idle="never", late="ignore")
+    if not kept:
+        form_of(db, "q")._state = None
+    for t, x in [(0, 0), (1, 1), (2, -1), (3, 9), (1, 5), (4, 0), (5, 1), (5, 1), (7, -1), (9, 9)]:
+        db.stream("s").append([{"t": t, "k": "a", "x": x}])
+        db.run_live()
+    rows = [row for batch in db.live("q").rows() for row in batch.to_pylist()]
+    assert [(row["f"], row["n"]) for row in rows] == [(0, 2), (4, 3)]
+    assert db.live("q").status()["ignored"] == 1
+    db.close()
+
+
+@pytest.mark.parametrize("name", list(ALONE))
 def test_matches_that_do_not_wait_for_each_other(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the machine, of one class and for longer."""
-    monkeypatch.setattr(f"{__name__}.QUERIES", {name: QUERIES[name]})
+    monkeypatch.setattr(f"{__name__}.QUERIES", {name: ALONE[name]})
     r = random.Random(name)
     twins = Twins()
     twins.begin(delay=0, late="correct")
@@ -202,6 +236,11 @@ def test_matches_that_do_not_wait_for_each_other(
     twins.in_order([(1, "a", x) for x in range(9, 0, -1)])
     assert form_of(twins.db, name).state_bytes > 0
     assert twins.db.live(name).status()["rows"] > 10
+    twins.append([(twins.last + 1000, "a", 0)])
+    twins.step()
+    net = twins.db.sql(f'SELECT * EXCLUDE (_time, _id, _rev) FROM NET("{name}")').fetchall()
+    over = f"SELECT * FROM ({ALONE[name]}) WHERE l < {twins.last}"
+    assert sorted(net) == sorted(twins.db.sql(over).fetchall())
     twins.teardown()
 
 
@@ -217,7 +256,7 @@ def fed(db: Database, events: list[tuple[int, str, int]]) -> None:
     db.run_live()
 
 
-def test_a_step_in_order_reads_its_own_events(
+def test_a_step_reads_its_own_events_and_those_near_late_ones(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db.create_live("q", QUERIES["falling"], idle="never")
@@ -241,7 +280,14 @@ def test_a_step_in_order_reads_its_own_events(
     assert read == [1, 2]
     assert db.live("q").status()["state_bytes"] > 0
     fed(db, [(90, "a", 3), (103, "a", 3)])
-    assert read == [1, 2, -1]
+    assert read.pop() == 1  # the newest of those before
+    near, without, again = read[2:]  # of one partition, with the late event and without; what waits
+    assert near == without + 1 < 40
+    assert again < 10
+    assert db.live("q").status()["state_bytes"] > 0
+    del read[:]
+    fed(db, [(80 + i, "ab"[i % 2], 3) for i in range(20)] + [(104, "a", 3)])
+    assert read == [-1]  # too many for that
     assert db.live("q").status()["state_bytes"] == 0
 
 
@@ -268,6 +314,43 @@ def test_a_state_is_built_again_where_searches_are_known(
     whole = [row for row in db.sql(QUERIES[name]).arrow().to_pylist() if row["l"] < 1000]
     assert sorted(map(repr, net)) == sorted(map(repr, whole))
     assert bool(carried) == (name in ("falling", "packed"))
+
+
+@pytest.mark.parametrize("name", list(QUERIES))
+def test_a_late_event_where_a_column_is_not_read(db: Database, name: str) -> None:
+    """Of ``packed`` for instance ``k``: what it has kept lacks that."""
+    live = db.create_live("q", QUERIES[name], idle="never")
+    r = random.Random(6)
+    for t in range(0, 120, 4):
+        fed(db, [(max(0, t - r.randrange(9) + 4), r.choice("ab"), r.randrange(10)) for _ in "123"])
+        assert live.status()["error"] is None
+    assert live.verify() == 0
+    assert live.status()["late"] > 0
+
+
+@pytest.mark.parametrize("name", list(QUERIES))
+def test_a_backlog_is_one_region_and_what_is_said_the_same(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = []
+    for most in (1 << 16, 50):
+        monkeypatch.setattr(pattern_form, "BACKLOG_EVENTS", most)
+        with Database(Store.open("mem", files=MemoryFiles())) as db:
+            db.create_stream("s", SCHEMA, time="t")
+            live = db.create_live("q", QUERIES[name], idle="never")
+            r = random.Random(5)
+            fed(db, [(t, r.choice("ab"), r.randrange(10)) for t in range(60)])
+            live.pause()
+            fed(db, [(60 + t // 2, r.choice("ab"), r.randrange(10)) for t in range(200)])
+            live.resume()
+            for t in range(160, 300, 10):
+                fed(db, [(t + i, r.choice("ab"), r.randrange(10)) for i in range(10)])
+            assert live.verify() == 0
+            rows = [row for batch in live.rows() for row in batch.to_pylist()]
+            said.append([{**row, "_seq": None} for row in rows])
+            assert [row["_seq"] for row in rows] == list(range(1, len(rows) + 1))
+    assert said[0] == said[1]
+    assert said[0]
 
 
 def test_a_state_that_is_too_large_is_done_without(

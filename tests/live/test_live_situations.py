@@ -277,6 +277,21 @@ def test_a_late_event_takes_back_and_says_anew(db: Database) -> None:
     assert [(row["s"], row["n"]) for row in live.net().to_pylist()] == [(1, 1), (3, 2)]
 
 
+def test_a_late_event_is_known_between_events(db: Database) -> None:
+    """What it brings about becomes known before the next row of its partition."""
+    live = db.create_live(
+        "q", "SELECT k, at FROM s MATCH_SITUATIONS (PARTITION BY k MEASURES DETECTED() AS at "
+        "PATTERN (A) WITHIN 30 EMIT ON DETECTION DEFINE A AS x > 5 LASTING AT LEAST 10)",
+        idle="never",
+    )  # fmt: skip
+    others = [(t, "b", 1, 0) for t in range(23, 4000) for _ in range(3)]  # it pays to read few
+    put(db, (20, "a", 1, 0), *others, (4000, "a", 1, 0), (4100, "b", 1, 0))
+    put(db, (22, "a", 9, 0))
+    assert live.net().select(["_time", "k", "at"]).to_pylist() == [
+        {"_time": 32, "k": "a", "at": 32}
+    ]
+
+
 def test_a_step_reads_its_own_events(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     rebuilt = situation_state.SituationState._rebuilt
@@ -293,6 +308,29 @@ def test_a_step_reads_its_own_events(db: Database, monkeypatch: pytest.MonkeyPat
     assert len(made) == 2
     assert live.verify() == 0
     assert live.net().num_rows > 5
+
+
+def test_an_interrupted_step_is_done_again(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it took in is behind the mark: it is not known, and read again."""
+    live = db.create_live("q", query("overlap"), idle="never")
+    for t in range(0, 100, 4):
+        put(db, overlapping(t))
+    before = live.net().num_rows
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(db.live_statements.query("q").sink, "put", interrupted)
+        db.stream("s").append(
+            [dict(zip("tkxy", overlapping(t), strict=True)) for t in range(100, 200, 4)]
+        )
+        with pytest.raises(KeyboardInterrupt):
+            db.run_live()
+    put(db, overlapping(200))
+    assert live.status()["error"] is None
+    assert live.net().num_rows > before + 3
+    assert live.verify() == 0
 
 
 def test_a_state_that_is_too_large_is_done_without(

@@ -538,14 +538,30 @@ def test_one_that_fails_stops_alone_whatever_the_error(
     db.run_live()
     assert net(db, "bad", "t") == [(5,), (6,)]
 
-    opened = type(db.live_statements)._opened
+    rounds = db.live_statements._rounds
+    opened = rounds._opened
 
-    def opening(self: Any, definition: Any) -> Any:
-        return broken() if definition.name == "bad" else opened(self, definition)
+    def opening(definition: Any) -> Any:
+        return broken() if definition.name == "bad" else opened(definition)
 
-    db.live_statements._queries.clear()
-    monkeypatch.setattr(type(db.live_statements), "_opened", opening)
+    rounds._queries.clear()
+    monkeypatch.setattr(rounds, "_opened", opening)
     feed(db, 12, 13, 14)
     db.run_live()
     assert db.live("bad").status()["state"] == "failed"
     assert net(db, "good", "t") == [(5,), (6,), (12,), (13,)]
+
+
+def test_waiting_for_a_query_that_joins_a_group_meanwhile(tmp_path: Path) -> None:
+    """Begun as one by itself and gone on as a member, it has taken everything in."""
+    with chronicle.open(tmp_path / "s", live=True) as db:
+        stream = db.create_stream("e", pa.schema([("t", pa.int64()), ("x", pa.int64())]), time="t")
+        stream.append([{"t": at, "x": at % 7} for at in range(200)])
+        sql = (
+            "SELECT * FROM e MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS a PATTERN (A B) WITHIN 9 "
+            "DEFINE A AS x = 5, B AS x = 6)"
+        )
+        for number in range(5):
+            db.create_live(f"q{number}", sql, idle="never")
+            db.run_live(timeout=60)
+            assert db.sql(f"SELECT count(*) FROM NET(q{number})").fetchall() == [(28,)]

@@ -52,6 +52,7 @@ def test_ctrl_c_ends_a_query_and_nothing_else(tmp_path: Path) -> None:
         "db = chronicle.open(sys.argv[1])\n"
         "s = db.create_stream('s', pa.schema([('t', pa.int64())]), 't')\n"
         "s.append(pa.table({'t': list(range(200_000))}))\n"
+        "db.sql('SELECT count(*) FROM s WHERE t % 1 = 0').fetchall()  # what is imported is\n"
         "threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
         "try:\n"
         "    db.sql('SELECT sum(a.t * b.t % 7) FROM s a, s b').fetchall()\n"

@@ -326,10 +326,10 @@ COSTLY = [
 
 @pytest.mark.parametrize("sql", COSTLY, ids=range(len(COSTLY)))
 def test_what_would_cost_too_much_is_refused_at_once(shared, sql):
-    begun = time.monotonic()
+    begun = time.process_time()
     with pytest.raises(SqlError):
         shared.sql(sql).fetchall()
-    assert time.monotonic() - begun < 5
+    assert time.process_time() - begun < 5
 
 
 @pytest.mark.parametrize(
@@ -346,10 +346,10 @@ def test_what_would_cost_too_much_is_refused_at_once(shared, sql):
     ids=range(7),
 )
 def test_long_texts_are_refused_before_they_are_parsed(shared, sql):
-    begun = time.monotonic()
+    begun = time.process_time()
     with pytest.raises(SqlError):
         shared.sql(sql).fetchall()
-    assert time.monotonic() - begun < 2
+    assert time.process_time() - begun < 2
 
 
 @pytest.mark.parametrize(
@@ -400,10 +400,10 @@ def test_prepared_statements_are_bound_by_their_size(shared, monkeypatch):
 
 
 def test_texts_as_long_as_the_limit_are_measured_quickly():
-    begun = time.monotonic()
+    begun = time.process_time()
     with pytest.raises(SqlError, match="more than"):
         nesting.measure("1 " * (nesting.TEXT_LENGTH_MAX // 2))
-    assert time.monotonic() - begun < 0.5
+    assert time.process_time() - begun < 0.5
 
 
 # ---------------------------------------------------------------------------- who reads what

@@ -59,7 +59,8 @@ BEGIN
 COMMIT
 CREATE TABLE t (a INT)
 CREATE TEMP TABLE t AS SELECT 1
-CREATE VIEW v AS SELECT 1
+CREATE VIEW v AS SELECT * FROM read_csv('/etc/passwd')
+CREATE TEMP VIEW v AS SELECT 1
 CREATE MACRO m(a) AS a
 CREATE SECRET (TYPE s3)
 CREATE SCHEMA q
@@ -67,10 +68,17 @@ CREATE TYPE q AS ENUM ('a')
 DROP TABLE s
 DROP VIEW s
 ALTER TABLE s ADD COLUMN q INT
-UPDATE s SET x = 1
-DELETE FROM s
+UPDATE s SET x = (SELECT 1)
+DELETE FROM main.s
+DELETE FROM s USING s AS q
+DELETE FROM s AS q
+DELETE FROM s WHERE x IN (SELECT 1)
+DELETE FROM s WHERE getenv('HOME') = 'x'
+DELETE FROM duckdb_settings()
 MERGE INTO s USING s AS q ON true WHEN MATCHED THEN DELETE
-TRUNCATE s
+TRUNCATE main.s
+TRUNCATE s, s
+TRUNCATE s CASCADE
 PREPARE p AS SELECT 1
 EXECUTE p
 DEALLOCATE p
@@ -81,7 +89,11 @@ SELECT * FROM duckdb_settings()
 SELECT * FROM duckdb_secrets()
 SELECT * FROM duckdb_functions()
 SELECT * FROM pragma_version()
-SELECT * FROM information_schema.tables
+SELECT * FROM information_schema.key_column_usage
+SELECT * FROM information_schema.character_sets
+SELECT * FROM system.information_schema.tables
+SELECT * FROM memory.information_schema.columns
+SELECT table_type, is_insertable_into FROM information_schema.tables
 SELECT * FROM pg_catalog.pg_tables
 SELECT * FROM sqlite_master
 SELECT * FROM pg_tables

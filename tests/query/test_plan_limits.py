@@ -6,6 +6,7 @@ asked for is the growth: four times the words may take eight times as long, and 
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,9 +15,10 @@ import pytest
 
 import chronicle
 from chronicle.database import Database
-from chronicle.errors import ChronicleError, QueryTimeout, SqlError
-from chronicle.query.contract.cancellation import QueryControl, alone, checked_by
+from chronicle.errors import ChronicleError, QueryCancelled, QueryTimeout, SqlError
+from chronicle.query.contract.cancellation import Cancellation, QueryControl, alone, checked_by
 from chronicle.query.plan.prepared import PreparedQuery
+from chronicle.query.sql.dialect import Chronicle
 
 WORDS = 600
 CONSTANT_S = 0.25
@@ -37,7 +39,10 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
             "SELECT window_start, sum(x) FROM TUMBLE(s, t, 10) GROUP BY window_start",
         ):
             database.sql(sql).arrow()
+        gc.collect()
+        gc.freeze()  # as a server does: a full collection walks the statement, not all libraries
         yield database
+    gc.unfreeze()
 
 
 def match(pattern: str, define: str = "A AS x > 1", measures: str = "") -> str:
@@ -188,6 +193,19 @@ def test_the_time_limit_holds_while_a_statement_is_planned(database: Database, f
     seconds, error = cost(database, FAMILIES[family](30_000), timeout=0.05)
     assert isinstance(error, QueryTimeout)
     assert seconds < REFUSED_S
+
+
+@pytest.mark.parametrize(
+    "text",
+    [FAMILIES["measures"](2_000), "-- a comment\n" * 500, "/*" + "x+" * 2_000 + "*/", "\n" * 9_000],
+    ids=["words", "comments", "a comment", "empty lines"],
+)
+def test_a_text_is_cut_into_tokens_under_the_limits_of_its_query(text: str) -> None:
+    """The first half of what reading costs, and one call of the parser's library."""
+    token = Cancellation()
+    token.cancel()
+    with checked_by(QueryControl(cancellation=token)), pytest.raises(QueryCancelled):
+        Chronicle().tokenize(text)
 
 
 def test_of_long_statements_one_is_read_at_a_time(database: Database) -> None:

@@ -331,7 +331,7 @@ def test_a_query_ends_at_its_time_limit(database):
     with pytest.raises(QueryTimeout, match=r"limit of 0\.3 s"):
         database.sql(SLOW, timeout=0.3).fetchall()
     assert time.perf_counter() - begin < 5
-    assert database.sql("SELECT count(*) FROM flights", timeout=5).fetchall() == [(EVENTS,)]
+    assert database.sql("SELECT count(*) FROM flights", timeout=60).fetchall() == [(EVENTS,)]
     with pytest.raises(InvalidArgument):
         database.sql("SELECT 1", timeout=0)
 

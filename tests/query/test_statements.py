@@ -96,13 +96,41 @@ def test_show_and_describe(db):
     assert db.sql("SHOW INDEXES").columns[:3] == ["stream", "attribute", "state"]
 
 
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("(SELECT t, x FROM b)", [("t", "BIGINT"), ("x", "DOUBLE")]),
+        ("((SELECT t FROM b))", [("t", "BIGINT")]),
+        ("(WITH a AS (SELECT t FROM b) SELECT * FROM a)", [("t", "BIGINT")]),
+        ("(SELECT t FROM b) UNION SELECT 1", [("t", "BIGINT")]),
+        ("(SELECT t FROM b ORDER BY t) LIMIT 1", [("t", "BIGINT")]),
+        ("VALUES (1, 'a')", [("col0", "INTEGER"), ("col1", "VARCHAR")]),
+        ("(VALUES (1))", [("col0", "INTEGER")]),
+    ],
+)
+def test_a_query_in_parentheses_is_described(db, text, columns):
+    db.sql("CREATE STREAM b (t BIGINT, x DOUBLE) TIMESTAMP BY t")
+    assert db.sql(f"DESCRIBE {text}").fetchall() == columns
+
+
+def test_parentheses_around_a_query_change_nothing(db):
+    db.sql("CREATE STREAM b (t BIGINT, x DOUBLE) TIMESTAMP BY t")
+    db.sql("INSERT INTO b ((SELECT 1, 0.5))")
+    for item in ("((SELECT t FROM b)) AS q", "((SELECT t FROM b) AS a) AS q"):
+        assert db.sql(f"SELECT q.t FROM {item}").fetchall() == [(1,)]
+    clause = "MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS a PATTERN (A) DEFINE A AS t > 0)"
+    for item in ("(SELECT t FROM b)", "((SELECT t FROM b))", "((SELECT t FROM b) AS a)"):
+        assert db.sql(f"SELECT * FROM {item} {clause}").fetchall() == [(1,)]
+    assert db.sql("EXPLAIN ((SELECT t FROM b))").fetchall()[0] == ("Scan",)
+
+
 def test_alter_stream_adds_a_nullable_column(db):
     db.sql("CREATE STREAM s (t BIGINT) TIMESTAMP BY t")
     db.sql("INSERT INTO s VALUES (1)")
     db.sql("ALTER STREAM s ADD COLUMN note VARCHAR")
     db.sql("INSERT INTO s VALUES (2, 'new')")
     assert db.sql("SELECT * FROM s").fetchall() == [(1, None), (2, "new")]
-    with pytest.raises(SqlError, match="nullable"):
+    with pytest.raises(SqlError, match="give it a DEFAULT"):
         db.sql("ALTER STREAM s ADD COLUMN y BIGINT NOT NULL")
     with pytest.raises(SchemaMismatch):
         db.sql("ALTER STREAM s ADD COLUMN Note VARCHAR")

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import httpx
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -30,6 +31,7 @@ from chronicle.server.run import uvicorn_config
 from chronicle.store.files import RealFiles
 from chronicle.store.manifest import write_manifest
 
+from .console_page import REQUIRED, SWITCHES, Console, chromium
 from .flights import SPEC
 
 SCHEMA = pa.schema([pa.field("n", pa.int64()), pa.field("s", pa.string())])
@@ -141,6 +143,9 @@ class FakeDatabase:
         self.version = 1
         self.schema_of: dict[str, pa.Schema] = {}
 
+    def serve_only_streams(self) -> None:
+        """There is nothing else."""
+
     def streams(self) -> list[str]:
         return sorted(self.names)
 
@@ -187,6 +192,7 @@ class FakeDatabase:
         cancellation: Any = None,
         visible: Any = None,
         allowed: Any = None,
+        tell: Any = None,
     ) -> FakeResult:
         if allowed is not None:
             allowed(self.access(text, visible))
@@ -199,6 +205,9 @@ class FakeDatabase:
         )
         self.results.append(result)
         return result
+
+    def sql_at_once(self, text: str, timeout: float | None = None, **_: Any) -> None:
+        """Nothing is little work."""
 
     def serves(self, seconds: float) -> bool:
         """What the real one says, where ``SELECT 1`` was not taught to be an error."""
@@ -221,6 +230,10 @@ class FakeCatalog:
 
     def __init__(self, database: FakeDatabase) -> None:
         self.streams = database.streams
+        self.frames: dict[str, Any] = {}
+
+    def views(self) -> dict[str, Any]:
+        return {}
 
     def stream_schema(self, name: str) -> StreamSchema:
         if name not in self.streams():
@@ -362,7 +375,7 @@ def client(fake: FakeDatabase, serve_app: Callable[..., Client]) -> Client:
     return serve_app(fake)
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 15.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait until something has happened, or fail."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -381,3 +394,63 @@ def api(database: Any, serve_app: Callable[..., Any]) -> Any:
     client = serve_app(database)
     assert client.post("/v1/streams", json=SPEC).status_code == 201
     return client
+
+
+# ------------------------------------------------------------------------------ the console
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """One Chromium for the tests of a file: while it is there, its event loop runs in this thread,
+    and tests of other files could not run one of their own.
+    """
+    path = chromium()
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        path = None
+    if path is None:
+        reason = "no Chromium, or no playwright: see `make browser`"
+        pytest.fail(reason) if REQUIRED else pytest.skip(reason)
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=path, args=SWITCHES)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def steps(database: Any) -> Any:
+    """A store with a stream of steps."""
+    schema = pa.schema([("t", pa.timestamp("us")), ("k", pa.string()), ("v", pa.int64())])
+    n = np.arange(2000)
+    keys = [f"key {i % 4}" for i in n]
+    table = pa.table([pa.array(n * 1_000_000, pa.timestamp("us")), keys, n % 50], schema)
+    database.create_stream("steps", schema, time="t").append(table)
+    return database
+
+
+@pytest.fixture
+def open_console(
+    database: Any, browser: Any, live: Callable[..., Any]
+) -> Iterator[Callable[..., Console]]:
+    """Serve the database and open its console; fails when something went wrong in the page.
+
+    The page is closed before the server is stopped, and that before the store is closed: a page
+    that is still open goes on asking, and would be told so.
+    """
+    opened: list[Console] = []
+
+    def make(*, width: int = 1400, dark: bool = False, **settings: Any) -> Console:
+        served = live(database, **settings)
+        page = browser.new_page(
+            viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
+        )
+        opened.append(Console(page, f"http://127.0.0.1:{served.port}"))
+        return opened[-1]
+
+    yield make
+    for console in opened:
+        hacked = console.page.evaluate("window.hacked")
+        console.page.close()
+        assert hacked is None
+        assert console.troubles == []

@@ -18,6 +18,7 @@ import pytest
 from .conftest import wait_until
 
 ARROW = "application/vnd.apache.arrow.stream"
+HANG_S = 60.0  # what should have ended long ago hangs
 
 
 def query(client: Any, sql: str = "SELECT 2", path: str = "/v1/query", **body: Any) -> Any:
@@ -213,7 +214,7 @@ def test_a_running_query_is_listed_and_cancelled(fake: Any, teach: Any, client: 
     assert (listed["id"], listed["kind"], listed["text"]) == ("mine", "query", "SELECT 2")
     assert listed["running_ms"] >= 0
     assert client.delete("/v1/queries/mine").status_code == 204
-    thread.join(5)
+    thread.join(HANG_S)
     assert found[0].status_code == 499
     assert found[0].json()["code"] == "query-cancelled"
     wait_until(lambda: idle(client))
@@ -240,7 +241,7 @@ def test_queries_of_others_are_out_of_sight(
     assert client.delete("/v1/queries/of-a", headers=bearers["b"]).status_code == 404
     assert len(client.get("/v1/queries", headers=bearers["boss"]).json()["queries"]) == 1
     assert client.delete("/v1/queries/of-a", headers=bearers["boss"]).status_code == 204
-    thread.join(5)
+    thread.join(HANG_S)
     assert not thread.is_alive()
 
 
@@ -270,7 +271,7 @@ def test_too_many_queries_wait_then_are_turned_away(
     assert client.get("/healthz").status_code == 200
     held.release.set()
     for thread in threads:
-        thread.join(5)
+        thread.join(HANG_S)
     assert found == [200, 200, 200]
     assert query(client).status_code == 200
     exposed = client.get("/metrics").text
@@ -282,12 +283,12 @@ def test_one_client_may_have_so_many(fake: Any, teach: Any, serve_app: Callable[
     held = fake.taught["SELECT 2"] = teach.held()
     thread = threading.Thread(target=lambda: query(client))
     thread.start()
-    assert held.entered.acquire(timeout=5)
+    assert held.entered.acquire(timeout=HANG_S)
     refused = query(client)
     assert (refused.status_code, refused.json()["code"]) == (429, "too-many-requests")
     assert refused.headers["retry-after"] == "1"
     held.release.set()
-    thread.join(5)
+    thread.join(HANG_S)
     wait_until(lambda: idle(client))
     assert query(client).status_code == 200
 
@@ -343,7 +344,7 @@ def test_a_client_that_leaves_before_the_answer_ends_its_query(
     call = caller.start()
     wait_until(lambda: len(client.app.state.server.running) == 1)
     caller.leave()
-    call.result(5)
+    call.result(HANG_S)
     wait_until(lambda: idle(client))
     assert caller.sent == []
     assert fake.results[-1].closed
@@ -358,9 +359,9 @@ def test_a_client_that_leaves_in_the_middle_ends_its_query(
     fake.taught["SELECT 2"] = teach.endless
     caller = Caller(client, "SELECT 2")
     call = caller.start()
-    assert caller.first_byte.wait(5)
+    assert caller.first_byte.wait(HANG_S)
     caller.leave()
-    call.result(5)
+    call.result(HANG_S)
     wait_until(lambda: idle(client))
     assert fake.results[-1].closed
     assert caller.sent[-1].get("more_body"), "the answer must not look complete"
@@ -379,7 +380,7 @@ def test_a_client_that_takes_nothing_is_let_go(
             await asyncio.sleep(3600)
 
     caller.send = stalled  # type: ignore[method-assign]
-    caller.start().result(5)
+    caller.start().result(HANG_S)
     wait_until(lambda: idle(client))
     assert not any(m["type"] == "http.response.body" and not m["more_body"] for m in caller.sent)
 
@@ -393,7 +394,7 @@ def test_an_error_in_the_middle_breaks_the_answer_off(fake: Any, teach: Any, cli
 
     fake.taught["SELECT 2"] = give
     caller = Caller(client, "SELECT 2")
-    caller.start().result(5)
+    caller.start().result(HANG_S)
     assert caller.sent[0]["status"] == 200
     assert caller.sent[-1].get("more_body"), "the answer must not look complete"
     wait_until(lambda: idle(client))

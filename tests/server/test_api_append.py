@@ -43,7 +43,9 @@ def test_every_format_goes_in_and_comes_out(api: Any, name: str, encoding: str |
             else bytes(pa.compress(content, codec="zstd", asbytes=True))
         )
     response = api.post("/v1/streams/flights/events", content=content, headers=headers)
-    assert response.json() == {"appended": 300, "late": 0, "count": 300}
+    assert response.json() == {
+        "appended": 300, "late": 0, "count": 300, "version": 1, "position": "1", "durable": True
+    }  # fmt: skip
     assert events(api) == rows
     forced = api.get("/v1/streams/flights/events", params={"format": "arrow"})
     assert pa.ipc.open_stream(forced.content).read_all() == table_of(rows)
@@ -68,7 +70,8 @@ def test_what_was_read_can_be_sent_back(api: Any) -> None:
 
 def test_late_events_are_counted(api: Any) -> None:
     append(api, rows_of(10, first=100))
-    assert append(api, rows_of(5)).json() == {"appended": 5, "late": 5, "count": 15}
+    late = append(api, rows_of(5)).json()
+    assert late.items() >= {"appended": 5, "late": 5, "count": 15}.items()
     assert events(api) == rows_of(5) + rows_of(10, first=100)
 
 
@@ -76,7 +79,8 @@ def test_no_events_are_no_error(api: Any) -> None:
     for name in sorted(BODIES):
         if name == "csv":
             continue
-        assert append(api, [], name).json() == {"appended": 0, "late": 0, "count": 0}, name
+        nothing = append(api, [], name).json()
+        assert nothing.items() >= {"appended": 0, "late": 0, "count": 0}.items(), name
 
 
 def numbers(api: Any, value: object, **params: str) -> Any:
@@ -212,7 +216,8 @@ def test_an_idempotency_key_makes_a_retry_safe(
 ) -> None:
     first = append(api, rows_of(5), **{"idempotency-key": "one"})
     again = append(api, rows_of(5), **{"idempotency-key": "one"})
-    assert again.json() == first.json() == {"appended": 5, "late": 0, "count": 5}
+    assert again.json() == first.json()
+    assert first.json().items() >= {"appended": 5, "late": 0, "count": 5}.items()
     assert "idempotency-replayed" not in first.headers
     assert again.headers["idempotency-replayed"] == "true"
     other = append(api, rows_of(6), **{"idempotency-key": "one"})

@@ -39,6 +39,63 @@ def test_streams_are_made_described_listed_and_dropped(api: Any) -> None:
     assert api.delete("/v1/streams/other").status_code == 404
 
 
+def test_events_are_deleted(api: Any) -> None:
+    rows = [
+        {"timestamp": f"2018-08-01T0{hour}:00:00", "icao24": who, "altitude": 1.0, "squawk": hour}
+        for hour in range(6)
+        for who in ("a", "b")
+    ]
+    append(api, rows)
+
+    def delete(**spec: Any) -> Any:
+        return api.post("/v1/streams/flights/delete", json=spec)
+
+    assert delete(where="icao24 = 'a' AND squawk > 3").json() == {"deleted": 2}
+    assert delete(start="2018-08-01T01:00:00", end="2018-08-01T02:00:00").json() == {"deleted": 2}
+    assert delete(where="squawk = 2", end=1533092400, precision="s").json() == {"deleted": 2}
+    assert delete(where="squawk = 2").json() == {"deleted": 0}
+    assert [row["squawk"] for row in events(api)] == [0, 0, 3, 3, 4, 5]
+    assert api.get("/v1/streams/flights").json()["stats"]["deleted_events"] == 6
+    for spec, status, code in (
+        ({}, 400, "invalid-argument"),
+        ({"where": "nothing = 1"}, 400, "sql-error"),
+        ({"start": "soon"}, 400, "invalid-argument"),
+        ({"wher": "true"}, 422, "invalid-request"),
+    ):
+        answer = delete(**spec)
+        assert (answer.status_code, answer.json()["code"]) == (status, code)
+    query = {"sql": "DELETE FROM flights WHERE squawk = ?", "params": [3]}
+    assert api.post("/v1/query", json=query).json()["rows"] == [{"deleted": 2}]
+    assert api.get("/v1/query", params={"q": "DELETE FROM flights"}).status_code >= 400
+    assert delete(where="true").json() == {"deleted": 4}
+    assert api.post("/v1/streams/other/delete", json={"where": "true"}).status_code == 404
+
+
+def test_events_are_updated(api: Any) -> None:
+    append(api, [{"timestamp": f"2018-08-01T0{h}:00:00", "squawk": h} for h in range(6)])
+
+    def update(**spec: Any) -> Any:
+        return api.post("/v1/streams/flights/update", json=spec)
+
+    done = update(set={"squawk": "squawk * 10", "icao24": "'new'"}, where="squawk > 3")
+    assert done.json() == {"updated": 2}
+    done = update(set={"squawk": "-1"}, end=1533085200, precision="s")
+    assert done.json() == {"updated": 1}
+    assert [row["squawk"] for row in events(api)] == [-1, 1, 2, 3, 40, 50]
+    for spec, status, code in (
+        ({"set": {"squawk": "1"}}, 400, "invalid-argument"),
+        ({"where": "true"}, 422, "invalid-request"),
+        ({"set": {}, "where": "true"}, 400, "invalid-argument"),
+        ({"set": {"squawk": "nothing"}, "where": "true"}, 400, "sql-error"),
+        ({"set": {"timestamp": "now()"}, "where": "true"}, 400, "sql-error"),
+    ):
+        answer = update(**spec)
+        assert (answer.status_code, answer.json()["code"]) == (status, code)
+    query = {"sql": "UPDATE flights SET squawk = ? WHERE squawk = 40", "params": [4]}
+    assert api.post("/v1/query", json=query).json()["rows"] == [{"updated": 1}]
+    assert api.get("/v1/query", params={"q": "UPDATE flights SET squawk = 1"}).status_code >= 400
+
+
 def test_making_a_stream_twice(api: Any) -> None:
     assert api.post("/v1/streams", json=SPEC).json()["code"] == "stream-exists"
     again = api.post("/v1/streams", json={**SPEC, "if_not_exists": True})
@@ -134,6 +191,36 @@ def test_a_transaction_over_http(api: Any) -> None:
     assert api.delete("/v1/streams/flights/transactions/job-2").status_code == 204
     half = api.post(f"{base}/commit", json={"parts": [], "app_id": "x"})
     assert half.json()["code"] == "invalid-argument"
+
+
+def test_a_transaction_that_replaces_a_range(api: Any) -> None:
+    base = "/v1/streams/flights/transactions/{}"
+    headers = {"content-type": ARROW}
+
+    def put(job: str, rows: list[dict[str, Any]]) -> None:
+        path = f"{base.format(job)}/parts/0"
+        assert api.put(path, content=as_arrow(rows), headers=headers).status_code == 200
+
+    def commit(job: str, **more: Any) -> Any:
+        return api.post(f"{base.format(job)}/commit", json={"parts": ["0"], **more}).json()
+
+    put("a", rows_of(30))
+    commit("a")
+    put("b", rows_of(3, first=12))
+    span = {"start": rows_of(1, 10)[0]["timestamp"], "end": rows_of(1, 20)[0]["timestamp"]}
+    for wrong in (
+        {"replace": {}},
+        {"replace": span, "truncate": True},
+        {"replace": {"start": span["end"]}},
+        {"replace": {"start": span["end"], "end": span["start"]}},
+        {"replace": {"start": "yesterday"}},
+    ):
+        assert commit("b", **wrong)["code"] == "invalid-argument", wrong
+    assert commit("b", replace={**span, "from": 1})["status"] == 422
+    assert events(api) == rows_of(30)
+    done = commit("b", replace=span)
+    assert (done["appended"], done["late"], done["count"]) == (3, 0, 23)
+    assert events(api) == [*rows_of(10), *rows_of(3, 12), *rows_of(10, 20)]
 
 
 def test_health_readiness_and_metrics(api: Any) -> None:

@@ -110,6 +110,8 @@ def test_metrics_can_be_public(fake: Any, serve_app: Callable[..., Any]) -> None
         (["write"], "INSERT INTO flights VALUES (1)", 200),
         (["write"], "INSERT INTO flights SELECT * FROM flights", 403),
         (["write"], "CREATE STREAM x (t BIGINT) TIMESTAMP BY t", 200),
+        (["write"], "CREATE STREAM x TIMESTAMP BY n AS SELECT n FROM flights", 403),
+        (["read"], "CREATE STREAM x TIMESTAMP BY n AS SELECT n FROM flights", 403),
         (["write"], "SELECT * FROM flights", 403),
         (["write"], "DROP STREAM flights", 403),
         (["read", "write"], "INSERT INTO flights SELECT * FROM flights", 200),
@@ -151,6 +153,8 @@ def test_scopes_of_statements(
         "DROP STREAM secret",
         "CREATE INDEX ON secret (n)",
         "CREATE STREAM elsewhere (t BIGINT) TIMESTAMP BY t",
+        "CREATE STREAM elsewhere TIMESTAMP BY n AS SELECT * FROM flights",
+        "CREATE STREAM fl2 TIMESTAMP BY n AS SELECT * FROM secret",
         "SELECT * FROM secret MATCH_RECOGNIZE (ORDER BY n MEASURES A.n AS x PATTERN (A B) "
         "DEFINE B AS n > 1)",
     ],

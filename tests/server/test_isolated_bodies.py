@@ -27,6 +27,8 @@ from chronicle.formats import BadRow, read_batches
 from chronicle.formats.isolated import IsolatedReader
 from chronicle.schema import StreamSchema
 
+from .conftest import wait_until
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers need Linux")
 
 SCHEMA = pa.schema([("t", pa.int64()), ("x", pa.float64()), ("s", pa.string())])
@@ -230,6 +232,12 @@ class Served:
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().strip()
         self.http = httpx.Client(base_url=self.url, timeout=60)
+        try:
+            wait_until(lambda: self.http.get("/readyz").status_code == 200, 60)  # its workers wait
+        except BaseException:
+            self.process.kill()
+            self.process.communicate()
+            raise
 
     def family(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children(recursive=True)

@@ -104,6 +104,7 @@ def test_every_setting_is_in_the_table_with_its_default() -> None:
     for name, field in Settings.model_fields.items():
         default = field.get_default(call_default_factory=True)
         shown = "–" if default in (None, []) else str(default)
+        shown = ",".join(default) if isinstance(default, list) and default else shown
         shown = shown.lower() if isinstance(default, bool) else shown
         assert listed[f"CHRONICLE_{name.upper()}"] == (shown, field.description)
 

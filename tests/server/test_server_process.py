@@ -44,9 +44,11 @@ ENDLESS = "SELECT a.range AS a, b.range AS b FROM range(1000000) a, range(100000
 class Process:
     """A served store."""
 
-    def __init__(self, store: Path, port: int = 0, **environment: str) -> None:
+    def __init__(
+        self, store: Path, port: int = 0, program: str = PROGRAM, **environment: str
+    ) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(store), str(port)],
+            [sys.executable, "-c", program, str(store), str(port)],
             stderr=subprocess.PIPE,
             env={**os.environ, "CHRONICLE_LOG_LEVEL": "info", **environment},
         )
@@ -63,7 +65,7 @@ class Process:
         for line in self.process.stderr:
             text = line.decode(errors="replace").rstrip()
             self.log.append(text)
-            found = re.search(r"listens on (http://\S+)", text)
+            found = re.search(r"listens on (https?://\S+)", text)
             if found:
                 self.url = found[1]
                 self._announced.set()
@@ -117,7 +119,7 @@ def exhaust(response: httpx.Response) -> None:
 def test_a_life(start: Callable[..., Process]) -> None:
     """Serve, write from sixteen threads, stop in the middle, kill, and lose nothing."""
     server = start()
-    assert server.http.get("/readyz").json()["status"] == "ready"
+    wait_until(lambda: server.http.get("/readyz").json()["status"] == "ready", 60)
     assert server.http.post("/v1/streams", json=SPEC).status_code == 201
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(lambda n: server.append(n * 10), range(64)))
@@ -155,7 +157,8 @@ def test_a_life(start: Callable[..., Process]) -> None:
     access = [line for line in lines if line["logger"] == "chronicle.server.access"]
     assert (access[0]["method"], access[0]["path"]) == ("GET", "/v1/query")
     assert (access[0]["status"], len(access[0]["request_id"])) == (200, 32)
-    assert again.append(9000).json() == {"appended": 10, "late": 0, "count": 661}
+    told = again.append(9000).json()
+    assert told.items() >= {"appended": 10, "late": 0, "count": 661}.items()
     assert again.stop(signal.SIGKILL) == -signal.SIGKILL
 
     once_more = start()
@@ -220,10 +223,15 @@ def test_answers_that_end_early(start: Callable[..., Process]) -> None:
     assert server.wait() == 0, "\n".join(server.log)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
-def test_a_signal_while_kernels_are_compiled(tmp_path: Path, number: int, code: int) -> None:
-    """It ends the command soon, the store is closed, and nothing is left behind."""
-    chronicle.open(tmp_path / "store").close()
+def spent(process: int) -> float:
+    """Processor time of a process, in seconds."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_server_serves_while_its_kernels_are_compiled(tmp_path: Path, number: int) -> None:
+    """It answers at once; a signal ends it soon, the store is closed, and nothing is left."""
     scratch, cache = tmp_path / "tmp", tmp_path / "cache"
     scratch.mkdir()
     command = (  # who starts tests in the background hands down that interrupts are ignored
@@ -238,24 +246,47 @@ def test_a_signal_while_kernels_are_compiled(tmp_path: Path, number: int, code: 
         env={**os.environ, **environment},
     )
     try:
-        wait_until(lambda: any(scratch.glob("chronicle-warm-*")), 60)
-        time.sleep(1)
-        assert process.poll() is None
+        assert process.stderr is not None
+        found = re.search(r"http://[\w.:]+", process.stderr.readline())
+        assert found, process.communicate()[1]
+        assert spent(process.pid) < 8  # half of it reads sources, where bytecode is not kept
+        with httpx.Client(base_url=found[0], timeout=60) as http:
+            assert http.get("/healthz").status_code == 200
+            ready = http.get("/readyz")
+            assert (ready.status_code, ready.json()["state"]) == (503, "warming")
+            assert http.post("/v1/streams", json=SPEC).status_code == 201
+            stored = http.post("/v1/streams/s/events", json=[{"t": 1, "x": 0.5}])
+            assert stored.json()["count"] == 1, stored.text
+            rows = http.get("/v1/query", params={"q": "SELECT x + 1 AS y FROM s"}).json()["rows"]
+            assert rows == [{"y": 1.5}]
+            wait_until(lambda: any(scratch.glob("chronicle-warm-*/child")), 60)
+            assert http.get("/readyz").json()["state"] == "warming"
         process.send_signal(number)
         signalled = time.monotonic()
         _, said = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert process.returncode == code, said
-    assert time.monotonic() - signalled < 6, said  # compiling all of them takes 13 s and more
-    assert "listens" not in said
-    assert " serves " not in said
+    assert process.returncode == 0, said
+    assert time.monotonic() - signalled < 10, said  # compiling all of them takes a minute
     assert "Traceback" not in said
-    assert said.splitlines()[-1].endswith("interrupted" if code else "stopped before it was warm")
-    assert not any(scratch.glob("chronicle-warm-*"))
+    assert said.splitlines()[-1].endswith("is closed")
+    assert list(scratch.iterdir()) == []
     with chronicle.open(tmp_path / "store") as database:  # no lock, nothing to repair
         assert database.check().ok
     assert not list(cache.rglob("*.tmp*"))
+
+
+def test_warming_up_with_kernels_takes_little(tmp_path: Path) -> None:
+    """What a query compiles that was thoughtlessly added to it shows here, too."""
+    program = (
+        "import time; from chronicle.server.warmup import warm_up; begun = time.process_time();"
+        "assert warm_up(); print(time.process_time() - begun)"
+    )
+    for _ in range(2):  # the first one may fill the cache
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        )
+    assert float(done.stdout) < 5
 
 
 def test_starting_where_it_cannot_be(tmp_path: Path) -> None:

@@ -149,6 +149,23 @@ def test_truncate_replaces_everything_at_once(served: Served) -> None:
     assert served.events() == [(1, 99)]
 
 
+def test_a_range_is_replaced_at_once(served: Served) -> None:
+    served.put("0", [(t, t) for t in range(10)], txn="a")
+    served.commit("0", txn="a")
+    served.put("0", [(4, 40), (5, 50)], txn="b")
+    for over in ((5, None), (None, 5), (6, 6)):
+        with pytest.raises(InvalidArgument, match="range that is replaced"):
+            served.commit("0", txn="b", over=over)
+    done = served.commit("0", txn="b", over=(3, 6))
+    assert (done.events, done.late, done.count) == (2, 0, 9)
+    rest = [(t, t) for t in range(10) if not 3 <= t < 6]
+    assert served.events() == sorted([*rest, (4, 40), (5, 50)])
+    assert served.commit("0", txn="b", over=(3, 6)).repeated
+    served.put("0", [(100, 1)], txn="c")
+    served.commit("0", txn="c", over=(5, None))
+    assert served.events() == [(0, 0), (1, 1), (2, 2), (4, 40), (100, 1)]
+
+
 def test_events_of_equal_time_keep_the_order_of_the_parts(served: Served) -> None:
     served.put("b", [(5, 1), (5, 2)])
     served.put("a", [(5, 3), (5, 4)])

@@ -96,7 +96,7 @@ def test_unused_snapshots_are_let_go_by_themselves(
     server = client.app.state.server
     with server.snapshots.pin("flights"):
         pass
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while len(server.snapshots):
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -113,9 +113,12 @@ def test_readiness_follows_the_store(fake: Any, client: Any) -> None:
     assert (response.status_code, response.json()["code"]) == (503, "not-ready")
     assert response.headers["retry-after"] == "1"
     assert client.get("/healthz").status_code == 200
-    client.app.state.server.stopping = True
+    server = client.app.state.server
+    server.warm = False
+    assert client.get("/readyz").json()["state"] == "warming"
+    server.stopping = True
     assert client.get("/readyz").json()["state"] == "stopping"
-    client.app.state.server.stopping = False
+    server.stopping, server.warm = False, True
 
 
 def test_tokens_are_managed_without_a_web_framework() -> None:
@@ -138,8 +141,9 @@ def test_what_queries_spill_lies_where_nobody_else_can_look_or_wait(tmp_path: Pa
         places = []
         for database in (one, two):
             database.sql("SELECT range FROM range(3) ORDER BY 1").arrow()
-            found = database._query_engine().executor._directory
-            assert found is not None
+            spill = database._query_engine().executor._spill
+            assert spill is not None
+            found = spill.path
             places.append(found)
             assert found.stat().st_mode & 0o777 == 0o700
             assert f"{id(database._query_engine().executor):x}" not in found.name

@@ -52,7 +52,7 @@ def run(
     asked: dict[str, Any] = {"stream": "s", "time": "when", "create": True, **how}
     request = IngestRequest([str(path) for path in inputs], engine="spark", **asked)
     report = run_pipeline(request, Target(path=tmp_path / "store"), steps, spark=spark)
-    assert report.rows == report.stored + report.bad + report.duplicate + report.filtered or (
+    assert report.rows == report.stored + report.bad + report.duplicates + report.filtered or (
         request.dry_run
     )
     return report
@@ -108,7 +108,7 @@ def test_derive_filter_and_deduplicate(spark: Any, tmp_path: Path) -> None:
         unique=["when", "sensor"],
     )
     report = run(spark, tmp_path, [one, two], steps)
-    assert (report.rows, report.duplicate, report.filtered, report.stored) == (200, 50, 30, 120)
+    assert (report.rows, report.duplicates, report.filtered, report.stored) == (200, 50, 30, 120)
     table = stored(tmp_path / "store")
     assert table["double"].to_pylist() == [float(n) for n in range(120)]
     assert table["sensor"].to_pylist() == [f"S{n % 7}" for n in range(120)]
@@ -116,7 +116,7 @@ def test_derive_filter_and_deduplicate(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(StreamExists, match="if-exists append"):  # another job's stream
         run(spark, tmp_path, [more], steps)
     again = run(spark, tmp_path, [more], steps, if_exists="append")
-    assert (again.rows, again.duplicate, again.filtered, again.stored) == (40, 20, 20, 0)
+    assert (again.rows, again.duplicates, again.filtered, again.stored) == (40, 20, 20, 0)
 
 
 @pytest.mark.slow

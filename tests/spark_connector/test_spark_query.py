@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from chronicle.query.sql import dialect
 from chronicle.spark_connector.local import LocalBackend
 from chronicle.spark_connector.options import Options
 from chronicle.spark_connector.query_plan import plan_query
+from chronicle.store import Store
 
 pytestmark = pytest.mark.spark
 
@@ -30,6 +32,14 @@ SELECT * FROM flights MATCH_RECOGNIZE (
   DEFINE A AS altitude > 9000, B AS altitude < PREV(altitude)
 ) AS m
 """
+SITUATIONS = """
+SELECT * FROM flights MATCH_SITUATIONS (
+  PARTITION BY icao24
+  MEASURES STARTED(A) AS high, ENDED(B) AS rare, count(A.*) AS n, RELATION(A, B) AS how
+  PATTERN (A INTERSECTS | MEETS B) WITHIN INTERVAL '20' MINUTE EMIT ON DETECTION
+  DEFINE A AS altitude > 9000, B AS squawk < 4000
+) AS m
+"""
 REPLAY = "SELECT /*+ strategy(replay) */ *"
 HOURS = "HOP(flights, timestamp, INTERVAL '10' MINUTE, INTERVAL '1' HOUR)"
 QUERIES = {
@@ -40,6 +50,7 @@ QUERIES = {
     "FROM TUMBLE(flights, timestamp, INTERVAL '30' MINUTE) GROUP BY window_end, icao24 "
     "HAVING count(*) > 40",
     "ranges": MATCH,
+    "situations": SITUATIONS,
     "each": MATCH.replace("SKIP PAST LAST ROW", "SKIP TO NEXT ROW").replace("SELECT *", REPLAY),
     "keys": MATCH.replace("WITHIN INTERVAL '10' MINUTE", "").replace(
         "altitude > 9000", "squawk < 9"
@@ -55,7 +66,9 @@ QUERIES = {
     "limited": "SELECT timestamp, altitude FROM flights ORDER BY altitude DESC, timestamp LIMIT 5",
     "aggregated": f"SELECT count(*) AS n, max(end_altitude) AS top FROM ({MATCH.strip()}) AS x",
 }
-PARTS = dict.fromkeys(("rows", "windows", "grouped", "ranges", "each", "keys", "gaps"), 4)
+PARTS = dict.fromkeys(
+    ("rows", "windows", "grouped", "ranges", "situations", "each", "keys", "gaps"), 4
+)
 PARTS["nothing"] = 2  # late events are replayed, whatever the tree says
 
 
@@ -155,3 +168,37 @@ def test_a_pattern_as_a_dataframe(read: Any, flights: Path) -> None:
     assert same(df.toArrow().cast(expected.schema), expected)
     best = df.where("n > 2").agg({"start_altitude": "max"}).first()[0]
     assert best == max(row["start_altitude"] for row in expected.to_pylist() if row["n"] > 2)
+
+
+@pytest.mark.slow
+def test_situations_as_a_dataframe(read: Any, flights: Path) -> None:
+    df = read(query=SITUATIONS, numPartitions=3)
+    assert df.rdd.getNumPartitions() == 3
+    expected = embedded(flights, SITUATIONS)
+    assert expected.num_rows > 0
+    assert same(df.toArrow().cast(expected.schema), expected)
+    assert df.where("how IS NULL").count() == expected["how"].null_count
+
+
+def test_a_part_uses_the_processors_that_spark_gives_its_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyspark import TaskContext
+
+    from chronicle.spark_connector import pinned_catalog
+
+    taken: list[int] = []
+
+    class Noted(pinned_catalog.QueryEngine):
+        def __init__(self, catalog: Any, *, memory_bytes: int, threads: int) -> None:
+            taken.append(threads)
+            super().__init__(catalog, memory_bytes=memory_bytes, threads=threads)
+
+    monkeypatch.setattr(pinned_catalog, "QueryEngine", Noted)
+    with Store.open(tmp_path / "store") as store:
+        for cpus in (None, 1, 3):
+            context = None if cpus is None else SimpleNamespace(cpus=lambda cpus=cpus: cpus)
+            monkeypatch.setattr(TaskContext, "_taskContext", context)
+            with pinned_catalog.query_engine(pinned_catalog.PinnedCatalog(store, empty=True)):
+                pass
+    assert taken == [1, 1, 3]

@@ -130,6 +130,16 @@ def test_a_transaction_is_invisible_until_its_commit_and_happens_once(url: str) 
     assert backend.count() == 10
 
 
+def test_a_range_is_replaced_through_a_server(url: str) -> None:
+    write(url, "ranges", (0, 3000))
+    write(url, "ranges", (1000, 1100), over=(1000 * 10**6, 2000 * 10**6))
+    found = numbers(ServerBackend(options(url, "ranges")))
+    assert found == [*range(1100), *range(2000, 3000)]
+    with pytest.raises(InvalidArgument, match="only what lies in the range"):
+        write(url, "ranges", (0, 100), over=(None, 50 * 10**6))
+    assert numbers(ServerBackend(options(url, "ranges"))) == found
+
+
 def test_errors_keep_their_class(url: str) -> None:
     with pytest.raises(StreamNotFound, match="nothing"):
         ServerBackend(options(url, "nothing")).describe()

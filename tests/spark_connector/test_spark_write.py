@@ -9,7 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from chronicle.errors import InvalidData, SchemaMismatch, StoreLocked
+from chronicle.errors import (
+    ChronicleError,
+    InvalidArgument,
+    InvalidData,
+    SchemaMismatch,
+    StoreLocked,
+)
 from chronicle.schema import StreamSchema
 from chronicle.spark_connector.options import Options
 from chronicle.spark_connector.writer import EventWriter
@@ -94,6 +100,22 @@ def test_overwrite_needs_truncate_and_replaces_everything(spark: Any, tmp_path: 
     assert stored(path)["x"].to_pylist() == [n * 0.5 for n in range(7, 17)]
 
 
+def test_overwrite_replaces_a_range_of_times(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    save(events(spark, 0, 1000), path, time="t")
+    day = {"startTime": "2024-01-01T00:01:40Z", "endTime": "2024-01-01T00:03:20Z"}
+    save(events(spark, 120, 180), path, mode="overwrite", **day)
+    expected = [n * 0.5 for n in range(1000) if not 100 <= n < 120 and not 180 <= n < 200]
+    assert stored(path)["x"].to_pylist() == expected
+    assert staging_of(path) == []
+    where = "t >= TIMESTAMP '2024-01-01 00:16:00' AND t < TIMESTAMP '2024-01-02'"
+    with pytest.raises(Exception, match="2024-01-01 00:15:59Z is not in the range"):
+        save(events(spark, 959, 970), path, mode="overwrite", replaceWhere=where)
+    assert stored(path).num_rows == 960
+    save(events(spark, 990, 1010), path, mode="overwrite", replaceWhere=where)
+    assert stored(path)["x"].to_pylist()[-21:] == [479.5, *(n * 0.5 for n in range(990, 1010))]
+
+
 def test_a_failing_task_leaves_nothing(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "store"
     save(events(spark, 0, 10), path, time="t")
@@ -172,12 +194,12 @@ def batch_of(first: int, end: int) -> pa.RecordBatch:
     )
 
 
-def writer_of(path: Path, **options: str) -> EventWriter:
+def writer_of(path: Path, overwrite: bool = False, **options: str) -> EventWriter:
     from pyspark.sql.types import StructType
 
     schema = StructType().add("t", "timestamp").add("name", "string").add("x", "double")
     raw = {"path": str(path), "stream": "s", "time": "t", **options}
-    return EventWriter(Options.parse(raw, "w"), schema, False)
+    return EventWriter(Options.parse(raw, "w"), schema, overwrite)
 
 
 def test_an_attempt_that_is_not_committed_does_not_count(tmp_path: Path) -> None:
@@ -191,6 +213,55 @@ def test_an_attempt_that_is_not_committed_does_not_count(tmp_path: Path) -> None
     writer.commit([kept])  # Spark lost our answer and asks again
     assert stored(path).num_rows == 10
     assert staging_of(path) == []
+
+
+TIMES = "t BETWEEN TIMESTAMP '2024-01-01 00:00:02' AND TIMESTAMP '2024-01-01 00:00:04'"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "name a range of times with startTime and endTime"),
+        ({"truncate": "true", "endTime": "2024-01-01"}, "both say what is replaced"),
+        ({"replaceWhere": TIMES, "startTime": "2024-01-01"}, "both say what is replaced"),
+        ({"startTime": "2024-01-02", "endTime": "2024-01-01"}, "endTime after startTime"),
+        ({"replaceWhere": "x > 3"}, "expected a range of times"),
+        ({"replaceWhere": f"{TIMES} AND x > 3"}, "expected a range of times"),
+        ({"replaceWhere": f"{TIMES} OR t > TIMESTAMP '2025-01-01'"}, "expected a range of times"),
+        ({"replaceWhere": "t > TIMESTAMP '2025-01-01' AND t < TIMESTAMP '2024-01-01'"}, "a range"),
+        ({"replaceWhere": "t >"}, "ends too early"),
+        ({"replaceWhere": "nothing > 3"}, "nothing"),
+    ],
+)
+def test_what_an_overwrite_replaces_is_said_exactly(
+    tmp_path: Path, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(ChronicleError, match=message):
+        writer_of(tmp_path / "store", overwrite=True, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        ({"replaceWhere": TIMES}, [0, 1, 5, 6, 7, 8, 9]),
+        ({"startTime": "2024-01-01T00:00:07Z"}, [0, 1, 2, 3, 4, 5, 6]),
+        ({"endTime": "1704067203000000"}, [3, 4, 5, 6, 7, 8, 9]),
+        ({"truncate": "true"}, []),
+    ],
+)
+def test_an_overwrite_without_rows_deletes(
+    tmp_path: Path, options: dict[str, str], kept: list[int]
+) -> None:
+    path = tmp_path / "store"
+    writer = writer_of(path)
+    writer.commit([writer.write(iter([batch_of(0, 10)]))])
+    writer_of(path, overwrite=True, **options).commit([])
+    assert stored(path)["x"].to_pylist() == [n * 0.5 for n in kept]
+
+
+def test_a_range_without_overwrite_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="'endTime' needs mode"):
+        writer_of(tmp_path / "store", endTime="2024-01-01")
 
 
 def test_a_driver_that_dies_before_the_commit_leaves_only_staged_files(tmp_path: Path) -> None:

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import SnapshotExpired
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Store, StreamOptions, staging
+from chronicle.store import EventStream, Snapshot, Store, StreamOptions, staging
 from chronicle.store.changes import changed_spans, new_events, new_ranges
+from chronicle.store.deleting import Choice
 from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.pins import Pin, pin_stream
 
-SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64())]), "t")
+SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("v", pa.int64())]), "t")
 SMALL = StreamOptions(leaf_bytes=512, segment_bytes=8 << 10, late_events_max=20)
 
 step = st.one_of(
     st.tuples(st.just("append"), st.lists(st.integers(0, 30), min_size=1, max_size=60)),
     st.tuples(st.just("newer"), st.lists(st.integers(0, 3), min_size=1, max_size=120)),
     st.tuples(st.just("load"), st.lists(st.integers(0, 60), min_size=1, max_size=60)),
+    st.tuples(
+        st.sampled_from(["delete", "update"]), st.lists(st.integers(0, 90), min_size=2, max_size=3)
+    ),
     st.tuples(st.sampled_from(["seal", "compact", "reopen", "look"]), st.none()),
 )
 
 
-def rows(batches: object) -> list[tuple[int, int]]:
+def rows(batches: object) -> list[tuple[int, ...]]:
     return [
         row
         for batch in batches  # type: ignore[attr-defined]
@@ -44,6 +51,9 @@ class Follower:
         self.stream: EventStream = self.store.create_stream("s", SCHEMA, SMALL)
         self.directory = self.store.directory_of("s")
         self.committed: list[tuple[int, int]] = []
+        self.versions: dict[int, int] = {}
+        self.updated: set[int] = set()
+        self.deleted: set[int] = set()
         self.looked = 0
         self.pin: Pin | None = None
 
@@ -51,7 +61,9 @@ class Follower:
         first = len(self.committed)
         new = [(t, first + i) for i, t in enumerate(times)]
         self.committed += new
-        return pa.RecordBatch.from_pylist([{"t": t, "n": n} for t, n in new], schema=SCHEMA.arrow)
+        return pa.RecordBatch.from_pylist(
+            [{"t": t, "n": n, "v": 0} for t, n in new], schema=SCHEMA.arrow
+        )
 
     def run(self, kind: str, what: list[int] | None) -> None:
         if kind == "append":
@@ -74,32 +86,79 @@ class Follower:
             self.store.close()
             self.store = Store.open("memory", files=self.files)
             self.stream = self.store.stream("s")  # type: ignore[assignment]
+        elif kind in ("delete", "update"):
+            getattr(self, kind)(*sorted((what or [])[:2]), scattered=len(what or []) == 3)
         elif kind == "look":
             self.look()
         else:
             getattr(self.stream, kind)()
+
+    def chosen(self, start: int, end: int, scattered: bool) -> tuple[Choice | None, set[int]]:
+        """Of a range all, or every third of those that were ever committed."""
+
+        def choose(snapshot: Snapshot) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            for batch in snapshot.scan(start, end):
+                yield batch.column(0).to_numpy(), batch.column(1).to_numpy() % 3 == 0
+
+        return choose if scattered else None, {
+            n
+            for t, n in self.committed
+            if start <= t < end and (n % 3 == 0 or not scattered) and n not in self.deleted
+        }
+
+    def delete(self, start: int, end: int, *, scattered: bool) -> None:
+        choose, gone = self.chosen(start, end, scattered)
+        assert self.stream.delete(start, end, choose) == len(gone)
+        self.deleted |= gone
+
+    def update(self, start: int, end: int, *, scattered: bool) -> None:
+        def change(events: pa.RecordBatch) -> pa.RecordBatch:
+            return pa.RecordBatch.from_pydict({"v": pc.add(events.column(2), 1)})
+
+        choose, changed = self.chosen(start, end, scattered)
+        assert self.stream.update(start, end, choose, change) == len(changed)
+        self.updated |= changed
+        for n in changed:
+            self.versions[n] = self.versions.get(n, 0) + 1
 
     def look(self) -> None:
         pin = pin_stream(self.files, self.directory)
         ranges = new_ranges(self.files, self.pin, pin)
         given = []
         for part in ranges:
-            found = rows(new_events(self.files, self.pin, pin, part.start, part.end, ["t", "n"]))
+            names = ["t", "n", "v"]
+            found = rows(new_events(self.files, self.pin, pin, part.start, part.end, names))
             assert len(found) == part.events
             given += found
-        expected = sorted(self.committed[self.looked :], key=lambda row: row[0])
-        assert given == expected
+        new = [
+            (t, n, self.versions.get(n, 0))
+            for t, n in self.committed
+            if (n >= self.looked or n in self.updated) and n not in self.deleted
+        ]
+        assert given == sorted(new, key=lambda row: row[0])
         assert all(a.end is not None and a.end <= (b.start or 0) for a, b in pairwise(ranges))
         self.looked, self.pin = len(self.committed), pin
+        self.updated.clear()
 
 
 @settings(max_examples=80, deadline=None)
 @given(steps=st.lists(step, max_size=14))
-def test_a_follower_is_given_every_event_once(steps: list[tuple[str, list[int] | None]]) -> None:
+def test_a_follower_is_given_every_event_once_and_what_was_updated_again(
+    steps: list[tuple[str, list[int] | None]],
+) -> None:
     follower = Follower()
     for kind, what in [*steps, ("look", None)]:
         follower.run(kind, what)
     follower.store.close()
+
+
+def test_what_comes_where_something_was_deleted_is_new() -> None:
+    follower = Follower()
+    follower.run("append", [5, 5, 6])
+    follower.look()
+    follower.run("delete", [5, 6])
+    follower.run("append", [5])
+    follower.look()
 
 
 def test_what_did_not_change_is_not_looked_at() -> None:

@@ -12,9 +12,18 @@ import pytest
 
 from chronicle.errors import StorageFull, StoreClosed
 from chronicle.schema import StreamSchema
-from chronicle.store import Snapshot, Store, StreamOptions, background, compaction
+from chronicle.store import (
+    EventStream,
+    Snapshot,
+    Store,
+    StreamOptions,
+    background,
+    compaction,
+)
 from chronicle.store.edit import Edit
 from chronicle.store.memory_files import MemoryFiles
+from chronicle.store.schema_change import set_options
+from chronicle.store.staging import StagingPlan, commit_staged, new_job, prepare_staging, stage
 
 from .conftest import SCHEMA, batch_of, numbers, wait_for
 
@@ -186,6 +195,32 @@ def test_late_events_that_are_too_old_are_gone_for_readers_too(store: Store) -> 
     assert numbers(stream.snapshot()) == numbers(Snapshot(stream.commits.state())) == [0, 2, 3]
 
 
+def test_a_compaction_that_is_asked_for_makes_the_age_exact(store: Store) -> None:
+    """Segments, late runs, the buffer and the active segment, whatever reaches over the edge."""
+    options = StreamOptions(leaf_bytes=512, late_events_max=20, compaction="manual")
+    stream = store.create_stream("s", SCHEMA, options)
+    stream.append(batch_of(range(0, 300), 0))
+    stream.seal()
+    stream.append(batch_of(range(300, 400), 300))
+    stream.append(batch_of(range(100, 340, 5), 400))
+    stream.append(batch_of([150, 299, 310, 311], 500))
+    before = stream.snapshot()
+    stream.alter(set_options, retention="99")
+    stream.compact()
+    kept = stream.snapshot()
+    assert kept.time_range == (300, 399)
+    assert sorted(numbers(kept)) == [*range(300, 400), *range(440, 448), 502, 503]
+    assert stream.stats()["dropped_events"] == before.count - kept.count
+    assert before.count == 452
+    position, version = kept.version, stream.stats()["manifest_version"]
+    stream.compact()
+    assert (stream.snapshot().version, stream.stats()["manifest_version"]) == (position, version)
+    stream.append(batch_of([450], 600))
+    stream.compact()
+    assert stream.snapshot().time_range == (351, 450)
+    assert store.check().ok
+
+
 def test_retention_by_size_keeps_the_newest(store: Store) -> None:
     options = StreamOptions(leaf_bytes=4096, retention="600 KB", codec="none")
     schema = StreamSchema(pa.schema([("t", pa.int64()), ("x", pa.float64())]), "t")
@@ -222,3 +257,86 @@ def test_a_snapshot_outlives_retention_and_compaction(store: Store, memory: Memo
     assert begun + [n for batch in scan for n in batch.column(0).to_pylist()] == expected
     assert numbers(kept) == expected
     assert kept.aggregate(["n"]).count == 240
+
+
+def of_size(memory_limit: str) -> StreamOptions:
+    return StreamOptions(
+        leaf_bytes=4096, retention=memory_limit, codec="none", late_events_max=200,
+        compaction="manual",
+    )  # fmt: skip
+
+
+def random_batch(first: int, events: int) -> pa.RecordBatch:
+    """Events whose numbers cannot be packed: about 12 bytes each on disk."""
+    values = np.random.default_rng(first).integers(0, 1 << 62, events)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(np.arange(first, first + events)), pa.array(values), pa.array(["x"] * events)],
+        schema=SCHEMA.arrow,
+    )
+
+
+def ticks(stream: EventStream) -> list[int]:
+    return [t for batch in stream.snapshot().scan(columns=["t"]) for t in batch[0].to_pylist()]
+
+
+def sealed(stream: EventStream) -> int:
+    manifest = stream.commits.manifest
+    return sum(entry.bytes for entry in (*manifest.segments, *manifest.runs))
+
+
+def test_a_bulk_load_beyond_the_size_keeps_its_newest_events(store: Store) -> None:
+    stream = store.create_stream("s", SCHEMA, of_size("600 KB"))
+    job = new_job()
+    plan = StagingPlan(stream.directory, job, SCHEMA, stream.options)
+    prepare_staging(stream.files, plan)
+    pieces = iter([random_batch(at, 10_000) for at in range(0, 200_000, 10_000)])
+    commit_staged(stream, job, stage(stream.files, plan, 0, [pieces]))
+    found = ticks(stream)
+    assert found == list(range(found[0], 200_000))
+    assert 400_000 < sealed(stream) <= 600_000
+
+
+def test_folding_leaves_segments_that_retention_by_size_can_drop(store: Store) -> None:
+    stream = store.create_stream("s", SCHEMA, of_size("600 KB"))
+    for at in range(0, 40_000, 4000):
+        stream.append(random_batch(at, 4000))
+    stream.seal()
+    first = ticks(stream)[0]
+    for at in range(first, 40_000, 500):  # late, into every segment
+        stream.append(random_batch(at, 1))
+    stream.compact()
+    assert stream.commits.manifest.runs == ()
+    assert max(entry.bytes for entry in stream.commits.manifest.segments) < 2 * 600_000 // 8
+    for at in range(40_000, 60_000, 4000):
+        stream.append(random_batch(at, 4000))
+    stream.seal()
+    assert ticks(stream)[-1] == 59_999
+    assert 400_000 < sealed(stream) <= 600_000
+
+
+def test_late_runs_go_by_size_as_segments_do(store: Store) -> None:
+    """Runs that alone are larger than the limit do not push out everything that is newer."""
+    stream = store.create_stream("s", SCHEMA, of_size("200 KB"))
+    stream.append(random_batch(1_000_000, 1))
+    for at in range(0, 60_000, 3000):
+        stream.append(random_batch(at, 3000))
+    stream.append(random_batch(2_000_000, 4000))
+    stream.seal()
+    assert ticks(stream)[-4000:] == list(range(2_000_000, 2_004_000))
+    assert sealed(stream) <= 200_000
+
+
+def test_a_smaller_size_keeps_the_newest_segment_and_a_compaction_its_newest_leaves(
+    store: Store,
+) -> None:
+    stream = store.create_stream("s", SCHEMA, StreamOptions(leaf_bytes=4096, codec="none"))
+    stream.append(random_batch(0, 50_000))
+    stream.seal()
+    stream.alter(set_options, retention="100 KB")
+    assert ticks(stream) == list(range(50_000))  # the one segment there is
+    stream.compact()
+    found = ticks(stream)
+    assert found == list(range(found[0], 50_000))
+    assert 60_000 < sealed(stream) <= 110_000
+    assert stream.stats()["dropped_events"] == 50_000 - len(found)
+    assert store.check().ok

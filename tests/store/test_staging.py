@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from chronicle.errors import InvalidArgument, SchemaMismatch, SnapshotExpired, StorageFailed
 from chronicle.store import EventStream, Store, StreamOptions, staging
+from chronicle.store.bulk_jobs import BulkCommit
 from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.pins import open_pinned, pin_stream
 
@@ -41,7 +42,7 @@ def load_parts(
     first: int = 0,
     job: str | None = None,
     **how: object,
-) -> staging.BulkCommit:
+) -> BulkCommit:
     job = job or staging.new_job()
     directory = store.directory_of(stream.name)
     plan = staging.StagingPlan(directory, job, stream.schema, stream.options)

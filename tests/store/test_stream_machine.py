@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import random
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import settings
@@ -29,6 +30,7 @@ from hypothesis.stateful import (
 
 from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Snapshot, Store, StreamOptions
+from chronicle.store.deleting import Choice
 from chronicle.store.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.memory_files import MemoryFiles
 
@@ -145,6 +147,47 @@ class StreamMachine(RuleBasedStateMachine):
         stats = self.stream.stats()
         assert (stats["late_runs"], stats["late_buffered"], stats["dirty_ranges"]) == (0, 0, [])
 
+    @rule(modulus=st.integers(1, 9), start=st.integers(-60, 60), length=st.integers(0, 200))
+    def delete_scattered(self, modulus: int, start: int, length: int) -> None:
+        """Events whose number divides, in a range that reaches into whatever is newest."""
+        newest = max((event.t for event in self.events), default=0)
+        first = newest + start - length
+        self.delete(first, first + length, modulus)
+
+    @rule(start=st.integers(-400, 60), length=st.integers(0, 500))
+    def delete_range(self, start: int, length: int) -> None:
+        first = max((event.t for event in self.events), default=0) + start
+        self.delete(first, first + length, None)
+
+    @rule()
+    def delete_everything(self) -> None:
+        self.delete(None, None, None)
+
+    def delete(self, start: int | None, end: int | None, modulus: int | None) -> None:
+        self.drop()
+        gone = self.chosen(start, end, modulus)
+        position = self.stream.snapshot().version
+        choose = None if modulus is None else choice(start, end, modulus)
+        assert self.stream.delete(start, end, choose) == len(gone)
+        assert self.stream.snapshot().version == position + bool(gone)
+        if gone:
+            self.leave_out(gone)
+            self.safe = len(self.events)
+
+    def chosen(self, start: int | None, end: int | None, modulus: int | None) -> list[int]:
+        return [
+            i
+            for i, e in enumerate(self.events)
+            if (start is None or e.t >= start) and (end is None or e.t < end)
+            if modulus is None or e.n % modulus == 0
+        ]
+
+    def leave_out(self, gone: list[int]) -> None:
+        self.ends = [end - bisect_left(gone, end) for end in self.ends]
+        self.safe -= bisect_left(gone, self.safe)
+        absent = set(gone)
+        self.events = [event for i, event in enumerate(self.events) if i not in absent]
+
     @precondition(lambda self: self.extra < len(EXTRA))
     @rule()
     def add_attribute(self) -> None:
@@ -174,7 +217,9 @@ class StreamMachine(RuleBasedStateMachine):
         self.recovered(self.safe)
 
     @rule(
-        what=st.sampled_from(["append", "append", "seal", "compact", "add_attribute", "reopen"]),
+        what=st.sampled_from(
+            ["append", "append", "seal", "compact", "delete", "delete", "add_attribute", "reopen"]
+        ),
         fault=st.sampled_from(["crash_before", "crash_halfway", "crash_after"]),
         after=st.integers(0, 12),
         sectors=st.integers(0, 3),
@@ -196,6 +241,8 @@ class StreamMachine(RuleBasedStateMachine):
     ) -> None:
         """The plug is pulled in the middle of something, which then is there whole or not."""
         extra = self.extra
+        self.drop()
+        self.deleted = self.stream.stats()["deleted_events"]
         batch = self.batch_of(offsets, copies, False) if what == "append" else None
         if batch is not None:
             self.ends.append(len(self.events))
@@ -203,6 +250,7 @@ class StreamMachine(RuleBasedStateMachine):
             "append": lambda: self.stream.append(batch, "commit"),
             "seal": self.stream.seal,
             "compact": self.stream.compact,
+            "delete": lambda: self.stream.delete(None, None, choice(None, None, 3)),
             "add_attribute": lambda: self.stream.add_attribute(f"doomed_{extra}", pa.int32()),
             "reopen": lambda: (self.store and self.store.close(), self.open()),
         }
@@ -217,8 +265,13 @@ class StreamMachine(RuleBasedStateMachine):
             with suppress(SimulatedCrash):
                 steps[what]()
                 done = True
+        if inner.crashed:
+            self.kept.clear()  # the process that held them is gone
         if done and batch is not None and batch.num_rows:
             self.safe = len(self.events)
+        if what == "delete":
+            self.drop_deleted(done, seed, mode)
+            return
         self.memory = self.memory.crash(random.Random(seed), mode)  # type: ignore[arg-type]
         self.open()
         self.extra = len(self.stream.schema.attributes) - len(SCHEMA.attributes)
@@ -226,6 +279,18 @@ class StreamMachine(RuleBasedStateMachine):
             self.events = [event._replace(extra=(*event.extra, None)) for event in self.events]
         else:
             assert not done or what != "add_attribute" or extra == len(EXTRA)
+        self.recovered(self.safe)
+
+    def drop_deleted(self, done: bool, seed: int, mode: str) -> None:
+        """A delete that was cut short has taken all of its events out, or none."""
+        gone = self.chosen(None, None, 3)
+        self.memory = self.memory.crash(random.Random(seed), mode)  # type: ignore[arg-type]
+        self.open()
+        deleted = self.stream.stats()["deleted_events"] > self.deleted
+        assert deleted or not done or not gone
+        if deleted:
+            self.leave_out(gone)
+            self.safe = len(self.events)
         self.recovered(self.safe)
 
     def recovered(self, least: int) -> None:
@@ -270,9 +335,7 @@ class StreamMachine(RuleBasedStateMachine):
         horizon = max(event.t for event in self.events) - self.retention
         gone = [i for i, event in enumerate(self.events) if event.n not in found]
         assert all(self.events[i].t < horizon for i in gone), "retention dropped a young event"
-        self.ends = [end - bisect_left(gone, end) for end in self.ends]
-        self.safe -= bisect_left(gone, self.safe)
-        self.events = [event for event in self.events if event.n in found]
+        self.leave_out(gone)
 
     @rule(start=st.integers(-50, 400), length=st.integers(0, 200))
     def read_a_range(self, start: int, length: int) -> None:
@@ -304,6 +367,16 @@ class StreamMachine(RuleBasedStateMachine):
             for snapshot, events, extra in self.kept:
                 compare(snapshot, [e._replace(extra=e.extra[:extra]) for e in events])
             self.store.close()
+
+
+def choice(start: int | None, end: int | None, modulus: int) -> Choice:
+    """Events of a range whose number divides."""
+
+    def choose(snapshot: Snapshot) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for batch in snapshot.scan(start, end, ["t", "n"]):
+            yield batch.column(0).to_numpy(), batch.column(1).to_numpy() % modulus == 0
+
+    return choose
 
 
 def pylist(batch: pa.RecordBatch) -> list[int]:

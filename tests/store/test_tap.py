@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from chronicle.schema import StreamSchema
 from chronicle.store import Store
 from chronicle.store.memory_files import MemoryFiles
-from chronicle.store.tap import ARRIVALS_MAX, RANGES_MAX, Arrival, CommitTap, tick_ranges, united
+from chronicle.store.tap import (
+    ARRIVALS_MAX,
+    EVENTS_MAX,
+    RANGES_MAX,
+    Arrival,
+    CommitTap,
+    tick_ranges,
+    united,
+)
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64())]), "t")
 
@@ -46,6 +54,41 @@ def test_each_append_is_told() -> None:
     assert tap.between(3, 4) == [Arrival(3, 4, ((4, 4),), None, 1)]
     tap.cut(4)
     assert tap.between(3, 4) is None
+
+
+def test_late_events_are_held_of_the_latest_commits() -> None:
+    one = stream()
+    append(one, 1, 2)
+    tap = one.tap()
+
+    def held(after: int, upto: int) -> list[list[int]] | None:
+        found = tap.late_events(after, upto)
+        return None if found is None else [batch.column("t").to_pylist() for batch in found]
+
+    append(one, 10, 20)
+    append(one, 3, 5, 25)
+    append(one, 4)
+    append(one, 30)
+    assert held(0, 5) is None  # before it was opened
+    assert held(1, 5) == [[3, 5], [4]]
+    assert held(2, 3) == [[3, 5]]
+    assert held(4, 5) == []
+    tap.forget(3)
+    assert held(2, 5) is None
+    assert held(3, 5) == [[4]]
+    append(one, *range(6, 8))
+    tap.note(Arrival(6, 7, ((1, 9),), None, 3))  # of a bulk commit
+    assert held(3, 7) is None
+    assert held(7, 7) == []
+    ticks = pa.array(range(EVENTS_MAX // 2 + 1))
+    for position in (8, 9):
+        batch = pa.RecordBatch.from_arrays([ticks], schema=SCHEMA.arrow)
+        tap.note(Arrival(position - 1, position, ((0, EVENTS_MAX),), None, len(ticks)), batch)
+    assert held(7, 9) is None  # they would be too many
+    assert held(8, 9) == [ticks.to_pylist()]
+    tap.cut(9)
+    assert held(8, 9) is None
+    assert held(9, 9) == []
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=300))

@@ -43,3 +43,9 @@ def match(monkeypatch: pytest.MonkeyPatch) -> Run:
 def run() -> Run:
     """Run a clause over rows in one piece."""
     return run_clause
+
+
+@pytest.fixture
+def small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Search from the first row on, as far as it is decided."""
+    monkeypatch.setattr(match_stream, "ROWS_FIRST", 1)

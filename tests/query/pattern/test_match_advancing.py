@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from chronicle.errors import InvalidArgument, SqlError
 from chronicle.query.pattern import match_stream, matcher, outcomes
-from chronicle.query.pattern.advancing import AdvancingMatch
+from chronicle.query.pattern.advancing import AdvancingMatch, marks_ends
 from chronicle.query.pattern.compiled import InputColumns, compile_match
 from chronicle.query.pattern.decided import Decided
 from chronicle.query.sql.match_clause import clause_of_text
@@ -55,7 +55,8 @@ def restarted(r: random.Random, compiled: Any, stream: AdvancingMatch, past: pa.
         since = watermark - window + 1
     again.restore(stream.export(since), watermark)
     replayed = None
-    if since is not None and compiled.clause.rows != "all with unmatched":
+    exports_all = compiled.clause.rows == "all with unmatched" or marks_ends(compiled)
+    if since is not None and not exports_all:
         ticks = past.column(time).cast(pa.int64()).to_numpy()
         replayed = past.filter(pa.array(ticks >= since))
     again.replay(replayed, watermark)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.query.plan import recent_plan
+from chronicle.query.recent.choice import Choice
 
 Store = Callable[..., Any]
 
@@ -27,6 +30,23 @@ ARCHIVE = """stocks MATCH_RECOGNIZE (PARTITION BY symbol
   PATTERN (A B+ C* D+) DEFINE B AS price < PREV(price),
     C AS price >= PREV(price) AND price <= A.price,
     D AS price > PREV(price) AND price > A.price) AS a"""
+
+
+@contextmanager
+def in_order(order: str) -> Iterator[None]:
+    """Have recency joins run in an order, as a hint does; their text is prepared once for all."""
+    choose, asked = recent_plan.choose, []
+
+    def chosen(*_: object) -> Choice:
+        asked.append(order)
+        return Choice(order, "asked for")
+
+    recent_plan.choose = chosen
+    try:
+        yield
+    finally:
+        recent_plan.choose = choose
+    assert asked
 
 
 @pytest.fixture

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+import time
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+import chronicle
 from chronicle.errors import SqlError
 from chronicle.query.pattern import match_stream
 from chronicle.query.pattern.compiled import compile_match
@@ -15,6 +18,7 @@ from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 
 from ... import oracles_recent as oracle
+from ..pattern.test_match_advancing import by_steps
 from ..pattern.test_match_differential import (
     definitions,
     partitions,
@@ -66,25 +70,34 @@ def test_modes_against_the_oracle(seed: int, mode: str) -> None:
     texts, functions = definitions(r, names, None, 0.3)
     window = r.choice([None, None, 2, 5])
     keys = r.choice(["p", "pq"])
+    number = r.choice(["MATCH_NUMBER()", "1"])  # a number has searches go another way
     clause = compiled(
         ("PARTITION BY k " if len(keys) > 1 else "")
-        + "MEASURES FIRST(id) AS a, LAST(id) AS b, count(*) AS n, MATCH_NUMBER() AS number "
+        + f"MEASURES FIRST(id) AS a, LAST(id) AS b, count(*) AS n, {number} AS number "
         + f"ONE ROW PER MATCH {mode} MATCH PATTERN ({text_of(pattern)})"
         + (f" WITHIN {window}" if window is not None else "")
         + (" DEFINE " + ", ".join(texts) if texts else "")
     )
-    for _ in range(4):
+    for run_number in range(4):
         rows = random_rows(r, r.randint(0, 12), keys)
         expected = []
         for group in partitions(rows):
             found = CHOSEN[mode](oracle.contiguous(group, pattern, functions, window))
             expected += [
-                (group[first]["id"], group[last]["id"], last - first + 1, number)
-                for number, (first, last, _) in enumerate(found, 1)
+                (group[first]["id"], group[last]["id"], last - first + 1, i if number != "1" else 1)
+                for i, (first, last, _) in enumerate(found, 1)
             ]
+        shown = f"{text_of(pattern)} {texts} {window}\n{rows}"
         table = run(clause, rows, r.choice([1, 3, 100]))
-        answer = [tuple(row[c] for c in ("a", "b", "n", "number")) for row in table.to_pylist()]
-        assert answer == sorted(expected), f"{text_of(pattern)} {texts} {window}\n{rows}"
+        assert answers(table) == sorted(expected), shown
+        if run_number < 2:
+            events = pa.Table.from_pylist(rows, schema=SCHEMA.arrow)
+            said = pa.concat_tables(part.rows for part in by_steps(r, clause, events))
+            assert sorted(answers(said)) == sorted(expected), shown
+
+
+def answers(table: pa.Table) -> list[tuple[int, ...]]:
+    return [tuple(row[c] for c in ("a", "b", "n", "number")) for row in table.to_pylist()]
 
 
 def ends(text: str, prices: list[int]) -> list[tuple[int, int]]:
@@ -121,3 +134,36 @@ def test_what_a_mode_cannot_stand_with(text: str, message: str, column: int) -> 
     with pytest.raises(SqlError, match=message) as caught:
         clause_of_text(f"SELECT * FROM s MATCH_RECOGNIZE ({text})")
     assert (caught.value.line, caught.value.column) == (1, column)
+
+
+def test_the_number_of_a_match_is_the_same_for_all_of_its_rows() -> None:
+    """The longest match took a number for each shorter one that it replaced."""
+    clause = compiled(
+        "MEASURES count(*) AS n, MATCH_NUMBER() AS number MAXIMAL MATCH PATTERN (A B*) "
+        "DEFINE B AS y > MATCH_NUMBER()"
+    )
+    rows = [{"t": t, "id": t, "k": "p", "x": 0.0, "y": 2, "s": ""} for t in range(5)]
+    found = run(clause, rows, 5).to_pylist()
+    assert [tuple(row.values()) for row in found] == [(5, 1), (1, 2), (1, 3), (1, 4), (1, 5)]
+
+
+def test_the_longest_match_costs_the_square_of_its_length_at_most(tmp_path: Path) -> None:
+    """Each longer set was put out in the place of the one before: the cube of the length."""
+    schema = pa.schema([pa.field("t", pa.int64(), False), ("x", pa.float64())])
+    seconds = {}
+    with chronicle.open(tmp_path / "s") as database:
+        for rows in (50, 250, 2000):
+            stream = database.create_stream(f"s{rows}", schema, time="t")
+            t = pa.array(range(rows))
+            stream.append(pa.table({"t": t, "x": t.cast(pa.float64())}, schema))
+            text = (
+                f"SELECT a FROM s{rows} MATCH_RECOGNIZE (MEASURES A.x AS a MAXIMAL MATCH "
+                "PATTERN (A B+) DEFINE B AS x > A.x)"
+            )
+            taken = []
+            for _ in range(3):
+                started = time.process_time()
+                assert len(database.sql(text).fetchall()) == rows - 1
+                taken.append(time.process_time() - started)
+            seconds[rows] = min(taken)
+    assert seconds[2000] < 3 * 64 * seconds[250], seconds  # of the cube it would be 512 times

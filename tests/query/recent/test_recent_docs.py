@@ -26,6 +26,10 @@ def test_the_papers_query(tmp_path: Path) -> None:
         table = pa.table({"t": seconds, "symbol": ["X"] * len(PRICES), "price": PRICES})
         db.create_stream("stocks", table.schema, time="t").append(table)
         found = db.sql(STATEMENTS[0]).fetchall()
+        db.sql(STATEMENTS[2])
+        db.run_live()
+        net = db.sql("SELECT symbol, init, low, tick, high FROM NET(falls_after_ticks)").fetchall()
+    assert sorted(net) == sorted(found)
     assert found == [
         ("X", 7.0, 6.0, 6.0, 7.0), ("X", 11.0, 8.0, 6.0, 7.0), ("X", 8.0, 3.0, 6.0, 7.0),
         ("X", 11.0, 8.0, 7.0, 11.0), ("X", 8.0, 3.0, 7.0, 11.0),

@@ -21,7 +21,7 @@ from chronicle.query.recent.choice import SideCost, choose
 from chronicle.query.run import recent_side
 from chronicle.query.sql.dialect import parse_statement
 
-from .conftest import ARCHIVE, LIVE
+from .conftest import ARCHIVE, LIVE, in_order
 
 COUNT = 6_000
 ORDERS = ("live_first", "archive_first", "both", "auto")
@@ -93,8 +93,8 @@ def test_orders_and_duckdb_agree(db: Any, seed: int) -> None:
     recent = f"FROM {live} RECENT JOIN {archive} ON {on} WITHIN {distance}"
     wanted = db.sql(f"SELECT /*+ recent(eager) */ {shown} {recent}").fetchall()
     for order in ORDERS:
-        found = db.sql(f"SELECT /*+ recent({order}) */ {shown} {recent}").fetchall()
-        assert found == wanted, order
+        with in_order(order):
+            assert db.sql(f"SELECT {shown} {recent}").fetchall() == wanted, order
     by_hand = f"a.e < l.e AND a.b < l.b AND l.e - a.b <= {distance}"
     plain = f"FROM {live} JOIN {archive} ON {on} AND {by_hand}"
     joined = db.sql(f"SELECT {shown} {plain}").fetchall()
@@ -114,9 +114,8 @@ def test_the_papers_query_in_every_order(db: Any) -> None:
         wanted = db.sql(f"SELECT /*+ recent(eager) */ {columns} FROM {text}").fetchall()
         assert len(wanted) > 100
         for order in ORDERS:
-            assert (
-                db.sql(f"SELECT /*+ recent({order}) */ {columns} FROM {text}").fetchall() == wanted
-            )
+            with in_order(order):
+                assert db.sql(f"SELECT {columns} FROM {text}").fetchall() == wanted
 
 
 def test_distances_are_nested(db: Any) -> None:

@@ -237,15 +237,3 @@ def test_describe_and_explain(table1: Any) -> None:
     for part in ("RecentJoin", "within: 7 ticks", "l.symbol = a.symbol", '"a.high" > "l.low"'):
         assert part in shown
     assert "pairs 4" in shown
-
-
-def test_a_recency_join_is_not_live(tmp_path: Any) -> None:
-    with chronicle.open(tmp_path / "s", live=True) as db:
-        db.create_stream("stocks", pa.schema([("t", pa.int64()), ("price", pa.int64())]), time="t")
-        text = "SELECT x.t FROM stocks x RECENT JOIN stocks y WITHIN 5"
-        with pytest.raises(chronicle.SqlError, match="a recency join cannot be live"):
-            db.create_live("q", text)
-        clause = "MEASURES A.price AS p MAXIMAL MATCH PATTERN (A) DEFINE A AS price > 1"
-        text = f"SELECT * FROM stocks MATCH_RECOGNIZE ({clause})"
-        with pytest.raises(chronicle.SqlError, match="MAXIMAL MATCH cannot be live"):
-            db.create_live("q", text)

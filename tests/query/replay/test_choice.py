@@ -19,8 +19,11 @@ import chronicle.query.windows.calibration as windows
 from chronicle.commands.calibrate import calibrate
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import compile_match
+from chronicle.query.replay.applicability import demands
 from chronicle.query.replay.calibration import calibrate_patterns
-from chronicle.query.replay.context import READ_GAP
+from chronicle.query.replay.coarse import coarse_map
+from chronicle.query.replay.considered import consider
+from chronicle.query.replay.context import REPLAY_GAP, PlanContext
 from chronicle.query.replay.cost import (
     BlockCosts,
     CostModel,
@@ -29,8 +32,11 @@ from chronicle.query.replay.cost import (
     priced,
     save_weights,
 )
+from chronicle.query.replay.offers import list_offers
 from chronicle.query.replay.planning import plan_match
+from chronicle.query.replay.pricing import Pricing
 from chronicle.query.replay.run_plan import run_match
+from chronicle.query.replay.symbols import known_outlines
 from chronicle.query.replay.term_selection import greedy, optimal
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.query.windows.cost import Calibration, load_calibration
@@ -188,6 +194,53 @@ def test_a_query_plans_with_the_weights_of_its_store(tmp_path: Path) -> None:
         assert database.sql(pattern).arrow().equals(expected)
 
 
+@pytest.mark.parametrize(
+    ("dear", "clause"),
+    [
+        ("walk", "PATTERN (A Z* B) WITHIN 100 DEFINE A AS x < 0.2, B AS y > A.y + 0.99"),
+        ("condition", "PATTERN (A Z* B) WITHIN 100 DEFINE A AS x < 0.2, B AS sqrt(y) > 0.99"),
+        ("around", "PARTITION BY k PATTERN (A B) WITHIN 100 DEFINE A AS x < PREV(y), B AS x > 0.9"),
+        ("picked", "PARTITION BY k PATTERN (A B) WITHIN 100 DEFINE A AS x < 0.1, B AS y > 0.9"),
+        ("interval", "PATTERN (A Z* B) WITHIN 100 DEFINE A AS x < 0.2, B AS y > 0.99"),
+        ("near", "PATTERN (A Z* B) WITHIN 3 DEFINE A AS x < 0.02, B AS y > 0.9"),
+        ("decoded", "PATTERN (A Z* B) WITHIN 3 DEFINE A AS x < 0.02, B AS y > 0.9"),
+    ],
+)
+def test_the_model_uses_every_weight_that_is_measured(
+    tmp_path: Path, dear: str, clause: str
+) -> None:
+    fields = [("t", pa.int64()), ("x", pa.float64()), ("y", pa.float64()), ("k", pa.int64())]
+    schema = StreamSchema(pa.schema(fields), "t")
+    rng, events = np.random.default_rng(3), 40_000
+    with Store.open(tmp_path / "store", "rw") as store:
+        stream = store.create_stream("s", schema)
+        columns = {"x": rng.random(events), "y": rng.random(events), "k": np.arange(events) % 50}
+        stream.append(pa.table({"t": np.arange(events), **columns}, schema=schema.arrow))
+        stream.seal()
+        indexes = StreamIndexes(tmp_path / "indexes", True)
+        indexes.create("x", schema)
+        indexes.create("y", schema)
+        snapshot = stream.snapshot()
+        indexes.catch_up(snapshot.state)
+        by, _, rest = clause.rpartition("PATTERN")
+        text = f"SELECT * FROM s MATCH_RECOGNIZE ({by}ORDER BY t MEASURES A.t AS a PATTERN{rest})"
+        compiled = compile_match(clause_of_text(text), schema)
+        (outlined, *_), *_ = known_outlines(compiled, schema, None, frozenset("xy"))
+
+        def cost(weights: Weights) -> tuple[float, float]:
+            context = PlanContext.of(
+                snapshot, outlined, demands(compiled), indexes, weights, gap=REPLAY_GAP
+            )
+            told = consider(context, "all").plan.choice.estimate
+            offers = list_offers(context, coarse_map(context.timeline, outlined, 0, events))
+            pricing = Pricing(context, coarse_map(context.timeline, outlined, 0, events), offers)
+            return told.total_ns, pricing.full_ns
+
+        plain, more = cost(Weights()), cost(dataclasses.replace(Weights(), **{dear: 1e9}))
+        indexes.close()
+    assert max(m / p for m, p in zip(more, plain, strict=True)) > 2
+
+
 AB = (
     "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS a PATTERN (A B Z* C) WITHIN {} "
     "DEFINE A AS x < 0.01, B AS y < 0.01, C AS z < 0.01)"
@@ -199,7 +252,7 @@ def planned(
     columns: dict[str, Any],
     weights: Weights,
     within: int = 500,
-    gap: int = READ_GAP,
+    gap: int | None = None,
 ) -> tuple[Any, Any, Any]:
     """The plan of ``auto`` for AB, with an index on every attribute, and the rows of both plans."""
     events = len(columns["x"])

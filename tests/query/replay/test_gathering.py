@@ -58,16 +58,16 @@ def test_ranges_over_many_segments_are_those_of_a_scan(
                     for first in np.sort(picked).tolist()
                 ]
                 asked.clear()
-                found = read_ranges(timeline, SCHEMA.arrow, ranges)
+                found = read_ranges(timeline, SCHEMA.arrow, np.array(ranges))
                 rows = np.concatenate([np.arange(first, end) for first, end in ranges])
                 assert pa.Table.from_batches([found]).equals(data.take(pa.array(rows)))
                 assert asked == sorted(set(asked)), "a part is read once"
         for border in borders[:-1]:  # from the last event of a part to the first of the next
-            found = read_ranges(timeline, SCHEMA.arrow, [(border - 1, border + 1)])
+            found = read_ranges(timeline, SCHEMA.arrow, np.array([(border - 1, border + 1)]))
             assert pa.Table.from_batches([found]).equals(data.slice(border - 1, 2))
-        whole = read_ranges(timeline, SCHEMA.arrow, [(0, count)])
+        whole = read_ranges(timeline, SCHEMA.arrow, np.array([(0, count)]))
         assert pa.Table.from_batches([whole]).equals(data)
-        assert read_ranges(timeline, SCHEMA.arrow, []).num_rows == 0
+        assert read_ranges(timeline, SCHEMA.arrow, np.zeros((0, 2), np.int64)).num_rows == 0
 
 
 def test_parts_that_nothing_is_wanted_of_are_not_looked_at() -> None:
@@ -79,7 +79,7 @@ def test_parts_that_nothing_is_wanted_of_are_not_looked_at() -> None:
             return super().__getitem__(index)
 
     parts = Watched(TimelinePart(10 * n, 10 * n + 10, None, None, None) for n in range(100_000))
-    ranges = [(7 * n, 7 * n + 2) for n in range(70_000, 71_000)]
+    ranges = np.array([(7 * n, 7 * n + 2) for n in range(70_000, 71_000)])
     pieces = column_gather._by_part(parts, ranges)
     found = [(part.start + a, part.start + b) for part, some in pieces
              for a, b in some]  # fmt: skip

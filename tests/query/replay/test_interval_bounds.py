@@ -22,6 +22,10 @@ from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
 
+from .across_cases import answers
+from .test_derived_indexes import SCHEMA as DERIVED
+from .test_derived_indexes import compiled as derived_clause
+
 SCHEMA = StreamSchema(
     pa.schema(
         [
@@ -245,4 +249,31 @@ def test_the_coarse_map_takes_windows_as_inclusive(tmp_path: Path) -> None:
     assert allowed("A C*", step - 1) == [(starts[a], starts[a + 1])]
     assert allowed("C* A", step) == [(starts[a - 1], starts[a + 1])]
     assert allowed("C* A", step - 1) == [(starts[a], starts[a + 1])]
+    store.close()
+
+
+@pytest.mark.parametrize("defined", ["B AS k = 'zz'", "B AS k = 'zz' AND x > A.x"])
+def test_events_of_one_time_may_lie_in_other_leaves_than_their_order_has_them(
+    tmp_path: Path, defined: str
+) -> None:
+    """ORDER BY t, x puts A first, which is stored 2,890 events and some leaves behind B."""
+    rows = [{"t": i // 3000 * 100_000_000, "k": "z", "x": 500 + i % 7} for i in range(9000)]
+    rows[3010].update(k="zz", x=900)
+    rows[5900].update(k="a", x=1)
+    store = Store.open(tmp_path, "rw")
+    stream = store.create_stream("s", DERIVED, StreamOptions(leaf_bytes=1 << 13))
+    stream.append(pa.Table.from_pylist(rows, schema=DERIVED.arrow))
+    stream.seal()
+    indexes = StreamIndexes(tmp_path / "idx", True)
+    indexes.create("k", DERIVED)
+    indexes.catch_up(stream.snapshot().state)
+    text = "PATTERN (A Z* B) WITHIN INTERVAL '5' SECOND"
+    clause = derived_clause(text, f"A AS k = 'a', {defined}", "", ", x")
+    expected, _ = answers(stream.snapshot(), clause, indexes, "replay")
+    assert len(expected) == 1
+    for strategy in ("none", "all"):
+        found, plan = answers(stream.snapshot(), clause, indexes, strategy, gap=0)
+        assert found == expected
+        assert plan.spans is not None
+    indexes.close()
     store.close()

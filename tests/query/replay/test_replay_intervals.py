@@ -20,10 +20,11 @@ from chronicle.errors import ResourceLimit, SqlError
 from chronicle.indexes import stream_indexes
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import MatchLimits, compile_match
-from chronicle.query.replay import column_gather, reader
+from chronicle.query.replay import column_gather, planning, reader
 from chronicle.query.replay.cost import Weights
 from chronicle.query.replay.planning import plan_match
 from chronicle.query.replay.run_plan import run_match
+from chronicle.query.replay.symbols import Outline, known_outlines
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
@@ -275,7 +276,16 @@ def test_every_plan_gives_the_rows_of_a_full_replay(
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(column_gather, "DECODED_GAP", rng.choice([0, 20, 4096]))
             patch.setattr(column_gather, "GATHERED_FIRST", rng.choice([1, 50, 4096]))
+            patch.setattr(column_gather, "SLICED_EVENTS", rng.choice([0, 64, 10**9]))
             patch.setattr(reader, "ALONE_EVENTS", rng.choice([1, 100, 1 << 14]))
+            forced = rng.choice([None, 0.0, 0.5, 0.99])
+            if forced is not None:  # one of the ways to see a pattern, whatever it costs
+
+                def one_of(*told: Any) -> tuple[tuple[Outline, ...], ...]:
+                    found = known_outlines(*told)
+                    return (found[int(forced * len(found))],)
+
+                patch.setattr(planning, "known_outlines", one_of)
             try:
                 compiled = compile_match(clause_of_text(text), SCHEMA)
                 # most clauses have neither WITHIN nor another bound: they say nothing about plans

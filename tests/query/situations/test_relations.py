@@ -19,7 +19,7 @@ from chronicle.query.situations.network import (
     unrestricted,
 )
 
-from ...oracles_situations import DEFINITIONS
+from ...oracles_situations import DEFINITIONS, relation
 
 STRETCHES = list(combinations(range(5), 2))
 Compile = Callable[[str, pa.Schema], CompiledSituations]
@@ -30,6 +30,7 @@ def test_relations_are_what_their_names_say() -> None:
     for a, b in product(STRETCHES, repeat=2):
         found = r.relation_of(a, b)
         assert [n for n, holds in DEFINITIONS.items() if holds(*a, *b)] == [r.NAMES[found]]
+        assert r.NAMES[found] == list(DEFINITIONS)[relation(*a, *b)]
         assert r.relation_of(b, a) == 12 - found
         shares = max(a[0], b[0]) < min(a[1], b[1])
         assert bool(r.INTERSECTS >> found & 1) == shares

@@ -62,8 +62,8 @@ def random_rows(rng: random.Random, names: str) -> list[dict[str, Any]]:
     return rows
 
 
-def random_case(seed: int) -> Case:
-    rng = random.Random(seed)
+def random_pattern(rng: random.Random) -> tuple[oracle.Pattern, bool, bool]:
+    """A pattern, whether it tells matches early, and whether it has partitions."""
     names = "abcd"[: rng.choice((1, 2, 2, 2, 3, 3, 4))]
     linked, constraints = [names[0]], []
     for name in names[1:]:
@@ -84,19 +84,27 @@ def random_case(seed: int) -> Case:
     within = rng.choice((None, None, 0, 3, 8, 20))
     gap = rng.choice((None, None, None, 1, 3))
     early, partitioned = rng.random() < 0.5, rng.random() < 0.6
-    pattern = oracle.Pattern(names, sets, least, most, within, gap)
+    return oracle.Pattern(names, sets, least, most, within, gap), early, partitioned
+
+
+def random_case(seed: int) -> Case:
+    rng = random.Random(seed)
+    pattern, early, partitioned = random_pattern(rng)
     return Case(text_of(pattern, early, partitioned), pattern, early, partitioned,
-                random_rows(rng, names))  # fmt: skip
+                random_rows(rng, "".join(pattern.names)))  # fmt: skip
 
 
-def text_of(pattern: oracle.Pattern, early: bool, partitioned: bool) -> str:
+def text_of(
+    pattern: oracle.Pattern, early: bool, partitioned: bool, measured: bool = True
+) -> str:  # fmt: skip
     parts = ["PARTITION BY p"] if partitioned else []
     ends = ", ".join(
         f"STARTED({n}) AS {n}s, ENDED({n}) AS {n}e, count({n}.*) AS {n}n, FIRST({n}.v) AS {n}f, "
         f"LAST({n}.v) AS {n}l, min({n}.v) AS {n}m"
         for n in pattern.names
     )
-    parts.append(f"MEASURES {ends}, DETECTED() AS detected, COMPLETED() AS completed")
+    if measured:
+        parts.append(f"MEASURES {ends}, DETECTED() AS detected, COMPLETED() AS completed")
     listed = " AND ".join(f"{a} {' | '.join(sorted(r))} {b}" for a, b, r in pattern.constraints)
     parts.append(f"PATTERN ({listed or pattern.names[0]})")
     if pattern.within is not None:
@@ -125,7 +133,7 @@ def expected(case: Case) -> list[tuple[Any, ...]]:
             name: oracle.runs([(r["t"], r[name] == 1) for r in rows], pattern.gap, now)
             for name in pattern.names
         }
-        for instant, chosen in oracle.matches(pattern, situations, now, case.early):
+        for instant, told, chosen in oracle.matches(pattern, situations, now, case.early):
             values: list[Any] = []
             for name in pattern.names:
                 s = chosen[name]
@@ -133,7 +141,6 @@ def expected(case: Case) -> list[tuple[Any, ...]]:
                 own = [r["v"] for r in rows[s.first : s.last + 1] if r["t"] <= instant]
                 values += [s.start, s.end if ended else None]
                 values += [len(own), own[0], own[-1], min(own)]
-            told = instant if case.early else oracle.detected(pattern, chosen, instant)
             ends = [s.end for s in chosen.values()]
             done = None if None in ends else max(e for e in ends if e is not None)
             if done is not None and done > instant:

@@ -54,7 +54,7 @@ def test_every_plan_gives_the_rows_of_a_full_replay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     rng = random.Random(seed)
-    if seed == 4:
+    if seed >= 3:  # half of the events have a 1: reading around all that is found hardly pays
         monkeypatch.setattr(situation_intervals, "BY_TIME_MOST", 10)
     table = stream(seed)
     seen = replayed = 0
@@ -152,7 +152,7 @@ def test_an_end_is_looked_up_where_it_is_rarer(tmp_path: Path, emit: str, late: 
             PATTERN (A BEFORE B) WITHIN 400 EMIT ON {emit}
             DEFINE A AS a >= 0.5 LASTING AT MOST 300, B AS b > 0.5)"""
         full = db.sql(query.format("/*+ strategy(replay) */")).arrow()
-        result = db.sql(query.format("/*+ strategy(optimal) */"))
+        result = db.sql(query.format("/*+ strategy(all) */"))
         assert result.arrow().equals(full)
         assert full.num_rows > 20
         assert "end of A: " in str(result.plan).split("Replay")[1]

@@ -107,3 +107,22 @@ def test_late_events_are_not_overlooked(tmp_path: Path) -> None:
         assert db.sql(query).fetchall()[0][0] == before + 1
         db.stream("s").compact()
         assert db.sql(query).fetchall()[0][0] == before + 1
+
+
+def test_words_change_at_the_borders_of_zones(tmp_path: Path) -> None:
+    """A mixed zone that ends in A, one without A, a mixed one that begins with A."""
+    x = np.zeros(COUNT)
+    for zone in (10, 40, 70):
+        x[zone * 512 + 256 : (zone + 1) * 512] = 9
+        x[(zone + 2) * 512 : (zone + 2) * 512 + 100] = 9
+    with chronicle.open(tmp_path) as db:
+        table = pa.table({"t": np.arange(COUNT), "x": x})
+        stream = db.create_stream("s", table.schema, time="t")
+        stream.append(table)
+        stream.seal()
+        starts = (np.flatnonzero(np.diff(x) > 0) + 1).tolist()
+        query = "SELECT {} * FROM s MATCH_SITUATIONS (PATTERN (A) DEFINE A AS x > 5)"
+        result = db.sql(query.format(""))
+        assert "TreeRuns" in str(result.plan)
+        assert result.arrow().equals(db.sql(query.format("/*+ strategy(replay) */")).arrow())
+        assert result.arrow()["a_started"].to_pylist() == starts

@@ -281,3 +281,48 @@ def test_count_windows_by_key(db: Any, events: pa.Table) -> None:
     assert found == expected
     (operator,) = [o for o in db.explain(text, analyze=True).operators() if o.name in OURS]
     assert dict(operator.figures)["events"] == EVENTS
+
+
+EXTREMES = [2**63 - 1, -(2**63), -1, 0, 1, 2**62]
+
+
+@pytest.mark.parametrize("type_", [pa.int64(), pa.uint64(), pa.int8(), pa.bool_()])
+def test_integers_of_groups_are_exact(type_: pa.DataType) -> None:
+    """Sums beyond 64 bits of both signs, the least and the greatest values, nulls between."""
+    rng = random.Random(5)
+    values: list[Any] = {pa.int64(): EXTREMES, pa.uint64(): [2**64 - 1, 0, 1, 2**63],
+                         pa.int8(): [-128, 127, 0]}.get(type_, [True, False])  # fmt: skip
+    rows = [(n // 3, rng.choice("abc"), rng.choice([None, *values])) for n in range(600)]
+    schema = StreamSchema(pa.schema([("t", pa.int64()), ("k", pa.string()), ("v", type_)]), "t")
+    columns = zip(schema.arrow, zip(*rows, strict=True), strict=True)
+    table = pa.table([pa.array(c, f.type) for f, c in columns], schema=schema.arrow)
+    wanted = [Aggregate(name, "v") for name in ("count", "sum", "min", "max")]
+
+    def scan(names: list[str]) -> Iterator[pa.RecordBatch]:
+        return iter(table.select(names).to_batches(max_chunksize=70))
+
+    found = rows_of(KeyedAggregation(schema, TimeWindows(50, 50, 0), wanted, ["k"], scan))
+    assert len(found) == 12
+    for start, end, key, *got in found:
+        mine = [v for t, k, v in rows if start <= t < end and k == key and v is not None]
+        assert got == [len(mine), sum(mine), min(mine), max(mine)]
+
+
+def test_sums_of_integers_pass_by_the_executor(db: Any) -> None:
+    """A sum, as it is and as a BIGINT, is what the executor gives; what does not fit is told."""
+    asked = "window_start, key, sum(i) AS n, sum(i)::BIGINT AS b, count(*) AS c"
+    grouped = f"FROM {HOP} GROUP BY window_start, window_end, key"
+    fast = f"SELECT {asked} {grouped}"
+    assert [o.name for o in db.explain(fast).operators()] == ["WindowAggregate"]
+    slow = f"SELECT * FROM ({fast}) ORDER BY 1, 2"
+    one, other = db.sql(fast).arrow().sort_by([("window_start", "ascending")]), db.sql(slow).arrow()
+    assert one.schema == other.schema
+    key = str
+    assert sorted(one.to_pylist(), key=key) == sorted(other.to_pylist(), key=key)
+    db.create_stream("huge", pa.schema([("t", pa.int64()), ("v", pa.int64())]), "t")
+    db.stream("huge").append([{"t": 1, "v": 2**63 - 1}, {"t": 2, "v": 1}])
+    of_huge = "SELECT {} AS n FROM TUMBLE(huge, t, 10) GROUP BY window_start, window_end"
+    (row,) = db.sql(of_huge.format("sum(v)")).fetchall()
+    assert row == (2**63,)
+    with pytest.raises(chronicle.SqlError, match="column 'n' is out of range for BIGINT"):
+        db.sql(of_huge.format("sum(v)::BIGINT")).fetchall()

@@ -369,5 +369,5 @@ def test_kernels_are_compiled_anew_when_those_they_call_change() -> None:
     """The cache of the sweep carries the stamp of the file whose kernels it calls."""
     file = Path(str(kernels.__file__)).stat()
     for caller in (sweep_kernels.sweep_leaves, slide_kernels.slide_windows):
-        stamp = caller._cache._cache_file._source_stamp
+        stamp = caller.form._cache._cache_file._source_stamp
         assert stamp[-1] == (file.st_mtime_ns, file.st_size)

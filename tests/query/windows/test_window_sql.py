@@ -212,7 +212,7 @@ def test_integer_time(tmp_path: Path) -> None:
         ("HOP(q, t, INTERVAL '5' MINUTE, INTERVAL '1' HOUR)", "no stream 'q'"),
         ("TUMBLE(s, x, INTERVAL '5' MINUTE)", "second argument is the time attribute"),
         ("TUMBLE(s, t, 5)", "expected an interval"),
-        ("TUMBLE(s, t, INTERVAL '1' MONTH)", "interval of fixed length"),
+        ("HOP(s, t, INTERVAL '1' MONTH, INTERVAL '1' YEAR)", "interval of fixed length"),
         ("TUMBLE(s, t, INTERVAL '0' SECOND)", "above 0"),
         ("TUMBLE_ROWS(s, -3)", "above 0"),
         ("TUMBLE(s, t, INTERVAL '1' HOUR, 'last')", "origin"),

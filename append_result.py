@@ -1,0 +1,35 @@
+"""What an append did, as every face says it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["AppendResult"]
+
+
+@dataclass(frozen=True)
+class AppendResult:
+    """What an append did.
+
+    Attributes
+    ----------
+    appended : int
+        Events added.
+    late : int
+        Those among them that were older than the newest stored event.
+    count : int
+        Events in the stream afterwards.
+    version : int
+        Commit position of the append.
+    newest : int or None
+        Tick of the newest event before: what is older than it was late.
+    duplicates : int
+        Events that were left out because the stream, which has ``unique``, holds their keys.
+    """
+
+    appended: int
+    late: int
+    count: int
+    version: int
+    newest: int | None = None
+    duplicates: int = 0

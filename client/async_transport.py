@@ -1,0 +1,239 @@
+"""HTTP to a Chronicle server, for asyncio.
+
+Purpose
+    What :class:`.Transport` does, without blocking the event loop: the same calls, the same
+    refusals, the same rules for trying again.  httpx2 keeps the connections
+    (``docs/decisions/0017-async-client.md`` says why it was chosen).
+
+Guarantee
+    A task that is cancelled closes its connection, which ends its query on the server.  An Arrow
+    stream without its end marker counts as broken.
+
+Limits
+    One event loop for each transport.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ..errors import ConnectionFailed, MissingDependency, StoreClosed
+from .address import address_of
+from .arrow_stream import ArrowDecoder, Told
+from .calls import Call
+from .problems import Refusal, refusal
+from .transport import (
+    ARROW,
+    IDLE_S,
+    JSON,
+    RETRIES,
+    TIMEOUT_S,
+    TRUNCATED,
+    arrow_chunks,
+    cut_error,
+    pauses,
+)
+
+if TYPE_CHECKING:
+    import httpx2
+
+__all__ = ["AsyncFeed", "AsyncRows", "AsyncTransport"]
+
+Body = Callable[[], bytes | AsyncIterator[bytes] | None]
+
+
+class AsyncTransport:
+    """Requests to one server; the parameters are those of :class:`.Transport`."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        timeout: float = TIMEOUT_S,
+        retries: int = RETRIES,
+    ) -> None:
+        try:
+            import httpx2
+        except ImportError:
+            raise MissingDependency(
+                "aconnect needs httpx2: pip install 'chronicle-eventstore[async]'; "
+                "chronicle.connect does without"
+            ) from None
+        self.address = address_of(url)
+        self.where = self.address.where
+        self._retries = retries
+        self._httpx = httpx2
+        self._client = httpx2.AsyncClient(
+            headers={"Authorization": f"Bearer {token}"} if token else None,
+            verify=ssl.create_default_context() if self.address.secure else False,
+            timeout=timeout,
+            limits=httpx2.Limits(keepalive_expiry=IDLE_S),
+            trust_env=False,  # as the blocking client
+        )
+
+    async def json(self, call: Call) -> Any:
+        """Send a request; give back the JSON of the answer."""
+        return await self._decoded(await self._request(call, JSON, lambda: call.payload))
+
+    async def rows(self, call: Call) -> AsyncRows:
+        """Send a request; give back the batches that answer it, read as they arrive."""
+        return AsyncRows(await self.feed(call), call.may_be_cut)
+
+    async def feed(self, call: Call) -> AsyncFeed:
+        """Begin to read an Arrow stream, which may go on."""
+        told = AsyncFeed(self, await self._request(call, ARROW, lambda: call.payload))
+        await told.begin()
+        return told
+
+    async def send(self, call: Call, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Any:
+        """Stream Arrow batches to the server; give back the JSON of the answer."""
+
+        async def pieces() -> AsyncIterator[bytes]:
+            for piece in arrow_chunks(schema, batches):
+                yield piece
+
+        retries = self._retries if call.repeatable else 0
+        return await self._decoded(await self._request(call, JSON, pieces, retries))
+
+    async def close(self) -> None:
+        """Close all connections; another request is refused."""
+        await self._client.aclose()
+
+    async def _request(
+        self, call: Call, accepted: str, body: Body, retries: int | None = None
+    ) -> httpx2.Response:
+        """One request, tried again as often as may be; the answer is none of an error."""
+        if self._client.is_closed:
+            raise StoreClosed(f"the connection to {self.where} was closed; connect again")
+        for pause in pauses(self._retries if retries is None else retries):
+            try:
+                response = await self._sent(call, accepted, body())
+                if response.status_code < 400:
+                    return response
+                refused = await self._refused(response)
+            except (self._httpx.ConnectError, self._httpx.ConnectTimeout) as error:
+                if pause is None:
+                    raise self.address.away(error) from None
+            except self._httpx.TransportError as error:
+                if pause is None or not call.again:
+                    raise self.address.broke_off(error) from None
+            else:
+                if pause is None or not refused.passes(call.again):
+                    raise refused.error()
+                pause = refused.pause_after(pause)
+            await asyncio.sleep(pause)
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    async def _sent(
+        self, call: Call, accepted: str, body: bytes | AsyncIterator[bytes] | None
+    ) -> httpx2.Response:
+        headers = {"Accept": accepted, "Accept-Encoding": "identity", **call.headers}
+        if body is not None:
+            headers["Content-Type"] = JSON if isinstance(body, bytes) else ARROW
+        url = self.where + self.address.base + call.target
+        request = self._client.build_request(call.method, url, headers=headers, content=body)
+        return await self._client.send(request, stream=True)
+
+    async def _refused(self, response: httpx2.Response) -> Refusal:
+        text = await response.aread()
+        later = response.headers.get("Retry-After")
+        return refusal(response.status_code, text, self.where, later)
+
+    async def _decoded(self, response: httpx2.Response) -> Any:
+        try:
+            text = await response.aread()
+        except self._httpx.TransportError as error:
+            raise self.address.broke_off(error) from None
+        try:
+            return json.loads(text) if text else None
+        except ValueError:
+            raise ConnectionFailed(
+                f"{self.where} answers something that is no JSON: is it a Chronicle server?"
+            ) from None
+
+
+class AsyncFeed:
+    """Batches of an answer, each with its metadata; made by :meth:`AsyncTransport.feed`."""
+
+    schema: pa.Schema
+
+    def __init__(self, transport: AsyncTransport, response: httpx2.Response) -> None:
+        self.transport = transport
+        self._response = response
+        self._pieces = response.aiter_raw()
+        self._held = b""
+        self._decoder = ArrowDecoder()
+
+    async def begin(self) -> None:
+        """Read the schema."""
+        try:
+            while self._decoder.schema is None and not self._decoder.ended:
+                await self._step()
+            if self._decoder.schema is None:
+                raise self.transport.address.broke_off("an Arrow stream without a schema")
+        except BaseException:
+            await self.close()
+            raise
+        self.schema = self._decoder.schema
+
+    async def _step(self) -> Told | None:
+        try:
+            return self._decoder.feed(await self._exactly(self._decoder.needed))
+        except (pa.ArrowInvalid, EOFError, self.transport._httpx.TransportError) as error:
+            raise self.transport.address.broke_off(error) from None
+
+    async def _exactly(self, size: int) -> bytes:
+        pieces, length = [self._held], len(self._held)
+        while length < size:
+            piece = await anext(self._pieces, b"")
+            if not piece:
+                raise EOFError("its end is missing")
+            pieces.append(piece)
+            length += len(piece)
+        whole = b"".join(pieces)
+        self._held = whole[size:]
+        return whole[:size]
+
+    async def __aiter__(self) -> AsyncIterator[Told]:
+        while not self._decoder.ended:
+            told = await self._step()
+            if told is not None:
+                yield told
+
+    async def finish(self) -> None:
+        """Read what is left, so that the connection can be used again."""
+        async for _ in self._pieces:
+            pass
+
+    async def close(self) -> None:
+        """End it."""
+        await self._response.aclose()
+
+
+class AsyncRows:
+    """Batches of an answer that ends; made by :meth:`AsyncTransport.rows`."""
+
+    def __init__(self, told: AsyncFeed, may_be_cut: bool) -> None:
+        self.schema = told.schema
+        self._told = told
+        self._may_be_cut = may_be_cut
+
+    async def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
+        try:
+            async for batch, marks in self._told:
+                if TRUNCATED in marks and not self._may_be_cut:
+                    raise cut_error(self._told.transport.where)
+                yield batch
+            await self._told.finish()
+        finally:
+            await self._told.close()
+
+    async def close(self) -> None:
+        """Take no more; a query ends on the server as well."""
+        await self._told.close()

@@ -1,0 +1,345 @@
+"""A database behind a server: what :func:`chronicle.connect` gives.
+
+Purpose
+    The methods of :class:`chronicle.database.Database` that make sense from afar, over REST with
+    Arrow both ways.  A program that takes a database takes either.
+
+Guarantee
+    The server's problem documents are raised as the errors that the embedded database raises.
+    Only what does the same when it is carried out twice is sent again after a connection broke:
+    what reads, and appends with an idempotency key.
+
+Limits
+    Nothing is sent before the first method: ``connect`` itself never fails for a server that is
+    away.  What concerns files (backup, compaction, indexes of what is large) is a job of the
+    server; repair is done beside it.  For threads: any method from any thread; a result or feed
+    from one at a time.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ..errors import InvalidArgument, QueryTimeout, StreamNotFound, no_rollup
+from ..query.sql.first_word import only_reads
+from ..schema import StreamSchema, stream_schema
+from ..uniqueness import stream_settings
+from . import calls, server_calls
+from .answers import damage_of, names_of, plan_of
+from .calls import Parameters
+from .jobs import RemoteJob
+from .live import RemoteLive
+from .outgoing import altered, dropped_with_views
+from .server_calls import Expiry
+from .stream import RemoteStream
+from .stream_calls import StreamCalls
+from .transport import Transport
+
+if TYPE_CHECKING:
+    from ..query.contract.explanation import Plan
+    from ..query.contract.result import Result
+
+__all__ = ["RemoteDatabase"]
+
+CATCH_UP_S = 10.0
+"""How long one request waits for live queries."""
+
+
+class RemoteDatabase:
+    """A server's database; made by :func:`chronicle.connect`, also a context manager."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    @property
+    def url(self) -> str:
+        """Address of the server."""
+        return self._transport.where
+
+    # ------------------------------------------------------------------ streams
+
+    def create_stream(
+        self,
+        name: str,
+        schema: pa.Schema | StreamSchema,
+        time: str | None = None,
+        *,
+        retention: str | int | None = None,
+        codec: str = "lz4",
+        unique: str | Sequence[str] | None = None,
+        within: str | int | None = None,
+        if_not_exists: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> RemoteStream:
+        """Create a stream; as :meth:`chronicle.database.Database.create_stream`."""
+        made = stream_schema(name, schema, time)
+        call = StreamCalls(name).create(
+            made, codec, retention, stream_settings(options, unique, within), if_not_exists
+        )
+        return RemoteStream(self._transport, name, self._transport.json(call))
+
+    def stream(self, name: str) -> RemoteStream:
+        """The stream of that name; raises :class:`StreamNotFound` with the nearest names."""
+        return RemoteStream(
+            self._transport, name, self._transport.json(StreamCalls(name).describe())
+        )
+
+    def streams(self) -> list[str]:
+        """Names of all streams within the token's reach, sorted."""
+        return names_of(self._transport.json(calls.list_streams())["streams"])
+
+    def damaged(self) -> dict[str, str]:
+        """Streams that are set aside because they cannot be opened, each with what is wrong."""
+        return damage_of(self._transport.json(calls.list_streams())["streams"])
+
+    def drop_stream(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> None:
+        """Remove a stream, its events and its indexes; raises :class:`StreamNotFound`.
+
+        With ``cascade`` the views that read it go, too.
+        """
+        try:
+            if cascade:
+                self._transport.json(StreamCalls(name).describe())  # it is there
+                self._transport.batches(calls.query(dropped_with_views(name))).read_all()
+                return
+            self._transport.json(StreamCalls(name).drop())
+        except StreamNotFound:
+            if not if_exists:
+                raise
+
+    def rename_stream(self, name: str, to: str) -> None:
+        """Give a stream another name; handles of it end."""
+        self._transport.batches(calls.query(altered(name, "RENAME", "", to))).read_all()
+
+    # -------------------------------------------------------------------- query
+
+    def sql(
+        self,
+        text: str,
+        params: Parameters | None = None,
+        timeout: float | None = None,
+        *,
+        read_only: bool = False,
+    ) -> Result:
+        """Run one SQL statement; as :meth:`chronicle.database.Database.sql`.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds; at most the server's own limit.
+
+        Returns
+        -------
+        Result
+            Its rows come as they are taken; closing it ends the query on the server.
+        """
+        from ..query.contract.result import Result
+
+        rows = self._transport.rows(calls.query(text, params, timeout, read_only=read_only))
+        plan = None
+        if only_reads(text):
+
+            def plan() -> Plan:
+                return self.explain(text, params=params, timeout=timeout)
+
+        return Result(rows.schema, rows, plan, rows.close)
+
+    def explain(
+        self,
+        text: str,
+        analyze: bool = False,
+        params: Parameters | None = None,
+        timeout: float | None = None,
+    ) -> Plan:
+        """Plan a query, and with ``analyze`` run it and say what it read."""
+        return plan_of(self._transport.json(calls.explain(text, analyze, params, timeout)))
+
+    # ------------------------------------------------------------- live queries
+
+    def create_live(
+        self,
+        name: str,
+        sql: str,
+        *,
+        into: str | None = None,
+        start: object = "first",
+        delay: object = None,
+        idle: object = None,
+        late: object = "correct",
+        emit: object = "close",
+        options: Mapping[str, Any] | None = None,
+        if_not_exists: bool = False,
+    ) -> RemoteLive:
+        """Save a query that goes on; :meth:`chronicle.live_database.LiveDatabase.create_live`."""
+        call = calls.create_live(
+            name,
+            sql,
+            into=into,
+            start=start,
+            delay=delay,
+            idle=idle,
+            late=late,
+            emit=emit,
+            options=options,
+            if_not_exists=if_not_exists,
+        )
+        return self._live(name, self._transport.json(call))
+
+    def live(self, name: str) -> RemoteLive:
+        """The live query of that name; raises :class:`StreamNotFound` with the names there are."""
+        return self._live(name, self._transport.json(calls.live(name)))
+
+    def create_rollup(
+        self,
+        name: str,
+        sql: str,
+        *,
+        delay: object = None,
+        idle: object = None,
+        options: Mapping[str, Any] | None = None,
+        if_not_exists: bool = False,
+    ) -> RemoteLive:
+        """Save windows that outlive events; see :meth:`.LiveDatabase.create_rollup`."""
+        call = calls.create_live(
+            name,
+            sql,
+            delay=delay,
+            idle=idle,
+            options=options,
+            if_not_exists=if_not_exists,
+            rollup=True,
+        )
+        return self._live(name, self._transport.json(call))
+
+    def rollup(self, name: str) -> RemoteLive:
+        """The roll-up of that name; raises :class:`StreamNotFound` with the names there are."""
+        names = self.rollups()
+        if name not in names:
+            raise no_rollup(name, names)
+        return self.live(name)
+
+    def rollups(self) -> list[str]:
+        """Names of all roll-ups within the token's reach, sorted."""
+        told = self._transport.json(calls.list_live())["live"]
+        return names_of([each for each in told if each["rollup"]])
+
+    def _live(self, name: str, told: Any) -> RemoteLive:
+        return RemoteLive(self._transport, name, self.run_live, told)
+
+    def live_queries(self) -> list[str]:
+        """Names of all live queries within the token's reach, sorted."""
+        return names_of(self._transport.json(calls.list_live())["live"])
+
+    def run_live(self, until: str = "caught up", timeout: float | None = None) -> None:
+        """Return when every live query has taken in every commit so far.
+
+        Raises
+        ------
+        QueryTimeout
+            When it takes longer than ``timeout`` seconds.
+        """
+        if until != "caught up":
+            raise InvalidArgument(f"until is 'caught up', found {until!r}")
+        ends = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = CATCH_UP_S if ends is None else min(CATCH_UP_S, ends - time.monotonic())
+            try:
+                self._transport.json(calls.caught_up(max(0.001, left)))
+                return
+            except QueryTimeout:
+                if ends is not None and time.monotonic() >= ends:
+                    raise
+
+    # --------------------------------------------------------- the server itself
+
+    def start_job(self, kind: str, **asked: Any) -> RemoteJob:
+        """Have the server do long work, which goes on without this connection.
+
+        Parameters
+        ----------
+        kind : str
+            ``backup``, ``check``, ``compact`` and others of ``docs/server.md``.
+        **asked
+            What the kind takes, such as the ``name`` of a backup.
+        """
+        return RemoteJob(self._transport, self._transport.json(server_calls.begin_job(kind, asked)))
+
+    def job(self, job_id: str) -> RemoteJob:
+        """The job of that id; raises :class:`InvalidArgument` when there is none."""
+        return RemoteJob(self._transport, self._transport.json(server_calls.job(job_id)))
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """The status of each job that waits, runs or has ended, oldest first."""
+        return list(self._transport.json(server_calls.list_jobs())["jobs"])
+
+    def backups(self) -> list[dict[str, Any]]:
+        """The backups that jobs have written: name, ``made_at``, ``state``, events of each stream.
+
+        What was deleted before a backup began (``made_at``) is not in it.
+        """
+        return list(self._transport.json(server_calls.list_backups())["backups"])
+
+    def create_token(
+        self,
+        name: str,
+        scopes: Iterable[str] = ("read",),
+        streams: Iterable[str] = ("*",),
+        expires: Expiry = None,
+    ) -> dict[str, Any]:
+        """Make a token for the server.
+
+        Parameters
+        ----------
+        name : str
+            For people: who or what uses it.
+        scopes, streams : iterable of str
+            What it may do, and globs over the names of the streams with which.
+        expires : str, datetime or timedelta, optional
+            A time (UTC unless it has an offset), or a span from now such as ``"90d"``.
+
+        Returns
+        -------
+        dict
+            As one of :meth:`tokens`, and its ``secret``, which is not told again.
+        """
+        call = server_calls.make_token(name, scopes, streams, expires)
+        return dict(self._transport.json(call))
+
+    def tokens(self) -> list[dict[str, Any]]:
+        """The server's tokens, expired ones too: ``token_id``, name, scopes, streams, times."""
+        return list(self._transport.json(server_calls.list_tokens())["tokens"])
+
+    def rotate_token(
+        self, token_id: str, overlap: str | dt.timedelta = "1h", expires: Expiry = None
+    ) -> dict[str, Any]:
+        """Make a token that takes the place of another, which goes on for ``overlap``."""
+        call = server_calls.rotate_token(token_id, overlap, expires)
+        return dict(self._transport.json(call))
+
+    def revoke_token(self, token_id: str) -> None:
+        """Make a token useless, from the next request on."""
+        self._transport.json(server_calls.revoke_token(token_id))
+
+    def revoke_all_tokens(self) -> list[str]:
+        """Revoke every token but the one of this connection; gives their ids."""
+        return list(self._transport.json(server_calls.revoke_all_tokens())["revoked"])
+
+    # --------------------------------------------------------------- life cycle
+
+    def close(self) -> None:
+        """Give up the connections; closing twice is fine, any other use afterwards is not."""
+        self._transport.close()
+
+    def __enter__(self) -> RemoteDatabase:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<chronicle.Database of {self.url}>"

@@ -1,0 +1,50 @@
+"""What a handle of a server's stream knows without asking: its name, its schema as last told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from ..schema import StreamSchema
+from .answers import schema_of
+from .stream_calls import StreamCalls
+
+__all__ = ["KnownStream"]
+
+
+class KnownStream:
+    """The part that the blocking and the asynchronous stream share."""
+
+    def __init__(self, name: str, told: Any, where: str) -> None:
+        self._calls = StreamCalls(name)
+        self._where = where
+        self._told(told)
+
+    def _told(self, told: Any) -> Any:
+        """Take the schema from a description of the stream; gives the description."""
+        self._schema = schema_of(told, self._where)
+        return told
+
+    @property
+    def name(self) -> str:
+        """Name of the stream."""
+        return self._calls.name
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of its events."""
+        return self._schema.arrow
+
+    @property
+    def event_schema(self) -> StreamSchema:
+        """The schema with its time attribute and storage types."""
+        return self._schema
+
+    @property
+    def time(self) -> str:
+        """Name of the time attribute."""
+        return self._schema.time
+
+    def __repr__(self) -> str:
+        return f"<chronicle.Stream {self.name!r} of {self._where}>"

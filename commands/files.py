@@ -1,0 +1,95 @@
+"""Files beside streams: ``chronicle sql --with name=file``.
+
+Purpose
+    :func:`named_files` and :func:`read_file` make frames of files that somebody at the command line
+    names, so that SQL joins them with streams.
+
+Guarantee
+    Only options name files, never SQL: a statement reads what it was given.  DuckDB reads text in
+    an instance of its own, which loads no extension from elsewhere.
+
+Limits
+    CSV and JSON are read into memory, once for a command; Parquet and Arrow files stay where they
+    are and are read by each query.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..errors import InvalidArgument, InvalidData
+
+__all__ = ["named_files", "read_file"]
+
+_READERS = {"csv": "read_csv", "json": "read_json", "ndjson": "read_json"}
+_COMPRESSIONS = {None: "none", "gzip": "gzip", "zstd": "zstd"}
+
+
+def named_files(items: list[str]) -> dict[str, Path]:
+    """``name=file`` items; a file alone goes by its name without suffixes.
+
+    Raises
+    ------
+    InvalidArgument
+    """
+    if not items:
+        return {}
+    from ..formats.kinds import stem_of
+
+    files: dict[str, Path] = {}
+    for item in items:
+        before, equals, path = item.partition("=")
+        name, file = (before.strip(), Path(path)) if equals else (stem_of(item), Path(item))
+        if not name or not file.name:
+            raise InvalidArgument(f"--with takes name=file, found {item!r}")
+        if name.lower() in (known.lower() for known in files):
+            raise InvalidArgument(f"--with names {name!r} twice")
+        files[name] = file.expanduser()
+    return files
+
+
+def read_file(path: Path) -> Any:
+    """A file as a table or a dataset, by its suffix.
+
+    Raises
+    ------
+    InvalidArgument, InvalidData
+    """
+    from ..formats.kinds import suffixes_of
+
+    kind = suffixes_of(path.name)
+    if kind is None:
+        raise InvalidArgument(
+            f"--with reads .csv, .json, .ndjson, .parquet and .arrow files, found {str(path)!r}"
+        )
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise InvalidArgument(f"cannot read {str(path)!r}: {error.strerror or error}") from None
+    if kind.format in _READERS:
+        if kind.compression not in _COMPRESSIONS:
+            raise InvalidArgument(f"--with reads .gz and .zst, found {str(path)!r}")
+        return _text(path, _READERS[kind.format], _COMPRESSIONS[kind.compression])
+    if kind.compression is not None:
+        raise InvalidArgument(f"{kind.format} files are not compressed as a whole: {str(path)!r}")
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    try:
+        return ds.dataset(path, format="ipc" if kind.format == "arrow" else "parquet")
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidData(f"{path}: {str(error).splitlines()[0]}") from None
+
+
+def _text(path: Path, reader: str, compression: str) -> Any:
+    import duckdb
+
+    settings = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+    with duckdb.connect(config=settings) as reading:
+        reading.execute("SET TimeZone = 'UTC'")
+        try:
+            query = f"SELECT * FROM {reader}(?, compression = '{compression}')"
+            return reading.sql(query, params=[str(path)]).to_arrow_table()
+        except duckdb.Error as error:
+            raise InvalidData(f"{path}: {str(error).splitlines()[0]}") from None

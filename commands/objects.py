@@ -1,0 +1,63 @@
+"""Segments in objects: ``move`` takes them there, ``restore`` begins a store from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .connection import connection_of
+from .options import StoreOption
+from .terminal import say
+
+__all__ = ["move", "restore"]
+
+_Address = Annotated[
+    str,
+    typer.Argument(
+        metavar="ADDRESS",
+        help="s3://bucket/prefix[?region=...&endpoint_override=host:port&scheme=http], or "
+        "file:///directory. Keys come from the environment (AWS_ACCESS_KEY_ID, ...).",
+    ),
+]
+
+
+def move(
+    to: _Address,
+    streams: Annotated[
+        list[str] | None,
+        typer.Option("--stream", help="Which stream, repeatable; all by default."),
+    ] = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option(
+            "--older-than",
+            metavar="AGE",
+            help="Only segments whose events are all older than this beside the newest of their "
+            "stream, e.g. '90 days'. [default: all that are sealed]",
+            show_default=False,
+        ),
+    ] = None,
+    store: StoreOption = None,
+) -> None:
+    """Move sealed segments to objects, where storage is cheap; queries find them there."""
+    with connection_of(store).database("rw", create=False) as database:
+        for name in streams or [None]:  # type: ignore[list-item]
+            for moved, done in database.move(to, stream=name, older_than=older_than).items():
+                print(f"{moved}: {done.segments:,} segments, {done.bytes:,} bytes moved")
+
+
+def restore(address: _Address, store: StoreOption = None) -> None:
+    """Make a store of what lies in objects, after the disk was lost.
+
+    It has what had moved until the last `chronicle move`; what was on the disk alone is gone.
+    """
+    from ..store.object_store import ObjectStore
+    from ..store.restoring import restore_store
+
+    path: Path = connection_of(store).path
+    for name, (segments, lost) in restore_store(ObjectStore(address), path).items():
+        print(f"{name}: {segments:,} segments restored")
+        if lost:
+            say(f"{name}: {lost:,} segments were on the lost disk alone, and what came after them")

@@ -1,0 +1,260 @@
+"""A process that compiles kernels beside this one, into the cache of machine code.
+
+Purpose
+    Numba holds the interpreter's lock while it compiles, so a thread would be of no use: what runs
+    as Python meanwhile (:mod:`.interpreted`) would stand still.  :class:`Beside` starts a process
+    with the first kernel that is wanted, and tells it which, for which kinds of arguments.
+
+Guarantee
+    One process of this one, and one of the machine's that compiles at a time.  It is nice to
+    others, opens no store, and ends when it has compiled what it was asked for and nobody can ask
+    any more.  So it may outlive this process by the time that takes: a command of a second would
+    leave nothing compiled otherwise, and the next one would be no faster.  Nothing waits for it.
+
+    A child that was forked does not know it (:class:`~.ownership.Owner`).
+
+Layout
+    Requests go to its standard input, pickled: ``(module, name, kinds of arguments)``.  For each
+    it writes a byte when there is machine code, or cannot be, in their order.  Arguments are
+    described, not sent: see :data:`Kind`.
+
+Limits
+    Where the cache cannot be written, or this interpreter cannot be started again, nothing is
+    compiled beside.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import hashlib
+import importlib
+import inspect
+import os
+import pickle
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .ownership import ModuleLock, Owner
+
+if TYPE_CHECKING:
+    from .compiled import Kernel
+
+__all__ = ["KERNEL_GENERATION", "Beside", "Kind", "cache_base", "compile_asked", "kind_of"]
+
+KERNEL_GENERATION = 1
+"""Raised when kernels change in a way that a cache from an older release must not survive."""
+LOOK_S = 0.05
+"""Between two looks at what the other process has compiled."""
+TURN_S = 0.2
+"""Between two attempts to be the one process of the machine that compiles."""
+NICE = 5
+
+Kind = Any
+"""What Numba compiles for: the class of a number, ``("array", dtype, dimensions, layout, writable,
+aligned)``, or ``(class, kinds)`` of a tuple.  None: something else."""
+
+
+def kind_of(value: Any) -> Kind:
+    """Describe an argument."""
+    if isinstance(value, np.ndarray):
+        flags = value.flags
+        layout = "C" if flags.c_contiguous else "F" if flags.f_contiguous else "A"
+        return ("array", value.dtype, value.ndim, layout, flags.writeable, flags.aligned)
+    if isinstance(value, tuple):
+        parts = tuple(kind_of(each) for each in value)
+        return None if None in parts else (type(value), parts)
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        return None
+    return type(value) if isinstance(value, (bool, int, float, np.generic)) else None
+
+
+def cache_base() -> Path:
+    """Directory below which machine code is kept."""
+    base = os.environ.get("CHRONICLE_CACHE_DIR") or os.environ.get("NUMBA_CACHE_DIR")
+    if not base:
+        home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        base = os.path.join(home, "chronicle")
+    return Path(base)
+
+
+class Beside:
+    """The process that compiles for this one; it is started when the first kernel is wanted.
+
+    Attributes
+    ----------
+    owner : Owner
+        This process.
+    """
+
+    def __init__(self) -> None:
+        self.owner = Owner("the process that compiles")
+        self._lock = ModuleLock()
+        self._kept: dict[str, bool] = {}
+        self._asked: dict[tuple[str, Any], int] = {}
+        self._compiled = 0
+        self._process: _GoesOn | None = None
+        self._looked = 0.0
+
+    def has_compiled(self, kernel: Kernel, kinds: tuple[Kind, ...]) -> bool:
+        """Whether there is machine code of a kernel; has it made for these arguments if not."""
+        function = kernel.function
+        name = f"{function.__module__}.{function.__qualname__}"
+        with self._lock:
+            known = self._kept.get(name)
+            if known is None:
+                known = self._kept[name] = _is_kept(function)
+            if known:
+                return True
+            number = self._asked.get((name, kinds))
+            if number is None:
+                self._asked[name, kinds] = len(self._asked)
+                self._ask((function.__module__, function.__qualname__, kinds))
+                return False
+            self._look()
+            return number < self._compiled
+
+    def _ask(self, request: tuple[str, str, tuple[Kind, ...]]) -> None:
+        if len(self._asked) == 1:
+            self._process = _started()
+        if self._process is not None:
+            with contextlib.suppress(OSError):  # it has ended: kernels are compiled here
+                pickle.dump(request, self._process.stdin)
+                self._process.stdin.flush()
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if self._process is None or now - self._looked < LOOK_S:
+            return
+        self._looked = now
+        with contextlib.suppress(BlockingIOError):
+            self._compiled += len(os.read(self._process.stdout.fileno(), 1 << 16))
+
+
+class _GoesOn(subprocess.Popen[bytes]):
+    """A process that may go on when this one ends."""
+
+    stdin: Any
+    stdout: Any
+
+    def leave(self) -> None:
+        """Ask for nothing more."""
+        with contextlib.suppress(OSError):
+            self.stdin.close()
+            self.stdout.close()
+
+    def __del__(self, *_: Any) -> None:
+        """There is nothing to warn of."""
+
+
+def _started() -> _GoesOn | None:
+    """The other process, or none where it could not be or not keep what it compiles."""
+    interpreter = Path(sys.executable or "").name
+    if not interpreter.startswith("python") or not _can_be_written(cache_base()):
+        return None
+    program = "from chronicle.compiled_beside import compile_asked; compile_asked()"
+    try:
+        process = _GoesOn(
+            [sys.executable, "-P", "-c", program],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for this process
+        )
+    except OSError:
+        return None
+    os.set_blocking(process.stdout.fileno(), False)
+    atexit.register(process.leave)
+    return process
+
+
+def _can_be_written(directory: Path) -> bool:
+    """Whether files can be made in a directory, once it is there."""
+    while not directory.exists() and directory != directory.parent:
+        directory = directory.parent
+    return os.access(directory, os.W_OK | os.X_OK)
+
+
+def _is_kept(function: Any) -> bool:
+    """Whether the cache has machine code of a function: an index where Numba would write it.
+
+    Whether that is of the present source, and for which arguments, only Numba can tell.
+    """
+    source = os.path.abspath(inspect.getfile(function))
+    directory, file = os.path.split(source)
+    digest = hashlib.sha1(directory.encode(), usedforsecurity=False).hexdigest()
+    version = f"py{sys.version_info.major}{sys.version_info.minor}"
+    line = function.__code__.co_firstlineno
+    name = f"{file.removesuffix('.py')}.{function.__qualname__}-{line}.{version}{sys.abiflags}.nbi"
+    place = f"{os.path.basename(directory)}_{digest}/{name}"
+    generations = f"kernels-{KERNEL_GENERATION}-numba*-{version}"
+    return any((found / place).exists() for found in cache_base().glob(generations))
+
+
+# ---------------------------------------------------------------------------- the other process
+
+
+def compile_asked() -> None:
+    """Compile what standard input asks for, until it ends."""
+    os.nice(NICE)
+    requests, answers = sys.stdin.buffer, sys.stdout.fileno()
+    parent = os.getppid()
+    with contextlib.suppress(EOFError, pickle.UnpicklingError), _turn(parent):
+        from .machine_code import type_of_argument
+
+        while True:
+            module, name, kinds = pickle.load(requests)  # of the process that has started this
+            with contextlib.suppress(Exception):  # who asked will meet that, too
+                kernel = getattr(importlib.import_module(module), name)
+                kernel.form.compile(tuple(type_of_argument(_example(kind)) for kind in kinds))
+            with contextlib.suppress(BrokenPipeError):  # it has ended; its kernels are compiled
+                os.write(answers, b".")
+
+
+@contextlib.contextmanager
+def _turn(parent: int) -> Iterator[None]:
+    """Be the one process of this machine that compiles beside another; ends where nobody waits."""
+    cache_base().mkdir(parents=True, exist_ok=True)
+    lock = os.open(cache_base() / "compiling", os.O_RDWR | os.O_CREAT, 0o666)
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if os.getppid() != parent:
+                sys.exit()
+            time.sleep(TURN_S)
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _example(kind: Kind) -> Any:
+    """An argument of a kind."""
+    if not isinstance(kind, tuple):
+        return kind(0)
+    if kind[0] != "array":
+        kept, parts = kind
+        examples = [_example(each) for each in parts]
+        return tuple(examples) if kept is tuple else kept(*examples)
+    _, dtype, dimensions, layout, writable, aligned = kind
+    size = np.dtype(dtype).itemsize
+    shape = (2,) * dimensions
+    if not aligned:
+        raw = np.zeros(size * 2**dimensions + 1, np.uint8)[1:]
+        array = raw.view(dtype).reshape(shape)
+    elif layout == "A":
+        array = np.zeros((4,) * dimensions, dtype)[(slice(None, None, 2),) * dimensions]
+    else:
+        array = np.zeros(shape, dtype, order=layout)
+    array.flags.writeable = writable
+    return array

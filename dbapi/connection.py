@@ -1,0 +1,159 @@
+"""Connections: a store or a server, for as long as cursors need it.
+
+Guarantee
+    Every statement is committed when it returns: ``commit`` has nothing left to do, and
+    ``rollback`` says so instead of pretending.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from . import exceptions
+from .cursor import Cursor, Parameters
+from .exceptions import InterfaceError, NotSupportedError, translated
+from .sharing import Shared, share
+
+if TYPE_CHECKING:
+    from ..client import RemoteDatabase
+    from ..database import Database
+
+__all__ = ["Connection", "connect"]
+
+
+def connect(
+    database: str | os.PathLike[str],
+    *,
+    token: str | None = None,
+    mode: str = "rw",
+    timeout: float | None = None,
+) -> Connection:
+    """Connect to a store or to a server.
+
+    Parameters
+    ----------
+    database : path-like or str
+        Directory of a store, or ``http://host:port``.
+    token : str, optional
+        For a server.
+    mode : {"rw", "r"}
+        ``r`` refuses statements that change something; a store is read beside its writer then.
+    timeout : float, optional
+        Seconds after which a statement, its rows included, ends.
+
+    Returns
+    -------
+    Connection
+        Those of one process to the same directory share its database.
+
+    Raises
+    ------
+    OperationalError, ProgrammingError
+    """
+    import chronicle
+
+    with translated():
+        if mode not in ("rw", "r"):
+            raise chronicle.InvalidArgument(f"mode is 'rw' or 'r', found {mode!r}")
+        if str(database).lower().startswith(("http://", "https://")):
+            remote = chronicle.connect(str(database), token)
+            return Connection(remote, None, timeout, mode == "r")
+        if token is not None:
+            raise chronicle.InvalidArgument("a token is for a server: http://host:port")
+        shared = share(database, mode)
+        return Connection(shared.database, shared, timeout, mode == "r")
+
+
+class Connection:
+    """Made by :func:`connect`; also a context manager, which closes it.
+
+    Attributes
+    ----------
+    database : Database or RemoteDatabase
+        What it stands on, for what SQL does not say: appending frames, following.
+    changed : bool
+        Whether a statement has changed something since the last ``commit``.
+    """
+
+    Warning = exceptions.Warning
+    Error = exceptions.Error
+    InterfaceError = exceptions.InterfaceError
+    DatabaseError = exceptions.DatabaseError
+    DataError = exceptions.DataError
+    OperationalError = exceptions.OperationalError
+    IntegrityError = exceptions.IntegrityError
+    InternalError = exceptions.InternalError
+    ProgrammingError = exceptions.ProgrammingError
+    NotSupportedError = exceptions.NotSupportedError
+    autocommit = True
+
+    def __init__(
+        self,
+        database: Database | RemoteDatabase,
+        shared: Shared | None,
+        timeout: float | None,
+        read_only: bool,
+    ) -> None:
+        self._database: Any = database
+        self._shared = shared
+        self.timeout = timeout
+        self.read_only = read_only
+        self.changed = False
+        self._closed = False
+
+    @property
+    def database(self) -> Any:
+        """See the class."""
+        self.check_open()
+        return self._database
+
+    def cursor(self) -> Cursor:
+        """A cursor of its own."""
+        self.check_open()
+        return Cursor(self)
+
+    def execute(self, operation: str, parameters: Parameters = None) -> Cursor:
+        """Run a statement with a new cursor."""
+        return self.cursor().execute(operation, parameters)
+
+    def commit(self) -> None:
+        """Nothing: what was changed is committed."""
+        self.check_open()
+        self.changed = False
+
+    def rollback(self) -> None:
+        """Nothing, while nothing was changed.
+
+        Raises
+        ------
+        NotSupportedError
+            Once something was: it cannot be taken back.
+        """
+        self.check_open()
+        if self.changed:
+            raise NotSupportedError(
+                "every statement is a commit of its own and cannot be rolled back; call commit() "
+                "after changes"
+            )
+
+    def close(self) -> None:
+        """Give the store or the server's connections back; closing twice is fine."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._shared is None:
+            self._database.close()
+        else:
+            self._shared.release()
+
+    def check_open(self) -> None:
+        """Raise :class:`InterfaceError` on a closed connection."""
+        if self._closed:
+            raise InterfaceError("the connection was closed")
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,466 @@
+"""Line protocol, as InfluxDB, Telegraf and QuestDB's clients write it, made NDJSON of.
+
+Purpose
+    :func:`json_lines` turns ``weather,city=Bonn temp=21.5,rain=t 1533099600000000000`` into
+    ``{"measurement":"weather","city":"Bonn","temp":21.5,"rain":true,"timestamp":1533...}``, in
+    compiled code, a line for a line, so that everything behind it is that of NDJSON.
+
+Layout
+    ::
+
+        measurement[,tag=value...] field=value[,field=value...] [time]
+
+        1.5 1e3    number          "a \\" b"      text
+        1i  1u     whole number    t true f ...   truth value
+
+    In names, tags and the measurement ``\\,``, ``\\=`` and ``\\ `` stand for the sign itself.
+    Lines that begin with ``#``, and blank ones, are none.
+
+Guarantee
+    A line that is none of this becomes a line of JSON that is no object, so that it is refused
+    alone and with its number.  What is read is read inside the bytes that are there, whatever they
+    are.
+
+Limits
+    A text may hold a line break; numbers of the lines after it are then less by one each.  Times
+    are integers, in nanoseconds unless it is said otherwise: nothing is guessed from magnitudes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from ..compiled import kernel
+from ..errors import InvalidData
+
+if TYPE_CHECKING:
+    from .sources import ByteSource
+
+__all__ = ["EXPECTED", "json_lines", "lines_by_measurement"]
+
+EXPECTED = "expected measurement[,tag=value...] field=value[,...] [time], in line protocol"
+"""What is said of a line that is none."""
+
+READ_BYTES = 1 << 20
+LINE_BYTES_MAX = 64 << 20
+MEASUREMENTS_MAX = 1000
+
+COMMA, SPACE, EQUALS, QUOTE, BACKSLASH, REMARK = 44, 32, 61, 34, 92, 35
+TAB, NEWLINE, RETURN = 9, 10, 13
+_ROOM = 6
+"""Bytes that one may become: a control character as an escape."""
+
+
+def json_lines(
+    source: ByteSource, time: str, now: int | None, measurement: str | None
+) -> Iterator[bytes]:
+    """The lines of a source as NDJSON, piece by piece.
+
+    Parameters
+    ----------
+    time, measurement : str
+        Keys under which these are given; the measurement is left out under None.
+    now : int, optional
+        Time of a line that says none; null where not given.
+    """
+    named = "" if measurement is None else f"{json.dumps(measurement)}:"
+    said = (f"{json.dumps(time)}:", "null" if now is None else str(now), named)
+    keys = [np.frombuffer(text.encode(), np.uint8) for text in said]
+    per_line = 32 + sum(map(len, keys))
+    rest = b""
+    while True:
+        piece = source.read(READ_BYTES)
+        data = rest + piece
+        if len(data) > LINE_BYTES_MAX:
+            raise InvalidData(f"{source.name}: a line is longer than {LINE_BYTES_MAX:,} bytes")
+        out = np.empty(_ROOM * len(data) + per_line * (data.count(b"\n") + 1), np.uint8)
+        taken, written = translate(np.frombuffer(data, np.uint8), not piece, *keys, out)
+        rest = data[taken:]
+        if written:
+            yield out[:written].tobytes()
+        if not piece:
+            return
+
+
+def lines_by_measurement(body: bytes) -> dict[str, bytes]:
+    """The lines of a body, in their order, by measurement, in the order of its first line.
+
+    A last line without a break is given one.
+    """
+    body = body if body.endswith(b"\n") else body + b"\n"
+    data = np.frombuffer(body, np.uint8)
+    most = body.count(b"\n") + 1
+    starts, ends, names = (np.empty(most, np.int64) for _ in range(3))
+    count = int(outline(data, starts, ends, names))
+    if not count:
+        return {}
+    # one binary array over the body: from the start of each line to that of the next
+    offsets = np.append(starts[:count], ends[count - 1])
+    lines = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(body)]
+    )
+    lengths = names[:count] - starts[:count]
+    spans = np.empty(2 * count, np.int64)
+    spans[0::2], spans[1::2] = starts[:count], starts[:count] + lengths
+    pieces = pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), 2 * count - 1, [None, pa.py_buffer(spans), pa.py_buffer(body)]
+    )
+    coded = pieces.take(pa.array(np.arange(0, 2 * count, 2))).dictionary_encode()
+    if len(coded.dictionary) > MEASUREMENTS_MAX:
+        raise InvalidData(f"more than {MEASUREMENTS_MAX:,} measurements in one body; send several")
+    codes = coded.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    ordered = lines.take(pa.array(order))
+    text, at = ordered.buffers()[2], np.frombuffer(ordered.buffers()[1], np.int64)[: count + 1]
+    bounds = np.searchsorted(codes[order], np.arange(len(coded.dictionary) + 1))
+    found: dict[str, bytes] = {}
+    for code, name in enumerate(coded.dictionary.to_pylist()):
+        first, last = at[bounds[code : code + 2]].tolist()
+        key = _unescaped(name)
+        found[key] = found.get(key, b"") + text[first:last].to_pybytes()
+    return found
+
+
+def _unescaped(name: bytes) -> str:
+    text = name.decode(errors="replace")
+    return text.replace("\\,", ",").replace("\\ ", " ")
+
+
+# ------------------------------------------------------------------------------------- kernels
+
+
+@kernel
+def put(out, at, c):  # type: ignore[no-untyped-def]
+    """Write a character inside a JSON text; gives the next position."""
+    if c in (QUOTE, BACKSLASH):
+        out[at] = BACKSLASH
+        out[at + 1] = c
+        return at + 2
+    if c < 32:
+        out[at] = BACKSLASH
+        out[at + 1] = 117  # u
+        out[at + 2] = out[at + 3] = 48
+        out[at + 4] = 48 + c // 16
+        low = c % 16
+        out[at + 5] = 48 + low if low < 10 else 87 + low
+        return at + 6
+    out[at] = c
+    return at + 1
+
+
+@kernel
+def put_all(out, at, text):  # type: ignore[no-untyped-def]
+    """Write bytes as they are."""
+    for i in range(len(text)):
+        out[at + i] = text[i]
+    return at + len(text)
+
+
+@kernel
+def name(data, i, out, at, key):  # type: ignore[no-untyped-def]
+    """Read a name up to its end; ``key``: ``=`` ends it, too.
+
+    Gives the position after it and the one in ``out``; the first is -1 for an empty name.
+    """
+    begin = i
+    while i < len(data):
+        c = data[i]
+        if c in (NEWLINE, COMMA, SPACE) or (key and c == EQUALS):
+            break
+        if c == BACKSLASH and i + 1 < len(data):
+            following = data[i + 1]
+            if following in (COMMA, SPACE, EQUALS):
+                at = put(out, at, following)
+                i += 2
+                continue
+        at = put(out, at, c)
+        i += 1
+    return (i if i > begin else -1), at
+
+
+@kernel
+def digits(data, i):  # type: ignore[no-untyped-def]
+    """Position after the digits that begin here."""
+    while i < len(data) and 48 <= data[i] <= 57:
+        i += 1
+    return i
+
+
+@kernel
+def word(data, i, end, text):  # type: ignore[no-untyped-def]
+    """Whether the bytes are this word."""
+    if end - i != len(text):
+        return False
+    same = True
+    for k in range(len(text)):
+        same &= data[i + k] == text[k]
+    return same
+
+
+TRUE = np.frombuffer(b"true", np.uint8)
+FALSE = np.frombuffer(b"false", np.uint8)
+_TRUTHS = [np.frombuffer(t, np.uint8) for t in (b"t", b"T", b"true", b"True", b"TRUE")]
+_LIES = [np.frombuffer(t, np.uint8) for t in (b"f", b"F", b"false", b"False", b"FALSE")]
+T0, T1, T2, T3, T4 = _TRUTHS
+F0, F1, F2, F3, F4 = _LIES
+
+
+@kernel
+def number(data, i, end, out, at):  # type: ignore[no-untyped-def]
+    """Write a number as JSON has it; gives the position in ``out``, -1 where it is none."""
+    if i < end and data[i] == 45:
+        out[at] = 45
+        at += 1
+        i += 1
+    whole = digits(data, i)
+    if whole > end:
+        whole = end
+    while i + 1 < whole and data[i] == 48:  # JSON has no leading zeros
+        i += 1
+    if whole == i:
+        out[at] = 48
+        at += 1
+    for k in range(i, whole):
+        out[at] = data[k]
+        at += 1
+    if whole == end - 1 and (data[whole] == 105 or data[whole] == 117):  # i, u
+        return at if whole > i else -1
+    after = whole
+    fraction = whole
+    if whole < end and data[whole] == 46:
+        fraction = min(digits(data, whole + 1), end)
+        after = fraction
+    if whole == i and fraction <= whole + 1:
+        return -1
+    out[at] = 46
+    at += 1
+    if fraction <= whole + 1:
+        out[at] = 48
+        at += 1
+    for k in range(whole + 1, fraction):
+        out[at] = data[k]
+        at += 1
+    if after < end and (data[after] == 101 or data[after] == 69):
+        out[at] = 101
+        at += 1
+        after += 1
+        if after < end and (data[after] == 45 or data[after] == 43):
+            out[at] = data[after]
+            at += 1
+            after += 1
+        last = min(digits(data, after), end)
+        if last == after:
+            return -1
+        for k in range(after, last):
+            out[at] = data[k]
+            at += 1
+        after = last
+    return at if after == end else -1
+
+
+@kernel
+def value(data, i, out, at):  # type: ignore[no-untyped-def]
+    """Read the value of a field; gives the position after it (-1: none) and the one in ``out``."""
+    if i < len(data) and data[i] == QUOTE:
+        out[at] = QUOTE
+        at += 1
+        i += 1
+        while i < len(data) and data[i] != QUOTE:
+            c = data[i]
+            if c == BACKSLASH and i + 1 < len(data) and data[i + 1] in (QUOTE, BACKSLASH):
+                i += 1
+                c = data[i]
+            at = put(out, at, c)
+            i += 1
+        if i >= len(data):
+            return -1, at
+        out[at] = QUOTE
+        return i + 1, at + 1
+    end = i
+    while end < len(data):
+        c = data[end]
+        if c in (COMMA, SPACE, NEWLINE, RETURN):
+            break
+        end += 1
+    for text in (T0, T1, T2, T3, T4):
+        if word(data, i, end, text):
+            return end, put_all(out, at, TRUE)
+    for text in (F0, F1, F2, F3, F4):
+        if word(data, i, end, text):
+            return end, put_all(out, at, FALSE)
+    at = number(data, i, end, out, at)
+    return (-1 if at < 0 else end), at
+
+
+@kernel
+def line(data, i, time_key, now, name_key, out, at):  # type: ignore[no-untyped-def]
+    """Read one line; gives its end, -1 where it is none, and the position in ``out``."""
+    out[at] = 123
+    at += 1
+    begun = at
+    if len(name_key):
+        at = put_all(out, at, name_key)
+        out[at] = QUOTE
+        at += 1
+    i, at = name(data, i, out, at, False)
+    if i < 0:
+        return -1, at
+    if len(name_key):
+        out[at] = QUOTE
+        at += 1
+    else:
+        at = begun
+    some = len(name_key) > 0
+    while i < len(data) and data[i] == COMMA:  # tags
+        if some:
+            out[at] = COMMA
+            at += 1
+        some = True
+        for part in range(2):
+            out[at] = QUOTE
+            i, at = name(data, i + 1, out, at + 1, True)
+            if i < 0 or (part == 0 and (i >= len(data) or data[i] != EQUALS)):
+                return -1, at
+            out[at] = QUOTE
+            at += 1
+            if part == 0:
+                out[at] = 58
+                at += 1
+    if i >= len(data) or data[i] != SPACE:
+        return -1, at
+    while i < len(data) and data[i] == SPACE:
+        i += 1
+    i -= 1
+    while True:  # fields
+        if some:
+            out[at] = COMMA
+            at += 1
+        some = True
+        out[at] = QUOTE
+        i, at = name(data, i + 1, out, at + 1, True)
+        if i < 0 or i >= len(data) or data[i] != EQUALS:
+            return -1, at
+        out[at] = QUOTE
+        out[at + 1] = 58
+        i, at = value(data, i + 1, out, at + 2)
+        if i < 0:
+            return i, at
+        if i >= len(data) or data[i] != COMMA:
+            break
+    while i < len(data) and data[i] == SPACE:
+        i += 1
+    out[at] = COMMA
+    at = put_all(out, at + 1, time_key)
+    if i < len(data) and (data[i] == 45 or 48 <= data[i] <= 57):
+        end = digits(data, i + 1)
+        if data[i] == 45 and end == i + 1:
+            return -1, at
+        if data[i] == 45:
+            out[at] = 45
+            at += 1
+            i += 1
+        while i + 1 < end and data[i] == 48:
+            i += 1
+        at = put_all(out, at, data[i:end])
+        i = end
+    else:
+        at = put_all(out, at, now)
+    while i < len(data) and (data[i] == SPACE or data[i] == RETURN):
+        i += 1
+    if i < len(data):
+        return -1, at
+    out[at] = 125
+    return i, at + 1
+
+
+@kernel
+def ending(data, i):  # type: ignore[no-untyped-def]
+    """Where the line that begins here ends: at a break outside of a text, or with the bytes."""
+    fields = False
+    quoted = False
+    opens = False  # a quote here is that of a text
+    while i < len(data) and (quoted or data[i] != NEWLINE):
+        c = data[i]
+        if c == BACKSLASH and i + 1 < len(data) and data[i + 1] != NEWLINE:
+            i += 1
+        elif c == SPACE:
+            fields = True
+        elif c == QUOTE and (quoted or opens):
+            quoted = not quoted
+        opens = fields and c == EQUALS
+        i += 1
+    return min(i, len(data))
+
+
+@kernel
+def translate(data, final, time_key, now, name_key, out):  # type: ignore[no-untyped-def]
+    """Lines of line protocol to lines of JSON.
+
+    Gives the bytes taken, up to the last whole line unless this is the ``final`` piece, and those
+    written.
+    """
+    i = 0
+    at = 0
+    while i < len(data):
+        begin, before = i, at
+        while i < len(data) and data[i] in (SPACE, TAB, RETURN):
+            i += 1
+        remark = i < len(data) and data[i] == REMARK
+        last = i
+        while remark and last < len(data) and data[last] != NEWLINE:
+            last += 1
+        if not remark:
+            last = ending(data, i)
+        if last >= len(data) and not final:
+            return begin, before
+        if not remark and last > i:
+            read, at = line(data[:last], i, time_key, now, name_key, out, at)
+            if read < 0:  # the line as a text, which is no object
+                at = before
+                out[at] = QUOTE
+                at += 1
+                last = begin
+                while last < len(data) and data[last] != NEWLINE:
+                    at = put(out, at, data[last])
+                    last += 1
+                out[at] = QUOTE
+                at += 1
+        out[at] = NEWLINE
+        at += 1
+        i = last + 1
+    return min(i, len(data)), at
+
+
+@kernel
+def outline(data, starts, ends, names):  # type: ignore[no-untyped-def]
+    """Start and end of each line that is neither blank nor a remark, and the end of its first name.
+
+    Lines follow each other without a gap: what lies between belongs to the one before.
+    """
+    i = 0
+    count = 0
+    while i < len(data):
+        while i < len(data) and data[i] in (SPACE, TAB, RETURN):
+            i += 1
+        if i >= len(data):
+            break
+        start = i
+        if data[i] == NEWLINE or data[i] == REMARK:
+            while i < len(data) and data[i] != NEWLINE:
+                i += 1
+            i += 1
+            continue
+        last = ending(data, i)
+        while i < last and data[i] != COMMA and data[i] != SPACE:
+            i += 2 if data[i] == BACKSLASH else 1
+        starts[count] = start
+        names[count] = min(i, last)
+        i = min(last + 1, len(data))
+        ends[count] = i
+        count += 1
+    return count

@@ -1,0 +1,49 @@
+"""The events that came late between two snapshots of a stream, of those that may have."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ..query.pattern.late_events import Late, late_events
+from ..store.snapshot import Snapshot
+from ..store.tail import ticks_of_column
+from ..store.tap import Spans, tick_ranges
+from .combined import fewer
+from .forms import half_open
+
+__all__ = ["late_among", "late_between"]
+
+TICKS_FEW = 32
+"""So many ticks are looked at one by one."""
+
+
+def late_between(old: Snapshot, new: Snapshot, spans: Spans) -> Late | None:
+    """The events of some ranges of ticks that only the newer one has; None when events are gone."""
+    spans = fewer({"": new}, spans)
+    return late_events(_ticks(new, spans), _ticks(old, spans))
+
+
+def late_among(new: Snapshot, ticks: npt.NDArray[np.int64]) -> Late:
+    """The events that came late, given their ticks, ascending; ``new`` has them."""
+    tick, count = np.unique(ticks, return_counts=True)
+    if len(tick) <= TICKS_FEW:
+        each = [new.aggregate((), *half_open(t, t)).count for t in tick.tolist()]
+        return Late(tick, np.array(each, np.int64) - count)
+    every = _ticks(new, fewer({"": new}, tick_ranges(tick)))
+    return Late(tick, every.searchsorted(tick, "right") - every.searchsorted(tick) - count)
+
+
+def _ticks(snapshot: Snapshot, spans: Spans) -> npt.NDArray[np.int64]:
+    time = snapshot.schema.time
+    none = np.zeros(0, np.int64)
+    return np.concatenate(
+        [
+            none,
+            *(
+                ticks_of_column(batch.column(0))
+                for low, high in spans
+                for batch in snapshot.scan(*half_open(low, high), [time])
+            ),
+        ]
+    )

@@ -1,0 +1,306 @@
+"""From a SELECT over a recency join to its form as a live query.
+
+Purpose
+    :func:`recent_form` takes the join apart into two live queries, one for each side, and what is
+    asked of their pairs.  A side may be anything that is a live query by itself, and has times.
+
+Layout
+    ::
+
+        side                        as a live query             the end of a row
+        MATCH_RECOGNIZE             patterns, with times        the time of the result
+        MATCH_SITUATIONS            situations, with times      the time of the result
+        stream                      its events                  the time of the result
+        (SELECT) AS x PERIOD(a, b)  the SELECT                  b, at a fixed distance of that
+        a recency join              a recency join              that of its live row
+
+    The SELECT itself is the one that is bound over history: its columns are those of the join's
+    relation, and here they are asked of pairs.
+
+Guarantee
+    Names and types of the columns are those that the SELECT has when it is run.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ..errors import SqlError
+from ..identity import seed_of
+from ..query.binding import recent_binding
+from ..query.binding.match_binding import BoundMatch
+from ..query.binding.recent_binding import BoundRecent, BoundRows, BoundSide, timed
+from ..query.binding.recent_scope import unwrapped
+from ..query.binding.select_outputs import is_plain
+from ..query.conditions.constants import Folder
+from ..query.contract.cancellation import QueryControl
+from ..query.engine import QueryEngine, Region
+from ..query.sql.canonical import canonical
+from ..query.sql.dialect import RecentRelation, error_at, to_text
+from ..schema import StreamSchema
+from ..store.snapshot import Snapshot
+from .analysis import Analysed
+from .forms import Evaluator
+from .join_form import PAIRS, ROW, Asked
+from .recent_form import Recency, RecentForm
+from .recent_rows import Side
+from .refusals import aggregate_in, check_live, refused
+from .relations import engine_with
+from .row_form import TIME
+
+__all__ = ["RecentAnalysis"]
+
+Shown = Asked | tuple[tuple[int, str], ...]
+
+
+class RecentAnalysis:
+    """One SELECT over a recency join.
+
+    Parameters
+    ----------
+    engine : callable
+    snapshot : callable
+        A stream as it is now, by name.
+    text : str
+        What the SELECT was parsed from.
+    understood : callable
+        A SELECT of any class as a live query.
+    """
+
+    def __init__(
+        self,
+        engine: Callable[[], QueryEngine],
+        snapshot: Callable[[str], Snapshot],
+        text: str,
+        understood: Callable[[Any], Analysed],
+    ) -> None:
+        self._engine = engine
+        self._snapshot = snapshot
+        self._text = text
+        self._understood = understood
+
+    def understood(self, tree: Any, frozen: Sequence[str]) -> Analysed:
+        """The SELECT as a live query; raises SqlError, with position, where it cannot be one."""
+        text = self._text
+        item = unwrapped(tree.args["from_"].this, text)
+        self._check(tree, item)
+        prepared = self._engine().prepared(tree.copy(), text)
+        bound = prepared.bound.sites[0].operator
+        assert isinstance(bound, BoundRecent)
+        streams = prepared.streams
+        nothing = Region({s: self._snapshot(s) for s in streams}, dict.fromkeys(streams, (0, 0)))
+        schema = self._engine().over(prepared, nothing).arrow().schema
+        select = prepared.bound.root.copy()
+        made = []
+        for node, field in zip(select.expressions, schema, strict=True):
+            if not frozen or field.name in frozen:
+                named = exp.alias_(node.unalias(), field.name, quoted=True, copy=False)
+                made.append((named, field.with_nullable(True)))
+        names = [field.name for _, field in made]
+        doubled = [name for name in names if names.count(name) > 1]
+        if doubled:
+            raise refused(
+                text, tree.expressions[0],
+                f"two columns of the results would be called {doubled[0]!r}; give one an alias",
+            )  # fmt: skip
+        select.set("expressions", [node for node, _ in made])
+        fields = tuple(field for _, field in made)
+        seed = seed_of(f"{' '.join(streams)} {canonical(tree)}")
+        form = self._form(bound, item, select, fields, seed)
+        times = {}
+        for node, field in made:
+            column = node.this
+            if isinstance(column, exp.Column) and column.name == bound.end:
+                times[field.name] = form.live.lead
+        return Analysed(form, fields, bound.live.time, times)
+
+    # -- what cannot be live ----------------------------------------------------------------------
+
+    def _check(self, tree: Any, item: Any) -> None:
+        """Refuse what no live recency join has."""
+        text = self._text
+        outer = tree.copy()
+        over = exp.Table(this=exp.to_identifier(PAIRS, quoted=True))
+        outer.args["from_"].set("this", over)
+        check_live(outer, text)
+        for part in self._asked_in(item):
+            check_live(exp.select(part.copy()).from_(over.copy()), text)
+        found = aggregate_in(tree)
+        if found is not None or tree.args.get("group") or tree.args.get("having"):
+            raise refused(
+                text, found if found is not None else tree, "a live recency join gives a row for "
+                "each pair: aggregate where it is read, FROM NET(name)"
+            )  # fmt: skip
+        if not is_plain(tree):
+            raise refused(
+                text, tree, "a live recency join gives one row for each pair: unnest where it is "
+                "read"
+            )  # fmt: skip
+
+    def _asked_in(self, item: Any) -> Iterator[Any]:
+        """Conditions and lengths of a recency join, and of those in it."""
+        yield from (item.args[key] for key in ("on", "within", "last") if item.args.get(key))
+        for side in (item.this, item.expression):
+            inner = unwrapped(side, self._text)
+            if isinstance(inner, RecentRelation):
+                yield from self._asked_in(inner)
+
+    def _refuse(self, item: Any, what: str) -> SqlError:
+        return error_at(self._text, item.meta["recent_at"], what)
+
+    # -- the join ---------------------------------------------------------------------------------
+
+    def _form(
+        self, bound: BoundRecent, item: Any, select: Any, fields: tuple[pa.Field, ...], seed: bytes
+    ) -> RecentForm:
+        """The join with what is selected over it; ``select`` is rewritten."""
+        folder = self._folder()
+        distance = bound.distance(folder)
+        if distance is None:
+            raise self._refuse(
+                item, "without a distance, every archive row would count for ever: a live recency "
+                "join ends with WITHIN"
+            )  # fmt: skip
+        if bound.live.time != bound.archive.time:
+            raise self._refuse(
+                item, f"the times of the sides are {bound.live.time} and {bound.archive.time}: a "
+                "live query reads streams whose times have one type"
+            )  # fmt: skip
+        relation = select.args["from_"].this.alias_or_name
+        read = {c.name for c in select.find_all(exp.Column) if c.table == relation}
+        condition = bound.condition
+        if condition is not None:
+            read |= {column.name for column in condition.find_all(exp.Column)}
+        read |= {name for key in bound.keys for name in key}
+        live = self._side(bound.live, item.this, read, tuple(one for one, _ in bound.keys))
+        archive = self._side(
+            bound.archive, item.expression, read, tuple(other for _, other in bound.keys)
+        )
+        greatest = bound.greatest(folder)
+        at_once = bound.kind == "inner" and greatest is None  # ON is asked with WHERE
+        on = None
+        if condition is not None:
+            if at_once:
+                where = condition.copy()
+                for column in where.find_all(exp.Column):
+                    column.set("table", exp.to_identifier(relation, quoted=True))
+                select = select.where(where, copy=False)
+            else:
+                on = self._asked(_over_pairs().where(condition.copy()), bound)
+        shown = _picked(select, live) or self._asked(select, bound)
+        recency = Recency(bound.kind, distance, greatest, on)
+        return RecentForm(live, archive, recency, shown, fields, seed)
+
+    def _folder(self) -> Folder:
+        executor = self._engine().executor
+
+        def evaluate(node: Any) -> pa.Scalar | None:
+            return executor.constant(to_text(node, self._text), {}, QueryControl())
+
+        return Folder({}, dt.datetime.now(dt.timezone.utc), evaluate)
+
+    def _asked(self, tree: Any, bound: BoundRecent) -> Asked:
+        """Something that is asked of pairs; it reads one relation, whose place the pairs take."""
+        relation = tree.args["from_"].this.alias_or_name
+        known = {
+            field.name: (number, field)
+            for number, side in enumerate((bound.live, bound.archive))
+            for field in side.fields
+        }
+        columns: dict[str, tuple[int, str]] = {}
+        fields = [
+            pa.field(TIME, bound.live.time, nullable=False),
+            pa.field(ROW, pa.int64(), nullable=False),
+        ]
+        for column in tree.find_all(exp.Column):
+            if column.table == relation and column.name not in columns:
+                number, field = known[column.name]
+                columns[column.name] = number, field.name
+                fields.append(field)
+        row = exp.column(exp.to_identifier(ROW, quoted=True))
+        tree.append("expressions", exp.alias_(row, ROW, quoted=True))
+        table = exp.Table(
+            this=exp.to_identifier(PAIRS, quoted=True),
+            alias=exp.TableAlias(this=exp.to_identifier(relation, quoted=True)),
+        )
+        tree.args["from_"].set("this", table)
+        schema = StreamSchema(pa.schema(fields), TIME)
+        engine = engine_with(self._engine, PAIRS, schema)
+        return Asked(
+            Evaluator(engine, tree, self._text, PAIRS), schema, tuple(columns.values())
+        )  # fmt: skip
+
+    # -- sides ------------------------------------------------------------------------------------
+
+    def _side(self, side: BoundSide, node: Any, read: set[str], keys: tuple[str, ...]) -> Side:
+        """One side as a live query, with the columns of it that are read."""
+        item = unwrapped(node, self._text)
+        columns = {name: own for name, own in side.columns if name in read}
+        columns = columns or dict(side.columns[-1:])  # a table without columns has no rows
+        if isinstance(item, RecentRelation):
+            form = self._nested(side, item, columns)
+            return Side(form, columns, side.start, form.live.lead, keys)
+        if isinstance(item, exp.Subquery):
+            return self._query(side, item, columns, keys)
+        if isinstance(side.source, BoundMatch):
+            item = timed(item, str(side.source.compiled.columns.time))
+        elif not isinstance(side.source, BoundRows):
+            item = timed(item)
+        names = dict.fromkeys((*columns.values(), side.start))
+        shown = [exp.column(exp.to_identifier(name, quoted=True)) for name in names]
+        found = self._understood(exp.select(*shown).from_(item.copy()))
+        return Side(found.form, columns, side.start, 0, keys)
+
+    def _nested(self, side: BoundSide, item: Any, columns: dict[str, str]) -> RecentForm:
+        """A recency join as a side of another one: its relation, as far as it is read."""
+        bound = side.source
+        names = list(dict.fromkeys((*columns, side.start)))
+        shown = [
+            exp.alias_(exp.column(name, table=recent_binding.PAIRS, quoted=True), name, quoted=True)
+            for name in names
+        ]
+        select = _over_pairs(*shown)
+        fields = tuple(bound.schema.field(name) for name in names)
+        return self._form(bound, item, select, fields, seed_of(canonical(item)))
+
+    def _query(
+        self, side: BoundSide, item: Any, columns: dict[str, str], keys: tuple[str, ...]
+    ) -> Side:
+        """A query in parentheses, whose rows have their times at fixed distances of its results."""
+        found = self._understood(item.this)
+        if not found.form.corrects:
+            raise refused(
+                self._text, item.this, "windows of so many events stand alone in a live query"
+            )
+        start, end = (found.times.get(name) for name in (side.start, side.end))
+        if start is None or end is None or start > end:
+            known = ", ".join(found.times) or "select the time, window_start or window_end there"
+            raise error_at(
+                self._text, item.meta["period_at"], "PERIOD of a live recency join names columns "
+                f"at a fixed distance of the time of a result, the start before the end ({known})"
+            )  # fmt: skip
+        return Side(found.form, columns, side.start, end, keys)
+
+
+def _over_pairs(*shown: Any) -> Any:
+    """A SELECT over what conditions of a join read."""
+    table = exp.Table(this=exp.to_identifier(recent_binding.PAIRS, quoted=True))
+    return exp.select(*shown).from_(table)
+
+
+def _picked(select: Any, live: Side) -> tuple[tuple[int, str], ...] | None:
+    """Side and column of each projection, where a SELECT is nothing but columns."""
+    if select.args.get("where") is not None:
+        return None
+    found = []
+    for node in select.expressions:
+        column = node.unalias()
+        if not isinstance(column, exp.Column):
+            return None
+        found.append((0 if column.name in live.columns else 1, column.name))
+    return tuple(found)

@@ -1,0 +1,392 @@
+"""Recency joins: a pair is known when both of its rows are.
+
+When a result is known
+    ::
+
+        a pair                          l and a are known           _time is that of l
+        SEMI                            l and one of its a
+        LEFT without a partner, ANTI,   l, and every a that ends
+        LAST n                          before l
+
+    An archive row that ends before a live one may be known later: a match that may still grow, a
+    slower stream.  So a pair comes with the later known of its rows, whichever that is.
+
+How a region is evaluated
+    The live rows of the region are found, then the archive rows within the distance before them,
+    and nowhere else: the union of ``[l.te - P, l.te)``.  Without a live row the archive side is not
+    asked.  Sides are live queries of their own, read through the store with its indexes.  A step in
+    order joins the rows that it brings: those that they can meet are kept (:mod:`.recent_state`).
+
+What a late event changes
+    Live rows that it changes; and of archive rows that it changes the live rows that end within the
+    distance behind them.
+
+Identity
+    Of a pair those of its rows; of a live row alone its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..identity import digests
+from ..query.pattern.groups import KeyCodes
+from ..query.recent.pairs import Pairing, plus
+from ..query.recent.regions import Regions
+from ..store.tail import ticks_of_column
+from ..store.tap import Spans, united
+from ..ticks import INT64_MAX
+from .changes import Results
+from .combined import Combined, Moment, OneStream
+from .forms import added, chosen, half_open
+from .join_form import ROW, Asked
+from .kernels.window_join import Pairs
+from .recent_rows import Side, TimedRows
+from .recent_state import RecentState
+
+__all__ = ["Recency", "RecentForm"]
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+REGIONS_MAX = 64
+"""Regions of the archive side that are read one by one; nearer ones are read as one."""
+
+
+@dataclass(frozen=True)
+class Recency:
+    """Which rows are joined.
+
+    Attributes
+    ----------
+    kind : str
+        ``inner``, ``left``, ``semi`` or ``anti``.
+    distance : int
+        P, in ticks.
+    last : int or None
+        How many archive rows a live row is given.
+    on : Asked or None
+        What is asked of a pair beside its keys.
+    """
+
+    kind: str
+    distance: int
+    last: int | None
+    on: Asked | None
+
+    @property
+    def waits(self) -> bool:
+        """Whether even pairs wait for all archive rows that end before the live one."""
+        return self.last is not None
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether results are live rows alone."""
+        return self.kind in ("semi", "anti")
+
+
+class RecentForm(Combined):
+    """A recency join of two live queries.
+
+    Parameters
+    ----------
+    live, archive : Side
+    recency : Recency
+    shown : Asked, or tuple of (int, str)
+        The SELECT over the pairs: a query, or nothing but columns of the sides.
+    fields : tuple of pyarrow.Field
+        Columns of the results.
+    seed : bytes
+    """
+
+    kind = "recency join"
+    appends = False
+    incremental = True
+
+    def __init__(
+        self,
+        live: Side,
+        archive: Side,
+        recency: Recency,
+        shown: Asked | tuple[tuple[int, str], ...],
+        fields: tuple[pa.Field, ...],
+        seed: bytes,
+    ) -> None:
+        self.live, self.archive = live, archive
+        self.recency = recency
+        self.columns = tuple(field.name for field in fields)
+        self._nothing = pa.schema(fields).empty_table()
+        self.streams = tuple(dict.fromkeys((*live.form.streams, *archive.form.streams)))
+        self._shown = shown
+        self._seed = seed
+        self._state: RecentState | None = None
+
+    # -- regions ----------------------------------------------------------------------------------
+
+    def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
+        """Pairs, and rows alone, whose live row is of a range of times."""
+        codes = self._codes()
+        live = self.live.rows(self.live.form.results(moment, low, high, known), codes)
+        archive = self._near(moment, live, known, codes)
+        pairs = self._pairs(live, archive, np.arange(len(live)), np.arange(len(archive)))
+        met = np.zeros(len(live), np.bool_)
+        met[pairs.left] = True
+        decided = live.end <= self._settled(moment, known)
+        if self.recency.waits:
+            pairs = _where(pairs, decided[pairs.left])
+        return self._results(live, archive, pairs, self._alone(met, decided))
+
+    def _codes(self) -> KeyCodes | None:
+        return KeyCodes(len(self.live.keys)) if self.live.keys else None
+
+    def _settled(self, moment: Moment, known: int) -> int:
+        """Every archive row that ends before this tick is known, or never will be."""
+        if known >= INT64_MAX:
+            return INT64_MAX
+        form = self.archive.form
+        begin = form.begin(moment, known)
+        if isinstance(form, OneStream) and begin <= known:  # nothing is open without an event
+            snapshot = moment[form.stream]
+            first = snapshot.scan(*half_open(begin, known), [snapshot.schema.time], limit=1)
+            ticks = [ticks_of_column(batch.column(0)) for batch in first if batch.num_rows]
+            begin = int(ticks[0][0]) if ticks else added(known, 1)
+        return added(begin, self.archive.lead)
+
+    def _near(
+        self, moment: Moment, live: TimedRows, known: int, codes: KeyCodes | None
+    ) -> TimedRows:
+        """The archive rows that may be partners of live ones."""
+        ends = live.end[live.known]
+        regions = Regions.of(~plus(~ends, self.recency.distance), ends - 1)
+        found = [
+            self._ending(moment, low, high, known, codes) for low, high in self._fewer(regions)
+        ] or [self._ending(moment, 1, 0, known, codes)]
+        return found[0].followed_by(*found[1:])
+
+    def _ending(
+        self, moment: Moment, low: int, high: int, known: int, codes: KeyCodes | None
+    ) -> TimedRows:
+        """The archive rows that end in a range of ticks."""
+        lead = self.archive.lead
+        ends = (added(low, -lead), added(high, -lead)) if low <= high else (1, 0)
+        return self.archive.rows(self.archive.form.results(moment, *ends, known), codes)
+
+    def _fewer(self, regions: Regions) -> list[tuple[int, int]]:
+        """Regions, those joined that lie no further apart than they are long, and the nearest."""
+        if not len(regions):
+            return []
+        gaps = regions.low[1:] - regions.high[:-1]
+        least = self.recency.distance
+        if len(gaps) >= REGIONS_MAX:
+            least = max(least, int(np.partition(gaps, -REGIONS_MAX)[-REGIONS_MAX]))
+        apart = np.flatnonzero(gaps > least)
+        lows = regions.low[np.concatenate([[0], apart + 1])]
+        highs = regions.high[np.concatenate([apart, [len(gaps)]])]
+        return list(zip(lows.tolist(), highs.tolist(), strict=True))
+
+    # -- pairs ------------------------------------------------------------------------------------
+
+    def _pairs(self, live: TimedRows, archive: TimedRows, ours: Ints, theirs: Ints) -> Pairs:
+        """Pairs of some rows of both that the condition holds of, by start of the archive row."""
+        none = np.zeros(0, np.int64)
+        if not len(ours) or not len(theirs):
+            return Pairs(none, none)
+        events = live.events(ours), archive.events(theirs)
+        pairing = Pairing(*events, self.recency.distance)
+        batches = list(pairing.batches())
+        found = Pairs(*(np.concatenate([none, *(b[side] for b in batches)]) for side in (0, 1)))
+        pairs = Pairs(ours[found.left], theirs[found.right])
+        if self.recency.on is not None and len(pairs.left):
+            time = live.time[pairs.left]
+            order = np.argsort(time, kind="stable")
+            held = self.recency.on.of(live.table, archive.table, _where(pairs, order), time[order])
+            kept = np.sort(order[held.column(ROW).to_numpy()])
+            found, pairs = _where(found, kept), _where(pairs, kept)
+        if self.recency.last is not None and len(pairs.left):
+            (newest,) = pairing.newest(iter([(found.left, found.right)]), self.recency.last)
+            pairs = Pairs(ours[newest[0]], theirs[newest[1]])
+        return pairs
+
+    def _alone(self, met: Mask, decided: Mask) -> Ints:
+        """The live rows that are results by themselves."""
+        kind = self.recency.kind
+        if kind == "inner":
+            return np.zeros(0, np.int64)
+        return np.flatnonzero(met if kind == "semi" else decided & ~met)
+
+    def _results(self, live: TimedRows, archive: TimedRows, pairs: Pairs, alone: Ints) -> Results:
+        """What the SELECT says of pairs, and of live rows alone."""
+        if self.recency.one_sided:
+            pairs = _where(pairs, slice(0))
+        ours = np.concatenate([pairs.left, alone])
+        theirs = np.concatenate([pairs.right, np.full(len(alone), -1, np.int64)])
+        order = np.argsort(live.time[ours], kind="stable")
+        pairs = Pairs(ours[order], theirs[order])
+        time = live.time[pairs.left]
+        if not len(time):  # without the executor
+            table = self._nothing
+        elif isinstance(self._shown, Asked):
+            table = self._shown.of(live.table, archive.table, pairs, time)
+            kept = table.column(ROW).to_numpy()
+            pairs, time = _where(pairs, kept), time[kept]
+        else:
+            takes = pa.array(pairs.left), pa.array(pairs.right, mask=pairs.right < 0)
+            sides = live.table, archive.table
+            columns = [sides[side].column(name).take(takes[side]) for side, name in self._shown]
+            table = pa.table(columns, names=list(self.columns))
+        named = [live.id.take(pa.array(pairs.left))]
+        if not self.recency.one_sided:
+            named.append(archive.id.take(pa.array(pairs.right, mask=pairs.right < 0)))
+        return Results(time, digests(self._seed, named), chosen(table, self.columns))
+
+    # -- steps in order ---------------------------------------------------------------------------
+
+    def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
+        """By the rows that are kept, and those that a step brings."""
+        state, self._state = self._state, None  # until all is well
+        dropped = {name: moment[name].state.dropped for name in self.streams}
+        settled = self._settled(moment, known)
+        if state is None or state.watermark != since or state.dropped != dropped or state.worn:
+            state = self._rebuilt(moment, since, dropped)
+        results = self._followed(state, moment, since, known, settled)
+        least = added(self.live.form.begin(moment, known), self.live.lead)
+        if self.recency.waits and len(state.live):  # some will be given partners of long ago
+            least = min(least, int(state.live.end.min()))
+        state.let_go(settled, added(least, -self.recency.distance))
+        state.watermark = known
+        self._state = state
+        return results
+
+    def _followed(
+        self, state: RecentState, moment: Moment, since: int, known: int, settled: int
+    ) -> Results:
+        """Take in what a step brings; the results of that."""
+        recency = self.recency
+        kept, before = np.arange(len(state.live)), len(state.archive)
+        new = self._new(self.live.form, moment, since, known)
+        if len(new):
+            state.live = state.live.followed_by(self.live.rows(new, state.codes))
+            state.met = np.concatenate([state.met, np.zeros(len(new), np.bool_)])
+        new = self._new(self.archive.form, moment, since, known)
+        if len(new):
+            state.archive = state.archive.followed_by(self.archive.rows(new, state.codes))
+        fresh = np.arange(before, len(state.archive))
+        decided = state.live.end <= settled
+        ours = np.flatnonzero(decided) if recency.waits else np.arange(len(kept), len(state.live))
+        near = self._around(state, moment, ours)
+        pairs = self._pairs(state.live, state.archive, ours, near)
+        if not recency.waits:
+            more = self._pairs(state.live, state.archive, kept, fresh)
+            pairs = Pairs(*map(np.concatenate, zip(pairs, more, strict=True)))
+        met = state.met.copy()
+        state.met[pairs.left] = True
+        if recency.kind == "semi":
+            alone = np.flatnonzero(state.met & ~met)
+        else:
+            alone = self._alone(state.met, decided)
+        return self._results(state.live, state.archive, pairs, alone)
+
+    def _around(self, state: RecentState, moment: Moment, ours: Ints) -> Ints:
+        """Archive rows that may be partners of live ones; those not kept are read, and kept."""
+        ends = state.live.end[ours][state.live.known[ours]]
+        if not len(ends):
+            return np.zeros(0, np.int64)
+        needed = added(int(ends.min()), -self.recency.distance)
+        if needed < state.covered:
+            low, high = needed, state.covered - 1
+            older = self._ending(moment, low, high, state.watermark, state.codes)
+            state.archive, state.covered = state.archive.followed_by(older), needed
+        return np.flatnonzero(state.archive.start >= needed)
+
+    def _rebuilt(self, moment: Moment, since: int, dropped: dict[str, int]) -> RecentState:
+        """The rows that those behind a watermark may be partners of, as far as they are new."""
+        settled, codes = self._settled(moment, since), self._codes()
+        form, lead = self.live.form, self.live.lead
+        low, high = added(settled, 1 - lead), form.closed(since)
+        found = form.results(moment, *((low, high) if low <= high else (1, 0)), since)
+        live = self.live.rows(found, codes)
+        met = np.zeros(len(live), np.bool_)
+        if self.recency.kind != "inner" and not self.recency.waits:
+            near = self._near(moment, live, since, codes)
+            met[self._pairs(live, near, np.arange(len(live)), np.arange(len(near))).left] = True
+        high = added(self.archive.form.closed(since), self.archive.lead)
+        archive = self._ending(moment, settled, high, since, codes)
+        return RecentState(since, codes, live, archive, met, settled, dropped)
+
+    def _new(self, form: Combined, moment: Moment, since: int, known: int) -> Results:
+        """The results of a side that are known, and were not at ``since``."""
+        found = form.advanced(moment, since, known) if form.incremental else None
+        if found is None:
+            begin = form.begin(moment, since)
+            found = form.results(moment, begin, form.closed(known), known)
+            if not form.appends:
+                old = form.results(moment, begin, form.closed(since), since)
+                said = pc.is_in(found.id, value_set=old.id)
+                found = found.where(~said.to_numpy(zero_copy_only=False))
+        return found
+
+    # -- what is known, and what late events change -----------------------------------------------
+
+    def closed(self, watermark: int) -> int:
+        """As the live side: nothing is known of a row that is not."""
+        return self.live.form.closed(watermark)
+
+    def begin(self, moment: Moment, watermark: int) -> int:
+        """The least of live rows that are not known, and of rows that end behind unknown ones."""
+        waiting = added(self._settled(moment, watermark), 1 - self.live.lead)
+        return min(self.live.form.begin(moment, watermark), waiting)
+
+    def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
+        """Live rows that are changed, and those that end near archive rows that are."""
+        spans = self.live.form.changed(moment, late, watermark)
+        shift = self.archive.lead - self.live.lead
+        for low, high in self.archive.form.changed(moment, late, watermark):
+            span = added(low, shift + 1), added(added(high, shift), self.recency.distance)
+            spans = (*spans, span)
+        return united(spans)
+
+    @property
+    def state_bytes(self) -> int:
+        """Of both sides, and of the rows."""
+        kept = 0 if self._state is None else self._state.nbytes
+        return kept + self.live.form.state_bytes + self.archive.form.state_bytes
+
+    def drop_state(self) -> None:
+        """Of both sides, and the rows."""
+        self._state = None
+        self.live.form.drop_state()
+        self.archive.form.drop_state()
+
+    def explain(self) -> list[tuple[str, str]]:
+        """What is said of the join, and of its sides."""
+        recency = self.recency
+        words = [recency.kind] if recency.kind != "inner" else []
+        words += [f"the last {recency.last}"] if recency.last is not None else []
+        keys = [f"{a} = {b}" for a, b in zip(self.archive.keys, self.live.keys, strict=True)]
+        words.append(", ".join(keys) or "no key")
+        closed = "with the later known of a pair"
+        if recency.waits or recency.kind == "anti":
+            closed = "when all archive rows are known that end before the live one"
+        elif recency.kind == "left":
+            closed += "; a live row alone when all archive rows are known that end before it"
+        told = [
+            ("class", f"{self.kind} ({', '.join(words)})"),
+            ("reach", f"{recency.distance} ticks from the start of an archive row"),
+            ("closed", closed),
+            ("state", "incremental: rows are kept whose partners may still come; one with late "
+             "events, or after a restart, those within reach are read again"),
+        ]  # fmt: skip
+        for name, side in (("live", self.live), ("archive", self.archive)):
+            told += [(f"{name} {what}", value) for what, value in side.form.explain()]
+        return told
+
+
+def _where(pairs: Pairs, chosen: npt.NDArray[Any] | slice) -> Pairs:
+    """Some of them."""
+    return Pairs(pairs.left[chosen], pairs.right[chosen])

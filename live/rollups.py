@@ -1,0 +1,224 @@
+"""Roll-ups: live queries over TUMBLE that outlive what they are made of, and answer for it.
+
+Purpose
+    :func:`checked` says whether a SELECT can be a roll-up, :func:`rollup_of` what a plan has to
+    know of one (:class:`~chronicle.query.contract.rollups.Rollup`), and :class:`RetentionHolds`
+    keeps retention from dropping events that a roll-up has yet to take in.
+
+Guarantee
+    Retention is no delete: it takes nothing back, and drops no event before the windows that hold
+    it were put out and every commit before the roll-up's last step was taken in.  While a roll-up
+    is paused, or has failed, the events wait for it.
+
+Limits
+    A window of which events are gone stays as it is: what comes for it later than retention keeps
+    events may not be counted, and what is deleted of it stays counted.  A bulk load that takes the
+    place of the whole stream takes back everything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from sqlglot import exp
+
+from ..errors import ChronicleError, SqlError
+from ..query.binding.window_binding import BoundWindows
+from ..query.binding.window_operands import (
+    aggregate_text,
+    condition_text,
+    key_text,
+    names_in,
+)
+from ..query.contract.rollups import Rollup
+from ..query.engine import QueryEngine
+from ..query.sql.dialect import parse_statement
+from ..query.windows.fields import aggregate_column, key_column
+from ..store import EventStream, Store
+from ..store.retention import Hold
+from ..ticks import INT64_MAX, INT64_MIN
+from .analysis import Analysed
+from .combined import OneStream
+from .definition import LiveDefinition
+from .query import LiveQuery
+from .refusals import refused
+from .window_form import WindowForm
+
+__all__ = ["RetentionHolds", "checked", "rollup_of"]
+
+NOTHING_SEEN = Hold(INT64_MIN, INT64_MIN)
+
+
+def checked(engine: QueryEngine, found: Analysed, tree: Any, text: str) -> dict[str, int]:
+    """Size and origin of the windows of a SELECT that is to be a roll-up.
+
+    Raises
+    ------
+    SqlError
+        When it cannot be one, with the position of what is in the way.
+    """
+    form = found.form.form if isinstance(found.form, OneStream) else None
+    item = tree.args["from_"].this if tree.args.get("from_") is not None else tree
+    call = item.this if isinstance(item, exp.Table) else None
+    if not isinstance(form, WindowForm) or form.windows.size != form.windows.slide:
+        raise refused(text, item, "a roll-up is a SELECT FROM TUMBLE(stream, time, size)")
+    if not isinstance(call, exp.Anonymous) or call.name.lower() != "tumble":
+        raise refused(text, item, "a roll-up is a SELECT FROM TUMBLE(stream, time, size)")
+    if tree.args.get("having") is not None:
+        raise refused(
+            text, tree.args["having"], "a roll-up has all of its windows: leave HAVING out, and "
+            "choose where it is read"
+        )  # fmt: skip
+    windows = {"size": form.windows.size, "origin": int(form.windows.origin or 0)}
+    _columns(engine, tree, text)
+    return windows
+
+
+def rollup_of(
+    engine: QueryEngine, definition: LiveDefinition, query: Callable[[], LiveQuery | None]
+) -> Rollup | None:
+    """What a plan has to know of a roll-up; None where its stream has changed so that none does."""
+    assert definition.rollup is not None
+    try:
+        tree = parse_statement(definition.sql)
+        bound, columns = _columns(engine, tree, definition.sql)
+    except SqlError:  # SHOW ROLLUPS tells, the query cannot be opened either
+        return None
+    fused = bound.fused
+    assert fused is not None
+    names = {column: name for name, column in columns.items()}
+    keys, attributes, aggregates = {}, {}, {}
+    for i, key in enumerate(fused.keys):
+        keys[key_text(fused, key)] = names[key_column(i)]
+        if key not in fused.derived:
+            attributes[key] = names[key_column(i)]
+    for i, aggregate in enumerate(fused.aggregates):
+        if aggregate_column(i) in names:
+            aggregates[aggregate_text(bound, aggregate)] = names[aggregate_column(i)]
+
+    def told() -> dict[str, Any] | None:
+        at_work = query()
+        return None if at_work is None else asdict(at_work.mark)
+
+    return Rollup(
+        definition.name, definition.sink, definition.sources[0], definition.rollup["size"],
+        definition.rollup["origin"], keys, attributes, aggregates,
+        frozenset(filter(None, map(condition_text, bound.conditions))), told,
+    )  # fmt: skip
+
+
+def _columns(engine: QueryEngine, tree: Any, text: str) -> tuple[BoundWindows, dict[str, str]]:
+    """The windows of a roll-up's SELECT, and which of their columns each of its own is."""
+    shown = list(tree.expressions)
+    prepared = engine.prepared(tree.copy(), text)
+    bound = prepared.bound.sites[0].operator
+    if not isinstance(bound, BoundWindows) or bound.fused is None:
+        raise refused(
+            text, tree, "a roll-up selects window_start, window_end, the keys that it is grouped "
+            "by, and count, sum, min, max, avg, first, last, any_value, bool_and, bool_or, stddev "
+            "or variance of events"
+        )  # fmt: skip
+    time = bound.call.schema.time.lower()
+    for node in bound.conditions:
+        if time in names_in(node):
+            raise refused(text, tree.args["where"], "a roll-up is of all times: leave the "
+                          f"condition on {bound.call.schema.time} out")  # fmt: skip
+        if condition_text(node) is None:
+            raise refused(text, tree.args["where"], "this condition is not the same each time")
+    found: dict[str, str] = {}
+    known = {key_column(i) for i in range(len(bound.fused.keys))}
+    known |= {aggregate_column(i) for i in range(len(bound.fused.aggregates))}
+    for place, projection in enumerate(prepared.bound.root.expressions):
+        node = projection.unalias()
+        while isinstance(node, exp.Cast) and _keeps(node):
+            node = node.this
+        name = node.name if isinstance(node, exp.Column) else None
+        if name in known:
+            found.setdefault(projection.alias_or_name, name)
+        elif name not in ("window_start", "window_end"):
+            at = shown[place] if place < len(shown) else tree
+            raise refused(
+                text, at, "a roll-up has windows, keys and aggregates as they are: compute with "
+                "them where it is read"
+            )  # fmt: skip
+    missing = [key_column(i) for i in range(len(bound.fused.keys))]
+    missing = [name for name in missing if name not in found.values()]
+    if missing:
+        key = bound.fused.keys[int(missing[0].removeprefix("$k"))]
+        raise refused(text, tree.args["group"], f"a roll-up selects all of its keys: {key} is "
+                      "missing")  # fmt: skip
+    if not bound.fused.aggregates:
+        raise refused(text, tree, "a roll-up selects at least one aggregate")
+    return bound, found
+
+
+def _keeps(cast: Any) -> bool:
+    """Whether a cast keeps every sum of integers as it is."""
+    return str(cast.to.sql("duckdb")).upper().replace(" ", "") in (
+        "INT128", "HUGEINT", "DECIMAL(38,0)",
+    )  # fmt: skip
+
+
+class RetentionHolds:
+    """What roll-ups need of the streams that they are made of.
+
+    Parameters
+    ----------
+    store : Store
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._holds: dict[str, tuple[EventStream, _Holder]] = {}
+
+    def begin(self, definition: LiveDefinition) -> None:
+        """Hold the events of a roll-up's stream, until :meth:`end`."""
+        if definition.rollup is None or definition.name in self._holds:
+            return
+        holder = _Holder(definition)
+        with contextlib.suppress(ChronicleError):  # where there is none yet, or it is damaged
+            holder.sink = self._writer(definition.sink)
+        with contextlib.suppress(ChronicleError):
+            source = self._writer(definition.sources[0])
+            self._holds[definition.name] = (source, holder)
+            source.hold_retention(holder)
+
+    def serve(self, name: str, sink: EventStream) -> None:
+        """The results of one lie in a stream."""
+        if name in self._holds:
+            self._holds[name][1].sink = sink
+
+    def end(self, name: str) -> None:
+        """One holds nothing any more."""
+        held = self._holds.pop(name, None)
+        if held is not None:
+            held[0].release_retention(held[1])
+
+    def _writer(self, name: str) -> EventStream:
+        found = self._store.stream(name)
+        assert isinstance(found, EventStream)
+        return found
+
+
+class _Holder:
+    """What one roll-up needs; asked by those who change the stream, so it takes no lock."""
+
+    def __init__(self, definition: LiveDefinition) -> None:
+        assert definition.rollup is not None
+        self._name = definition.name
+        self._size, self._origin = definition.rollup["size"], definition.rollup["origin"]
+        self.sink: EventStream | None = None
+
+    def __call__(self) -> Hold:
+        if self.sink is None:
+            return NOTHING_SEEN
+        mark = self.sink.snapshot().state.marks.get(self._name)
+        watermark = None if mark is None else mark.get("watermark")
+        if watermark is None:
+            return NOTHING_SEEN
+        following = min(INT64_MAX, int(watermark) + 1)
+        kept = (following - self._origin) // self._size * self._size + self._origin
+        return Hold(int(watermark), max(INT64_MIN, kept))

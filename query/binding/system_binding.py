@@ -1,0 +1,60 @@
+"""System tables in FROM, ``chronicle.streams`` and the like: which one, and what its columns are.
+
+Guarantee
+    A name with two parts never means a stream or a CTE, whatever these are called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ...suggestion import did_you_mean
+from ..contract.system_tables import SYSTEM_TABLES
+from ..sql.dialect import error_at, position_of
+from .from_operator import OperatorSite
+
+__all__ = ["BoundSystemTable", "bind_system_table"]
+
+
+@dataclass(frozen=True)
+class BoundSystemTable:
+    """A system table, good for any number of executions."""
+
+    space: str
+    name: str
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Its columns."""
+        return SYSTEM_TABLES[self.space][self.name]
+
+    @property
+    def streams(self) -> Sequence[str]:
+        """It reads no events."""
+        return ()
+
+    @property
+    def ordered_by(self) -> Sequence[str]:
+        """No promise."""
+        return ()
+
+
+def bind_system_table(site: OperatorSite) -> BoundSystemTable:
+    """Find the table that a name with two parts means; SqlError for others."""
+    item = site.item
+    space, name = str(item.args["db"].name).lower(), str(item.name).lower()
+    tables = SYSTEM_TABLES.get(space)
+    if tables is None:
+        hint = did_you_mean(space, sorted(SYSTEM_TABLES), quoted=False)
+        message = f"names of streams have one part, found {space}.{item.name}{hint}"
+        raise error_at(site.text, position_of(item), message)
+    if name not in tables:
+        hint = did_you_mean(name, sorted(tables), quoted=False, prefix=f"{space}.")
+        known = "" if hint else f" (there are {', '.join(sorted(tables))})"
+        message = f"no system table {space}.{item.name}{hint}{known}"
+        raise error_at(site.text, position_of(item), message)
+    item.set("db", None)
+    return BoundSystemTable(space, name)

@@ -1,0 +1,62 @@
+"""DEFAULT behind a column: a constant, as its column holds it.
+
+Guarantee
+    What INSERT would take for that column, and in the same way: a value that the type cannot take,
+    or that the cast would change, is an error at its place in the statement.
+
+Limits
+    Literals, with a sign or a type (``DATE '2018-08-01'``): what is computed once would not say so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ..schema import StreamSchema
+from .contract.cancellation import QueryControl
+from .insertion import Insertion
+from .sql.dialect import error_at, position_of
+
+if TYPE_CHECKING:
+    from .engine import QueryEngine
+
+__all__ = ["default_of"]
+
+_LITERALS = (exp.Literal, exp.Boolean, exp.Null, exp.HexString, exp.ByteString)
+
+
+def default_of(
+    engine: QueryEngine, stream: str, column: Any, type_: pa.DataType, text: str
+) -> pa.Scalar | None:
+    """The default that the definition of a column gives; None where it gives none.
+
+    Raises
+    ------
+    SqlError
+    """
+    value = column.args.get("default")
+    if value is None:
+        return None
+    if not _is_literal(value):
+        raise error_at(
+            text,
+            position_of(value),
+            f"the default of {column.this.name!r} is a literal, such as 0, 'none' or DATE "
+            "'2018-08-01'",
+        )
+    name = column.this.name
+    time = "t" if name.lower() != "t" else "u"
+    schema = StreamSchema(pa.schema([(time, pa.int64()), (name, type_)]), time)
+    row = exp.values([(value.copy(),)])
+    insertion = Insertion(engine, stream, schema, row, text, None, QueryControl())
+    found = insertion.rows([name], insertion.given()).column(0)[0]
+    return found.cast(type_) if found.is_valid else None
+
+
+def _is_literal(node: Any) -> bool:
+    if isinstance(node, (exp.Neg, exp.Paren, exp.Cast)):
+        return _is_literal(node.this)
+    return isinstance(node, _LITERALS)

@@ -1,0 +1,137 @@
+"""Frames: tables of the program around a database, which its SQL may name beside streams.
+
+Purpose
+    :func:`frame_of` takes what Python programs have (tables, data frames, datasets, readers, lists
+    of dicts) and makes a :class:`Frame` of it, a relation with known columns.
+
+Guarantee
+    Only a program puts frames beside its streams: no statement names a file, an address or a
+    variable.  Data is verified in full before it is taken (``soundness.py``); a frame that was
+    taken does not change.  Times with a zone come out as times in UTC, as streams have them,
+    categories and dictionaries as their values.
+
+Limits
+    A reader is read once, into memory; what is larger than memory is given as a dataset, which is
+    read anew by each query.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ...errors import InvalidArgument, SchemaMismatch
+from ...ownership import LOADING
+from ...soundness import require_sound
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
+
+__all__ = ["Frame", "frame_of"]
+
+_TAKEN = (
+    "a pyarrow Table, RecordBatch, RecordBatchReader or Dataset, a pandas or polars frame, or a "
+    "list of dicts"
+)
+
+
+class Frame:
+    """A table under a name.
+
+    Attributes
+    ----------
+    name : str
+    schema : pyarrow.Schema
+        Columns as SQL sees them.
+    """
+
+    def __init__(self, name: str, data: ds.Dataset) -> None:
+        self.name = name
+        self.schema = pa.schema([pa.field(f.name, _plain(f.type)) for f in data.schema])
+        self._data: ds.Dataset | None = data
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Rows in their order; raises :class:`InvalidArgument` once it was forgotten."""
+        data = self._data
+        if data is None:
+            raise InvalidArgument(f"{self.name!r} is registered no more")
+        wanted = pa.schema([self.schema.field(name) for name in columns])
+        for batch in data.scanner(columns=list(columns)).to_batches():
+            yield batch if batch.schema.equals(wanted) else batch.cast(wanted)
+
+    def forget(self) -> None:
+        """Let go of the data, whoever still knows the frame."""
+        self._data = None
+
+
+def frame_of(name: str, data: Any) -> Frame:
+    """Take data as a frame.
+
+    Raises
+    ------
+    InvalidArgument
+        For what is no table, or has two columns of one name.
+    InvalidData
+        For Arrow data that is not sound.
+    """
+    with LOADING:  # it loads pandas, where that is installed
+        import pyarrow.dataset as ds
+
+    if isinstance(data, ds.Dataset):
+        _check_names(name, data.schema)
+        return Frame(name, data)
+    try:
+        table = _table(data)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise SchemaMismatch(f"{name!r} cannot be read as a table: {reason}") from None
+    if table is None:
+        raise InvalidArgument(f"expected {_TAKEN}, found {type(data).__name__}")
+    _check_names(name, table.schema)
+    require_sound(table, name)
+    return Frame(name, ds.InMemoryDataset(table))
+
+
+def _table(data: Any) -> pa.Table | None:
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(data, pandas.DataFrame):
+        named = [level for level in data.index.names if level is not None]
+        return pa.Table.from_pandas(data.reset_index(level=named), preserve_index=False)
+    if type(data).__module__.startswith("polars"):
+        collected = data.collect() if hasattr(data, "collect") else data
+        return collected.to_arrow() if hasattr(collected, "columns") else None
+    if isinstance(data, list) and all(isinstance(row, Mapping) for row in data):
+        return pa.Table.from_pylist(data)
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data).read_all()
+    return None
+
+
+def _check_names(name: str, schema: pa.Schema) -> None:
+    """Names of columns are told apart without regard to case, as SQL reads them."""
+    doubled = [n for n, times in Counter(n.lower() for n in schema.names).items() if times > 1]
+    if not schema.names or doubled:
+        found = f"{', '.join(doubled)} twice" if doubled else "no columns"
+        raise InvalidArgument(f"a frame has columns of different names; {name!r} has {found}")
+
+
+def _plain(type_: pa.DataType) -> pa.DataType:
+    """The type that a column has in SQL."""
+    types = pa.types
+    if types.is_dictionary(type_):
+        return _plain(type_.value_type)
+    if types.is_timestamp(type_) and type_.tz is not None:
+        return pa.timestamp(type_.unit)
+    if types.is_large_string(type_) or str(type_) == "string_view" or types.is_null(type_):
+        return pa.string()
+    if types.is_large_binary(type_) or str(type_) == "binary_view":
+        return pa.binary()
+    return pa.float32() if types.is_float16(type_) else type_

@@ -1,0 +1,80 @@
+"""System tables: what a database says of itself, to be asked in SQL.
+
+Purpose
+    :data:`SYSTEM_TABLES` has the columns of ``chronicle.streams``, ``chronicle.queries`` and the
+    others, and of the part of the standard's ``information_schema`` by which tools find tables and
+    columns.  They stand in FROM with their two names, to be joined and grouped like anything.
+
+Guarantee
+    Their rows are of the moment at which a statement was planned, and of what its caller may see: a
+    token that reaches some streams sees the rows of these.
+
+Limits
+    They cannot be written, windowed, or followed by live queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+__all__ = ["LIVE_QUERIES", "SYSTEM_TABLES", "TOLD"]
+
+TEXT, WHOLE, REAL = pa.string(), pa.int64(), pa.float64()
+MOMENT = pa.timestamp("us", "UTC")
+
+
+def _columns(**columns: pa.DataType) -> pa.Schema:
+    return pa.schema(list(columns.items()))
+
+
+LIVE_QUERIES = _columns(
+    name=TEXT, sink=TEXT, state=TEXT, sources=TEXT, watermark=TEXT, lag_events=WHOLE, lag_ms=REAL,
+    rows=WHOLE, retractions=WHOLE, late=WHOLE, ignored=WHOLE, state_bytes=WHOLE, error=TEXT,
+)  # fmt: skip
+"""Columns of SHOW LIVE QUERIES."""
+
+SYSTEM_TABLES: Mapping[str, Mapping[str, pa.Schema]] = {
+    "chronicle": {
+        "streams": _columns(
+            stream=TEXT, time=TEXT, events=WHOLE, first=TEXT, last=TEXT, bytes=WHOLE,
+            segments=WHOLE, version=WHOLE, codec=TEXT, retention=TEXT, unique_key=TEXT, within=TEXT,
+            damage=TEXT,
+        ),
+        "indexes": _columns(
+            stream=TEXT, attribute=TEXT, state=TEXT, covered=REAL, runs=WHOLE, bytes=WHOLE,
+            problem=TEXT,
+        ),
+        "segments": _columns(
+            stream=TEXT, segment=WHOLE, kind=TEXT, events=WHOLE, first=TEXT, last=TEXT, bytes=WHOLE,
+        ),
+        "live_queries": LIVE_QUERIES,
+        "queries": _columns(
+            id=TEXT, kind=TEXT, text=TEXT, token=TEXT, started=MOMENT, running_ms=REAL,
+            events_read=WHOLE, events_expected=WHOLE,
+        ),
+        "query_log": _columns(
+            id=TEXT, kind=TEXT, text=TEXT, token=TEXT, started=MOMENT, duration_ms=REAL,
+            rows=WHOLE, outcome=TEXT, error=TEXT,
+        ),
+        "settings": _columns(name=TEXT, value=TEXT, description=TEXT),
+    },
+    "information_schema": {
+        "schemata": _columns(catalog_name=TEXT, schema_name=TEXT),
+        "tables": _columns(
+            table_catalog=TEXT, table_schema=TEXT, table_name=TEXT, table_type=TEXT,
+        ),
+        "columns": _columns(
+            table_catalog=TEXT, table_schema=TEXT, table_name=TEXT, column_name=TEXT,
+            ordinal_position=WHOLE, column_default=TEXT, is_nullable=TEXT, data_type=TEXT,
+        ),
+        "views": _columns(
+            table_catalog=TEXT, table_schema=TEXT, table_name=TEXT, view_definition=TEXT,
+        ),
+    },
+}  # fmt: skip
+"""Columns of every system table, by schema and name."""
+
+TOLD = frozenset(("queries", "query_log", "settings"))
+"""Those of ``chronicle`` whose rows only the owner of the database knows (``Catalog.told``)."""

@@ -1,0 +1,101 @@
+"""CREATE STREAM ... AS SELECT: a stream that begins with the rows of a query.
+
+Guarantee
+    The stream is there with all of the rows, in the order of time, or it is not there.  Its columns
+    have the names and types of the query's; all but the time may be null.
+
+Limits
+    The rows are gathered in memory first, as those of INSERT ... SELECT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ..errors import InvalidData, SchemaMismatch, UnsupportedType
+from ..schema import StreamSchema
+from .contract.cancellation import QueryControl
+from .sql.dialect import error_at, position_of
+
+if TYPE_CHECKING:
+    from .engine import QueryEngine
+
+__all__ = ["create_as"]
+
+
+def create_as(
+    engine: QueryEngine,
+    tree: Any,
+    text: str,
+    params: Any,
+    control: QueryControl,
+    settings: Mapping[str, Any],
+) -> tuple[int, int]:
+    """Create the stream of a :class:`CreateStream` with a query; gives events and duplicates.
+
+    Parameters
+    ----------
+    settings : mapping
+        What stands behind WITH.
+
+    Raises
+    ------
+    SqlError, InvalidData, StreamExists
+        There is no new stream.
+    """
+    query = tree.args["query"]
+    at = position_of(query)
+    result = engine.query(query.copy(), text, params, control)
+    try:
+        schema = _schema(tree, result.schema, text)
+        rows = result.arrow()
+    except (SchemaMismatch, UnsupportedType) as error:
+        raise error_at(text, at, f"{error}; say CAST(... AS ...) in the query") from None
+    finally:
+        result.close()
+    options = dict(settings)
+    try:
+        made = engine.catalog.create_stream(
+            tree.this.name,
+            schema,
+            retention=options.pop("retention", None),
+            codec=options.pop("codec", "lz4"),
+            options=options,
+            events=rows,
+        )
+    except InvalidData as error:
+        raise error_at(text, at, f"{error} of the query's result") from None
+    stored = int(made.count)
+    return stored, rows.num_rows - stored
+
+
+def _schema(tree: Any, given: pa.Schema, text: str) -> StreamSchema:
+    """The columns of a query, as those of a stream."""
+    at = position_of(tree.args["query"])
+    folded = [name.lower() for name in given.names]
+    twice = next((n for i, n in enumerate(given.names) if n.lower() in folded[:i]), None)
+    if twice is not None:
+        raise error_at(text, at, f"the query gives two columns {twice!r}: name them with AS")
+    time = tree.args.get("time")
+    if time is not None:
+        if time.name.lower() not in folded:
+            raise error_at(
+                text, position_of(time),
+                f"the time attribute {time.name!r} is not among the columns of the query: "
+                f"{', '.join(given.names)}",
+            )  # fmt: skip
+        name = given.names[folded.index(time.name.lower())]
+    else:
+        times = [field.name for field in given if pa.types.is_timestamp(field.type)]
+        if len(times) != 1:
+            found = f"there are {', '.join(times)}" if times else "no column is a TIMESTAMP"
+            raise error_at(
+                text, position_of(tree.this),
+                f"say which column is the time, TIMESTAMP BY t before AS: {found}",
+            )  # fmt: skip
+        name = times[0]
+    fields = [pa.field(field.name, field.type, field.name != name) for field in given]
+    return StreamSchema(pa.schema(fields), name)

@@ -1,0 +1,166 @@
+"""The condition of a DELETE or UPDATE: a range of time, or which events of a snapshot.
+
+Purpose
+    :meth:`Deletion.run` has a stream delete, or change, the events that satisfy a condition.
+
+Guarantee
+    An event goes exactly when a SELECT with the same condition would return it: NULL keeps it.  A
+    condition that only bounds the time reads no event; others are evaluated by the executor, once,
+    over the range of time that they leave.
+
+Limits
+    A condition on one event: no subquery, aggregate or window function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from ..errors import SchemaMismatch, SqlError
+from ..schema import StreamSchema
+from ..store.deleting import Change, Choice
+from ..store.snapshot import Snapshot
+from ..store.tail import ticks_of
+from ..ticks import INT64_MAX, INT64_MIN
+from .conditions.ranges import half_open
+from .contract.cancellation import QueryControl
+from .plan.nodes import PassThrough, Relational, Scan
+from .region import Region
+from .sql.dialect import error_at, position_of
+
+if TYPE_CHECKING:
+    from .engine import QueryEngine
+
+__all__ = ["NO_CONDITION", "Deletion", "check_condition"]
+
+NO_CONDITION = "where is a condition on one event; write a query for anything more"
+
+
+def check_condition(condition: Any, text: str) -> None:
+    """Refuse what is no condition on one event; raises :class:`SqlError`."""
+    more = condition.find(exp.Query, exp.Subquery, exp.Window, exp.AggFunc)
+    if more is not None:
+        raise error_at(text, position_of(more), NO_CONDITION)
+
+
+@dataclass
+class Deletion:
+    """One DELETE, or what an UPDATE has in common with it.
+
+    Attributes
+    ----------
+    schema : StreamSchema
+        Of the stream.
+    condition : sqlglot tree or None
+        None deletes every event.
+    text : str
+        What it was parsed from.
+    params : mapping or sequence, optional
+    change : callable, optional
+        What becomes of the events instead.
+    """
+
+    engine: QueryEngine
+    stream: str
+    schema: StreamSchema
+    condition: Any
+    text: str
+    params: Any
+    control: QueryControl
+    change: Change | None = None
+
+    def run(self, start: int | None = None, end: int | None = None) -> int:
+        """Delete, between two ticks (half-open); gives the number of events.
+
+        Raises
+        ------
+        SqlError
+            In the condition; nothing is deleted.
+        """
+        if self.condition is None:
+            return self._rewritten(start, end, None)
+        check_condition(self.condition, self.text)
+        scan = self._scan()
+        low = max(scan.low, INT64_MIN if start is None else start)
+        high = min(scan.high, INT64_MAX if end is None else end - 1)
+        if low > high:
+            return 0
+        bounds = (low, None if high == INT64_MAX else high + 1)
+        choose = None if scan.exact else (lambda snapshot: self._chosen(snapshot, *bounds))
+        return self._rewritten(*bounds, choose)
+
+    def time_range(self) -> tuple[int | None, int | None]:
+        """The ticks, half-open, that satisfy the condition.
+
+        Raises
+        ------
+        SqlError
+            It says more than a range of time, or leaves nothing of it.
+        """
+        check_condition(self.condition, self.text)
+        scan = self._scan()
+        if not scan.exact or scan.low > scan.high:
+            raise error_at(
+                self.text, position_of(self.condition),
+                f"expected a range of times: {self.schema.time!r} compared with constants, with "
+                ">=, <, BETWEEN, and AND between them",
+            )  # fmt: skip
+        return half_open(scan.low, scan.high)
+
+    def _rewritten(self, start: int | None, end: int | None, choose: Choice | None) -> int:
+        catalog = self.engine.catalog
+        if self.change is None:
+            return catalog.delete_events(self.stream, start, end, choose)
+        return catalog.update_events(self.stream, start, end, choose, self.change)
+
+    def _select(self, *more: Any) -> Any:
+        """The time, which keeps aggregates that the parser does not know out of what is beside."""
+        time = exp.column(exp.to_identifier(self.schema.time, quoted=True))
+        table = exp.Table(this=exp.to_identifier(self.stream, quoted=True))
+        return exp.select(time, *more).from_(table)
+
+    def _scan(self) -> Scan:
+        """The range of time that a SELECT with this condition reads."""
+        query = self._select()
+        query.set("where", exp.Where(this=self.condition.copy()))
+        root = self.engine.plan(query, self.text, self.params, self.control).root
+        leaf = root.input if isinstance(root, PassThrough) else None
+        if isinstance(root, Relational) and len(root.inputs) == 1:
+            leaf = root.inputs[0][1]
+        if isinstance(leaf, Scan):
+            return leaf
+        return Scan(self.stream, self.schema, INT64_MIN, INT64_MAX, None, False, False)
+
+    def _chosen(
+        self, snapshot: Snapshot, start: int | None, end: int | None
+    ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]]:
+        """Ticks of a snapshot's events in a range, and which satisfy the condition."""
+        if snapshot.schema != self.schema:
+            raise SchemaMismatch(f"the stream {self.stream!r} was altered meanwhile; try again")
+        boolean = exp.DataType.build("boolean")
+        truth = exp.Cast(this=exp.paren(self.condition.copy(), copy=False), to=boolean)
+        query = self._select(exp.alias_(truth, "passes", quoted=True))
+        prepared = self.engine.prepared(query, self.text)
+        region = Region({self.stream: snapshot}, {self.stream: (start, end)})
+        result = self.engine.over(prepared, region, self.control, self.params)
+        events = 0
+        newest = INT64_MIN
+        for batch in result.batches():
+            if not batch.num_rows:
+                continue
+            ticks = ticks_of(batch.rename_columns([self.schema.time, "passes"]), self.schema)
+            if ticks[0] < newest or np.any(ticks[1:] < ticks[:-1]):
+                raise SqlError("the condition was not evaluated in order of time")
+            newest = int(ticks[-1])
+            events += ticks.size
+            passes = pc.fill_null(batch.column(1), False)
+            yield ticks, passes.to_numpy(zero_copy_only=False)
+        if events != snapshot.aggregate((), start, end).count:
+            raise error_at(self.text, position_of(self.condition), NO_CONDITION)

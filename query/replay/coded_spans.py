@@ -1,0 +1,228 @@
+"""Where events of one key follow one another, read from indexes on two attributes alone.
+
+Purpose
+    An index on ``(category, beat)`` has the events of one category beat by beat.  Where a pattern
+    looks such categories up, under ``PARTITION BY beat`` or with ``B.beat = A.beat``, its entries
+    tell which of them lie in one beat, in order and near enough: :func:`coded_spans`.  The column
+    ``beat`` is then read there alone, where it would be read wherever a category occurs.
+
+Layout
+    ::
+
+        entries of A     |beat 1: 4 90 ...|beat 2: 17 ...|        by word, then position
+        entries of B     |beat 1: 9 ...   |beat 3: 18 ...|        one merge for each word
+
+    Runs are merged one by one; what may cross from one into the next, and what has no run, is kept.
+
+Guarantee
+    Sound: equal values have equal words, and every match lies in one of the spans: it ends no later
+    than a window after its first such event, and begins no earlier than one before the last.
+    Events without a word (null in either attribute) are taken as of one key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ...compiled import kernel
+from ...indexes.index_key import HASH_BITS, PairKey
+from ...indexes.lookup import read_entries, read_nulls
+from ...indexes.runs import Run
+from ...store.prune import Range
+from .candidates import LookupRange, chunks_of
+from .context import PlanContext
+from .intervals import shift
+from .lookups import Lookups
+from .pair_terms import equalities, pair_keys
+from .spans import Spans
+from .terms import Term
+
+__all__ = ["coded_spans", "told_by"]
+
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+_Chosen = tuple[PairKey, Sequence[Range]]
+WORTH_ENTRIES = 2_000
+"""Occurrences of the rarest symbol from which on it is worth reading all entries of the others."""
+_REST = np.uint64((1 << (64 - HASH_BITS)) - 1)
+_NULL = np.uint64(1 << (64 - HASH_BITS))
+
+
+def coded_spans(
+    lookups: Lookups, columns: Collection[str], variables: frozenset[str] | None = None
+) -> Spans | None:
+    """Spans that hold every match; None where no two symbols have an index that tells.
+
+    Parameters
+    ----------
+    columns : collection of str
+        Each has one value in the events of a match.
+    variables : frozenset of str, optional
+        Of these variables alone.
+    """
+    context = lookups.context
+    within, indexes = context.pattern.within, context.indexes
+    if within is None or indexes is None or context.catalogue is None:
+        return None
+    if min(offer.entries for offer in lookups.picked) < WORTH_ENTRIES:
+        return None
+    chosen = told_by(context, columns, variables)
+    if len(chosen) < 2:
+        return None
+    names = sorted({key.name for key, _ in chosen})
+    chunks = chunks_of(context.catalogue, context.timeline, names)
+    if not chunks:
+        return None
+    found = [_unmerged(lookups, chunks, within)]
+    for chunk in chunks:
+        context.check()
+        found.append(_of_chunk(lookups, chunk, chosen, within))
+    return Spans.of(
+        np.concatenate([spans.starts for spans in found]),
+        np.concatenate([spans.ends for spans in found]),
+    )
+
+
+def told_by(
+    context: PlanContext, columns: Collection[str], variables: frozenset[str] | None = None
+) -> list[_Chosen]:
+    """Per block, in order, an index that tells and its words; all of one second attribute.
+
+    Also of blocks whose terms were not picked: here only their entries are read.
+    """
+    best: list[_Chosen] = []
+    pairs = pair_keys(frozenset(context.indexed), context.schema)
+    for column in columns:
+        keys = [key for key in pairs if key.pair[1].name == column]
+        found: list[_Chosen] = []
+        for block in context.pattern.blocks:
+            terms = [
+                term
+                for symbol in block.symbols
+                if variables is None or symbol.name in variables
+                for term in symbol.terms
+            ]
+            told = ((key, _words(term, key)) for term in terms for key in keys)
+            first = next(((key, ranges) for key, ranges in told if ranges), None)
+            if first is not None:
+                found.append(first)
+        best = found if len(found) > len(best) else best
+    return best
+
+
+def _words(term: Term, key: PairKey) -> list[Range]:
+    """The words of the events that satisfy a term; none where the index does not tell."""
+    ranges = [atom for atom in term.atoms if isinstance(atom, Range) and atom.column == key.name]
+    return ranges if len(ranges) == len(term.atoms) else equalities(term.atoms, key)
+
+
+def _unmerged(lookups: Lookups, chunks: Sequence[LookupRange], within: int) -> Spans:
+    """What has no run, and what a match that crosses the end of one can reach."""
+    timeline, total = lookups.context.timeline, lookups.context.total
+    covered = Spans.of([chunk.start for chunk in chunks], [chunk.end for chunk in chunks])
+    edges = np.unique([edge for chunk in chunks for edge in (chunk.start, chunk.end)])
+    edges = edges[(edges > 0) & (edges < total)]
+    low = timeline.lower(shift(timeline.ticks_at(edges), -within))
+    high = timeline.upper(shift(timeline.ticks_at(edges - 1), within))
+    return Spans.of(low, high).union(covered.complement(total))
+
+
+def _of_chunk(
+    lookups: Lookups,
+    chunk: LookupRange,
+    chosen: Sequence[_Chosen],
+    within: int,
+) -> Spans:
+    """Spans of the candidates inside of one chunk."""
+    context = lookups.context
+    count = chunk.end - chunk.start
+    ticks = context.timeline.ticks_between(chunk.start, chunk.end)
+    places, begins, words = [], [], []
+    base = 0
+    for key, ranges in chosen:
+        some, at = _entries(lookups, chunk.runs[key.name], ranges, count)
+        if not len(at):
+            return Spans.empty()
+        starts = np.flatnonzero(np.concatenate([[True], some[1:] != some[:-1]]))
+        words.append(some[starts])
+        begins.append(base + np.append(starts, len(at)))
+        places.append(at)
+        base += len(at)
+    common = words[0]
+    for some in words[1:]:
+        common = np.intersect1d(common, some, assume_unique=True)
+    bounds = np.empty((2, len(chosen), len(common)), np.int64)
+    for number, (some, begin) in enumerate(zip(words, begins, strict=True)):
+        at = np.searchsorted(some, common)
+        bounds[0, number], bounds[1, number] = begin[at], begin[at + 1]
+    first, last = np.empty(len(places[0]), np.int64), np.empty(len(places[0]), np.int64)
+    window = min(within, 2**62)
+    found = _chains(bounds, np.concatenate(places), ticks, window, context.wants.ties, first, last)
+    low = np.searchsorted(ticks, shift(ticks[last[:found]], -within), side="left")
+    high = np.searchsorted(ticks, shift(ticks[first[:found]], within), side="right")
+    return Spans.of(chunk.start + low, chunk.start + high)
+
+
+def _entries(lookups: Lookups, run: Run, ranges: Sequence[Range], count: int) -> tuple[Words, Ints]:
+    """Words without their hash, ascending, and positions, ascending in each word."""
+    context = lookups.context
+    assert context.indexes is not None
+    words, places = [], []
+    for range_ in ranges:
+        low, high = int(range_.low), int(range_.high)  # type: ignore[arg-type]
+        some, at = read_entries(context.indexes, run, low, high, context.metrics)
+        context.metrics.keys_told += len(some)
+        words.append(some & _REST)
+        places.append(at)
+    unknown = read_nulls(context.indexes, run)
+    words.append(np.full(len(unknown), _NULL))
+    places.append(unknown)
+    word, place = np.concatenate(words), np.concatenate(places)
+    if len(ranges) > 1:
+        order = np.lexsort((place, word))
+        word, place = word[order], place[order]
+    if run.end - run.first > count:  # a run may know more positions than this snapshot
+        word, place = word[place < count], place[place < count]
+    return word, place
+
+
+@kernel
+def _chains(bounds, places, ticks, within, ties, first, last):  # type: ignore[no-untyped-def]
+    """Occurrences of the first block that others of their word follow; gives their number.
+
+    ``places[bounds[0, b, g]:bounds[1, b, g]]`` are those of block ``b`` with word ``g``.
+    """
+    blocks = bounds.shape[1]
+    pointer = np.zeros(blocks, np.int64)
+    found = 0
+    for g in range(bounds.shape[2]):
+        for b in range(blocks):
+            pointer[b] = bounds[0, b, g]
+        for i in range(bounds[0, 0, g], bounds[1, 0, g]):
+            begin = places[i]
+            here = begin
+            alive = True
+            for b in range(1, blocks):
+                j = pointer[b]
+                stop = bounds[1, b, g]
+                if ties:
+                    while j < stop and ticks[places[j]] < ticks[here]:
+                        j += 1
+                else:
+                    while j < stop and places[j] <= here:
+                        j += 1
+                pointer[b] = j
+                if j == stop:
+                    alive = False
+                    break
+                here = places[j]
+            if not alive:
+                break
+            if ticks[here] - ticks[begin] <= within:
+                first[found] = begin
+                last[found] = here
+                found += 1
+    return found

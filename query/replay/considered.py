@@ -1,0 +1,381 @@
+"""A plan on the way: what one outline offers and would cost, and then its intervals.
+
+Purpose
+    :func:`consider` chooses the terms of one outline without reading a block of an index, so that
+    several outlines of a pattern can be compared; :meth:`Considered.located` looks them up.
+    :func:`united` does that for the ways that a pattern can go, of which every match takes one.
+
+Layout
+    ::
+
+        context, coarse map, offers  ->  TermChoice                 consider
+        choice    ->  spans, of the stream or of its partitions     located
+        spans     ->  ReplayIntervals, with what is late            located, united
+
+Guarantee
+    Intervals contain every match that obeys the outline, or one of the outlines.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ...store.prune import IsNull
+from ..conditions.ranges import describe
+from .choice import TermChoice
+from .choosing import Judge, Picker, choose_terms, probe_pays
+from .coarse import CoarseMap, coarse_map
+from .context import PlanContext
+from .cost import Estimate
+from .late_ranges import intervals_of_partitions, intervals_of_stream
+from .lookups import Lookups
+from .near import Near
+from .offers import Offer, Offers, list_offers
+from .partition_intervals import partition_intervals
+from .partition_spans import PartitionSpans, united_partitions
+from .pricing import ROWS, MatcherCosts, Pricing
+from .replay_plan import ReplayIntervals, ReplayPlan
+from .spans import Spans
+from .stream_intervals import stream_intervals
+
+__all__ = ["Considered", "consider", "plan_intervals", "united"]
+
+
+def plan_intervals(
+    context: PlanContext,
+    strategy: str,
+    *,
+    picker: Picker | None = None,
+    bounds: tuple[int, int] | None = None,
+    phases: Mapping[str, float] | None = None,
+    evaluating: bool = True,
+    matcher: MatcherCosts = ROWS,
+    mapped: tuple[CoarseMap, Offers] | None = None,
+) -> ReplayPlan:
+    """One attempt at a plan; raises RunsChanged when runs are replaced meanwhile.
+
+    Parameters as for :func:`consider`.
+    """
+    return consider(
+        context, strategy, picker=picker, bounds=bounds, phases=phases, evaluating=evaluating,
+        matcher=matcher, mapped=mapped,
+    ).located()  # fmt: skip
+
+
+def consider(
+    context: PlanContext,
+    strategy: str,
+    *,
+    picker: Picker | None = None,
+    bounds: tuple[int, int] | None = None,
+    phases: Mapping[str, float] | None = None,
+    near: Near | None = None,
+    evaluating: bool = True,
+    matcher: MatcherCosts = ROWS,
+    mapped: tuple[CoarseMap, Offers] | None = None,
+) -> Considered:
+    """What a plan of one outline would look up, and what it would cost.
+
+    Parameters
+    ----------
+    strategy : str
+        See :func:`.planning.plan_match`.
+    picker : callable, optional
+        Chooses among the offered terms, by number, instead of the cost model.
+    bounds : (int, int), optional
+        Ticks, inclusive, that matter at all.
+    phases : mapping of str to float, optional
+        Milliseconds of what was done before.
+    near : Near, optional
+        Only matches there matter; the plan then has intervals, whatever the strategy.
+    evaluating : bool
+        Whether events may be looked at for terms that have no index; where the replay itself is as
+        cheap as that, it never pays.
+    matcher : MatcherCosts
+    mapped : (CoarseMap, Offers), optional
+        Of this context, without bounds, where they are known.
+    """
+    trouble = "" if context.indexes is None else context.indexes.trouble()
+    plan = ReplayPlan(
+        strategy, outline=context.pattern, timeline=context.timeline, metrics=context.metrics,
+        show=_Shown(context), unavailable=trouble,
+    )  # fmt: skip
+    clock = _Clock(dict(phases or {}))
+    if not context.total:
+        why = "there are only late events" if context.snapshot.count else "no events"
+        return Considered(context, replace(plan, reason=why), clock)
+    if context.pattern.impossible:
+        return Considered(context, plan, clock, nothing=True)
+    coarse = _coarse(context, bounds) if mapped is None else mapped[0]
+    if near is not None:
+        coarse = coarse.narrowed(near.spans(context.timeline))
+    clock.mark("coarse_ms")
+    everything = evaluating and context.partitioned and (picker is not None or strategy == "auto")
+    whole = None if near is None else coarse.allowed.total
+    offers = list_offers(context, coarse, everything) if mapped is None else mapped[1]
+    pricing = Pricing(context, coarse, offers, whole, matcher)
+    choice, judge = choose_terms(pricing, "none" if strategy == "replay" else strategy, picker)
+    clock.mark("selection_ms")
+    plan = replace(plan, choice=choice, allowed=coarse.allowed.total)
+    return Considered(context, plan, clock, _Looking(coarse, pricing, judge, near))
+
+
+@dataclass(frozen=True)
+class _Looking:
+    """What is needed to look up what was chosen."""
+
+    coarse: CoarseMap
+    pricing: Pricing
+    judge: Judge | None
+    near: Near | None
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A plan, and the spans that its intervals are made of; without them, the whole stream."""
+
+    plan: ReplayPlan
+    spans: Spans | PartitionSpans | None = None
+
+    def finished(self, context: PlanContext) -> ReplayPlan:
+        """The plan with its intervals."""
+        if self.spans is None:
+            return self.plan
+        if isinstance(self.spans, PartitionSpans):
+            needed, intervals = (
+                self.spans.hull().total,
+                intervals_of_partitions(context, self.spans),
+            )
+        else:
+            needed, intervals = self.spans.total, intervals_of_stream(context, self.spans)
+        return replace(self.plan, intervals=intervals, needed=needed)
+
+
+@dataclass(frozen=True)
+class Considered:
+    """See the module.
+
+    Attributes
+    ----------
+    plan : ReplayPlan
+        Without intervals.
+    looking : _Looking or None
+        None where there is nothing to look up.
+    nothing : bool
+        Whether the outline has no match at all.
+    """
+
+    context: PlanContext
+    plan: ReplayPlan
+    clock: _Clock
+    looking: _Looking | None = None
+    nothing: bool = False
+
+    @property
+    def expected_ns(self) -> float:
+        """What the plan is expected to cost."""
+        if self.nothing:
+            return 0.0
+        if self.looking is None:
+            return math.inf
+        pricing, choice = self.looking.pricing, self.plan.choice
+        if choice.picked is None:
+            return pricing.full_ns
+        if choice.estimate is not None:
+            return choice.estimate.total_ns
+        return pricing.spans_ns(self.looking.coarse.allowed)
+
+    def estimated(self) -> ReplayPlan:
+        """The plan without looking anything up: an estimate."""
+        return replace(self.plan, reason=self.plan.choice.reason, phases=self.clock.phases)
+
+    def located(self) -> ReplayPlan:
+        """The plan with its intervals, or with the reason why the whole stream is replayed."""
+        if self.looking is None or self.looking.near is None:
+            found = self.found()
+            plan = found.finished(self.context)
+            why = "" if plan.intervals is None else self.too_wide(plan.intervals)
+            if why:
+                plan = replace(plan, intervals=None, picked=(), reason=why)
+            elif plan.choice.probe and plan.intervals is not None:
+                plan = self.probed(plan)
+        else:
+            plan = self._located_near(self.looking.near)
+        self.clock.mark("lookup_ms")
+        return replace(plan, phases=self.clock.phases)
+
+    def too_wide(self, intervals: ReplayIntervals) -> str:
+        """Why the whole stream is replayed in place of what was found; empty when it is not."""
+        judge = None if self.looking is None else self.looking.judge
+        return "" if judge is None or not self.plan.choice.picked else judge.too_wide(intervals)
+
+    def found(self) -> _Found:
+        """Spans of the terms that were picked, or the reason for none."""
+        context, plan, looking = self.context, self.plan, self.looking
+        if self.nothing:
+            return _Found(plan, Spans.empty())
+        if looking is None:
+            return _Found(plan)
+        picked, allowed = plan.choice.picked, looking.coarse.allowed
+        if picked is None:
+            return _Found(replace(plan, reason=plan.choice.reason))
+        if not picked:
+            if context.partitioned and context.wants.neighbours and len(allowed):
+                why = "no index can be used, and neighbours in the partition are looked at"
+                return _Found(replace(plan, reason=why))
+            return _Found(plan, allowed)
+        lookups = Lookups.of(context, looking.coarse, picked)
+        plan = replace(plan, covered=lookups.indexed / context.total)
+        if context.partitioned:
+            told = partition_intervals(lookups)
+            return _Found(replace(plan, picked=picked, fitted=told.fitted), told.spans)
+        found = stream_intervals(lookups, looking.judge)
+        if found.too_frequent:
+            return _Found(replace(plan, reason=found.too_frequent))
+        return _Found(
+            replace(plan, picked=found.used, shared=found.shared, fitted=found.fitted), found.spans
+        )
+
+    def probed(self, plan: ReplayPlan) -> ReplayPlan:
+        """The plan, if the intervals of its probe pay."""
+        assert self.looking is not None
+        assert plan.intervals is not None
+        pays, choice = probe_pays(self.looking.pricing, plan.choice, plan.intervals)
+        plan = replace(plan, choice=choice)
+        return plan if pays else replace(plan, intervals=None, picked=(), reason=choice.reason)
+
+    def _located_near(self, near: Near) -> ReplayPlan:
+        """The plan with intervals where matches matter: those of terms, else all of it."""
+        assert self.looking is not None
+        context, plan = self.context, self.plan
+        if plan.choice.picked:
+            found = self.found().finished(context)
+            if found.intervals is not None and not self.too_wide(found.intervals):
+                plan = found
+        if plan.intervals is None:
+            plan = _Found(plan, self.looking.coarse.allowed).finished(context)
+        assert plan.intervals is not None
+        if near.keyed is None or plan.intervals.partitions is not None:
+            return plan
+        keyed = near.keyed.partitions(context.timeline, context.schema)
+        return _Found(plan, keyed.intersect(plan.intervals.spans)).finished(context)
+
+
+def united(ways: Sequence[Considered]) -> ReplayPlan:
+    """One plan for several outlines of which every match obeys one.
+
+    The first that needs the whole stream decides for all of them.
+    """
+    context, clock = ways[0].context, ways[0].clock
+    found: list[_Found] = []
+    for way in ways:
+        one = way.found()
+        if one.spans is None:
+            return replace(one.plan, phases=clock.phases)
+        found.append(one)
+    plans = [one.plan for one in found]
+    keyed = [one.spans for one in found if isinstance(one.spans, PartitionSpans)]
+    spans: Spans | PartitionSpans
+    if keyed:  # a way that has no match has no partitions either
+        spans = united_partitions(keyed)
+    else:
+        spans = Spans.empty()
+        for one in found:
+            assert isinstance(one.spans, Spans)
+            spans = spans.union(one.spans)
+    plan = replace(
+        plans[0],
+        choice=_choices([plan.choice for plan in plans]),
+        picked=tuple(offer for plan in plans for offer in plan.picked),
+        show=_ShownApart([(plan.choice.offers, plan.show) for plan in plans]),
+        ways=tuple(str(plan.outline) for plan in plans),
+        fitted=tuple(text for plan in plans for text in plan.fitted),
+        allowed=max(plan.allowed for plan in plans),
+        covered=max(plan.covered for plan in plans),
+    )
+    plan = _Found(plan, spans).finished(context)
+    assert plan.intervals is not None
+    whys = [way.too_wide(plan.intervals) for way in ways]
+    if any(whys):
+        plan = replace(plan, intervals=None, picked=(), reason=next(filter(None, whys)))
+    elif plan.choice.probe:
+        plan = ways[0].probed(plan)
+    clock.mark("lookup_ms")
+    return replace(plan, phases=clock.phases)
+
+
+def _choices(choices: Sequence[TermChoice]) -> TermChoice:
+    estimates = [choice.estimate for choice in choices if choice.estimate is not None]
+    together: Estimate | None = None
+    if len(estimates) == len(choices):
+        told = [dataclasses.astuple(estimate) for estimate in estimates]
+        together = Estimate(*map(sum, zip(*told, strict=True)))
+    return TermChoice(
+        tuple(offer for choice in choices for offer in choice.offers),
+        tuple(offer for choice in choices for offer in choice.picked or ()),
+        probe=any(choice.probe for choice in choices),
+        estimate=together,
+        examined=sum(choice.examined for choice in choices),
+        agreeing=tuple(dict.fromkeys(text for choice in choices for text in choice.agreeing)),
+    )
+
+
+def _coarse(context: PlanContext, bounds: tuple[int, int] | None) -> CoarseMap:
+    low, high = 0, context.total
+    if bounds is not None:
+        low = int(context.timeline.lower(np.array([bounds[0]], np.int64))[0])
+        high = int(context.timeline.upper(np.array([bounds[1]], np.int64))[0])
+    # a filter's alternative, a pruned scan, looks at zones by itself
+    return coarse_map(
+        context.timeline, context.pattern, low, high, zones=bounds is None, ties=context.wants.ties
+    )
+
+
+def _since(begun: float) -> float:
+    return (time.perf_counter() - begun) * 1000
+
+
+@dataclass
+class _Clock:
+    """Milliseconds of each phase."""
+
+    phases: dict[str, float]
+    _begun: float = field(default_factory=time.perf_counter)
+
+    def mark(self, name: str) -> None:
+        """A phase has ended."""
+        self.phases[name] = _since(self._begun)
+        self._begun = time.perf_counter()
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """Texts of offers for people."""
+
+    context: PlanContext
+
+    def __call__(self, offer: Offer) -> str:
+        schema, atoms = self.context.schema, offer.term.atoms
+        shown = [a for a in atoms if a.column in schema or not isinstance(a, IsNull)] or atoms
+        parts = [describe(atom, schema) or "true" for atom in shown]
+        if offer.term.text:
+            parts = [offer.term.text]
+        known = all(name in self.context.indexed for name in offer.term.attributes)
+        how = "" if known else " (no index: evaluated)"
+        return f"{self.context.pattern.symbols[offer.symbol].name}: {' or '.join(parts)}{how}"
+
+
+@dataclass(frozen=True)
+class _ShownApart:
+    """Texts of the offers of several outlines."""
+
+    ways: Sequence[tuple[Sequence[Offer], Callable[[Offer], str]]]
+
+    def __call__(self, offer: Offer) -> str:
+        return next(show(offer) for offers, show in self.ways if any(o is offer for o in offers))

@@ -1,0 +1,520 @@
+"""Conditions that an index on a derived value can look up: ``price < PREV(price) - 5``.
+
+Purpose
+    :func:`derived_terms` writes a DEFINE condition in terms of the keys of derived indexes
+    (:mod:`chronicle.indexes.index_key`) and lets the compiler of predicates read the rest, so that
+    AND, OR, NOT, BETWEEN and IN mean what they always do.
+
+Layout
+    With an index on ``x - PREV(x)``, called ``d``::
+
+        x - PREV(x) > 5                 d > 5               the expression, as it is
+        PREV(x) - x > 5                 d < -5              the other way round
+        x < PREV(x)                     d < 0
+        ABS(x - PREV(x)) > 5            d > 5 OR d < -5
+        x >= PREV(x) + 5                d >= 5              or a little less, of doubles
+        x BETWEEN PREV(x) - 5 AND PREV(x) + 5               d >= -5 AND d <= 5
+        x NOT BETWEEN PREV(x) - 5 AND PREV(x) + 5           d < -5 OR d > 5
+        x > A.x, in PATTERN (A B ...)   d > 0               A is known to be the event before
+
+Guarantee
+    Sound: where the condition is true, the value is in the range or not known.  With doubles
+    ``x - y`` is rounded, but never to or over zero, so its sign is that of the comparison; and an
+    expression that stands in the condition is computed there as in the index.  Integers are moved
+    from one side to the other, and what overflows is not known; of doubles, a constant is, with
+    the range widened by what rounding can hide (:mod:`.rounded_sums`), which may rest on bounds of
+    the columns: a :class:`DerivedPrune` names them.
+
+Limits
+    The clause has the PARTITION BY of the index where that looks back, and orders by time alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from ...indexes.derived_values import Node, Number, Operation, Value
+from ...indexes.index_key import DerivedKey, index_key
+from ...schema import Storage, StreamSchema
+from ...store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range
+from ...ticks import NS_PER_TICK
+from ..conditions.constants import Folder, Kind
+from ..conditions.predicates import PredicateCompiler
+from ..pattern.binding import CLASSIFIER, Bound, Navigation
+from ..pattern.compiled import CompiledMatch
+from ..pattern.typed import leaf_index
+from ..sql.pattern_tree import Concatenation, Variable
+from .rounded_sums import Bounded, product_range, sum_range
+
+__all__ = ["DerivedPrune", "derived_keys", "derived_prunes", "with_unknown"]
+
+_FLIPPED: dict[type, Any] = {
+    exp.LT: exp.GT,
+    exp.LTE: exp.GTE,
+    exp.GT: exp.LT,
+    exp.GTE: exp.LTE,
+    exp.EQ: exp.EQ,
+    exp.NEQ: exp.NEQ,
+}
+_NEGATED: dict[type, Any] = {
+    exp.LT: exp.GTE,
+    exp.LTE: exp.GT,
+    exp.GT: exp.LTE,
+    exp.GTE: exp.LT,
+    exp.EQ: exp.NEQ,
+    exp.NEQ: exp.EQ,
+}
+_TEXTS: dict[type, str] = {exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=", exp.EQ: "="}
+_SYMBOLS: dict[type, str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/"}
+_SLACK_NS = 1_000
+"""Times in nanoseconds may be subtracted in microseconds."""
+
+
+@dataclass(frozen=True)
+class DerivedPrune:
+    """What a condition says of a derived value.
+
+    Attributes
+    ----------
+    needs : tuple of Bounded
+        It says so where these hold.
+    """
+
+    key: DerivedKey
+    prune: Prune
+    needs: tuple[Bounded, ...]
+
+
+def derived_keys(
+    names: frozenset[str], schema: StreamSchema, compiled: CompiledMatch
+) -> tuple[DerivedKey, ...]:
+    """Indexes on derived values that say something of the events of a clause."""
+    found = []
+    for name in sorted(names):
+        key = None if name in schema else index_key(name, schema)
+        if not isinstance(key, DerivedKey):
+            continue
+        same = key.partition == tuple(sorted(set(compiled.partition_by)))
+        if not key.back or (same and len(compiled.order_by) <= 1):
+            found.append(key)
+    return tuple(found)
+
+
+def derived_prunes(
+    bound: Bound,
+    variable: str,
+    keys: tuple[DerivedKey, ...],
+    schema: StreamSchema,
+    folder: Folder,
+    compiled: CompiledMatch,
+) -> list[DerivedPrune]:
+    """What a condition says, with each key that it says something of in place of its expression."""
+    steps = _steps_before(compiled, variable)
+    found = []
+    for key in keys:
+        writer = _Writer(bound, variable, key, folder, steps, schema)
+        scalar = writer.written(bound.scalar.copy())
+        if not writer.used:
+            continue
+        fields = [*schema.arrow, pa.field(key.name, key.attribute.type)]
+        wider = StreamSchema(pa.schema(fields), schema.time)
+        prune = PredicateCompiler(wider, folder, writer.column_of).compile(scalar).prune
+        if prune is not None:
+            found.append(DerivedPrune(key, prune, tuple(dict.fromkeys(writer.needs))))
+    return found
+
+
+def _steps_before(compiled: CompiledMatch, variable: str) -> dict[str, int]:
+    """How many events before a variable's those of others are, where a clause fixes that."""
+    pattern = compiled.clause.pattern
+    if compiled.clause.selection not in (None, "contiguous"):
+        return {}
+    if not isinstance(pattern, Concatenation):
+        return {}
+    names = [part.name if isinstance(part, Variable) else None for part in pattern.parts]
+    if names.count(variable) != 1 or compiled.automaton.names.count(variable) != 1:
+        return {}
+    here, found = names.index(variable), dict[str, int]()
+    for place in range(here - 1, -1, -1):
+        name = names[place]
+        if name is None:
+            break
+        if compiled.automaton.names.count(name) == 1:
+            found[name] = here - place
+    return found
+
+
+def with_unknown(prune: Prune, name: str) -> Prune:
+    """The same where a value that is not known satisfies everything."""
+    if isinstance(prune, AllOf):
+        return AllOf(tuple(with_unknown(item, name) for item in prune.items))
+    if isinstance(prune, AnyOf):
+        items: list[Prune] = []
+        for item in (with_unknown(item, name) for item in prune.items):
+            items += item.items if isinstance(item, AnyOf) else (item,)
+        return AnyOf(tuple(dict.fromkeys(items)))
+    if isinstance(prune, Range | NotNull) and prune.column == name:
+        return AnyOf((prune, IsNull(name)))
+    return IsNull(name) if isinstance(prune, Never) else prune
+
+
+@dataclass
+class _Linear:
+    """A sum of values, each so many times, and a constant."""
+
+    values: dict[Value, int]
+    constant: Any  # int, or Decimal of times
+
+
+class _Writer:
+    """Writes one condition in terms of one key."""
+
+    def __init__(
+        self,
+        bound: Bound,
+        variable: str,
+        key: DerivedKey,
+        folder: Folder,
+        steps: dict[str, int],
+        schema: StreamSchema,
+    ) -> None:
+        self.used = False
+        self.needs: list[Bounded] = []
+        self._exactly = False  # what is widened may not be turned round
+        self._bound, self._variable, self._key = bound, variable, key
+        self._folder, self._steps, self._schema = folder, steps, schema
+        self._whole = key.attribute.storage is Storage.SIGNED
+        self._sum = self._key_sum(key.tree) if self._whole else None
+        unit = schema.attribute(key.columns[0]).type
+        self._tick_ns = NS_PER_TICK[unit.unit] if pa.types.is_timestamp(unit) else 0
+        self._slack = _SLACK_NS // self._tick_ns if 0 < self._tick_ns < _SLACK_NS else 0
+
+    def column_of(self, node: Any) -> str | None:
+        """The attribute that a column of what was written stands for."""
+        if node.meta.get("derived"):
+            return self._key.name
+        value = self._value(node)
+        return value.column if value is not None and not value.back else None
+
+    def written(self, node: Any) -> Any:
+        """A condition with the comparisons that the key decides replaced."""
+        if isinstance(node, exp.Not):
+            inner = _inside(node.this)
+            if type(inner) in _NEGATED:  # NULL is neither
+                turned = _NEGATED[type(inner)](this=inner.this, expression=inner.expression)
+                return self._comparison(turned) or node
+            if isinstance(inner, exp.Between) and not self._is_key(inner.this):
+                outside = self._between(inner, (exp.LT, exp.GT), exp.Or)
+                return node if outside is None else outside
+            known, self._exactly = self._exactly, True
+            node.set("this", self.written(node.this))
+            self._exactly = known
+        elif isinstance(node, exp.Paren):
+            node.set("this", self.written(node.this))
+        elif isinstance(node, exp.And | exp.Or):
+            node.set("this", self.written(node.this))
+            node.set("expression", self.written(node.expression))
+        elif type(node) in _FLIPPED:
+            return self._comparison(node) or node
+        elif isinstance(node, exp.Between | exp.In) and self._is_key(node.this):
+            if self._tick_ns:
+                return node  # intervals are not the numbers of an index
+            node.set("this", self._named())
+        elif isinstance(node, exp.Between):
+            return self._between(node, (exp.GTE, exp.LTE), exp.And) or node
+        return node
+
+    def _between(self, node: Any, kinds: tuple[Any, Any], joined: Any) -> Any:
+        """BETWEEN, or NOT BETWEEN, as two comparisons; None where it stays as it is.
+
+        Of integers both are needed, for all sides have one type.
+        """
+        if node.args.get("symmetric"):
+            return None
+        parts: list[Any] = [
+            kind(this=node.this.copy(), expression=node.args[side].copy())
+            for kind, side in zip(kinds, ("low", "high"), strict=True)
+        ]
+        known = self.used, list(self.needs)
+        found = [self._comparison(part) for part in parts]
+        if None in found and (self._whole or found == [None, None]):
+            self.used, self.needs = known
+            return None
+        low, high = (one or part for one, part in zip(found, parts, strict=True))
+        return joined(this=low, expression=high)
+
+    def _named(self) -> Any:
+        self.used = True
+        column = exp.column(exp.to_identifier(self._key.name, quoted=True))
+        column.meta["derived"] = True
+        return column
+
+    def _comparison(self, node: Any) -> Any:
+        how, sides = type(node), (node.this, node.expression)
+        if self._whole:
+            return None if self._exactly and self._slack else self._whole_comparison(how, *sides)
+        for (own, other), turned in ((sides, how), (sides[::-1], _FLIPPED[how])):
+            if self._folder.fold(other).kind in (Kind.EXACT, Kind.FLOAT):
+                found = self._with_constant(turned, own, other)
+                if found is not None:
+                    return found
+        tree = self._key.tree
+        if isinstance(tree, Operation) and tree.symbol == "-" and len(tree.operands) == 2:
+            zero = exp.Literal.number(0)
+            for (own, other), turned in ((sides, how), (sides[::-1], _FLIPPED[how])):
+                if self._is(own, tree.operands[0]) and self._is(other, tree.operands[1]):
+                    return turned(this=self._named(), expression=zero)
+        for (own, other), turned in ((sides, how), (sides[::-1], _FLIPPED[how])):
+            found = None if self._exactly else self._rounded(turned, own, other)
+            if found is not None:
+                return found
+        return None
+
+    # -- doubles ------------------------------------------------------------------------------
+
+    def _rounded(self, how: Any, own: Any, other: Any) -> Any:
+        """``x how PREV(x) + 5`` and ``x how PREV(x) * 1.1``; see :mod:`.rounded_sums`."""
+        tree, mine = self._key.tree, self._value(_inside(own))
+        read = self._value_and_constant(_inside(other))
+        if mine is None or read is None or how not in _TEXTS or not isinstance(tree, Operation):
+            return None
+        theirs, symbol, constant = read
+        columns = (mine.column, theirs.column)
+        if any(self._schema.attribute(name).type != pa.float64() for name in columns):
+            return None
+        text = _TEXTS[how]
+        if symbol == "+" and tree.symbol == "-":
+            if tree.operands == (theirs, mine):  # -d is x - p, to the last bit
+                found = sum_range(_TEXTS[_FLIPPED[how]], -constant, columns)
+            else:
+                found = sum_range(text, constant, columns)
+        elif symbol == "*" and tree.symbol == "/" and constant:
+            if tree.operands == (theirs, mine):
+                found = product_range(_TEXTS[_FLIPPED[how]], 1.0 / constant, columns)
+            else:
+                found = product_range(text, constant, columns)
+        else:
+            return None
+        if found is None or set(tree.operands) != {mine, theirs} or len(tree.operands) != 2:
+            return None
+        low, high, needs = found
+        self.needs += needs
+        parts = [
+            kind(this=self._named(), expression=_number(bound))
+            for kind, bound in ((exp.GTE, low), (exp.LTE, high))
+            if bound is not None
+        ]
+        return parts[0] if len(parts) == 1 else exp.And(this=parts[0], expression=parts[1])
+
+    def _value_and_constant(self, node: Any) -> tuple[Value, str, float] | None:
+        """A value, and what is added to it or what it is multiplied by."""
+        if type(node) not in (exp.Add, exp.Sub, exp.Mul):
+            value = self._value(node)
+            return None if value is None else (value, "*", 1.0)
+        sides = [(node.this, node.expression)]
+        if not isinstance(node, exp.Sub):
+            sides.append((node.expression, node.this))
+        for one, two in sides:
+            value, number = self._value(_inside(one)), self._folder.fold(two)
+            if value is not None and number.kind in (Kind.EXACT, Kind.FLOAT):
+                constant = _double(number.value)
+                if isinstance(node, exp.Mul):
+                    return None if constant is None else (value, "*", constant)
+                if constant is not None:
+                    return value, "+", -constant if isinstance(node, exp.Sub) else constant
+        return None
+
+    def _with_constant(self, how: Any, own: Any, constant: Any) -> Any:
+        """The key, its opposite or its absolute value against a constant."""
+        own = _inside(own)
+        opposite = exp.Neg(this=exp.Paren(this=constant.copy()))
+        if self._is_key(own):
+            return how(this=self._named(), expression=constant.copy())
+        if self._is_opposite(own):
+            return _FLIPPED[how](this=self._named(), expression=opposite)
+        if isinstance(own, exp.Abs) and (self._is_key(own.this) or self._is_opposite(own.this)):
+            above = how(this=self._named(), expression=constant.copy())
+            below = _FLIPPED[how](this=self._named(), expression=opposite)
+            both = exp.And if how in (exp.LT, exp.LTE, exp.NEQ) else exp.Or
+            return both(this=above, expression=below)
+        return None
+
+    # -- integers and times -------------------------------------------------------------------
+
+    def _whole_comparison(self, how: Any, left: Any, right: Any) -> Any:
+        for own, other, turned in ((left, right, how), (right, left, _FLIPPED[how])):
+            constant = self._constant(other)
+            if constant is not None and isinstance(_inside(own), exp.Abs):
+                inner = self._sums(_inside(own).this)
+                if inner is not None and self._sign(inner) and not inner.constant:
+                    above, below = self._against(turned, constant), None
+                    below = self._against(_FLIPPED[turned], -constant)
+                    both = exp.And if turned in (exp.LT, exp.LTE, exp.NEQ) else exp.Or
+                    return both(this=above, expression=below)
+            if constant is not None and self._is_key(own) and not self._tick_ns:
+                return self._against(turned, constant)
+        one, two = self._sums(left), self._sums(right)
+        if one is None or two is None or self._sum is None:
+            return None
+        values = dict(one.values)
+        for value, times in two.values.items():
+            values[value] = values.get(value, 0) - times
+        found = _Linear({v: n for v, n in values.items() if n}, one.constant - two.constant)
+        sign = self._sign(found)
+        if not sign:
+            return None
+        # found.values is sign * (d - constant of the key):  sign * d + rest  how  0
+        rest = found.constant - sign * self._sum.constant
+        return self._against(how if sign > 0 else _FLIPPED[how], -sign * rest)
+
+    def _sign(self, found: _Linear) -> int:
+        """1 where the values are those of the key, -1 where they are their opposites, else 0."""
+        if self._sum is None or not self._sum.values:
+            return 0
+        if found.values == self._sum.values:
+            return 1
+        return -1 if found.values == {v: -n for v, n in self._sum.values.items()} else 0
+
+    def _against(self, how: Any, constant: Any) -> Any:
+        if self._slack:
+            if how in (exp.EQ, exp.NEQ):
+                return exp.true()
+            constant += self._slack if how in (exp.LT, exp.LTE) else -self._slack
+        text = format(constant, "f") if isinstance(constant, Decimal) else str(constant)
+        literal: Any = exp.Literal.number(text.removeprefix("-"))
+        if text.startswith("-"):
+            literal = exp.Neg(this=literal)
+        return how(this=self._named(), expression=literal)
+
+    def _constant(self, node: Any) -> Any:
+        """An integer, or a number of ticks; None for what is neither."""
+        found = self._folder.fold(node)
+        if self._tick_ns:
+            if found.kind is not Kind.INTERVAL:
+                return None
+            return Decimal(found.value) / self._tick_ns
+        if found.kind is not Kind.EXACT:
+            return None
+        whole = int(found.value)
+        return whole if whole == found.value else None
+
+    def _sums(self, node: Any) -> _Linear | None:
+        """A side of a comparison as a sum; None where it is none."""
+        node = _inside(node)
+        constant = self._constant(node)
+        if constant is not None:
+            return _Linear({}, constant)
+        value = self._value(node)
+        if value is not None:
+            type_ = self._schema.attribute(value.column).type
+            fits = pa.types.is_timestamp(type_) if self._tick_ns else pa.types.is_integer(type_)
+            return _Linear({value: 1}, 0) if fits else None
+        if isinstance(node, exp.Neg):
+            inner = self._sums(node.this)
+            return None if inner is None else _scaled(inner, -1)
+        if not isinstance(node, exp.Add | exp.Sub):
+            return None
+        one, two = self._sums(node.this), self._sums(node.expression)
+        if one is None or two is None:
+            return None
+        return _added(one, two if isinstance(node, exp.Add) else _scaled(two, -1))
+
+    def _key_sum(self, tree: Node) -> _Linear | None:
+        if isinstance(tree, Value):
+            return _Linear({tree: 1}, 0)
+        if isinstance(tree, Number):
+            return _Linear({}, tree.value)
+        if tree.symbol not in ("+", "-"):
+            return None
+        parts = [self._key_sum(operand) for operand in tree.operands]
+        if len(parts) == 1:
+            return None if parts[0] is None else _scaled(parts[0], -1)
+        if parts[0] is None or parts[1] is None:
+            return None
+        return _added(parts[0], parts[1] if tree.symbol == "+" else _scaled(parts[1], -1))
+
+    # -- the same expression ------------------------------------------------------------------
+
+    def _is_key(self, node: Any) -> bool:
+        return self._is(node, self._key.tree)
+
+    def _is_opposite(self, node: Any) -> bool:
+        tree, node = self._key.tree, _inside(node)
+        if not isinstance(tree, Operation) or tree.symbol != "-" or len(tree.operands) != 2:
+            return False
+        return (
+            isinstance(node, exp.Sub)
+            and self._is(node.this, tree.operands[1])
+            and self._is(node.expression, tree.operands[0])
+        )
+
+    def _is(self, node: Any, tree: Node) -> bool:
+        node = _inside(node)
+        if isinstance(tree, Value):
+            return self._value(node) == tree
+        if isinstance(tree, Number):
+            found = self._folder.fold(node)
+            return found.kind in (Kind.EXACT, Kind.FLOAT) and found.value == tree.value
+        if tree.symbol == "ABS":
+            return isinstance(node, exp.Abs) and self._is(node.this, tree.operands[0])
+        if len(tree.operands) == 1:
+            return isinstance(node, exp.Neg) and self._is(node.this, tree.operands[0])
+        return (
+            _SYMBOLS.get(type(node)) == tree.symbol
+            and self._is(node.this, tree.operands[0])
+            and self._is(node.expression, tree.operands[1])
+        )
+
+    def _value(self, node: Any) -> Value | None:
+        """The column, so many events before, that a leaf of the condition stands for."""
+        index = leaf_index(node)
+        leaf = None if index is None else self._bound.leaves[index]
+        if not isinstance(leaf, Navigation) or leaf.row.column is None or leaf.shift > 0:
+            return None
+        if leaf.row.column == CLASSIFIER or leaf.row.column not in self._schema or leaf.offset:
+            return None
+        back = -leaf.shift
+        if leaf.variables is not None and self._variable not in leaf.variables:
+            steps = [self._steps.get(name) for name in leaf.variables]
+            if len(steps) != 1 or steps[0] is None:
+                return None
+            back += steps[0]
+        elif leaf.first:
+            return None
+        return Value(leaf.row.column, back)
+
+
+def _double(value: Any) -> float | None:
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
+
+
+def _number(value: float) -> Any:
+    literal: Any = exp.Literal.number(repr(abs(value)))
+    return exp.Neg(this=literal) if value < 0 else literal
+
+
+def _inside(node: Any) -> Any:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
+
+
+def _scaled(found: _Linear, times: int) -> _Linear:
+    return _Linear({v: times * n for v, n in found.values.items()}, times * found.constant)
+
+
+def _added(one: _Linear, two: _Linear) -> _Linear:
+    values = dict(one.values)
+    for value, times in two.values.items():
+        values[value] = values.get(value, 0) + times
+    return _Linear({v: n for v, n in values.items() if n}, one.constant + two.constant)

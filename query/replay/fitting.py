@@ -1,0 +1,344 @@
+"""Occurrences that fit no other: what bands leave of what was looked up.
+
+Purpose
+    Once the occurrences of blocks are known, :func:`fitted` reads the columns of a band
+    (:mod:`.bands`) at those of both of its symbols and drops each that no other one within reach
+    fits.  What is left is merged to candidates as before.
+
+Layout
+    ::
+
+        position           4    9   17   18   23        B AS x BETWEEN A.x - 1 AND A.x + 1
+        A, x               7        3                   window 20
+        B, x                    2        8    3         left: A at 4 and 17, B at 18 and 23
+
+    All bands between two blocks are asked together, pair by pair; symbols of one block lie at fixed
+    distances, so each occurrence is asked by itself.
+
+Guarantee
+    Sound: in a match the rows of the symbols fit, the later one behind the earlier and no further
+    than the window.  Nulls fit nothing.  Where pairs are too many, the rest is kept unasked.
+
+Cost
+    Not begun unless intervals hold :data:`WORTH_EVENTS` events; at most
+    :data:`.cost.PAIRS_PER_EVENT` pairs for each of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...compiled import kernel
+from ...ticks import INT64_MAX
+from .bands import Band
+from .base_reader import read_arrays
+from .candidates import in_any_order
+from .context import PlanContext
+from .cost import PAIRS_PER_EVENT
+from .intervals import shift
+from .partition_keys import NEAR_EVENTS, PartitionKeys
+from .timeline import Timeline, near
+
+__all__ = ["Fitted", "fitted"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+WORTH_EVENTS = 1 << 13
+"""Events in intervals from which on it is worth looking at columns."""
+COLUMN_SHARE = 16
+"""Events of which one column is read in place of an event that is replayed."""
+ROUNDS = 2
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What bands have left.
+
+    Attributes
+    ----------
+    found : mapping of int to int64[n]
+        Occurrences of each block, in the order they were given in.
+    codes : mapping of int to int64[n]
+        Of their partitions.
+    texts : tuple of str
+        What was asked, and how much it left, for people; empty where nothing was.
+    """
+
+    found: Mapping[int, Ints]
+    codes: Mapping[int, Ints]
+    texts: tuple[str, ...]
+
+
+def fitted(
+    context: PlanContext,
+    found: Mapping[int, Ints],
+    codes: Mapping[int, Ints],
+    events: int,
+    keyed: str = "",
+) -> Fitted:
+    """Drop occurrences that bands exclude.
+
+    Parameters
+    ----------
+    found : mapping of int to int64[n]
+        Where the blocks that were looked up begin; ascending, in each partition.
+    codes : mapping of int to int64[n]
+        Of their partitions, ascending; empty without PARTITION BY.
+    events : int
+        Events in the intervals of all of these: what may be gained.
+    keyed : str
+        A column by whose equality candidates are going to be merged: not asked here.
+    """
+    search = _Fitting(context, found, codes, keyed)
+    if events < WORTH_EVENTS or not search.pairs or search.to_read() > COLUMN_SHARE * events:
+        return Fitted(found, codes, ())
+    before = {block: len(at) for block, at in found.items()}
+    budget = int(PAIRS_PER_EVENT * events)
+    for _ in range(ROUNDS):
+        dropped = 0
+        for blocks, bands in search.pairs.items():
+            context.check()
+            dropped += search.ask(blocks, bands, budget)
+        if not dropped:
+            break
+    texts = tuple(
+        dict.fromkeys(band.condition.text for bands in search.pairs.values() for band in bands)
+    )
+    asked = {block for blocks in search.pairs for block in blocks}
+    names = [
+        f"{'+'.join(symbol.name for symbol in context.pattern.blocks[block].symbols)} "
+        f"{before[block]:,} -> {len(search.found[block]):,}"
+        for block in sorted(asked)
+    ]
+    return Fitted(search.found, search.codes, (*texts, *names))
+
+
+class _Fitting:
+    """Occurrences that are left, and the columns that were read at them."""
+
+    def __init__(
+        self,
+        context: PlanContext,
+        found: Mapping[int, Ints],
+        codes: Mapping[int, Ints],
+        keyed: str,
+    ) -> None:
+        self.found, self.codes = dict(found), dict(codes)
+        self.pairs: dict[tuple[int, int], list[Band]] = {}
+        self._context = context
+        self._places: list[tuple[int, int]] = []
+        for number, block in enumerate(context.pattern.blocks):
+            self._places += [(number, offset) for offset in range(len(block.symbols))]
+        self._values: dict[tuple[int, str], tuple[Floats, Mask]] = {}
+        self._keys: dict[Band, dict[int, Ints]] = {}
+        for band in context.pattern.bands:
+            blocks = self._places[band.earlier][0], self._places[band.later][0]
+            if band.condition.same and band.condition.column == keyed:
+                continue
+            if blocks[0] in found and blocks[1] in found:
+                self.pairs.setdefault(blocks, []).append(band)
+
+    def to_read(self) -> int:
+        """Events of which a column would be read."""
+        wanted = {
+            (symbol, name)
+            for bands in self.pairs.values()
+            for band in bands
+            for symbol, name in (
+                (band.earlier, band.condition.source), (band.later, band.condition.column)
+            )
+        }  # fmt: skip
+        total = 0
+        for symbol, _ in wanted:
+            at = np.sort(self._rows(symbol))
+            total += sum(int(at[high - 1] - at[low]) + 1 for low, high in near(at, NEAR_EVENTS))
+        return total
+
+    def ask(self, blocks: tuple[int, int], bands: list[Band], budget: int) -> int:
+        """Ask the bands between two blocks; returns how many occurrences were dropped."""
+        known = [np.ones(len(self.found[block]), np.bool_) for block in blocks]
+        tests = []
+        for band in bands:
+            present, bounds, values = self._test(band)
+            known[0] &= present[0]
+            known[1] &= present[1]
+            tests.append((*bounds, values))
+        low, high, value = (np.array(part) for part in zip(*tests, strict=True))
+        if blocks[0] == blocks[1]:
+            inside = ((low <= value) & (value <= high)) | np.isnan(value)
+            kept = [known[0] & known[1] & inside.all(axis=0)]
+            return self._keep({blocks[0]: kept[0]})
+        dropped = self._keep({blocks[0]: known[0], blocks[1]: known[1]})
+        low, high, value = low[:, known[0]], high[:, known[0]], value[:, known[1]]
+        fits = self._partners(bands[0], low, high, value, budget)
+        return dropped + self._keep(dict(zip(blocks, fits, strict=True)))
+
+    def _partners(
+        self, band: Band, low: Floats, high: Floats, value: Floats, budget: int
+    ) -> tuple[Mask, Mask]:
+        timeline, pattern = self._context.timeline, self._context.pattern
+        symbols = band.earlier, band.later
+        at = [self._rows(symbol) for symbol in symbols]
+        ticks = [in_any_order(timeline, rows, Timeline.ticks_at) for rows in at]
+        until = np.full(len(at[0]), INT64_MAX, np.int64)
+        if pattern.within is not None:
+            until = shift(ticks[0], pattern.within)
+        none = [np.zeros(len(rows), np.int64) for rows in at]
+        of = [
+            self.codes.get(self._places[symbol][0], zeros)
+            for symbol, zeros in zip(symbols, none, strict=True)
+        ]
+        fits = np.zeros(len(at[0]), np.bool_), np.zeros(len(at[1]), np.bool_)
+        _mark_pairs(
+            of[0], at[0], ticks[0], until, of[1], at[1], ticks[1], low, high, value,
+            self._span(band), self._context.wants.ties, budget, *fits,
+        )  # fmt: skip
+        return fits
+
+    def _span(self, band: Band) -> int:
+        """Events from the one symbol of a band to the other, at most."""
+        pattern = self._context.pattern
+        blocks = [self._places[symbol][0] for symbol in (band.earlier, band.later)]
+        known = [2**62] if pattern.longest is None else [pattern.longest]
+        distance = pattern.distance(*blocks)
+        if distance is not None:
+            known.append(distance + sum(len(pattern.blocks[block].symbols) for block in blocks))
+        return min(known)
+
+    def _keep(self, flags: Mapping[int, Mask]) -> int:
+        """Keep the occurrences of blocks that are flagged; returns how many others there were."""
+        dropped = 0
+        for block, kept in flags.items():
+            if kept.all():
+                continue
+            dropped += len(kept) - int(np.count_nonzero(kept))
+            self.found[block] = self.found[block][kept]
+            if block in self.codes:
+                self.codes[block] = self.codes[block][kept]
+            for (symbol, name), (values, present) in list(self._values.items()):
+                if self._places[symbol][0] == block:
+                    self._values[symbol, name] = values[kept], present[kept]
+            for by_symbol in self._keys.values():
+                for symbol, keys in list(by_symbol.items()):
+                    if self._places[symbol][0] == block:
+                        by_symbol[symbol] = keys[kept]
+        return dropped
+
+    def _rows(self, symbol: int) -> Ints:
+        """Positions of a symbol's events."""
+        block, offset = self._places[symbol]
+        last = self._context.total - 1
+        # a block that begins so late that it does not end is no occurrence of anything
+        return np.minimum(self.found[block] + offset, last)
+
+    def _test(self, band: Band) -> tuple[tuple[Mask, Mask], tuple[Floats, Floats], Floats]:
+        """Where both values are there, bounds of the later, and the later one."""
+        one = band.condition
+        if one.equal:
+            keys = self._equal(band)
+            earlier, later = keys[band.earlier], keys[band.later]
+            bounds = earlier.astype(np.float64)
+            return (earlier >= 0, later >= 0), (bounds, bounds), later.astype(np.float64)
+        source, present = self._read(band.earlier, one.source)
+        value, there = self._read(band.later, one.column)
+        return (present, there), one.own(source, source), value
+
+    def _equal(self, band: Band) -> dict[int, Ints]:
+        """Numbers that are equal where texts are; negative for null, and for others."""
+        if band not in self._keys:
+            context, name = self._context, band.condition.column
+            symbols = sorted((band.earlier, band.later), key=lambda s: len(self._rows(s)))
+            keys = PartitionKeys(context.timeline, (name,), context.schema)
+            found: dict[int, Ints] = {}
+            for symbol in symbols:
+                rows = self._rows(symbol)
+                order = np.argsort(rows, kind="stable")
+                learned = keys.codes_at if found else keys.learn
+                of = np.empty(len(rows), np.int64)
+                of[order] = learned(rows[order])
+                found[symbol] = of
+            null = keys.codes([pa.nulls(1, context.schema.attribute(name).type)])[0]
+            for of in found.values():
+                of[of == null] = -1
+            self._keys[band] = found
+        return self._keys[band]
+
+    def _read(self, symbol: int, name: str) -> tuple[Floats, Mask]:
+        """A column of numbers at a symbol's events, and where it is not null."""
+        if (symbol, name) not in self._values:
+            rows = self._rows(symbol)
+            order = np.argsort(rows, kind="stable")
+            values, present = np.empty(len(rows)), np.empty(len(rows), np.bool_)
+            values[order], present[order] = _values_at(self._context, name, rows[order])
+            self._values[symbol, name] = values, present
+        return self._values[symbol, name]
+
+
+def _values_at(context: PlanContext, name: str, rows: Ints) -> tuple[Floats, Mask]:
+    """A column of numbers at ascending positions, and where it is not null."""
+    output = pa.schema([context.schema.arrow.field(name)])
+    values, present = np.full(len(rows), np.nan), np.zeros(len(rows), np.bool_)
+    for low, high in near(rows, NEAR_EVENTS):
+        done = low
+        first, end = int(rows[low]), int(rows[high - 1]) + 1
+        for at, (array,) in read_arrays(context.timeline, (name,), output, first, end):
+            stop = low + int(np.searchsorted(rows[low:high], at + len(array)))
+            some = array.take(pa.array(rows[done:stop] - at))
+            present[done:stop] = some.is_valid().to_numpy(zero_copy_only=False)
+            if pa.types.is_timestamp(some.type):
+                some = some.cast(pa.int64())
+            # without a null numbers come as they are, not by way of doubles
+            plain = some.drop_null().to_numpy(zero_copy_only=False)
+            values[done:stop][present[done:stop]] = plain.astype(np.float64)
+            done = stop
+    return values, present
+
+
+@kernel
+def _mark_pairs(  # type: ignore[no-untyped-def]
+    of_u, at_u, tick_u, until, of_v, at_v, tick_v, low, high, value, longest, ties, budget,
+    fits_u, fits_v,
+):  # fmt: skip
+    """Flag earlier events ``u`` and later ones ``v`` that fit one another.
+
+    Both are sorted by partition, then position.  ``low[b, u]`` and ``high[b, u]`` are what band
+    ``b`` asks of ``value[b, v]``.  From where ``budget`` pairs were asked on all are flagged.
+    """
+    bands = low.shape[0]
+    begin = np.int64(0)
+    asked = np.int64(0)
+    for u in range(at_u.shape[0]):
+        while begin < at_v.shape[0] and (
+            of_v[begin] < of_u[u]
+            or (
+                of_v[begin] == of_u[u]
+                and ((tick_v[begin] < tick_u[u]) if ties else (at_v[begin] <= at_u[u]))
+            )
+        ):
+            begin += 1
+        if asked > budget:
+            fits_u[u:] = True
+            fits_v[begin:] = True
+            return
+        v = begin
+        while v < at_v.shape[0] and of_v[v] == of_u[u]:
+            if tick_v[v] > until[u] or at_v[v] - at_u[u] >= longest:
+                break
+            fits = True
+            for b in range(bands):
+                x = value[b, v]
+                if not (low[b, u] <= x <= high[b, u] or x != x):
+                    fits = False
+                    break
+            if fits:
+                fits_u[u] = True
+                fits_v[v] = True
+            v += 1
+            asked += 1

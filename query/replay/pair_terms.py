@@ -1,0 +1,116 @@
+"""Conditions that an index on two attributes can look up: an equality, and a range of the other.
+
+Purpose
+    ``category = 'ARSON' AND beat >= '1100'`` is one range of an index on ``(category, beat)``;
+    otherwise two indexes would be read and their answers met.  :func:`pair_terms` finds such
+    conditions among the conjuncts of one event's; of ``IN`` each value is a range.
+
+Guarantee
+    Sound, see :mod:`chronicle.indexes.index_key`.
+
+Limits
+    Without a condition on the second attribute a pair is used where the first has no index of its
+    own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ...indexes.index_key import PairKey, index_key
+from ...schema import StreamSchema
+from ...store.prune import AnyOf, IsNull, Prune, Range
+from ..conditions.ranges import describe
+
+__all__ = ["PairTerm", "equalities", "pair_keys", "pair_terms"]
+
+VALUES_MAX = 64
+"""Values of IN that are looked up one by one."""
+
+
+@dataclass(frozen=True)
+class PairTerm:
+    """A condition as ranges of words.
+
+    Attributes
+    ----------
+    instead_of : tuple of Prune
+        Conjuncts of which other indexes find more.
+    """
+
+    atoms: tuple[Range | IsNull, ...]
+    text: str
+    instead_of: tuple[Prune, ...]
+
+
+def pair_keys(names: frozenset[str], schema: StreamSchema) -> tuple[PairKey, ...]:
+    """Indexes on two attributes."""
+    found = []
+    for name in sorted(names):
+        key = None if name in schema else index_key(name, schema)
+        if isinstance(key, PairKey):
+            found.append(key)
+    return tuple(found)
+
+
+def pair_terms(
+    items: Sequence[Prune], indexed: frozenset[str], schema: StreamSchema
+) -> list[PairTerm]:
+    """The terms that conjuncts come to.
+
+    Parameters
+    ----------
+    items : sequence of Prune
+        Conjuncts, with the ranges over one attribute made one.
+    indexed : frozenset of str
+        Names of all indexes.
+    """
+    found = []
+    for key in pair_keys(indexed, schema):
+        first, second = key.pair[0].name, key.pair[1].name
+        equal = next((item for item in items if _values(item, first)), None)
+        if equal is None:
+            continue
+        then = next((i for i in items if isinstance(i, Range) and i.column == second), None)
+        if then is None and first in indexed:
+            continue
+        atoms: list[Range | IsNull] = [*_ranges(key, _values(equal, first), then)]
+        if then is None:
+            atoms.append(IsNull(key.name))  # the second may be null
+        text = " and ".join(describe(item, schema) or "" for item in (equal, then) if item)
+        if atoms:
+            replaced = (equal,) if then is None else (equal, then)
+            found.append(PairTerm(tuple(dict.fromkeys(atoms)), text, replaced))
+    return found
+
+
+def equalities(atoms: Sequence[Prune], key: PairKey) -> list[Range]:
+    """The words of a choice of equalities on the first attribute; none where it is no such."""
+    return _ranges(key, _values(AnyOf(tuple(atoms)), key.pair[0].name), None)
+
+
+def _ranges(key: PairKey, values: Sequence[Range], then: Range | None) -> list[Range]:
+    try:
+        found = [key.range(value, then) for value in values]
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError):
+        return []  # a constant of another type
+    return [range_ for range_ in found if range_ is not None]
+
+
+def _values(item: Prune, column: str) -> list[Range]:
+    """The equalities that a conjunct on a column is a choice of; none where it is no such."""
+    choices = item.items if isinstance(item, AnyOf) else (item,)
+    found = [
+        choice
+        for choice in choices
+        if isinstance(choice, Range)
+        and choice.column == column
+        and choice.low is not None
+        and choice.low == choice.high
+        and not choice.low_open
+        and not choice.high_open
+    ]
+    return found if len(found) == len(choices) <= VALUES_MAX else []

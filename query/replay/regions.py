@@ -1,0 +1,149 @@
+"""What of a stream's history a query read and what it skipped, coarse enough to be drawn.
+
+Guarantee
+    Regions follow each other in time and their events add up to the stream's base events.  There
+    are at most :data:`REGIONS_MAX`: of more spans, those with the least between them are made one,
+    whose events are still counted as they are.  Where single partitions are replayed, those with
+    most have a lane each.
+
+Limits
+    Late events that are not part of the base lie in no region.  Of a scan, whole leaves are told
+    apart; it may leave out more inside of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ...store.prune import Prune
+from ...store.snapshot import Snapshot
+from ..contract.explanation import Regions
+from .coarse import Buckets
+from .partition_spans import PartitionSpans
+from .replay_plan import ReplayPlan
+from .spans import Spans
+from .timeline import Timeline
+
+__all__ = ["REGIONS_MAX", "regions_of", "regions_of_scan"]
+
+REGIONS_MAX = 2000
+LANES_MAX = 50
+LANE_SPANS_MAX = 200
+"""Stretches of a lane: more would be narrower than a pixel."""
+
+Ints = npt.NDArray[np.int64]
+
+
+def regions_of(plan: ReplayPlan | None, snapshot: Snapshot, kind: str = "replayed") -> Regions:
+    """The regions of one plan over the snapshot that it was made for; ``kind``: what was done."""
+    if snapshot.time_range is None:
+        return Regions(unit=snapshot.schema.time_unit)
+    if plan is None or plan.spans is None or plan.timeline is None:
+        first, last = snapshot.time_range
+        return Regions(((first, last, kind, snapshot.count),), snapshot.schema.time_unit)
+    parts = plan.partitions
+    if parts is None:
+        return _drawn(plan.spans, plan.timeline, kind, snapshot)
+    lanes = _lanes(parts, plan.timeline)
+    drawn = _drawn(plan.spans, plan.timeline, "read", snapshot)
+    return replace(drawn, lanes=lanes, partitions=parts.partitions)
+
+
+def regions_of_scan(
+    snapshot: Snapshot, low: int, high: int, prune: Prune | None = None, kind: str = "read"
+) -> Regions:
+    """The regions of a scan.
+
+    Parameters
+    ----------
+    low, high : int
+        Ticks, inclusive.
+    prune : Prune, optional
+        What minima and maxima of leaves are compared with.
+    kind : {"read", "aggregated"}
+        What was done with what is not skipped.
+    """
+    if snapshot.time_range is None:
+        return Regions(unit=snapshot.schema.time_unit)
+    timeline = Timeline(snapshot)
+    starts, ends = [], []
+    for part in timeline.parts:
+        buckets = Buckets.of(part)
+        chosen = (buckets.first <= high) & (buckets.last >= low)
+        if prune is not None:
+            chosen &= buckets.may_satisfy(prune)
+        starts.append(buckets.starts[chosen])
+        ends.append(buckets.ends[chosen])
+    none = [np.zeros(0, np.int64)]
+    begins, closes = np.concatenate(starts or none), np.concatenate(ends or none)
+    if len(begins):
+        apart = np.flatnonzero(begins[1:] != closes[:-1])
+        begins = begins[np.concatenate(([0], apart + 1))]
+        closes = closes[np.concatenate((apart, [len(closes) - 1]))]
+        first = int(timeline.lower(np.array([low]))[0])
+        end = int(timeline.upper(np.array([high]))[0])
+        return _drawn(Spans(begins, closes).clip(first, end), timeline, kind, snapshot)
+    return _drawn(Spans(begins, closes), timeline, kind, snapshot)
+
+
+def _drawn(spans: Spans, timeline: Timeline, kind: str, snapshot: Snapshot) -> Regions:
+    """Spans of positions, and what lies between them, as regions of time."""
+    unit, total = snapshot.schema.time_unit, timeline.total
+    assert snapshot.time_range is not None
+    first, last = snapshot.time_range
+    if not len(spans) or not total:
+        return Regions(((first, last, "skipped", total),), unit)
+    starts_at, ends_at, begins, ends = _widest(spans, REGIONS_MAX // 2)
+    inside = np.concatenate(([0], np.cumsum(spans.ends - spans.starts)))
+    events = inside[ends + 1] - inside[begins]
+    ticks = timeline.ticks_at(np.stack([starts_at, ends_at - 1], axis=1).reshape(-1))
+    found: list[tuple[int, int, str, int]] = []
+    position, tick = 0, first
+    for place in range(len(begins)):
+        left, right = int(ticks[2 * place]), int(ticks[2 * place + 1])
+        if starts_at[place] > position:
+            found.append((tick, left, "skipped", int(starts_at[place]) - position))
+        found.append((left, right, kind, int(events[place])))
+        hidden = int(ends_at[place] - starts_at[place]) - int(events[place])
+        position, tick = int(ends_at[place]) - hidden, right
+    if total > position:
+        found.append((tick, last, "skipped", total - position))
+    return Regions(tuple(found), unit, cut=len(begins) < len(spans))
+
+
+def _widest(spans: Spans, most: int) -> tuple[Ints, Ints, Ints, Ints]:
+    """Spans made so few by closing the narrowest gaps: starts, ends, and which were made one."""
+    gaps = spans.starts[1:] - spans.ends[:-1]
+    kept = min(len(gaps), most - 1)
+    breaks = np.sort(np.argsort(-gaps, kind="stable")[:kept])
+    begins = np.concatenate(([0], breaks + 1))
+    ends = np.concatenate((breaks, [len(spans) - 1]))
+    return spans.starts[begins], spans.ends[ends], begins, ends
+
+
+def _lanes(
+    parts: PartitionSpans, timeline: Timeline
+) -> tuple[tuple[str, tuple[tuple[int, int], ...]], ...]:
+    """Of the partitions with the longest stretches, key and ticks."""
+    inside = parts.inside
+    codes = inside.starts // parts.stride
+    known, first = np.unique(codes, return_index=True)
+    if not len(known) or not timeline.total:
+        return ()
+    lengths = np.add.reduceat(inside.ends - inside.starts, first)
+    last = np.append(first[1:], len(codes))
+    lanes = []
+    for place in np.argsort(-lengths, kind="stable")[:LANES_MAX].tolist():
+        own, code = slice(first[place], last[place]), int(known[place])
+        shift = code * parts.stride
+        starts, ends, _, _ = _widest(
+            Spans(inside.starts[own] - shift, inside.ends[own] - shift), LANE_SPANS_MAX
+        )
+        last_of = np.minimum(ends, timeline.total) - 1
+        ticks = timeline.ticks_at(np.stack([starts, last_of], axis=1).reshape(-1)).tolist()
+        key = ", ".join("NULL" if one is None else str(one) for one in parts.keys.key(code))
+        lanes.append((key, tuple(zip(ticks[::2], ticks[1::2], strict=True))))
+    return tuple(lanes)

@@ -1,0 +1,141 @@
+"""Candidates whose events share a value: PARTITION BY that a condition implies.
+
+Purpose
+    Where all blocks that were looked up have a :class:`~.shared_columns.SharedColumn`,
+    :func:`keyed_spans` reads it at their occurrences and merges those to candidates key by key, as
+    under PARTITION BY.
+
+Layout
+    ::
+
+        position                 4    9   17   18   23
+        A                        x         x         x
+        B                             x         x
+        beat                     a    b    b    a    c        candidates: (4, 18)
+
+Guarantee
+    Sound: in a match the rows of the variables named have one value.  Null keys are one key here
+    and equal to nothing in the condition, which only leaves more candidates.  What lies between the
+    events of a candidate is replayed whatever its value, because it may be what breaks a match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from .candidates import Candidates, find_candidates, in_any_order
+from .intervals import shift
+from .lookups import Lookups
+from .partition_keys import NEAR_EVENTS, PartitionKeys
+from .shared_columns import SharedColumn
+from .spans import Spans
+from .timeline import Timeline, near
+
+__all__ = ["keyed_spans", "keyed_stretches", "shared_by"]
+
+Ints = npt.NDArray[np.int64]
+WORTH_EVENTS = 1 << 13
+"""Events in intervals from which on it is worth looking at keys."""
+COLUMN_SHARE = 16
+"""Events of which one column is read in place of an event that is replayed."""
+
+
+def keyed_stretches(
+    lookups: Lookups, found: Mapping[int, Ints], codes: Mapping[int, Ints], partitions: int
+) -> tuple[Candidates, Ints, Ints]:
+    """Candidates of blocks whose occurrences have one key, and the rows of each in the stream.
+
+    Parameters
+    ----------
+    found, codes : mapping of int to int64[n]
+        Occurrences of each block and their keys, sorted by key.
+    partitions : int
+        Keys that there are.
+
+    Returns
+    -------
+    Candidates, low, high
+        The rows of a candidate are ``low .. high``.
+    """
+    context, timeline = lookups.context, lookups.context.timeline
+    within = context.pattern.within
+    assert within is not None
+    used = sorted(found)
+    at = lookups.arranged(used)
+    candidates = find_candidates(
+        [found[number] for number in used], at.blocks, at.before, at.after, timeline, within, None,
+        codes=[codes[number] for number in used], partitions=partitions, ties=context.wants.ties,
+    )  # fmt: skip
+    low, high = candidates.first, candidates.farthest + 1
+    if at.leading:
+        ticks = shift(candidates.nearest_ticks, -within)
+        low = in_any_order(timeline, ticks, Timeline.lower)
+    if at.trailing:
+        ticks = shift(candidates.first_ticks, within)
+        high = in_any_order(timeline, ticks, Timeline.upper)
+    elif context.wants.ties:
+        high = in_any_order(timeline, candidates.farthest_ticks, Timeline.upper)
+    return candidates, low, high
+
+
+def keyed_spans(
+    lookups: Lookups, found: Mapping[int, Ints], spans: Spans
+) -> tuple[Spans, SharedColumn] | None:
+    """Spans of candidates of one key, and of which; None where that does not pay.
+
+    Parameters
+    ----------
+    found : mapping of int to int64[n]
+        Occurrences of the blocks that were looked up, ascending.
+    spans : Spans
+        Of candidates of whatever keys.
+    """
+    context = lookups.context
+    pattern, timeline = context.pattern, context.timeline
+    if pattern.within is None or len(found) < 2 or spans.total < WORTH_EVENTS:
+        return None
+    known_by = shared_by(lookups, found)
+    if known_by is None:
+        return None
+    shared, places = known_by
+    rows = {block: at + places[block] for block, at in found.items()}
+    rows = {block: at[at < timeline.total] for block, at in rows.items()}
+    read = sum(
+        int(at[high - 1] - at[low]) + 1
+        for at in rows.values()
+        for low, high in near(at, NEAR_EVENTS)
+    )
+    if read > COLUMN_SHARE * spans.total:
+        return None
+    keys = PartitionKeys(timeline, (shared.column,), context.schema)
+    starts: dict[int, Ints] = {}
+    codes: dict[int, Ints] = {}
+    for block in sorted(found, key=lambda number: len(found[number])):
+        context.check()
+        of = keys.codes_at(rows[block]) if codes else keys.learn(rows[block])
+        known = np.flatnonzero(of >= 0)
+        arranged = known[np.argsort(of[known], kind="stable")]
+        starts[block], codes[block] = rows[block][arranged] - places[block], of[arranged]
+    _, low, high = keyed_stretches(lookups, starts, codes, keys.count)
+    kept = Spans.of(low, np.minimum(high, timeline.total)).intersect(spans)
+    return kept, shared
+
+
+def shared_by(
+    lookups: Lookups, found: Collection[int]
+) -> tuple[SharedColumn, dict[int, int]] | None:
+    """A column that all blocks share, and in which of its symbols each block has it."""
+    blocks = lookups.context.pattern.blocks
+    for one in lookups.context.pattern.shared:
+        places = {}
+        for number in found:
+            names = [symbol.name for symbol in blocks[number].symbols]
+            inside = [i for i, name in enumerate(names) if name in one.variables]
+            if inside:
+                places[number] = inside[0]
+        if len(places) == len(found):
+            return one, places
+    return None

@@ -1,0 +1,39 @@
+"""Many rows of parameters for one INSERT: as whole columns, so that it is one append.
+
+Limits
+    ``INSERT INTO stream (...) VALUES (?, ...)`` with a placeholder in each place, and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from ...errors import InvalidArgument
+from .first_word import plain
+
+__all__ = ["as_columns"]
+
+_INSERTED = re.compile(r"(insert\s+into\s.+?)\bvalues\s*\(([\s?,]*)\)\s*;?", re.I | re.S)
+
+
+def as_columns(statement: str, rows: Sequence[Any]) -> tuple[str, list[Any]] | None:
+    """Text and parameters of one INSERT of all rows; None for other statements.
+
+    Raises
+    ------
+    InvalidArgument
+        A row is no sequence of as many values as there are placeholders.
+    """
+    found = _INSERTED.fullmatch(plain(statement))
+    if found is None or not rows:
+        return None
+    width = found[2].count("?")
+    if found[2].replace(" ", "").strip() != ",".join("?" * width) or not width:
+        return None
+    for place, row in enumerate(rows, 1):
+        if not isinstance(row, Sequence) or isinstance(row, (str, bytes)) or len(row) != width:
+            raise InvalidArgument(f"row {place} has to be a sequence of {width} values: {row!r}")
+    columns = ", ".join(["unnest(?)"] * width)
+    return f"{found[1]} SELECT {columns}", [list(column) for column in zip(*rows, strict=True)]

@@ -1,0 +1,295 @@
+"""Gap filling: rows for windows that hold no events.
+
+Purpose
+    :class:`Filler` takes the rows of windows that follow one another, and gives a row for each
+    window of a range, and for each key in it.
+
+What a row of an empty window has
+    ============  ================================================================================
+    ``null``      what aggregates have over no events: counts 0, everything else NULL
+    ``previous``  what the row of the key before has; NULL before the first
+    ``linear``    between the rows before and behind, by the times at which the windows begin;
+                  integers rounded to the nearest; NULL at both ends and for what is no number
+    a number      that, where the column is a number; else NULL
+    ============  ================================================================================
+
+    Counts are 0 in all of them: nothing came.  Windows with events stay as they are, NULL or not.
+
+Cost
+    Vectorized, :data:`CHUNK_ROWS` rows at a time.  Without keys rows pass by, one is remembered;
+    with keys those of all windows with events are held, since a key is in every window of the
+    range.
+
+Limits
+    More than :data:`ROWS_MAX` rows are refused, with their number, before the first is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...errors import InvalidArgument, ResourceLimit
+from .aggregation import times_array
+from .calendar import Calendar
+from .spec import TimeWindows
+
+__all__ = ["Fill", "Filler"]
+
+Ticks = npt.NDArray[np.int64]
+Grid = TimeWindows | Calendar
+
+CHUNK_ROWS = 1 << 16
+ROWS_MAX = 10_000_000
+HELD_BYTES_MAX = 1 << 30
+
+
+@dataclass(frozen=True)
+class Fill:
+    """What empty windows are filled with.
+
+    Attributes
+    ----------
+    how : str
+        ``null``, ``previous``, ``linear`` or ``value``.
+    value : int, float or Decimal, optional
+    """
+
+    how: str
+    value: int | float | Decimal | None = None
+
+    def __str__(self) -> str:
+        return self.how if self.value is None else str(self.value)
+
+
+@dataclass
+class Filler:
+    """Rows of windows, in their order, to rows of all windows.
+
+    Parameters
+    ----------
+    fill : Fill
+    schema : pyarrow.Schema
+        ``window_start`` and ``window_end``, keys, aggregates.
+    keys : int
+        How many there are.
+    counts : sequence of bool
+        Which of the aggregates count.
+
+    Raises
+    ------
+    InvalidArgument
+        The value does not fit the type of a column.
+    """
+
+    fill: Fill
+    schema: pa.Schema
+    keys: int
+    counts: Sequence[bool]
+    _given: int = 0
+    _values: list[pa.Scalar | None] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for column in list(self.schema)[2 + self.keys :]:
+            value = None
+            if self.fill.how == "value" and _is_number(column.type):
+                try:
+                    value = pa.scalar(self.fill.value).cast(column.type)
+                except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                    raise InvalidArgument(
+                        f"fill => {self.fill.value} does not fit the type of an aggregate, "
+                        f"{column.type}; cast what is aggregated to DOUBLE, or fill with another"
+                    ) from None
+            self._values.append(value)
+
+    # -- without keys -----------------------------------------------------------------------------
+
+    def passing(
+        self, grid: Grid, rows: pa.Table, last: pa.Table | None, first: int | None, upto: int | None
+    ) -> Iterator[pa.RecordBatch]:
+        """The windows behind one row, or from a tick on, up to the last of some or to a tick.
+
+        Parameters
+        ----------
+        rows : pyarrow.Table
+            Rows without keys, in order; none where only the rest of the range is wanted.
+        last : pyarrow.Table or None
+            The row before these.
+        first, upto : int or None
+            Ticks, where the range begins and ends with these rows.
+        """
+        known = rows if last is None else pa.concat_tables([last, rows])
+        numbers = self._numbers(grid, known)
+        begin = self._number(grid, first) if first is not None else None
+        if begin is None:
+            begin = int(numbers[0]) if last is None else int(numbers[0]) + 1
+        elif last is not None:
+            begin = max(begin, int(numbers[0]) + 1)
+        end = int(numbers[-1]) if len(numbers) else begin - 1
+        if upto is not None:
+            end = max(end, self._number(grid, upto))
+        yield from self._filled(grid, known, numbers, np.empty(0, np.int64), begin, end)
+
+    # -- with keys --------------------------------------------------------------------------------
+
+    def by_key(
+        self, grid: Grid, rows: pa.Table, first: int | None, upto: int | None
+    ) -> Iterator[pa.RecordBatch]:
+        """All windows of the range, each with all keys that there are."""
+        if not rows.num_rows:
+            return
+        numbers = self._numbers(grid, rows)
+        begin, end = int(numbers[0]), int(numbers[-1])
+        begin = begin if first is None else min(begin, self._number(grid, first))
+        end = end if upto is None else max(end, self._number(grid, upto))
+        codes = _codes([rows.column(2 + i) for i in range(self.keys)])
+        yield from self._filled(grid, rows, numbers, codes, begin, end)
+
+    # -- both -------------------------------------------------------------------------------------
+
+    def _filled(
+        self, grid: Grid, rows: pa.Table, numbers: Ticks, codes: Ticks, begin: int, end: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Windows from one number to another, for each key."""
+        keys = int(codes.max()) + 1 if len(codes) else 1
+        windows = end - begin + 1
+        self._given += max(0, windows) * keys
+        if self._given > ROWS_MAX:
+            each = f" for {keys:,} keys" if self.keys else ""
+            raise ResourceLimit(
+                f"filling would give {self._given:,} rows, a window each{each}, and {ROWS_MAX:,} "
+                "are the most: narrow the range of time in WHERE, or take longer windows"
+            )
+        if not len(codes):
+            codes = np.zeros(len(numbers), np.int64)
+        lowest = min(begin, int(numbers[0])) if len(numbers) else begin
+        span = max(end, int(numbers[-1]) if len(numbers) else end) - lowest + 1
+        places = codes * span + (numbers - lowest)
+        order = np.argsort(places, kind="stable")
+        places = places[order]
+        _, of_key = np.unique(codes, return_index=True)
+        step = max(1, CHUNK_ROWS // keys)
+        for low in range(begin, end + 1, step):
+            high = min(low + step - 1, end)
+            window = np.repeat(np.arange(low, high + 1), keys)
+            key = np.tile(np.arange(keys), high - low + 1)
+            yield self._chunk(grid, rows, window, key, of_key, places, order, lowest, span)
+
+    def _chunk(
+        self,
+        grid: Grid,
+        rows: pa.Table,
+        window: Ticks,
+        key: Ticks,
+        of_key: Ticks,
+        places: Ticks,
+        order: Ticks,
+        lowest: int,
+        span: int,
+    ) -> pa.RecordBatch:
+        """Rows by window and key: ``places[i]`` is that of row ``order[i]``."""
+        wanted = key * span + (window - lowest)
+        behind = places.searchsorted(wanted)  # the row itself, or the next
+        inside = behind < len(places)
+        there = np.zeros(len(wanted), bool)
+        there[inside] = places[behind[inside]] == wanted[inside]
+        follows = inside.copy()
+        follows[inside] = places[behind[inside]] // span == key[inside]
+        before = behind - 1
+        precedes = before >= 0
+        precedes[precedes] = places[before[precedes]] // span == key[precedes]
+        own = _index(order, behind, there)
+        start, end = grid.bounds(window)
+        time = self.schema.field(0).type
+        arrays = [times_array(start, time), times_array(end, time)]
+        if self.keys:
+            chosen = pa.array(of_key[key])
+            arrays += [_taken(rows.column(2 + i), chosen) for i in range(self.keys)]
+        seen = pa.array(there)
+        ends = (_index(order, before, precedes & ~there), _index(order, behind, follows & ~there))
+        for i, counts in enumerate(self.counts):
+            column = rows.column(2 + self.keys + i)
+            found = _taken(column, own)
+            if not there.all():
+                if counts:
+                    found = pc.fill_null(found, pa.scalar(0, found.type))
+                elif self.fill.how == "previous":
+                    found = pc.if_else(seen, found, _taken(column, ends[0]))
+                elif self.fill.how == "linear" and _is_number(column.type):
+                    between = self._between(rows, column, start, ends)
+                    found = pc.if_else(seen, found, between)
+                elif self._values[i] is not None:
+                    found = pc.if_else(seen, found, self._values[i])
+            arrays.append(found)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _between(
+        self, rows: pa.Table, column: pa.ChunkedArray, start: Ticks, ends: tuple[Any, Any]
+    ) -> pa.Array:
+        """Values on the line between two rows, at times between theirs."""
+        values, times = [], []
+        for end in ends:
+            value = _taken(column, end).cast(pa.float64())
+            values.append(value.to_numpy(zero_copy_only=False))
+            when = _taken(rows.column(0), end).cast(pa.int64()).fill_null(0)
+            times.append(when.to_numpy())
+        (one, other), (since, until) = values, times
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = (start - since) / (until - since)
+            made = one + (other - one) * share
+        missing = np.asarray(_taken(column, ends[0]).is_null())
+        missing |= np.asarray(_taken(column, ends[1]).is_null())
+        if pa.types.is_floating(column.type):
+            return pa.array(made, mask=missing).cast(column.type)
+        whole = pa.array(np.rint(np.where(missing, 0, made)), mask=missing)
+        if pa.types.is_decimal(column.type):
+            return whole.cast(column.type)
+        return whole.cast(column.type, safe=False)
+
+    def _numbers(self, grid: Grid, rows: pa.Table) -> Ticks:
+        ticks = rows.column(0).cast(pa.int64()).combine_chunks().to_numpy()
+        numbers: Ticks = grid.windows_of(ticks)[1]
+        return numbers
+
+    @staticmethod
+    def _number(grid: Grid, tick: int) -> int:
+        return int(grid.windows_of(np.array([tick], np.int64))[1][0])
+
+
+def _index(order: Ticks, at: Ticks, valid: npt.NDArray[np.bool_]) -> pa.Array:
+    """Rows at some places of an order; null where there is none."""
+    if not len(order):
+        return pa.nulls(len(at), pa.int64())
+    return pa.array(order[np.where(valid, at, 0)], mask=~valid)
+
+
+def _taken(column: pa.ChunkedArray, index: pa.Array) -> pa.Array:
+    taken = column.take(index)
+    return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken
+
+
+def _codes(columns: Sequence[pa.ChunkedArray]) -> Ticks:
+    """Numbers of combinations of values, in the order in which they come first."""
+    whole: Ticks | None = None
+    for column in columns:
+        coded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+        own = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        if whole is not None:  # both are below the number of rows
+            own = whole * len(coded.dictionary) + own
+            own = pa.array(own).dictionary_encode().indices.to_numpy().astype(np.int64)
+        whole = own
+    assert whole is not None
+    return whole
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
+    )

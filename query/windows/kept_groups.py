@@ -1,0 +1,250 @@
+"""Groups of windows that have been given out, kept so that late events can be merged into them.
+
+Purpose
+    A window and key is a few words: its partial.  Who has given windows out and hears of a late
+    event need not read the events of the window again: :class:`KeptGroups` has the partials, takes
+    those of the late events, and gives the changed groups.
+
+Layout
+    ::
+
+        (window, key) --PairNumbers--> row of words: the partial, as .kernels has it
+
+    An aggregation is told by a *hook* what to do with the groups that it gives: :class:`Keeping`
+    takes note of them, :class:`Merging` gives those that are kept with these merged in, and
+    :class:`MergingAndKeeping` does both in one pass.
+
+Guarantee
+    A merged group is the one that reading all of its events gives, but for the sign of a least or
+    greatest zero: only aggregates are kept for which the order of events does not count
+    (:func:`is_kept`).
+
+Limits
+    :data:`GROUPS_MAX` groups; beyond that the earlier half of the windows is forgotten.  Sums of
+    floating-point numbers, first, last, and deviations depend on an order and are not kept.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...compiled import kernel_calling
+from ...pair_numbers import PairNumbers, Pairs
+from . import kernels as k
+from .fields import FieldPlan
+from .kernels import absorb_row
+from .keys import KeyTable
+from .spec import TimeWindows
+
+__all__ = [
+    "GROUPS_MAX",
+    "GroupHook",
+    "Keeping",
+    "KeptGroups",
+    "Merging",
+    "MergingAndKeeping",
+    "is_kept",
+]
+
+Words = npt.NDArray[np.int64]
+Groups = tuple[Words, Words, Words]
+"""Numbers of windows, codes of keys, and partials."""
+
+GROUPS_MAX = 1 << 17
+_IN_ANY_ORDER = (
+    k.ADD, k.MIN_SIGNED, k.MAX_SIGNED, k.MIN_UNSIGNED, k.MAX_UNSIGNED, k.MIN_FLOAT, k.MAX_FLOAT,
+    k.SUM_WIDE,
+)  # fmt: skip
+
+
+def is_kept(plan: FieldPlan) -> bool:
+    """Whether partials of a plan may be merged in any order."""
+    return all(op in _IN_ANY_ORDER for op in plan.own.fields[:, 0].tolist())
+
+
+@kernel_calling(k)
+def _merge_rows(fields, words, row, others):
+    """Merge partials into some rows."""
+    floats = words.view(np.float64)
+    other_floats = others.view(np.float64)
+    for j in range(row.shape[0]):
+        absorb_row(fields, words, floats, row[j], others, other_floats, j)
+
+
+class KeptGroups:
+    """See the module.
+
+    Parameters
+    ----------
+    windows : TimeWindows
+    first : int
+        Of all windows whose last tick is this or a later one the groups come to :meth:`keep`.
+
+    Attributes
+    ----------
+    able : bool
+        Whether the aggregates can be kept; known when an aggregation has asked for its keys.
+    types : tuple of pyarrow.DataType
+        Of the keys.
+    """
+
+    def __init__(self, windows: TimeWindows, first: int) -> None:
+        self.windows = windows
+        self.first = first
+        self.able = False
+        self.types: tuple[pa.DataType, ...] = ()
+        self._keys: KeyTable | None = None
+        self._fields: Words = np.empty((0, 6), np.int64)
+        self._numbers = PairNumbers()
+        self._words: Words = np.empty((0, 0), np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory taken, but for that of the keys."""
+        return int(self._numbers.nbytes + self._words.nbytes)
+
+    def keys(self, plan: FieldPlan, types: Sequence[pa.DataType]) -> KeyTable:
+        """The keys that groups of an aggregation are named by."""
+        if self._keys is None:
+            self.able = is_kept(plan)
+            self._keys, self.types = KeyTable(types), tuple(types)
+            self._fields = plan.own.fields
+            self._words = np.empty((0, plan.width), np.int64)
+        return self._keys
+
+    def named(self, codes: Words) -> list[pa.Array]:
+        """Keys by their codes."""
+        assert self._keys is not None
+        return self._keys.columns(codes)
+
+    def keep(self, groups: Groups) -> None:
+        """Take note of groups, in place of those of the same names."""
+        if self.able:
+            rows = self._rows(groups)
+            self._words[rows] = groups[2]
+            if self._numbers.count > GROUPS_MAX:
+                self._forget()
+
+    def merge(self, groups: Groups) -> Groups:
+        """Merge groups into those of the same names, which are given."""
+        assert self.able
+        rows = self._rows(groups)
+        _merge_rows(self._fields, self._words, rows, np.ascontiguousarray(groups[2]))
+        return groups[0], groups[1], self._words[rows]
+
+    def _rows(self, groups: Groups) -> Words:
+        rows = self._numbers.take(_pairs(groups))
+        had = len(self._words)
+        if self._numbers.count > had:
+            room = max(self._numbers.count, 2 * had)
+            longer = np.empty((room, self._words.shape[1]), np.int64)
+            longer[:had] = self._words
+            k.fill_identity(longer, had, room, self._fields)
+            self._words = longer
+        return rows
+
+    def _forget(self) -> None:
+        """Let the earlier half of the windows go; be able no more where keys are far too many."""
+        assert self._keys is not None
+        number = self._numbers.pairs[:, 0].astype(np.int64)
+        last = self.windows.bounds(number)[1] - 1
+        self.first = int(np.median(last)) + 1
+        later = last >= self.first
+        if len(self._keys) > 4 * GROUPS_MAX:
+            self.able = False
+        self._words = self._words[: self._numbers.count][later]
+        self._numbers.keep(later)
+
+
+def _pairs(groups: Groups) -> Pairs:
+    return np.ascontiguousarray(np.stack(groups[:2], axis=1)).view(np.uint64)
+
+
+class GroupHook(ABC):
+    """What is done with the groups that an aggregation gives out.
+
+    Parameters
+    ----------
+    kept : KeptGroups
+    low, high : int
+        It is about windows whose last tick lies in this range.
+    """
+
+    def __init__(self, kept: KeptGroups, low: int, high: int) -> None:
+        self.kept = kept
+        self._low, self._high = low, high
+
+    def _mine(self, numbers: Words) -> npt.NDArray[np.bool_]:
+        last = self.kept.windows.bounds(numbers)[1] - 1
+        mine: npt.NDArray[np.bool_] = (last >= self._low) & (last <= self._high)
+        return mine
+
+    @abstractmethod
+    def through(self, groups: Groups) -> Groups:
+        """The groups that are given out for some."""
+
+
+class Keeping(GroupHook):
+    """Takes note of groups."""
+
+    def through(self, groups: Groups) -> Groups:
+        """The same."""
+        numbers, codes, words = groups
+        mine = self._mine(numbers)
+        self.kept.keep((numbers[mine], codes[mine], words[mine]))
+        return groups
+
+
+class Merging(GroupHook):
+    """Gives kept groups with others merged in, of those that it is about.
+
+    Attributes
+    ----------
+    numbers, codes : int64 arrays
+        Of the groups that were given: their windows and keys.
+    """
+
+    def __init__(self, kept: KeptGroups, low: int, high: int) -> None:
+        super().__init__(kept, low, high)
+        self.numbers: Words = np.empty(0, np.int64)
+        self.codes: Words = np.empty(0, np.int64)
+
+    def through(self, groups: Groups) -> Groups:
+        """The kept ones."""
+        numbers, codes, words = groups
+        mine = self._mine(numbers)
+        merged = self.kept.merge((numbers[mine], codes[mine], words[mine]))
+        self.numbers = np.concatenate([self.numbers, merged[0]])
+        self.codes = np.concatenate([self.codes, merged[1]])
+        return merged
+
+
+class MergingAndKeeping(Merging):
+    """Gives kept groups with others merged in, and takes note of those behind them.
+
+    For windows of which none has an event in common with another.
+
+    Parameters
+    ----------
+    last : int
+        Of windows behind ``high`` those are noted whose last tick is this at most.
+    """
+
+    def __init__(self, kept: KeptGroups, low: int, high: int, last: int) -> None:
+        super().__init__(kept, low, high)
+        self._behind = Keeping(kept, high + 1, last)
+
+    def through(self, groups: Groups) -> Groups:
+        """The kept ones, and those behind."""
+        new = self.kept.windows.bounds(groups[0])[1] - 1 > self._high
+        merged = super().through((groups[0][~new], groups[1][~new], groups[2][~new]))
+        rest = self._behind.through((groups[0][new], groups[1][new], groups[2][new]))
+        joined = [np.concatenate(pair) for pair in zip(merged, rest, strict=True)]
+        return joined[0], joined[1], joined[2]

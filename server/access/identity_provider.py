@@ -1,0 +1,302 @@
+"""Tokens of an identity provider: JWTs, signed by keys that it publishes.
+
+Purpose
+    Where people and programs log in elsewhere, ``CHRONICLE_JWT_ISSUER``, ``CHRONICLE_JWT_AUDIENCE``
+    and ``CHRONICLE_JWT_KEYS`` let in who brings a JWT of that issuer for that audience.
+    :class:`IdentityProvider` makes a :class:`~.token.Token` of one, which is then as any other.
+
+Claims
+    ::
+
+        iss, aud, exp, sub   must be there; nbf and iat are looked at where they are
+        scope                "chronicle:read chronicle:ingest ...", or a list; others are left out
+        chronicle:streams    globs over the names of streams, a list or words; without it: all
+
+Guarantee
+    The algorithm is one of a list without ``none`` and without shared secrets, and fits the key.
+    Keys are read from a file, again when it was replaced, or fetched over https: at the start,
+    every ten minutes, and when a token names a key that is not known, at most twice a minute
+    however many such tokens come.  While keys are fetched such a token is answered 503; nothing
+    blocks the event loop.  When they cannot be had, those that were known go on, for
+    :data:`KEPT_S` at most.
+
+Limits
+    A JWT ends by its expiry (a clock may be wrong by :data:`LEEWAY_S`) or with its key; single ones
+    are not revoked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import threading
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+
+from ...errors import InvalidArgument, MissingDependency, Unauthorized
+from ...lru import Lru
+from ..http.problems import Problem
+from .settings import Settings, is_loopback
+from .token import SCOPES, Token
+
+if TYPE_CHECKING:
+    from joserfc.jwk import KeySet
+
+__all__ = ["IdentityProvider", "provider_of"]
+
+logger = logging.getLogger("chronicle.server")
+SCOPE_PREFIX = "chronicle:"
+STREAMS_CLAIM = "chronicle:streams"
+LEEWAY_S = 30
+REFRESH_S = 600.0
+COOL_S = 30.0
+KEPT_S = 86_400.0
+FETCH_S = 5.0
+KEYS_BYTES_MAX = 1 << 20
+TOKEN_BYTES_MAX = 8 << 10
+TOKENS_KEPT = 1024
+_PUBLIC = ("RSA", "EC", "OKP")
+
+
+class _Known(NamedTuple):
+    """A token that was verified, and when it ends."""
+
+    token: Token
+    until: float
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+class IdentityProvider:
+    """Verifies JWTs; see the module.
+
+    Parameters
+    ----------
+    issuer, audience : str
+        What ``iss`` and ``aud`` have to say.
+    keys : str
+        Where the keys (a JWK set) are: a file, or an address.
+    algorithms : list of str
+
+    Raises
+    ------
+    InvalidArgument
+        When a file has no keys, or the address is not one to trust.
+    MissingDependency
+    """
+
+    def __init__(self, issuer: str, audience: str, keys: str, algorithms: list[str]) -> None:
+        try:
+            from joserfc import jwt
+        except ImportError as error:
+            raise MissingDependency(
+                f"JWTs need {error.name}; install chronicle-eventstore[jwt]"
+            ) from None
+        self._algorithms = algorithms
+        self._claims = jwt.JWTClaimsRegistry(
+            leeway=LEEWAY_S,
+            iss={"essential": True, "value": issuer},
+            aud={"essential": True, "value": audience},
+            exp={"essential": True},
+            sub={"essential": True},
+        )
+        self._issuer = issuer
+        self._where = keys
+        self._remote = keys.startswith(("http://", "https://"))
+        self._guard = threading.Lock()
+        self._fetching = False
+        self._asked = self._had = float("-inf")
+        self._stamp: tuple[int, int, int] | None = (0, 0, 0)  # of no file
+        self._keys: KeySet | None = None
+        self._known: Lru[bytes, _Known] = Lru(TOKENS_KEPT)
+        if self._remote:
+            parts = urllib.parse.urlsplit(keys)
+            if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
+                raise InvalidArgument(
+                    f"CHRONICLE_JWT_KEYS is a file or an https address, found {keys}: who can "
+                    "change keys on their way can make tokens"
+                )
+        else:
+            self._look()
+
+    @staticmethod
+    def takes(secret: str) -> bool:
+        """Whether a secret has the form of a JWT."""
+        return secret.count(".") == 2
+
+    def find(self, secret: str) -> Token:
+        """The token that a JWT stands for.
+
+        Raises
+        ------
+        Unauthorized
+        Problem
+            503 while the provider's keys are fetched.
+        """
+        if not self._remote:
+            self._look()
+        digest = hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
+        known = self._known.get(digest)
+        if known is None:
+            known = self._verified(secret)
+            self._known.put(digest, known)
+        if known.until <= time.time():
+            raise Unauthorized(f"the token of {known.token.name!r} has expired; ask for a new one")
+        return known.token
+
+    def refresh(self) -> None:
+        """Fetch the keys if they are old; blocks."""
+        if self._remote and time.monotonic() - self._had > REFRESH_S:
+            self._fetch()
+
+    def _verified(self, secret: str) -> _Known:
+        from joserfc import jwt
+        from joserfc.errors import InvalidKeyIdError, JoseError
+
+        if len(secret) > TOKEN_BYTES_MAX:
+            raise Unauthorized(f"a JWT has at most {TOKEN_BYTES_MAX} characters")
+        keys = self._keys
+        if keys is None or (self._remote and time.monotonic() - self._had > KEPT_S):
+            self._have_fetched()
+            raise _no_keys()
+        try:
+            found = jwt.decode(secret, keys, algorithms=self._algorithms)
+            self._claims.validate(found.claims)
+        except InvalidKeyIdError:
+            if self._have_fetched():
+                raise _no_keys() from None
+            raise Unauthorized("the JWT is signed by a key that its issuer does not have") from None
+        except (JoseError, ValueError, RecursionError) as error:  # it may nest deeply
+            raise Unauthorized(f"the JWT is not valid here: {_reason(error)}") from None
+        return _Known(self._token(found.claims), float(found.claims["exp"]) + LEEWAY_S)
+
+    def _token(self, claims: dict[str, Any]) -> Token:
+        subject = claims["sub"]
+        if not 0 < len(subject) <= 200:
+            raise Unauthorized("the JWT's claim 'sub' has 1 to 200 characters")
+        granted = _words(claims.get("scope", ""), "scope")
+        who = f"{self._issuer}\n{subject}".encode("utf-8", "replace")
+        return Token(
+            id=f"jwt-{hashlib.sha256(who).hexdigest()[:12]}",
+            name=f"jwt:{subject}",
+            sha256="",
+            scopes=tuple(scope for scope in SCOPES if SCOPE_PREFIX + scope in granted),
+            streams=_words(claims.get(STREAMS_CLAIM, "*"), STREAMS_CLAIM),
+            created_at="",
+        )
+
+    # -------------------------------------------------------------------------- keys
+
+    def _look(self) -> None:
+        """Read the file of keys if it was replaced."""
+        stamp = _stamp_of(self._where)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._take(Path(self._where).read_bytes())
+        except (OSError, InvalidArgument) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            if self._keys is None:
+                raise InvalidArgument(f"CHRONICLE_JWT_KEYS: {self._where}: {reason}") from None
+            logger.error("the keys of JWTs stay as they were: %s: %s", self._where, reason)
+
+    def _have_fetched(self) -> bool:
+        """Have the keys fetched in a thread, if that was not done a moment ago; whether they are
+        being fetched now."""
+        with self._guard:
+            if not self._remote or self._fetching:
+                return self._fetching
+            if time.monotonic() - self._asked < COOL_S:
+                return False
+            self._fetching = True
+        threading.Thread(target=self._fetch, name="chronicle-keys", daemon=True).start()
+        return True
+
+    def _fetch(self) -> None:
+        try:
+            opener = urllib.request.build_opener(_NoRedirects())
+            with opener.open(self._where, timeout=FETCH_S) as answer:
+                self._take(answer.read(KEYS_BYTES_MAX + 1))
+            self._had = time.monotonic()
+        except (OSError, InvalidArgument) as error:
+            logger.error("the keys of JWTs cannot be had from %s: %s", self._where, error)
+        finally:
+            with self._guard:
+                self._fetching, self._asked = False, time.monotonic()
+
+    def _take(self, content: bytes) -> None:
+        """Use other keys; what was verified by the old ones is forgotten."""
+        from joserfc.errors import JoseError
+        from joserfc.jwk import KeySet
+
+        try:
+            if len(content) > KEYS_BYTES_MAX:
+                raise ValueError(f"more than {KEYS_BYTES_MAX} bytes")
+            listed = orjson.loads(content)["keys"]
+            public = [key for key in listed if key["kty"] in _PUBLIC and key.get("use") != "enc"]
+            keys = KeySet.import_key_set({"keys": public})
+        except (JoseError, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidArgument(
+                f"this is no JWK set with public keys ({_reason(error)})"
+            ) from None
+        self._keys = keys
+        self._known = Lru(TOKENS_KEPT)
+
+
+def provider_of(settings: Settings) -> IdentityProvider | None:
+    """The identity provider that the settings name; None for none.
+
+    Raises
+    ------
+    InvalidArgument, MissingDependency
+    """
+    said = (settings.jwt_issuer, settings.jwt_audience, settings.jwt_keys)
+    if not any(said):
+        return None
+    issuer, audience, keys = said
+    if not issuer or not audience or not keys:
+        raise InvalidArgument(
+            "JWTs need all of CHRONICLE_JWT_ISSUER, CHRONICLE_JWT_AUDIENCE and CHRONICLE_JWT_KEYS: "
+            "a token of another issuer, or for another service, must not be taken"
+        )
+    return IdentityProvider(issuer, audience, keys, settings.jwt_algorithms)
+
+
+def _stamp_of(path: str) -> tuple[int, int, int] | None:
+    """What is another one once a file was replaced; None without the file."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _words(claim: Any, name: str) -> tuple[str, ...]:
+    """The words of a claim, which is text or a list."""
+    words = claim.split() if isinstance(claim, str) else claim
+    if not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):
+        raise Unauthorized(f"the JWT's claim {name!r} is text or a list of texts")
+    return tuple(words)
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "description", "") or error or type(error).__name__)
+
+
+def _no_keys() -> Problem:
+    return Problem(
+        "not-ready",
+        503,
+        "the keys of the identity provider are not here; ask again, and look at the server's log",
+        {"Retry-After": "1"},
+    )

@@ -1,0 +1,223 @@
+"""One RPC of a client: who asks, what it sends and takes, and how it ends.
+
+Purpose
+    :func:`handled` makes of a coroutine that works on a :class:`Call` what gRPC calls.  It does for
+    an RPC what :mod:`..service.middleware` does for a request: a name, a principal, a status, a
+    line in the access log and the audit log, metrics.
+
+Guarantee
+    Nothing of a message is read before the requester is known.  An error is a status of gRPC with
+    the text that HTTP would have told, its code and the request's id in the trailers.  A client
+    that is silent, or takes its answer too slowly, is broken off.
+
+Limits
+    Every method is served as a stream in both directions, which is the same on the wire: gRPC
+    would otherwise take a request off it before anybody looked who asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import logging
+import time
+import urllib.parse
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+
+from ...errors import Unauthorized
+from ..access.auth import Principal
+from ..http.problems import Problem, as_problem
+from ..service.audit import Audit
+from ..service.bodies import Pace, too_slow
+from ..service.drops import BEGUN
+from ..service.middleware import account, id_of
+from ..service.state import Server
+from .messages import parse
+from .statuses import code_of
+
+__all__ = ["SERVICE", "Call", "handled"]
+
+logger = logging.getLogger("chronicle.server")
+SERVICE = "arrow.flight.protocol.FlightService"
+DETAIL_CHARACTERS = 2000
+"""Longest text of a status: it travels among the headers, which clients bound."""
+DRAIN_BYTES, DRAIN_S = 64 << 20, 5.0
+
+
+class Call:
+    """An RPC.
+
+    Attributes
+    ----------
+    scope : dict
+        What it would be as a request of HTTP, which gRPC is: for the logs.
+    principal : Principal
+        Who asks.
+    """
+
+    principal: Principal
+
+    def __init__(self, server: Server, method: str, context: Any) -> None:
+        self.server = server
+        self.method = method
+        self._context = context
+        path = f"/{SERVICE}/{method}"
+        self.scope: dict[str, Any] = {
+            "type": "http",
+            "method": "POST",
+            "path": path,
+            "raw_path": path.encode(),
+            "route": SimpleNamespace(path=path),
+            "headers": [(_bytes(name), _bytes(value)) for name, value in _metadata(context)],
+            "client": _address(context.peer()),
+            "state": {},
+            BEGUN: time.monotonic(),
+        }
+        self.request_id = id_of(self.scope)
+        self.scope["state"]["request_id"] = self.request_id
+        self.received = self.sent = 0
+        self._pace = Pace.of(server.settings)
+        self._read_s = self._sent_s = 0.0
+
+    def enter(self, scheme: str) -> str | None:
+        """Find out who asks; gives the secret."""
+        authenticator = self.server.authenticator
+        authenticator.check_address(self.scope)
+        secret = _secret(self._header(b"authorization"), scheme)
+        self.principal = authenticator.principal(self.scope, secret)
+        self.scope["state"]["principal"] = self.principal
+        return secret
+
+    def _header(self, wanted: bytes) -> str:
+        found = [value for name, value in self.scope["headers"] if name == wanted]
+        if len(found) > 1:
+            raise Problem("bad-request", 400, f"the header {wanted.decode()} is there twice")
+        return found[0].decode("latin-1") if found else ""
+
+    async def next_message(self) -> bytes | None:
+        """The next message as it came; None behind the last one."""
+        began = time.perf_counter()
+        left = self._pace.left(self.received, self._read_s)
+        try:
+            data = await asyncio.wait_for(self._context.read(), max(0.0, left))
+        except TimeoutError:
+            raise too_slow(self._pace, self.received) from None
+        self._read_s += time.perf_counter() - began
+        if data is grpc.aio.EOF:
+            return None
+        self.received += len(data)
+        return bytes(data)
+
+    async def message(self, name: str) -> Any:
+        """The next message, of that name; there has to be one."""
+        data = await self.next_message()
+        if data is None:
+            raise Problem("bad-request", 400, f"expected a message {name}, found the end")
+        return parse(name, data)
+
+    async def drain(self) -> None:
+        """Read what a client goes on sending, for a while: some drivers hear no status before."""
+        most = self.received + DRAIN_BYTES
+        with contextlib.suppress(TimeoutError, Problem):
+            async with asyncio.timeout(DRAIN_S):
+                while self.received < most and await self.next_message() is not None:
+                    pass
+
+    async def send(self, message: Any) -> None:
+        """Send a message."""
+        await self.send_bytes(message.SerializeToString())
+
+    async def send_bytes(self, data: bytes) -> None:
+        """Send a message that is bytes already; waits while the client is slow."""
+        began = time.perf_counter()
+        left = self._pace.left(self.sent, self._sent_s)
+        try:
+            await asyncio.wait_for(self._context.write(data), max(0.0, left))
+        except TimeoutError:
+            raise Problem(
+                "request-timeout", 408, "the client took its answer too slowly; broken off"
+            ) from None
+        self._sent_s += time.perf_counter() - began
+        self.sent += len(data)
+
+    async def send_headers(self, **headers: str) -> None:
+        """Send what stands before the first message."""
+        await self._context.send_initial_metadata(tuple(headers.items()))
+
+
+Answer = Callable[[Call], Awaitable[None]]
+
+
+def handled(server: Server, audit: Audit, method: str, answer: Answer) -> Any:
+    """What gRPC calls for a method."""
+
+    async def handle(_: Any, context: Any) -> None:
+        call = Call(server, method, context)
+        status, problem = 200, None
+        server.metrics.requests_running.inc()
+        try:
+            if method != "Handshake":
+                call.enter("bearer")
+            await answer(call)
+        except asyncio.CancelledError:
+            status = 499
+            raise
+        except Exception as error:
+            problem = as_problem(server.drops.explain(call.scope, error))
+            status = problem.status
+            if status == 500:
+                logger.error("request %s failed: %s", call.request_id, error, exc_info=error)
+        finally:
+            server.metrics.requests_running.dec()
+            seconds = time.monotonic() - call.scope[BEGUN]
+            account(server.metrics, call.scope, status, call.received, call.sent, seconds)
+            audit.look(call.scope, status)
+        if problem is not None:
+            if status in (413, 429, 503):
+                server.metrics.rejected.labels(problem.code).inc()
+            trailers = (("chronicle-code", problem.code), ("x-request-id", call.request_id))
+            await context.abort(code_of(problem), _told(problem), trailers)
+
+    return grpc.stream_stream_rpc_method_handler(handle)
+
+
+def _told(problem: Problem) -> str:
+    where = problem.more.get("position")
+    place = "" if where is None else f" (line {where['line']}, column {where['column']})"
+    return problem.detail[:DETAIL_CHARACTERS] + place
+
+
+def _metadata(context: Any) -> Any:
+    return context.invocation_metadata() or ()
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode("latin-1", "replace")
+
+
+def _address(peer: str) -> tuple[str, int]:
+    """Address and port of a client, out of ``ipv4:127.0.0.1:53210``."""
+    _, _, rest = urllib.parse.unquote(peer).partition(":")
+    host, _, port = rest.rpartition(":")
+    return host.strip("[]").partition("%")[0], int(port) if port.isdigit() else 0
+
+
+def _secret(header: str, wanted: str) -> str | None:
+    """What a header ``Authorization`` holds: a token, or the password of a user."""
+    scheme, _, value = header.partition(" ")
+    if not header or scheme.lower() == "bearer":
+        return value.strip() or None
+    if scheme.lower() != "basic" or wanted != "basic":
+        raise Unauthorized("expected the header authorization: Bearer <token>")
+    try:
+        padded = value.strip() + "=" * (-len(value.strip()) % 4)  # which some drivers leave out
+        given = base64.b64decode(padded, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        raise Unauthorized("the header authorization: Basic has no user and password") from None
+    return given.partition(":")[2] or None

@@ -1,0 +1,149 @@
+"""What there is to ask: catalogs, schemas, tables, keys, as the tables that Flight SQL defines.
+
+Guarantee
+    A token sees its own streams, and the system tables; the columns and their order are those of
+    the protocol.
+
+Limits
+    Streams have no keys, so the tables of keys are empty.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from ...errors import StreamNotFound
+from ...query.contract.system_tables import SYSTEM_TABLES
+from ...query.plan.system_plan import CATALOG, SCHEMA
+from ..access.auth import Principal
+from ..access.statement_rights import visible_to
+from ..service.state import Server
+from .arrow_data import schema_bytes
+
+__all__ = ["CATALOG", "SCHEMA", "TABLES"]
+
+TEXT = pa.string()
+STREAM, SYSTEM = "TABLE", "SYSTEM TABLE"
+
+
+def _of(*columns: tuple[str, pa.DataType, bool]) -> pa.Schema:
+    return pa.schema([pa.field(name, kind, nullable=nullable) for name, kind, nullable in columns])
+
+
+_CATALOGS = _of(("catalog_name", TEXT, False))
+_SCHEMAS = _of(("catalog_name", TEXT, True), ("db_schema_name", TEXT, False))
+_TABLES = _of(
+    ("catalog_name", TEXT, True), ("db_schema_name", TEXT, True),
+    ("table_name", TEXT, False), ("table_type", TEXT, False),
+)  # fmt: skip
+_TABLE_TYPES = _of(("table_type", TEXT, False))
+_PRIMARY_KEYS = _of(
+    ("catalog_name", TEXT, True), ("db_schema_name", TEXT, True), ("table_name", TEXT, False),
+    ("column_name", TEXT, False), ("key_name", TEXT, True), ("key_sequence", pa.int32(), False),
+)  # fmt: skip
+_FOREIGN_KEYS = _of(
+    ("pk_catalog_name", TEXT, True), ("pk_db_schema_name", TEXT, True),
+    ("pk_table_name", TEXT, False), ("pk_column_name", TEXT, False),
+    ("fk_catalog_name", TEXT, True), ("fk_db_schema_name", TEXT, True),
+    ("fk_table_name", TEXT, False), ("fk_column_name", TEXT, False),
+    ("key_sequence", pa.int32(), False), ("fk_key_name", TEXT, True),
+    ("pk_key_name", TEXT, True), ("update_rule", pa.uint8(), False),
+    ("delete_rule", pa.uint8(), False),
+)  # fmt: skip
+
+
+def _like(pattern: str) -> Callable[[str], bool]:
+    """Whether a name fits a pattern of ``%`` and ``_``, which ``\\`` makes plain."""
+    parts = re.findall(r"\\.|%|_|[^\\%_]+|\\", pattern, re.DOTALL)
+    signs = {"%": ".*", "_": "."}
+    text = "".join(
+        signs.get(part) or re.escape(part[1:] if part[:1] == "\\" and part[1:] else part)
+        for part in parts
+    )
+    found = re.compile(text, re.DOTALL)
+    return lambda name: found.fullmatch(name) is not None
+
+
+def _given(command: Any, field: str, fits: Callable[[str], Callable[[str], bool]]) -> Any:
+    """What a filter lets through; everything where it is not given."""
+    return fits(getattr(command, field)) if command.HasField(field) else lambda name: True
+
+
+def _same(wanted: str) -> Callable[[str], bool]:
+    return lambda name: name == wanted
+
+
+def _table(schema: pa.Schema, rows: list[tuple[Any, ...]]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    return pa.table(
+        [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema
+    )
+
+
+def _catalogs(server: Server, principal: Principal, command: Any) -> pa.Table:
+    return _table(_CATALOGS, [(CATALOG,)])
+
+
+def _schemas(server: Server, principal: Principal, command: Any) -> pa.Table:
+    in_catalog = _given(command, "catalog", _same)
+    named = _given(command, "db_schema_filter_pattern", _like)
+    names = sorted((SCHEMA, *SYSTEM_TABLES))
+    return _table(
+        _SCHEMAS, [(CATALOG, name) for name in names if in_catalog(CATALOG) and named(name)]
+    )
+
+
+def _table_types(server: Server, principal: Principal, command: Any) -> pa.Table:
+    return _table(_TABLE_TYPES, [(SYSTEM,), (STREAM,)])
+
+
+def _tables(server: Server, principal: Principal, command: Any) -> pa.Table:
+    in_catalog = _given(command, "catalog", _same)
+    in_schema = _given(command, "db_schema_filter_pattern", _like)
+    named = _given(command, "table_name_filter_pattern", _like)
+    kinds = set(command.table_types) or {STREAM, SYSTEM}
+    visible = visible_to(principal) or (lambda name: True)
+    database = server.database
+    damaged = database.damaged()
+    streams = [name for name in database.streams() if visible(name) and name not in damaged]
+    found = [(SCHEMA, name, STREAM) for name in streams]
+    found += [(space, name, SYSTEM) for space, names in SYSTEM_TABLES.items() for name in names]
+    rows: list[tuple[Any, ...]] = []
+    for space, name, kind in sorted(found):
+        if not (kind in kinds and in_catalog(CATALOG) and in_schema(space) and named(name)):
+            continue
+        row: tuple[Any, ...] = (CATALOG, space, name, kind)
+        if command.include_schema:
+            try:
+                columns = (
+                    database.stream_schema(name).arrow
+                    if kind == STREAM
+                    else SYSTEM_TABLES[space][name]
+                )
+            except StreamNotFound:
+                continue  # dropped a moment ago
+            row = (*row, schema_bytes(columns))
+        rows.append(row)
+    with_schema = _TABLES.append(pa.field("table_schema", pa.binary(), nullable=False))
+    return _table(with_schema if command.include_schema else _TABLES, rows)
+
+
+def _none(schema: pa.Schema) -> Callable[[Server, Principal, Any], pa.Table]:
+    return lambda server, principal, command: schema.empty_table()
+
+
+TABLES: dict[str, Callable[[Server, Principal, Any], pa.Table]] = {
+    "CommandGetCatalogs": _catalogs,
+    "CommandGetDbSchemas": _schemas,
+    "CommandGetTables": _tables,
+    "CommandGetTableTypes": _table_types,
+    "CommandGetPrimaryKeys": _none(_PRIMARY_KEYS),
+    "CommandGetExportedKeys": _none(_FOREIGN_KEYS),
+    "CommandGetImportedKeys": _none(_FOREIGN_KEYS),
+    "CommandGetCrossReference": _none(_FOREIGN_KEYS),
+}
+"""What answers each command; they may block."""

@@ -1,0 +1,514 @@
+"""What routes answer, as types: for the OpenAPI document, and so for generated clients.
+
+Purpose
+    A model for each JSON answer, the problem document that every refusal is, and the forms of rows.
+    :mod:`..api_document` says which route answers with which.
+
+Limits
+    Nothing is validated by them while a request is answered; ``tests/server/test_api_document.py``
+    compares real answers with them.  Answers may get further members; programs pass over those that
+    they do not know.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+__all__ = [
+    "Aggregates",
+    "Appended",
+    "Changes",
+    "Checked",
+    "Committed",
+    "Deleted",
+    "Dialect",
+    "Differences",
+    "Explained",
+    "Health",
+    "Indexes",
+    "Ingested",
+    "Job",
+    "Jobs",
+    "LiveList",
+    "LiveStatus",
+    "LookedAt",
+    "Matches",
+    "Part",
+    "Partitions",
+    "Position",
+    "ProblemDocument",
+    "Queries",
+    "Ready",
+    "Rows",
+    "Session",
+    "Status",
+    "StreamDescription",
+    "Streams",
+    "TokenMade",
+    "Tokens",
+    "TokensRevoked",
+    "Updated",
+]
+
+Json = dict[str, Any]
+
+
+class Health(BaseModel):
+    """The process lives."""
+
+    status: Literal["ok"]
+    version: str
+
+
+class Ready(BaseModel):
+    """The server can serve."""
+
+    status: Literal["ready"]
+    mode: str | None = None
+    streams: int | None = None
+    disk_free_bytes: int | None = None
+
+
+class Column(BaseModel):
+    """A column of a stream."""
+
+    name: str
+    type: str = Field(description="Arrow's name.")
+    sql_type: str
+    nullable: bool
+
+
+class TimeRange(BaseModel):
+    """Times of the first and of the last event, both inclusive."""
+
+    first: str | int
+    last: str | int
+    first_ticks: int
+    last_ticks: int
+
+
+class Index(BaseModel):
+    """A secondary index."""
+
+    attribute: str
+    state: str
+
+
+class StreamSummary(BaseModel):
+    """A stream in a list; one that cannot be opened has its name and the damage only."""
+
+    name: str
+    damage: str | None = None
+    time: str | None = None
+    columns: list[Column] | None = Field(None, alias="schema")
+    count: int | None = None
+    version: int | None = None
+    time_range: TimeRange | None = None
+
+
+class Streams(BaseModel):
+    """The streams within reach."""
+
+    streams: list[StreamSummary]
+
+
+class StreamDescription(BaseModel):
+    """All about a stream."""
+
+    name: str
+    time: str
+    columns: list[Column] = Field(alias="schema")
+    count: int
+    version: int
+    time_range: TimeRange | None
+    arrow_schema: str = Field(description="An Arrow IPC schema message in base64.")
+    defaults: str | None = Field(
+        None, description="Defaults of columns: an Arrow IPC stream of one row in base64."
+    )
+    indexes: list[Index]
+    stats: Json
+
+
+class Aggregates(BaseModel):
+    """Aggregates by attribute and function."""
+
+    stream: str
+    start: str | None
+    end: str | None
+    aggregates: dict[str, Json]
+
+
+class Deleted(BaseModel):
+    """What a delete did."""
+
+    deleted: int = Field(description="Events that are gone.")
+
+
+class Updated(BaseModel):
+    """What an update did."""
+
+    updated: int = Field(description="Events that hold the new values.")
+
+
+class Indexes(BaseModel):
+    """The indexes of a stream."""
+
+    indexes: list[Index]
+
+
+class BadRow(BaseModel):
+    """A row that is no event."""
+
+    reason: str
+    row: int | None = None
+    line: int | None = None
+    column: str | None = None
+    value: Any = None
+
+
+class Appended(BaseModel):
+    """What an append did."""
+
+    appended: int
+    late: int = Field(description="Of these, older than what was stored.")
+    count: int = Field(description="Events in the stream afterwards.")
+    version: int = Field(description="The commit that this was.")
+    position: str = Field(description="The place behind it, from which `tail` goes on.")
+    durable: bool = Field(description="Whether it survives a power cut.")
+    rejected: int | None = Field(None, description="Rows left out, with on_error=skip.")
+    errors: list[BadRow] | None = None
+
+
+class LookedAt(BaseModel):
+    """What an ingest would make of a file."""
+
+    format: str
+    compression: str | None
+    time: str | None = Field(description="The time column; null where none is like one.")
+    time_format: str | None = Field(description="How its values were read.")
+    columns: list[Column]
+    rows: list[Json] = Field(description="The first ones.")
+    looked_at: int = Field(description="Rows that were read for this.")
+    rejected: int = Field(description="Of these, such as are no events.")
+    errors: list[BadRow]
+    notes: list[str] = Field(description="What was assumed.")
+
+
+class Ingested(BaseModel):
+    """What an ingest did."""
+
+    stream: str
+    created: bool
+    dry_run: bool
+    rows: int = Field(description="Rows of the file that are events.")
+    appended: int
+    late: int = Field(description="Of these, older than what was stored.")
+    count: int | None = Field(description="Events in the stream afterwards.")
+    version: int | None = Field(description="The commit that this was.")
+    rejected: int = Field(description="Rows left out, with on_error=skip.")
+    errors: list[BadRow]
+    columns: list[Column]
+    notes: list[str] = Field(description="What was assumed.")
+
+
+class TicksRange(BaseModel):
+    """A half-open range of time; null is open."""
+
+    start: int | None
+    end: int | None
+
+
+class Partitions(BaseModel):
+    """A pinned version, cut into parts."""
+
+    stream: str
+    time: str
+    version: int
+    count: int
+    bytes: int
+    arrow_schema: str
+    defaults: str | None = None
+    partitions: list[TicksRange]
+
+
+class Position(BaseModel):
+    """A position that is kept; null when nothing is new."""
+
+    position: str | None
+    version: int | None
+
+
+class NewRange(TicksRange):
+    """A range of time that holds news."""
+
+    events: int = Field(description="New ones.")
+    stored: int = Field(description="All that are there, which is what reading costs.")
+
+
+class Changes(BaseModel):
+    """Where there is news between two positions."""
+
+    stream: str
+    events: int
+    ranges: list[NewRange]
+
+
+class Part(BaseModel):
+    """A staged part of a transaction."""
+
+    part: str
+    rows: int
+    bytes: int
+
+
+class Committed(BaseModel):
+    """What a commit of a transaction did."""
+
+    appended: int
+    late: int
+    count: int
+    version: int
+    replayed: bool = Field(description="It had been done before.")
+
+
+class Rows(BaseModel):
+    """The rows of a statement."""
+
+    query_id: str
+    columns: list[str]
+    types: list[str] = Field(description="SQL's names.")
+    rows: list[Json]
+    row_count: int
+    truncated: bool | None
+    elapsed_ms: float
+
+
+class Explained(BaseModel):
+    """A plan."""
+
+    statement: str
+    analyzed: bool
+    plan: Json = Field(description="For programs: operator, details, figures, inputs.")
+    text: str = Field(description="For people.")
+
+
+class Query(BaseModel):
+    """A query or read that runs."""
+
+    id: str
+    kind: str
+    text: str
+    token: str | None
+    running_ms: float
+
+
+class Queries(BaseModel):
+    """What runs."""
+
+    queries: list[Query]
+
+
+class LiveStatus(BaseModel):
+    """A live query and how it does."""
+
+    name: str
+    sink: str
+    state: str
+    sources: list[str]
+    sql: str
+    watermark: str | int | None
+    lag_events: int | None
+    rows: int | None
+    retractions: int | None
+    error: str | None
+    rollup: bool
+    definition: dict[str, str] | None = None
+
+
+class LiveList(BaseModel):
+    """Live queries."""
+
+    live: list[LiveStatus]
+
+
+class Differences(BaseModel):
+    """Results that are missing or wrong."""
+
+    differences: int
+
+
+class Session(BaseModel):
+    """What the token of a request may do."""
+
+    version: str
+    console: str
+    open: bool = Field(description="There are no tokens: anybody may do anything.")
+    name: str | None
+    scopes: list[str]
+    streams: list[str]
+
+
+class Places(BaseModel):
+    """Places of one kind of work."""
+
+    running: int
+    waiting: int
+    limit: int
+
+
+class Status(BaseModel):
+    """How the server does."""
+
+    version: str
+    state: str
+    mode: str
+    uptime_s: float
+    memory_bytes: int | None
+    disk_free_bytes: int | None
+    gates: dict[str, Places]
+    store: dict[str, float]
+    trouble: str | None
+    every_s: float = Field(description="Seconds between two values of the history.")
+    history: dict[str, list[float | None]]
+
+
+class Checked(BaseModel):
+    """What a statement is, without running it."""
+
+    kind: str
+    scope: str
+    target: str | None
+    reads: list[str]
+    parameters: list[str]
+
+
+class Dialect(BaseModel):
+    """The words of the dialect."""
+
+    keywords: list[str]
+    types: list[str]
+    functions: dict[str, list[Any]]
+
+
+class Matches(BaseModel):
+    """Matches in outline (matches), or the events of one (columns and rows)."""
+
+    truncated: bool
+    time: str | None = None
+    partition: list[str] | None = None
+    variables: list[str] | None = None
+    matches: list[Json] | None = None
+    conditions: list[Json] | None = Field(None, description="Without a match: hits of each.")
+    columns: list[str] | None = None
+    rows: list[list[Any]] | None = None
+
+
+class Job(BaseModel):
+    """Long work, and how far it is."""
+
+    job_id: str
+    kind: str
+    streams: list[str] | None = None
+    name: str | None = None
+    stream: str | None = None
+    attribute: str | None = None
+    lag_events_max: int | None = None
+    where: str | None = None
+    start: str | int | None = None
+    end: str | int | None = None
+    precision: str | None = None
+    set: dict[str, str] | None = None
+    file: str | None = None
+    sql: str | None = None
+    create: bool | None = None
+    if_exists: str | None = None
+    time: str | None = None
+    time_format: str | None = None
+    types: list[str] | None = None
+    on_error: str | None = None
+    state: Literal["waiting", "running", "done", "failed", "cancelled"]
+    progress: float = Field(description="The share that is done, 0 to 1.")
+    begun: int = Field(description="How often; more than once where the server ended meanwhile.")
+    created_at: str
+    started_at: str | None
+    ended_at: str | None
+    result: Json | None = Field(description="What it has come to, by kind.")
+    error: str | None = Field(description="Why it failed.")
+
+
+class Jobs(BaseModel):
+    """Jobs."""
+
+    jobs: list[Job]
+
+
+class Backup(BaseModel):
+    """A copy of the store."""
+
+    name: str
+    made_at: str | None = Field(description="When it began; what was deleted before is not in it.")
+    state: Literal["whole", "unfinished", "damaged"]
+    events: int
+    streams: dict[str, int] = Field(description="Events of each stream.")
+    bytes: int = Field(description="Of all its files, those that the store still has included.")
+    problem: str | None = Field(description="Why it is damaged.")
+
+
+class Backups(BaseModel):
+    """The backups below CHRONICLE_BACKUP_DIRECTORY."""
+
+    configured: bool = Field(description="Whether there is such a directory to be.")
+    backups: list[Backup]
+
+
+class TokenTold(BaseModel):
+    """A token, without its secret."""
+
+    token_id: str
+    name: str
+    scopes: list[str]
+    streams: list[str] = Field(description="Globs over the names of streams.")
+    created_at: str
+    expires_at: str | None
+    last_used_at: str | None = Field(description="To the minute.")
+
+
+class Tokens(BaseModel):
+    """The tokens of the store."""
+
+    tokens: list[TokenTold]
+
+
+class TokenMade(TokenTold):
+    """A new token; the secret is shown once."""
+
+    secret: str
+
+
+class TokensRevoked(BaseModel):
+    """What was revoked."""
+
+    revoked: list[str]
+
+
+class SqlPosition(BaseModel):
+    """Where in a SQL text, both counted from 1."""
+
+    line: int
+    column: int | None
+
+
+class ProblemDocument(BaseModel):
+    """A refusal (RFC 9457)."""
+
+    type: str = Field(description="urn:chronicle:<code>, stable.")
+    code: str
+    title: str
+    status: int
+    detail: str = Field(description="What was expected, found, and what to do.")
+    request_id: str
+    position: SqlPosition | None = None
+    row: int | None = None
+    errors: list[Json] | None = None

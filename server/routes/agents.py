@@ -1,0 +1,232 @@
+"""``/mcp``: the tools for language models, over HTTP, as whoever asks may use them.
+
+Purpose
+    An agent elsewhere talks to this server as ``chronicle mcp`` talks to one beside it.  The
+    package ``mcp`` speaks the protocol (streamable HTTP); :mod:`...agents.tools` are the tools.
+
+Guarantee
+    A request passes the door of every request: its token, with the scope ``read``, its origin and
+    host (:mod:`..access.auth`), a place among the queries.  A tool sees the streams that the token
+    reaches and changes nothing; what it asks is listed, cancelled and logged like any query.
+
+    Nothing is kept between requests: each stands for itself, as JSON in and JSON out.
+
+Limits
+    The package is loaded by the first request: most servers never need it.  Answers only; there is
+    no stream of messages from here (``GET`` is 405).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from fastapi import APIRouter, Request, Response
+from starlette.types import Receive, Scope, Send
+
+from ...agents.tools import tools_over
+from ...errors import StreamNotFound
+from ...query.contract.result import Result
+from ..access.auth import Principal, Requester
+from ..access.statement_rights import authorize, visible_to
+from ..service.running_queries import RunningQuery
+from ..service.state import Server, server_of
+
+if TYPE_CHECKING:
+    from ...query.contract.explanation import Plan
+
+__all__ = ["Agents", "router"]
+
+router = APIRouter(tags=["agents"])
+BODY_BYTES_MAX = 1 << 20
+IDLE = "tools of an agent"
+
+
+@dataclass
+class _Asking:
+    """A request of an agent, and what it has asked so far."""
+
+    principal: Principal
+    query: RunningQuery
+    error: BaseException | None = None
+
+
+_asking: ContextVar[_Asking] = ContextVar("asking")
+"""Of the request that a tool works for; tasks and threads that are begun for it have it."""
+
+
+class _Requested:
+    """The server's database, as the present request may see it."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def streams(self) -> list[str]:
+        """Names of the streams that the token reaches."""
+        may = partial(_asking.get().principal.may, "read")
+        return [name for name in self._server.database.streams() if may(name)]
+
+    def stream(self, name: str) -> Any:
+        """A stream that may be read."""
+        principal = _asking.get().principal
+        principal.require("read", name)
+        try:
+            return self._server.database.stream(name)
+        except StreamNotFound:
+            if visible_to(principal) is None:
+                raise  # its text names all streams
+            raise StreamNotFound(f"no stream {name!r} within the token's reach") from None
+
+    def sql(
+        self,
+        text: str,
+        params: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        *,
+        read_only: bool = False,
+    ) -> Result:
+        """Rows of a statement."""
+        found = self._asked(
+            text,
+            lambda **rights: self._server.database.sql(
+                text,
+                params,
+                self._seconds(timeout),
+                read_only=read_only,
+                cancellation=_asking.get().query.cancellation,
+                **rights,
+            ),
+        )
+        return Result(found.schema, _watched(found.batches()), None, found.close)
+
+    def explain(self, text: str, *, timeout: float | None = None) -> Plan:
+        """How a query would run."""
+        plan: Plan = self._asked(
+            text,
+            lambda **rights: self._server.database.explain(
+                text, timeout=self._seconds(timeout), **rights
+            ),
+        )
+        return plan
+
+    def _asked(self, text: str, work: Callable[..., Any]) -> Any:
+        asking = _asking.get()
+        asking.query.text = text
+        principal = asking.principal
+        try:
+            return work(
+                visible=visible_to(principal),
+                allowed=partial(authorize, principal),
+                tell=self._server.tell(principal),
+            )
+        except Exception as error:
+            asking.error = error
+            raise
+
+    def _seconds(self, wanted: float | None) -> float:
+        most = self._server.settings.query_timeout
+        return most if wanted is None else min(most, wanted)
+
+
+def _watched(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same; an error on the way is that of the request."""
+    try:
+        yield from batches
+    except Exception as error:
+        _asking.get().error = error
+        raise
+
+
+class Agents:
+    """What speaks the protocol, made when it is first asked for; lives on the event loop."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._ends = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._made: asyncio.Future[Any] | None = None
+
+    async def manager(self) -> Any:
+        """What answers requests.
+
+        Raises
+        ------
+        MissingDependency
+            Without the package ``mcp``.
+        """
+        if self._made is None:
+            self._made = asyncio.get_running_loop().create_future()
+            self._task = asyncio.create_task(self._run(self._made))
+        return await asyncio.shield(self._made)
+
+    async def _run(self, made: asyncio.Future[Any]) -> None:
+        """The life of the manager, in one task: it has tasks of its own."""
+        try:
+            manager = await asyncio.to_thread(_manager, self._server)
+        except Exception as error:
+            self._made = None  # it may be installed meanwhile
+            made.set_exception(error)
+            return
+        async with manager.run():
+            made.set_result(manager)
+            await self._ends.wait()
+
+    async def close(self) -> None:
+        """End what is left of it."""
+        self._ends.set()
+        if self._task is not None:
+            await self._task
+
+
+def _manager(server: Server) -> Any:
+    tools = tools_over(_Requested(server))
+    from mcp.server.transport_security import TransportSecuritySettings
+
+    tools.streamable_http_app(
+        json_response=True,
+        stateless_http=True,
+        max_request_body_size=BODY_BYTES_MAX,
+        # hosts and origins were looked at before
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    )
+    return tools.session_manager
+
+
+class _Handed(Response):
+    """An answer that another application gives."""
+
+    def __init__(self, answer: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
+        super().__init__()
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._answer(scope, receive, send)
+
+
+@router.post("/mcp", summary="Tools for language models", include_in_schema=False)
+async def mcp(request: Request, principal: Requester) -> Response:
+    """One message of the Model Context Protocol."""
+    principal.require("read")
+    server = server_of(request)
+    agents: Agents = request.app.state.agents
+    manager = await agents.manager()
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        async with server.queries.held(principal.client):
+            query = server.running.add(request.state.request_id, "query", IDLE, principal)
+            asking = _Asking(principal, query)
+            token = _asking.set(asking)
+            try:
+                await manager.handle_request(scope, receive, send)
+            finally:
+                _asking.reset(token)
+                server.running.remove(query)
+                if query.text != IDLE:
+                    server.running.log(query, None, asking.error)
+
+    return _Handed(answer)

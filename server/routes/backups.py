@@ -1,0 +1,37 @@
+"""The route of backups: which there are below ``CHRONICLE_BACKUP_DIRECTORY``.
+
+Guarantee
+    It tells of all streams, so it takes what making a backup takes: ``operate`` on all of them.
+
+Limits
+    Backups that were made elsewhere, or carried away, are not known here: ``chronicle backups``
+    lists any directory.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from ...errors import Forbidden
+from ...store.backups import list_backups
+from ..access.auth import Requester
+from ..http.responses import reply
+from ..service.state import server_of
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1/backups", tags=["jobs"])
+
+
+@router.get("", summary="List backups")
+async def backups(request: Request, principal: Requester) -> Response:
+    """When each was made and what it holds, the oldest first; unfinished ones last."""
+    principal.require("operate")
+    if not principal.everywhere:
+        raise Forbidden("to list backups takes the scope 'operate' on all streams")
+    server = server_of(request)
+    place = server.settings.backup_directory
+    there = place is not None and place.is_dir()
+    found = await server.call(list_backups, place) if there else []
+    told = [each.to_json() for each in found]
+    return reply({"configured": place is not None, "backups": told})

@@ -1,0 +1,58 @@
+"""Bytes to a client that may be slow: sent block by block, broken off when it takes them no more.
+
+Guarantee
+    A client has the time that its :class:`~..service.bodies.Pace` gives it for what was sent so
+    far; making a block does not count.  One that is too slow is disconnected, so that it never
+    takes a part for the whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from starlette.types import Scope, Send
+
+from ..service.bodies import Pace
+from ..service.middleware import ABORT, BrokenAnswer
+
+__all__ = ["send_paced"]
+
+logger = logging.getLogger("chronicle.server")
+
+
+async def send_paced(
+    scope: Scope, send: Send, pace: Pace, next_block: Callable[[], Awaitable[bytes | None]]
+) -> None:
+    """Send the body of an answer whose headers are out.
+
+    Parameters
+    ----------
+    next_block : callable
+        Gives the next bytes, None at the end.
+
+    Raises
+    ------
+    BrokenAnswer
+        The client was too slow; the connection is ended.
+    """
+    sent, waited = 0, 0.0
+    try:
+        while (block := await next_block()) is not None:
+            message = {"type": "http.response.body", "body": block, "more_body": True}
+            began = time.perf_counter()
+            await asyncio.wait_for(send(message), max(0.0, pace.left(sent, waited)))
+            waited += time.perf_counter() - began
+            sent += len(block)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+    except TimeoutError:
+        logger.warning(
+            "request %s: the client took its answer too slowly; broken off after %d bytes",
+            scope["state"]["request_id"],
+            sent,
+        )
+        if ABORT in scope:
+            scope[ABORT]()
+        raise BrokenAnswer from None

@@ -1,0 +1,283 @@
+"""The short way of small appends: from the edge into the store, past the router.
+
+Purpose
+    ``POST /v1/streams/{stream}/events`` with a few plain events is what a server is sent most.
+    :class:`SmallAppends` stands before the application and answers those requests itself: the body
+    is read on the event loop (:mod:`..service.small_bodies`) and stored with what waits beside it
+    (:mod:`..service.gathering`).
+
+Guarantee
+    The long way (:func:`.events.append_events`) gives the same answers.  Whatever is unusual in a
+    request (a header or parameter that means something else, a token that may not, a body that is
+    long or not plain) goes there as it came, with what was taken of its body.  Gates, budgets,
+    limits, metrics and timings count either way.
+
+Limits
+    A request with an Idempotency-Key writes a log of its own around its append, in threads: it
+    takes the long way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
+from typing import NamedTuple
+from urllib.parse import parse_qsl
+
+from fastapi.routing import APIRoute
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ...errors import ChronicleError
+from ...formats.kinds import format_of_media_type
+from ...lru import Lru
+from ...schema import StreamSchema
+from ...streams import Stream
+from ..access.auth import Principal
+from ..http.plain_head import plain_head
+from ..http.problems import Problem
+from ..http.request_head import SLASH
+from ..service.bodies import Pace, too_slow
+from ..service.event_parsing import time_format_of
+from ..service.gathering import Stored
+from ..service.small_bodies import BYTES_MAX, SmallBody, SmallReader
+from ..service.state import Server
+
+__all__ = ["SmallAppends"]
+
+PREFIX, SUFFIX = "/v1/streams/", "/events"
+VALUE_BYTES = 16
+"""What a value takes on its way, at least: counted as held by its request, beside the text."""
+
+READERS_KEPT = 256
+ANSWER = b'{"appended":%d,"late":%d,"count":%d,"version":%d,"position":"%d","durable":%s}\n'
+
+
+class _Options(NamedTuple):
+    """What a request says beside its body."""
+
+    format: str
+    precision: str | None
+    durability: str | None
+
+
+class _Said(NamedTuple):
+    stream: str
+    options: _Options
+    length: int
+    secret: str | None
+
+
+class SmallAppends:
+    """Answers small appends, and hands everything else on.
+
+    Parameters
+    ----------
+    app : ASGI application
+        The long way.
+    server : Server
+    route : APIRoute
+        Whose requests these are, for metrics.
+    answer_error : callable
+        Makes the answer of an error.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        server: Server,
+        route: APIRoute,
+        answer_error: Callable[[Request, Exception], Awaitable[Response]],
+    ) -> None:
+        self.app = app
+        self._server = server
+        self._route = route
+        self._answer_error = answer_error
+        self._pace = Pace.of(server.settings)
+        self._bytes_max = min(
+            BYTES_MAX, server.settings.max_body_bytes, server.settings.max_decoded_bytes
+        )
+        self._readers: Lru[tuple[int, str], SmallReader] = Lru(READERS_KEPT)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or have it answered."""
+        said = None
+        if scope["type"] == "http" and scope["method"] == "POST":
+            said = self._said(scope)
+        admitted = None if said is None else self._admitted(scope, said)
+        if said is None or admitted is None:
+            await self.app(scope, receive, send)
+            return
+        taken: list[Message] = []
+        try:
+            answer = await self._append(scope, said, *admitted, receive, taken)
+        except (ChronicleError, Problem) as error:
+            scope["route"] = self._route
+            response = await self._answer_error(Request(scope), error)
+            await response(scope, receive, send)
+            return
+        if answer is None:
+            await self.app(scope, _again(taken, receive), send)
+            return
+        scope["route"] = self._route
+        headers = [(b"content-length", b"%d" % len(answer)), (b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": answer})
+
+    def _said(self, scope: Scope) -> _Said | None:
+        path: str = scope["path"]
+        if not (path.startswith(PREFIX) and path.endswith(SUFFIX)):
+            return None
+        stream = path[len(PREFIX) : -len(SUFFIX)]
+        if not stream or "/" in stream:
+            return None
+        head = plain_head(scope)
+        if head is None:
+            return None
+        query = scope["query_string"]
+        if not 0 < head.length <= self._bytes_max or len(head.content_type) + len(query) > 256:
+            return None
+        options = _options(query, head.content_type)
+        if options is None:
+            return None
+        return _Said(stream.replace(SLASH, "/"), options, head.length, head.secret)
+
+    def _admitted(self, scope: Scope, said: _Said) -> tuple[Principal, Stream, SmallReader] | None:
+        """Who asks, and what reads the body; None where the long way has something to refuse."""
+        server = self._server
+        if server.database.mode == "r":
+            return None
+        try:
+            principal = server.authenticator.principal(scope, said.secret)
+            if not principal.may("ingest", said.stream):
+                return None
+            stream = server.database.stream(said.stream)
+        except (ChronicleError, Problem):
+            return None
+        if stream.handle.options.unique is not None:  # each body is told of its own duplicates
+            return None
+        scope["state"]["principal"] = principal
+        scope["path_params"] = {"stream": said.stream}
+        reader = self._reader(stream.event_schema, said.options.precision)
+        return None if reader is None else (principal, stream, reader)
+
+    def _reader(self, schema: StreamSchema, precision: str | None) -> SmallReader | None:
+        if len(schema.names) > self._server.settings.max_columns:
+            return None
+        if precision is not None and schema.time_unit is None:
+            return None
+        time_format = time_format_of(schema, precision)
+        key = (id(schema), time_format)
+        reader = self._readers.get(key)
+        if reader is None or reader.schema is not schema:
+            reader = SmallReader(schema, time_format)
+            self._readers.put(key, reader)
+        return reader if reader.usable else None
+
+    async def _append(
+        self,
+        scope: Scope,
+        said: _Said,
+        principal: Principal,
+        stream: Stream,
+        reader: SmallReader,
+        receive: Receive,
+        taken: list[Message],
+    ) -> bytes | None:
+        """The answer; None where the request has to take the long way."""
+        server, client = self._server, principal.client
+        async with server.bodies.held(client):
+            with server.uploads.account(client) as account:
+                account.hold(said.length)
+                text = await self._text(receive, taken)
+                if len(text) > said.length:
+                    return None
+                begun = time.perf_counter()
+                options = said.options
+                body = reader.columns(text, lines=options.format == "ndjson")
+                parsed_s = time.perf_counter() - begun
+                if body is None:
+                    return None
+                account.hold(VALUE_BYTES * body.rows * len(body.columns))
+                stored = await server.gathering.append(
+                    stream, reader, body, options.durability, client
+                )
+        if stored is None:
+            return None
+        self._note(scope, options.format, body, stored, parsed_s)
+        promise = options.durability or stream.handle.options.durability
+        return ANSWER % (
+            body.rows,
+            stored.late,
+            stored.count,
+            stored.version,
+            stored.version,
+            b"true" if promise == "commit" else b"false",
+        )
+
+    async def _text(self, receive: Receive, taken: list[Message]) -> bytes:
+        """The body, which is as long as was said, or too long."""
+        text = b""
+        try:
+            async with asyncio.timeout(self._pace.silence_s):
+                while len(text) <= self._bytes_max:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientDisconnect
+                    taken.append(message)
+                    text += message.get("body", b"")
+                    if not message.get("more_body", False):
+                        break
+        except TimeoutError:
+            raise too_slow(self._pace, len(text)) from None
+        return text
+
+    def _note(
+        self, scope: Scope, format: str, body: SmallBody, stored: Stored, parsed_s: float
+    ) -> None:
+        metrics = self._server.metrics
+        metrics.append_seconds.observe(parsed_s + stored.stored_s)
+        metrics.appended_events.labels(format).inc(body.rows)
+        if stored.late:
+            metrics.late_events.inc(stored.late)
+        scope["chronicle.timings"] += (
+            ("parse", parsed_s),
+            ("queue", stored.waited_s),
+            ("append", stored.stored_s),
+        )
+
+
+@lru_cache(maxsize=256)
+def _options(query: bytes, content_type: str) -> _Options | None:
+    """What the parameters say; None for those that only the long way knows."""
+    try:
+        pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, strict_parsing=bool(query))
+    except ValueError:
+        return None
+    given = dict(pairs)
+    if len(given) != len(pairs) or not given.keys() <= {"format", "precision", "durability"}:
+        return None
+    precision, durability = given.get("precision"), given.get("durability")
+    if precision not in (None, "s", "ms", "us", "ns"):
+        return None
+    if durability not in (None, "commit", "interval", "none"):
+        return None
+    name = given.get("format") or format_of_media_type(content_type)
+    return _Options(name, precision, durability) if name in ("json", "ndjson") else None
+
+
+def _again(taken: list[Message], receive: Receive) -> Receive:
+    """The messages that were taken, and then those that follow."""
+    if not taken:
+        return receive
+    left = iter(taken)
+
+    async def again() -> Message:
+        for message in left:
+            return message
+        return await receive()
+
+    return again

@@ -1,0 +1,85 @@
+"""Values for the parameters of a statement, out of JSON.
+
+Purpose
+    JSON has numbers, texts, truth values and null.  What SQL has besides is given as an object of
+    two members: ``{"type": "timestamp", "value": "2018-08-01T06:00:00"}``.
+
+Guarantee
+    A value that its type cannot hold is refused with the parameter's name.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any
+
+from ...errors import InvalidArgument
+
+__all__ = ["TYPES", "values_of"]
+
+
+def _moment(text: str) -> dt.datetime:
+    return dt.datetime.fromisoformat(text).replace(tzinfo=None)
+
+
+def _zoned(text: str) -> dt.datetime:
+    found = dt.datetime.fromisoformat(text)
+    return found if found.tzinfo is not None else found.replace(tzinfo=dt.timezone.utc)
+
+
+def _span(text: str) -> dt.timedelta:
+    number, _, unit = text.partition(" ")
+    if unit != "microseconds":
+        raise ValueError("an interval is a number of microseconds, such as '1500000 microseconds'")
+    return dt.timedelta(microseconds=int(number))
+
+
+def _blob(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+TYPES: dict[str, Callable[[str], Any]] = {
+    "timestamp": _moment,
+    "timestamptz": _zoned,
+    "date": dt.date.fromisoformat,
+    "interval": _span,
+    "decimal": Decimal,
+    "double": float,
+    "blob": _blob,
+}
+"""What each type makes of its text."""
+
+
+def values_of(params: dict[str, Any] | list[Any] | None) -> dict[str, Any] | list[Any] | None:
+    """The values that a request gives, in Python's types.
+
+    Raises
+    ------
+    InvalidArgument
+    """
+    if isinstance(params, dict):
+        return {name: _value(name, given) for name, given in params.items()}
+    if isinstance(params, list):
+        return [_value(str(place), given) for place, given in enumerate(params, start=1)]
+    return None
+
+
+def _value(name: str, given: Any) -> Any:
+    if isinstance(given, list):
+        return [_value(name, item) for item in given]
+    if not isinstance(given, Mapping):
+        return given
+    if set(given) != {"type", "value"} or given["type"] not in TYPES:
+        raise InvalidArgument(
+            f"the parameter ${name} is an object; one has the members type (one of "
+            f"{', '.join(TYPES)}) and value"
+        )
+    try:
+        return TYPES[given["type"]](str(given["value"]))
+    except (ValueError, ArithmeticError) as error:
+        raise InvalidArgument(
+            f"the parameter ${name} is no {given['type']}: {given['value']!r} ({error})"
+        ) from None

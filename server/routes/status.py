@@ -1,0 +1,57 @@
+"""One snapshot of how the server does, for people: what ``/metrics`` is for Prometheus.
+
+Guarantee
+    Sums over the store are for who may read all of it; others see the server's load only.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from ... import __version__
+from ..access.auth import Requester
+from ..http.responses import reply
+from ..service.load_history import EVERY_S, resident_bytes
+from ..service.state import server_of
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/v1", tags=["service"])
+
+
+@router.get("/status", summary="How the server does")
+async def status(request: Request, principal: Requester) -> Response:
+    """Version, places in use, memory, the last quarter of an hour; with every right the store."""
+    server = server_of(request)
+    trouble = await server.probe.trouble()
+    gates = {
+        "queries": server.queries,
+        "reads": server.reads,
+        "appends": server.appends,
+        "uploads": server.bodies,
+        "followers": server.followers_gate,
+    }
+    found: dict[str, Any] = {
+        "version": __version__,
+        "state": server.condition,
+        "mode": server.database.mode,
+        "uptime_s": round(time.monotonic() - server.load.started, 1),
+        "memory_bytes": resident_bytes(),
+        "disk_free_bytes": None,
+        "gates": {
+            name: {"running": gate.running, "waiting": gate.waiting, "limit": gate.running_max}
+            for name, gate in gates.items()
+        },
+        "store": {},
+        "trouble": trouble,
+        "every_s": EVERY_S,
+        "history": server.load.columns(),
+    }
+    if principal.everywhere:
+        found["store"] = await server.call(server.store_gauges)
+        found["disk_free_bytes"] = shutil.disk_usage(server.database.path).free
+    return reply(found)

@@ -1,0 +1,238 @@
+"""Answers that are kept as files for a while, so that a program can read pieces of them.
+
+Purpose
+    ``pl.read_parquet(url)`` asks for the size of a file, then for its end, then for pieces here
+    and there.  Each of these requests could run the query again, and find other rows.  Instead the
+    answer is written to a file once, which all of them read.
+
+Guarantee
+    A file does not change, and its tag is a digest of its bytes: pieces under one tag fit together,
+    whatever is appended meanwhile.  Whoever asks gets what was made for the same client with the
+    same rights.  The files are unnamed and lie on the store's disk: nothing is left behind by a
+    server that is killed.
+
+Limits
+    ``CHRONICLE_MAX_RESULT_BYTES`` for all clients, half of it for one, :data:`FILES_MAX` files; the
+    longest unused ones go first.  A drop of a stream removes them all, as nobody remembers of what
+    they were made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from ...errors import ResourceLimit
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+__all__ = ["AnswerFile", "KeptAnswers", "OpenAnswer", "tag_of"]
+
+FILES_MAX = 256
+
+
+def tag_of(digest: _Hash) -> str:
+    """The entity tag of bytes whose SHA-256 this is."""
+    return f'"{digest.hexdigest()[:32]}"'
+
+
+@dataclass(frozen=True)
+class OpenAnswer:
+    """A kept answer, opened for one who reads it, and closes the file.
+
+    Attributes
+    ----------
+    tag : str
+        Its entity tag, in quotes.
+    headers : mapping of str to str
+        Those that belong to the answer.
+    """
+
+    file: IO[bytes]
+    size: int
+    tag: str
+    headers: Mapping[str, str]
+
+    def piece(self, first: int, size: int) -> bytes:
+        """So many bytes from a position on."""
+        return os.pread(self.file.fileno(), size, first)
+
+
+@dataclass(eq=False)
+class _Kept:
+    client: str
+    what: Hashable
+    file: IO[bytes]
+    size: int
+    tag: str
+    headers: Mapping[str, str]
+    made: int
+    used: float = 0.0
+
+
+class KeptAnswers:
+    """The kept answers of a server; from any thread.
+
+    Parameters
+    ----------
+    directory : callable
+        Gives the directory of the files; None: the system's for such files.
+    bytes_max : int
+        What all of them may take on disk.
+    keep_s : float
+        Seconds that an unused one is kept.
+    clock : callable
+        Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        directory: Callable[[], Path | None],
+        bytes_max: int,
+        keep_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._directory = directory
+        self._bytes_max = bytes_max
+        self._keep_s = keep_s
+        self._clock = clock
+        self._guard = threading.Lock()
+        self.numbers = itertools.count()
+        self._kept: list[_Kept] = []  # the longest unused first
+        self._writing: dict[AnswerFile, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def used(self) -> int:
+        """Bytes of all files, those that are being written included."""
+        with self._guard:
+            return self._held(None)
+
+    def begin(self, client: str) -> AnswerFile:
+        """A file for an answer of a client, which is being made."""
+        file = tempfile.TemporaryFile(dir=self._directory())  # noqa: SIM115 - kept
+        return AnswerFile(self, client, file)
+
+    def find(self, client: str, what: Hashable, tags: frozenset[str]) -> OpenAnswer | None:
+        """The answer to a request: one of some tags, or else the latest; None where none is kept.
+
+        Parameters
+        ----------
+        what : hashable
+            All that the request says, and the rights of who asks.
+        """
+        self.sweep()
+        with self._guard:
+            found = [kept for kept in self._kept if (kept.client, kept.what) == (client, what)]
+            if not found:
+                return None
+            named = [kept for kept in found if kept.tag in tags]
+            return self._opened(max(named or found, key=lambda kept: kept.made))
+
+    def sweep(self) -> None:
+        """Remove what nobody has read for too long."""
+        oldest = self._clock() - self._keep_s
+        with self._guard:
+            while self._kept and self._kept[0].used < oldest:
+                self._kept.pop(0).file.close()
+
+    def clear(self) -> None:
+        """Remove all; who reads one goes on with its own descriptor."""
+        with self._guard:
+            for kept in self._kept:
+                kept.file.close()
+            self._kept.clear()
+
+    def _opened(self, kept: _Kept) -> OpenAnswer:
+        kept.used = self._clock()
+        self._kept.remove(kept)
+        self._kept.append(kept)
+        copy = os.fdopen(os.dup(kept.file.fileno()), "rb", buffering=0)
+        return OpenAnswer(copy, kept.size, kept.tag, kept.headers)
+
+    def _held(self, client: str | None) -> int:
+        kept = sum(each.size for each in self._kept if client in (None, each.client))
+        begun = (size for file, size in self._writing.items() if client in (None, file.client))
+        return kept + sum(begun)
+
+    def _grow(self, file: AnswerFile, size: int) -> None:
+        """Make room for a file of this size, if need be by removing others."""
+        with self._guard:
+            self._writing[file] = size
+            share = self._bytes_max - self._bytes_max // 2
+            for client, most in ((file.client, share), (None, self._bytes_max)):
+                while self._held(client) > most:
+                    idle = [kept for kept in self._kept if client in (None, kept.client)]
+                    if not idle:
+                        raise ResourceLimit(
+                            f"the answer, written to a file, takes more than the {share:,} bytes "
+                            "that a client may have kept (half of CHRONICLE_MAX_RESULT_BYTES), or "
+                            "than others leave; ask for less, or with a plain GET, which streams"
+                        )
+                    self._kept.remove(idle[0])
+                    idle[0].file.close()
+
+    def _end(self, file: AnswerFile) -> None:
+        with self._guard:
+            self._writing.pop(file, None)
+
+    def _keep(self, file: AnswerFile, kept: _Kept) -> OpenAnswer:
+        with self._guard:
+            self._writing.pop(file, None)
+            same = (kept.client, kept.what, kept.tag)
+            for other in self._kept:
+                if (other.client, other.what, other.tag) == same:
+                    kept.file.close()
+                    other.made = kept.made
+                    return self._opened(other)
+            self._kept.append(kept)
+            if len(self._kept) > FILES_MAX:
+                self._kept.pop(0).file.close()
+            return self._opened(kept)
+
+
+class AnswerFile:
+    """An answer that is being written to a file; by one thread at a time."""
+
+    def __init__(self, answers: KeptAnswers, client: str, file: IO[bytes]) -> None:
+        self.client = client
+        self._answers = answers
+        self._file = file
+        self._digest = hashlib.sha256()
+        self._size = 0
+
+    def write(self, block: bytes) -> None:
+        """Add bytes.
+
+        Raises
+        ------
+        ResourceLimit
+        """
+        self._answers._grow(self, self._size + len(block))
+        self._file.write(block)
+        self._digest.update(block)
+        self._size += len(block)
+
+    def keep(self, what: Hashable, headers: Mapping[str, str]) -> OpenAnswer:
+        """The answer is whole: keep it as the one to a request."""
+        self._file.flush()
+        tag = tag_of(self._digest)
+        made = next(self._answers.numbers)
+        kept = _Kept(self.client, what, self._file, self._size, tag, dict(headers), made)
+        return self._answers._keep(self, kept)
+
+    def abandon(self) -> None:
+        """There is no answer."""
+        self._answers._end(self)
+        self._file.close()

@@ -1,0 +1,216 @@
+"""Small bodies of plain JSON, read where they arrive; all others are left to a worker.
+
+Purpose
+    One event of a hundred bytes costs a worker process, a thread and a parser for megabytes more
+    than its own worth.  A :class:`SmallReader` reads such a body on the event loop in microseconds:
+    :meth:`SmallReader.columns` takes the values of its records, :meth:`SmallReader.batch` makes one
+    Arrow batch of the columns of many bodies.
+
+Guarantee
+    A short cut, never another answer.  What this reader takes, the careful one
+    (:mod:`.event_parsing`) reads as the same events; whatever it is not certain of, it declines, be
+    that wrong or only unusual: names or types that are not the stream's, a name that occurs twice,
+    text where a number stands, digits that a type does not hold, a time without its unit, a zero
+    with a sign that its type has not.  Errors
+    are therefore found, and worded, in one place.
+
+    The bytes are read by orjson alone, as JSON bodies of other routes are.  No Arrow or Python
+    parser of text sees them in this process.
+
+Limits
+    Streams with decimals, dates or binaries are never read here, nor is more than
+    :data:`BYTES_MAX` of text or :data:`VALUES_MAX` values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+import pyarrow as pa
+
+from ...formats.convert import convert
+from ...formats.times import TimeRule, parse_time_format
+from ...schema import StreamSchema
+
+__all__ = ["BYTES_MAX", "VALUES_MAX", "SmallBody", "SmallReader"]
+
+BYTES_MAX = 32 << 10
+"""Longest body: about a millisecond of the event loop."""
+
+VALUES_MAX = 16 << 10
+"""Most values of a body, missing ones included."""
+
+_NULL = type(None)
+_NEGATIVE_ZERO = re.compile(rb"[\s:,\[]-0")
+
+
+class SmallBody(NamedTuple):
+    """The values of one body, column by column in the order of the stream."""
+
+    rows: int
+    columns: tuple[list[Any], ...]
+
+
+class _Column(NamedTuple):
+    name: str
+    target: pa.DataType
+    found: pa.DataType  # what its values are as they come
+    kinds: frozenset[type]  # of its values
+    required: bool
+    rule: TimeRule | None
+
+
+class SmallReader:
+    """Reads bodies for one schema under one unit of time; for any number of threads.
+
+    Parameters
+    ----------
+    time_format : {"iso", "ticks", "s", "ms", "us", "ns"}
+        What numbers are as times, see :func:`.event_parsing.read_events`.
+    """
+
+    def __init__(self, schema: StreamSchema, time_format: str) -> None:
+        self.schema = schema
+        rule = parse_time_format(time_format)
+        columns = [_column_of(schema, position, rule) for position in range(len(schema.names))]
+        self._columns = [column for column in columns if column is not None]
+        self.usable = len(self._columns) == len(columns)
+        self._names = frozenset(schema.names)
+        self._unsigned = any(pa.types.is_unsigned_integer(a.type) for a in schema.attributes)
+
+    def columns(self, body: bytes, *, lines: bool) -> SmallBody | None:
+        """Take the values of a body; None where it has to be read with care.
+
+        Parameters
+        ----------
+        lines : bool
+            NDJSON: each line that is not blank is a record.  Otherwise an array, or one record.
+        """
+        if not self.usable or (self._unsigned and _NEGATIVE_ZERO.search(body)):
+            return None
+        try:
+            if lines:
+                texts = body.split(b"\n")
+                records = [orjson.loads(text) for text in texts if text and not text.isspace()]
+            else:
+                records = orjson.loads(body)
+                if type(records) is dict:
+                    records = [records]
+        except orjson.JSONDecodeError:
+            return None
+        if type(records) is not list or not records:
+            return None
+        if len(records) * len(self._columns) > VALUES_MAX:
+            return None
+        strings = 0
+        for record in records:
+            if type(record) is not dict or not record.keys() <= self._names:
+                return None
+            strings += len(record)
+        columns = []
+        for column in self._columns:
+            name = column.name
+            values = [record.get(name) for record in records]
+            kinds = set(map(type, values))
+            if not kinds <= column.kinds:
+                return None
+            if str in kinds:
+                strings += sum(type(value) is str for value in values)
+            columns.append(values)
+        # Of a name that occurs twice in a record only the last value is seen, but not its quotes.
+        if not _has_strings(body, strings):
+            return None
+        return SmallBody(len(records), tuple(columns))
+
+    def batch(self, bodies: Sequence[SmallBody]) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
+        """Make one batch of the values of bodies, one after the other.
+
+        Returns
+        -------
+        batch : pyarrow.RecordBatch
+            In the stream's schema; values that could not be converted are null.
+        bad : bool array
+            Rows that hold one.
+
+        Raises
+        ------
+        ValueError, OverflowError
+            Some value is beyond every type that its column can be read as.
+        """
+        rows = sum(body.rows for body in bodies)
+        bad = np.zeros(rows, np.bool_)
+        arrays = []
+        for position, column in enumerate(self._columns):
+            if len(bodies) == 1:
+                values = bodies[0].columns[position]
+            else:
+                values = list(chain.from_iterable(body.columns[position] for body in bodies))
+            found = pa.array(values, column.found)
+            if pa.types.is_float64(column.found):
+                bad |= _inexact(found, column.target)
+            done = convert(
+                found, column.target, rule=column.rule, required=column.required, exact=True
+            )
+            if done.codes is not None:
+                bad |= done.codes != 0
+            arrays.append(done.values)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema.arrow), bad
+
+
+def _column_of(schema: StreamSchema, position: int, rule: TimeRule) -> _Column | None:
+    """How a column is read; None for what only the careful reader knows: some types, defaults."""
+    attribute = schema.attributes[position]
+    if attribute.default is not None:
+        return None
+    target, is_time = attribute.type, attribute.name == schema.time
+    kinds: set[type] = {int}
+    own: TimeRule | None = rule if is_time else None
+    found = pa.int64()
+    if pa.types.is_timestamp(target):
+        own = rule if rule.kind == "epoch" else TimeRule("iso")
+        if own.kind == "iso":
+            kinds, found = {str}, pa.string()
+    elif pa.types.is_uint64(target):
+        found = pa.uint64()
+    elif pa.types.is_float32(target) or pa.types.is_float64(target):
+        kinds, found = {int, float}, pa.float64()
+    elif pa.types.is_boolean(target):
+        kinds, found = {bool}, pa.bool_()
+    elif pa.types.is_string(target) or pa.types.is_large_string(target):
+        kinds, found = {str}, target
+    elif not pa.types.is_integer(target):
+        return None
+    if attribute.nullable:
+        kinds.add(_NULL)
+    return _Column(attribute.name, target, found, frozenset(kinds), not attribute.nullable, own)
+
+
+def _has_strings(body: bytes, count: int) -> bool:
+    """Whether so many strings, names included, stand in a body."""
+    quotes = body.count(b'"')
+    if b"\\" in body:
+        if b"\\\\" in body:
+            return False  # which quotes are escaped is not worth finding out
+        quotes -= body.count(b'\\"')
+    return quotes == 2 * count
+
+
+def _inexact(values: pa.Array, target: pa.DataType) -> npt.NDArray[np.bool_]:
+    """Which numbers the careful reader might read as others.
+
+    Those beyond the range; and for ``float32``, which it reads from the digits at once, those that
+    lie half-way between two of that type, or below its normal numbers.
+    """
+    numbers = values.fill_null(0.0).to_numpy(zero_copy_only=False)
+    bad: npt.NDArray[np.bool_] = ~np.isfinite(numbers)
+    if pa.types.is_float32(target):
+        size = np.abs(numbers)
+        bad |= (size > np.finfo(np.float32).max) | ((size < np.finfo(np.float32).tiny) & (size > 0))
+        bad |= (numbers.view(np.int64) & 0x1FFF_FFFF) == 0x1000_0000
+    return bad

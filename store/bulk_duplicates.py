@@ -1,0 +1,189 @@
+"""Duplicates in bulk loads: staged segments without the events that are stored already.
+
+Purpose
+    What many processes have staged is not known to hold an event once: not beside what the stream
+    holds, and not beside what another of them has staged.  :func:`without_duplicates` looks through
+    the keys of a job, in order of time, just before its commit.
+
+How it goes
+    ::
+
+        staged   ----|=== batch ===|---------------------->   in order of time
+        stored   ---------------------|                       read ahead of it by ``within``
+                      \\                                        both into one window of keys
+                       kept events of the batches before it
+
+    Where nothing is a duplicate, as is usual, the job is committed as it was staged, and only the
+    columns of the key have been read.  Otherwise what is kept of it is written once more, in order
+    of time.
+
+Guarantee
+    As of an append (:mod:`.duplicates`): the stream's lock is held from the first look to the
+    commit.
+
+Limits
+    Appends wait meanwhile, for about as long as reading the key's columns takes.  Holds the keys of
+    twice ``within`` in memory.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+
+from ..schema import StreamSchema
+from ..ticks import INT64_MAX, INT64_MIN
+from ..uniqueness import Uniqueness
+from .commits import Commits
+from .duplicates import compared_columns, duplicates_among, keys_of, moved, stored_events, without
+from .key_window import KeyWindow, Ticks
+from .options import uniqueness
+from .placing import StagedSegment
+from .prune import Prune
+from .segment import SegmentView
+from .snapshot import Snapshot, StreamState
+from .tail import ticks_of
+
+__all__ = ["Sift", "snapshot_of", "without_duplicates"]
+
+Sift = Callable[[Sequence[StagedSegment], Snapshot | None], tuple[list[StagedSegment], int]]
+"""Of a job and what is stored beside it: the segments to commit, and events that were left out."""
+
+Write = Callable[[Iterable[Iterator[pa.RecordBatch]]], list[StagedSegment]]
+
+KEYS_MIN = 1 << 18
+"""Keys below which the window is not tidied up."""
+
+
+def snapshot_of(
+    schema: StreamSchema, segments: Sequence[SegmentView], runs: Sequence[SegmentView]
+) -> Snapshot:
+    """The events of some segments and late runs."""
+    stored = sum(view.events for view in (*segments, *runs))
+    return Snapshot(
+        StreamState(schema, 0, 0, tuple(segments), tuple(runs), (), None, 0, 0, None, stored)
+    )
+
+
+def without_duplicates(
+    commits: Commits, staged: Sequence[StagedSegment], stored: Snapshot | None, write: Write
+) -> tuple[list[StagedSegment], int]:
+    """A job's segments without duplicates, and how many these were; the lock is held.
+
+    Parameters
+    ----------
+    stored : Snapshot or None
+        What the job comes beside.
+    write : callable
+        Writes runs of events, each in order of time, as segments of the job.
+    """
+    manifest = commits.manifest
+    rule = uniqueness(manifest.options, manifest.schema)
+    if rule is None or not staged:
+        return list(staged), 0
+    views = [
+        SegmentView.open_sealed(
+            commits.files, item.file, item.entry.id,
+            manifest.schema_of(item.entry), manifest.written_as(item.entry),
+        )
+        for item in staged
+    ]  # fmt: skip
+    try:
+        job = snapshot_of(manifest.schema, (), views)
+        sweep = _Sweep(job, stored, rule)
+        keys = job.scan(columns=sweep.columns)
+        if not any(sweep.duplicates(batch).size for batch in keys):
+            return list(staged), 0
+        sweep = _Sweep(job, stored, rule)
+        cut = commits.journal.last  # what is older becomes a late run, the rest need not
+        halves = [sweep.kept(job.scan(end=cut))] if cut is not None else []
+        kept = write([*halves, sweep.kept(job.scan(start=cut))])
+        return kept, sweep.left_out
+    finally:
+        for view in views:
+            view.close()
+
+
+class _Sweep:
+    """One pass over a job, in order of time.
+
+    Attributes
+    ----------
+    columns : list of str
+        Those of the key, and the time.
+    left_out : int
+        Duplicates so far.
+    """
+
+    def __init__(self, job: Snapshot, stored: Snapshot | None, rule: Uniqueness) -> None:
+        self._rule, self._schema = rule, job.schema
+        self.columns = compared_columns(rule, job.schema)
+        self.left_out = 0
+        self._window = KeyWindow()
+        self._tidy_at = KEYS_MIN
+        self._kept: deque[pa.RecordBatch] = deque()
+        self._read_stored = None if stored is None else stored_events(stored, rule)
+        self._ahead: Iterator[pa.RecordBatch] = iter(())
+        self._met = INT64_MIN
+        span = job.time_range
+        if self._read_stored is not None and span is not None:
+            first, last = moved(span[0], -rule.within), moved(span[1], rule.within)
+            self._ahead = iter(self._read_stored(first, last, None))
+
+    def kept(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The events of a job, or of a part of it, that are no duplicates."""
+        for batch in batches:
+            batch, _ = without(batch, self.duplicates(batch))
+            if batch.num_rows:
+                yield batch
+
+    def duplicates(self, batch: pa.RecordBatch) -> Ticks:
+        """Rows of the next batch that are duplicates."""
+        rule, schema = self._rule, self._schema
+        ticks = ticks_of(batch, schema)
+        self._meet(moved(int(ticks[-1]), rule.within))
+        keys = keys_of(batch, ticks, rule, schema)
+        out = duplicates_among(keys, self._window, INT64_MIN, self._stored, rule, schema)
+        self.left_out += out.size
+        known, kept = without(batch.select(self.columns), out)
+        self._window.add(*keys.kept(kept))
+        self._kept.append(known)
+        self._forget(moved(int(ticks[-1]), -rule.within))
+        return out
+
+    def _meet(self, until: int) -> None:
+        """Take in the keys of stored events up to a tick; a few more do no harm."""
+        while self._met < until:
+            batch = next(self._ahead, None)
+            if batch is None:
+                self._met = INT64_MAX
+                return
+            ticks = ticks_of(batch, self._schema)
+            keys = keys_of(batch, ticks, self._rule, self._schema)
+            self._window.add(keys.hashes, keys.ticks)
+            self._met = int(ticks[-1])
+
+    def _stored(self, first: int, last: int, prune: Prune | None) -> Iterator[pa.RecordBatch]:
+        """Events that are stored, or will be by this commit."""
+        stored = iter(()) if self._read_stored is None else self._read_stored(first, last, prune)
+        return chain(stored, self._kept_between(first, last))
+
+    def _kept_between(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        for batch in self._kept:
+            ticks = ticks_of(batch, self._schema)
+            start, end = np.searchsorted(ticks, first), np.searchsorted(ticks, last, "right")
+            if end > start:
+                yield batch.slice(start, end - start)
+
+    def _forget(self, before: int) -> None:
+        while self._kept and (
+            not self._kept[0].num_rows or ticks_of(self._kept[0], self._schema)[-1] < before
+        ):
+            self._kept.popleft()
+        if self._window.size >= self._tidy_at:
+            self._window.forget(before)
+            self._tidy_at = max(KEYS_MIN, 2 * self._window.size)

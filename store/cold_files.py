@@ -1,0 +1,178 @@
+"""The seam to the disk where segments may have moved to objects.
+
+Purpose
+    :class:`ColdFiles` lies over another :class:`~chronicle.store.file_contract.Files`.  A segment
+    whose file has gone and whose stub is there (:mod:`.cold_stub`) is opened, measured, listed,
+    copied and removed under its own name; everything else goes straight through.  So the layers
+    above need not know where a segment lies.
+
+Guarantee
+    A file that is there is used, and never its stub.  To remove a cold segment renames its stub,
+    which costs no request: :func:`purge` removes the objects of stubs that have been renamed, and
+    what it could not it finds again.
+
+Limits
+    A second name or a copy of a cold segment is a local file with all of its bytes.  Who still
+    reads a segment when its object goes is told to ask again
+    (:class:`~chronicle.errors.SnapshotExpired`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from .cold_file import PIECE_BYTES, ColdFile
+from .cold_stub import SUFFIX, ColdStub
+from .file_contract import Files, ReadFile
+from .object_store import object_store
+
+__all__ = ["ColdFiles", "purge", "purge_quietly"]
+
+logger = logging.getLogger("chronicle.store")
+
+SEGMENT = ".seg"
+COLD = SEGMENT + SUFFIX
+DOOMED = ".doomed"
+"""In the place of the stub's suffix, when the object has to go."""
+
+MOVING = ".moving"
+"""The same, as long as the object is not whole."""
+
+
+class ColdFiles:
+    """Files of which some lie elsewhere.
+
+    Parameters
+    ----------
+    inner : Files
+        The disk.
+    """
+
+    def __init__(self, inner: Files) -> None:
+        self.inner = inner
+        self.create = inner.create
+        self.append = inner.append
+        self.read = inner.read
+        self.make_directory = inner.make_directory
+        self.replace = inner.replace
+        self.sync_directory = inner.sync_directory
+        self.lock = inner.lock
+        self.free_bytes = inner.free_bytes
+
+    def __repr__(self) -> str:
+        return f"ColdFiles({self.inner!r})"
+
+    def is_cold(self, path: str) -> bool:
+        """Whether a segment has moved to an object."""
+        return (
+            path.endswith(SEGMENT)
+            and not self.inner.exists(path)
+            and self.inner.exists(path + SUFFIX)
+        )
+
+    def open(self, path: str) -> ReadFile:
+        try:
+            return self.inner.open(path)
+        except FileNotFoundError:
+            if not self.is_cold(path):
+                raise
+        return ColdFile(self.inner, path)
+
+    def size(self, path: str) -> int:
+        try:
+            return self.inner.size(path)
+        except FileNotFoundError:
+            if not self.is_cold(path):
+                raise
+        return ColdStub.read(self.inner, path + SUFFIX).length
+
+    def exists(self, path: str) -> bool:
+        return self.inner.exists(path) or self.is_cold(path)
+
+    def list(self, directory: str) -> list[str]:
+        names = self.inner.list(directory)
+        if not any(name.endswith(COLD) for name in names):
+            return names
+        return sorted(
+            {name.removesuffix(SUFFIX) if name.endswith(COLD) else name for name in names}
+        )
+
+    def remove(self, path: str) -> None:
+        stub = path + SUFFIX
+        if not path.endswith(SEGMENT) or not self.inner.exists(stub):
+            self.inner.remove(path)
+            return
+        self.inner.replace(stub, path + DOOMED)
+        if self.inner.exists(path):
+            self.inner.remove(path)
+
+    def remove_tree(self, path: str) -> None:
+        purge(self.inner, path, (SUFFIX, DOOMED, MOVING))
+        self.inner.remove_tree(path)
+
+    def link(self, source: str, target: str) -> None:
+        if not self.is_cold(source):
+            self.inner.link(source, target)
+            return
+        with self.inner.create(target) as copy, ColdFile(self.inner, source) as file:
+            for offset in range(0, file.size, PIECE_BYTES):
+                copy.write(file.read(offset, min(PIECE_BYTES, file.size - offset)))
+            copy.sync()
+
+    def export(self, path: str, outside_path: str, *, length: int | None = None) -> None:
+        if not self.is_cold(path):
+            self.inner.export(path, outside_path, length=length)
+            return
+        from .files import RealFiles
+
+        directory, name = os.path.split(outside_path)
+        with RealFiles(directory).create(name) as copy, ColdFile(self.inner, path) as file:
+            for offset in range(0, file.size if length is None else length, PIECE_BYTES):
+                copy.write(file.read(offset, min(PIECE_BYTES, file.size - offset)))
+            copy.sync()
+
+    def local_path(self, path: str) -> str | None:
+        return None if self.is_cold(path) else self.inner.local_path(path)
+
+
+def purge_quietly(files: Files, directory: str) -> None:
+    """Remove the objects of segments that were removed; what fails is tried again later."""
+    try:
+        purge(files, directory)
+    except OSError as error:
+        logger.warning("%s: %s", directory, error)
+
+
+def purge(files: Files, directory: str, endings: tuple[str, ...] = (DOOMED,)) -> int:
+    """Remove the objects of a stream's segments that were removed; gives their number.
+
+    Parameters
+    ----------
+    directory : str
+        Of the stream; what lies below is looked at, too.
+    endings : tuple of str
+        Of the stubs whose objects go.
+
+    Raises
+    ------
+    StorageFailed
+        An object could not be removed; the next call tries it again.
+    """
+    try:
+        names = files.list(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+    removed = 0
+    for name in names:
+        path = f"{directory}/{name}"
+        if name.endswith(tuple(SEGMENT + ending for ending in endings)):
+            found = ColdStub.read(files, path)
+            objects = object_store(found.store)
+            objects.remove(found.key + SUFFIX)  # what a restore begins with
+            objects.remove(found.key)
+            files.remove(path)
+            removed += 1
+        elif "." not in name:
+            removed += purge(files, path, endings)
+    return removed

@@ -1,0 +1,157 @@
+"""Stubs: what stays on the disk of a segment that has moved to an object.
+
+Purpose
+    ``00000017.seg.cold`` stands where ``00000017.seg`` was.  It says where the bytes are, and keeps
+    those of the tree's nodes, dictionaries, summary and footer: opening a cold segment, planning
+    over it and aggregating over whole leaves ask nothing of the object.
+
+Layout
+    The mark ``CHRCOLD`` and the version (a byte), the length of the JSON (uint64) and its XXH3-64,
+    the JSON, and the bytes that are kept, one range after the other::
+
+        {"store": "s3://bucket/prefix", "key": "<store>/<stream>/00000017.seg",
+         "bytes": 1073741824, "digest": "<xxh3-64 of the object>",
+         "kept": [[offset, length], ...], "kept_digest": "<xxh3-64 of what follows>"}
+
+    Ranges begin and end at pages of :data:`PAGE` bytes, so that no page is there in part.
+
+Guarantee
+    A stub is written whole and durable before the segment's file goes, and after the object was
+    read back and found equal to it.  While both are there, the file is what is read.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
+
+from ..errors import CorruptStore, UnsupportedFormat
+from .file_contract import Files
+
+__all__ = ["PAGE", "SUFFIX", "ColdStub", "pages_of"]
+
+SUFFIX = ".cold"
+MAGIC = b"CHRCOLD"
+VERSION = 1
+PAGE = 4096
+_HEAD = struct.Struct("<7sBQQ")
+
+
+@dataclass(frozen=True)
+class ColdStub:
+    """Where the bytes of a segment are.
+
+    Attributes
+    ----------
+    store : str
+        Address for :func:`~chronicle.store.object_store.object_store`.
+    key : str
+        Of the object.
+    length : int
+        Of the segment, in bytes.
+    digest : str
+        XXH3-64 of the segment.
+    ranges : tuple of (int, int)
+        Offset and length of what the stub keeps, ascending, at pages.
+    kept_digest : str
+        XXH3-64 of what it keeps.
+    """
+
+    store: str
+    key: str
+    length: int
+    digest: str
+    ranges: tuple[tuple[int, int], ...]
+    kept_digest: str
+
+    def to_bytes(self, kept: bytes) -> bytes:
+        """Content of the stub's file."""
+        body = json.dumps(
+            {
+                "store": self.store,
+                "key": self.key,
+                "bytes": self.length,
+                "digest": self.digest,
+                "kept": [list(found) for found in self.ranges],
+                "kept_digest": self.kept_digest,
+            }
+        ).encode()
+        return _HEAD.pack(MAGIC, VERSION, len(body), xxh3_64_intdigest(body)) + body + kept
+
+    @classmethod
+    def read(cls, files: Files, path: str) -> ColdStub:
+        """Read what :meth:`to_bytes` wrote, but for the bytes that it keeps.
+
+        Raises
+        ------
+        FileNotFoundError
+        CorruptStore
+            It is damaged.
+        UnsupportedFormat
+            A newer version wrote it.
+        """
+        with files.open(path) as file:
+            if file.size < _HEAD.size:
+                raise _damaged(path, f"it has {file.size} bytes")
+            magic, version, length, checksum = _HEAD.unpack(bytes(file.read(0, _HEAD.size)))
+            if magic != MAGIC:
+                raise _damaged(path, "it is no stub of a segment")
+            if version > VERSION:
+                raise UnsupportedFormat(
+                    f"{path} has format version {version}, this Chronicle reads up to {VERSION}: "
+                    "use a newer release"
+                )
+            if length > file.size - _HEAD.size:
+                raise _damaged(path, "it was cut")
+            text = bytes(file.read(_HEAD.size, length))
+        if xxh3_64_intdigest(text) != checksum:
+            raise _damaged(path, "it does not hash to what it says")
+        try:
+            body = json.loads(text)
+            return cls(
+                body["store"],
+                body["key"],
+                body["bytes"],
+                body["digest"],
+                tuple((offset, size) for offset, size in body["kept"]),
+                body["kept_digest"],
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise _damaged(path, f"it misses something: {error!r}") from None
+
+    def kept(self, files: Files, path: str) -> Iterator[tuple[int, memoryview]]:
+        """Each range that the stub at a path keeps: its offset and its bytes."""
+        size = sum(length for _, length in self.ranges)
+        with files.open(path) as file:
+            if file.size < size:
+                raise _damaged(path, "it was cut")
+            content = memoryview(file.read(file.size - size, size))
+        if xxh3_64_hexdigest(content) != self.kept_digest:
+            raise _damaged(path, "what it keeps does not hash to what it says")
+        at = 0
+        for offset, length in self.ranges:
+            yield offset, content[at : at + length]
+            at += length
+
+
+def _damaged(path: str, what: str) -> CorruptStore:
+    return CorruptStore(
+        f"{path} is damaged: {what}; restore it from a backup, or the stream from its objects with "
+        "`chronicle restore`"
+    )
+
+
+def pages_of(ranges: Sequence[tuple[int, int]], length: int) -> tuple[tuple[int, int], ...]:
+    """Ranges of bytes, widened to whole pages of a file of that length, joined and ascending."""
+    out: list[tuple[int, int]] = []
+    for offset, size in sorted(ranges):
+        first, end = offset // PAGE * PAGE, min(-(-(offset + size) // PAGE) * PAGE, length)
+        if out and first <= sum(out[-1]):
+            out[-1] = out[-1][0], max(sum(out[-1]), end) - out[-1][0]
+        else:
+            out.append((first, end - first))
+    return tuple(out)

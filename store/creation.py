@@ -1,0 +1,74 @@
+"""Creation: a directory becomes a stream.
+
+Guarantee
+    A stream exists once its manifest does.  What a creation that was cut short has left is no
+    stream, and the next one of that name removes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ..schema import StreamSchema
+from .catalog import SegmentEntry, StreamManifest, first_id, log_name, new_identity
+from .file_contract import Files
+from .journal import Journal, RecordKind, encode_checkpoint
+from .log import LogWriter
+from .manifest import write_manifest
+from .options import StreamOptions, settled
+
+__all__ = ["initialise"]
+
+
+def _empty() -> Sequence[SegmentEntry]:
+    return ()
+
+
+def initialise(
+    files: Files,
+    directory: str,
+    name: str,
+    schema: StreamSchema,
+    options: StreamOptions,
+    owner: str | None = None,
+    fill: Callable[[], Sequence[SegmentEntry]] = _empty,
+) -> None:
+    """Make a directory a stream.
+
+    Parameters
+    ----------
+    owner : str, optional
+        Who alone may change what it holds.
+    fill : callable
+        Puts durable segments into the directory, in time order, which the stream begins with.
+
+    Raises
+    ------
+    AttributeNotFound, InvalidArgument
+        A setting does not go with the columns or their time.
+    """
+    options = settled(options, schema)
+    files.remove_tree(directory)  # what a creation that was cut short has left
+    files.make_directory(directory)
+    segments = tuple(fill())
+    events = sum(entry.events for entry in segments)
+    log = LogWriter.create(files, f"{directory}/{log_name(1)}", 1)
+    identity = new_identity()
+    journal = replace(Journal.empty(schema), events=events, identity=identity)
+    if segments:
+        journal = replace(journal, position=1, last=segments[-1].last)
+    log.append(RecordKind.CHECKPOINT, encode_checkpoint(journal))
+    log.sync()
+    log.close()
+    manifest = StreamManifest(
+        name,
+        schema,
+        options,
+        next_id=first_id(identity),
+        segments=segments,
+        events=events,
+        position=journal.position,
+        owner=owner,
+    )
+    write_manifest(files, directory, manifest.to_json())

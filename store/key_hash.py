@@ -1,0 +1,124 @@
+"""Keys of events: hashes to look for equal ones, and groups to be certain.
+
+Purpose
+    A key is the values that an event has in a few columns.  :func:`key_hashes` gives each event of
+    a batch 64 bits of which equal keys have the same; :func:`key_groups` tells keys that are equal
+    from those that only have the same hash.
+
+Guarantee
+    Equality is that of :mod:`..uniqueness`: -0.0 is 0.0 and NaN is NaN.  Hashes hold for one
+    process: they begin with a number that it draws, so that nobody can choose keys that meet.
+
+Layout
+    The hash of a key is that of its values one after the other, eight bytes at a time: what there
+    is, xor the bytes, times an odd number, its high half folded into its low one.  A text begins
+    with its length.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..compiled import kernel
+from ..schema import Storage, StreamSchema
+from .columns import ColumnView
+
+__all__ = ["Hashes", "key_groups", "key_hashes", "with_whole_key"]
+
+Hashes = npt.NDArray[np.uint64]
+
+_SEED = np.uint64(secrets.randbits(64))
+
+
+@kernel
+def _mix_words(words, hashes):
+    """Take a word into each hash."""
+    for i in range(hashes.shape[0]):
+        mixed = (hashes[i] ^ words[i]) * np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+        hashes[i] = mixed ^ (mixed >> np.uint64(29))
+
+
+@kernel
+def _mix_texts(offsets, data, hashes):
+    """Take a text into each hash."""
+    for i in range(hashes.shape[0]):
+        at = offsets[i]
+        end = offsets[i + 1]
+        mixed = (hashes[i] ^ np.uint64(end - at)) * np.uint64(0x9E3779B97F4A7C15)
+        while at < end:
+            word = np.uint64(0)
+            stop = min(at + 8, end)
+            for j in range(at, stop):
+                word = (word << np.uint64(8)) | np.uint64(data[j])
+            mixed = ((mixed ^ (mixed >> np.uint64(32))) ^ word) * np.uint64(0x9E3779B97F4A7C15)
+            at = stop
+        mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+        hashes[i] = mixed ^ (mixed >> np.uint64(29))
+
+
+def with_whole_key(batch: pa.RecordBatch, columns: Sequence[str]) -> npt.NDArray[np.int64] | None:
+    """Rows whose key has no null; None for all of them."""
+    valid = None
+    for name in columns:
+        column = batch.column(name)
+        if column.null_count:
+            there = column.is_valid().to_numpy(zero_copy_only=False)
+            valid = there if valid is None else valid & there
+    return None if valid is None else np.flatnonzero(valid)
+
+
+def key_hashes(batch: pa.RecordBatch, columns: Sequence[str], schema: StreamSchema) -> Hashes:
+    """The hash of each event's key.
+
+    Parameters
+    ----------
+    batch : pyarrow.RecordBatch
+        With these columns, in the schema's types; no key has a null.
+    """
+    hashes = np.full(batch.num_rows, _SEED)
+    for name in columns:
+        attribute = schema.attribute(name)
+        column = _canonical(batch.column(name))
+        view = ColumnView(attribute, column)
+        if attribute.storage in (Storage.STRING, Storage.BINARY):
+            _mix_texts(view.values.astype(np.int64), view.data, hashes)
+        elif attribute.storage is Storage.DECIMAL:
+            words = view.values.view(np.uint64)
+            _mix_words(words[::2].copy(), hashes)
+            _mix_words(words[1::2].copy(), hashes)
+        elif attribute.storage is Storage.BOOL:
+            bits = column.to_numpy(zero_copy_only=False)
+            _mix_words(bits.astype(np.uint64), hashes)
+        elif attribute.storage is Storage.FLOAT:
+            _mix_words(view.values.astype(np.float64).view(np.uint64), hashes)
+        else:
+            _mix_words(view.values.astype(np.int64).view(np.uint64), hashes)
+    return hashes
+
+
+def key_groups(batches: Sequence[pa.RecordBatch], columns: Sequence[str]) -> npt.NDArray[np.int64]:
+    """A number for each event of some batches, the same where keys are equal and only there."""
+    groups = np.zeros(sum(batch.num_rows for batch in batches), np.int64)
+    for name in columns:
+        column = _canonical(pa.concat_arrays([batch.column(name) for batch in batches]))
+        codes = column.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+        several = groups * (int(codes.max(initial=0)) + 1) + codes
+        groups = np.unique(several, return_inverse=True)[1].astype(np.int64)
+    return groups
+
+
+def _canonical(column: pa.Array) -> pa.Array:
+    """Floating-point values of which equal ones have the same bits; others as they are."""
+    if not pa.types.is_floating(column.type):
+        return column
+    plain = pc.add(column, pa.scalar(0.0, column.type))  # -0.0 + 0.0 is 0.0
+    return pc.if_else(pc.is_nan(plain), pa.scalar(float("nan"), column.type), plain)

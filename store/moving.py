@@ -1,0 +1,199 @@
+"""Moving: sealed segments whose events are old go to objects, and their nodes stay.
+
+Purpose
+    :func:`move_segments` takes segments of a stream to an
+    :class:`~chronicle.store.object_store.ObjectStore` and leaves stubs (:mod:`.cold_stub`), so that
+    a disk holds what is new, and years lie where storage is cheap.
+
+Order
+    ::
+
+        NNN.seg.moving, durable | put the object | read it back, compare | put the stub beside it
+        | NNN.seg.moving becomes NNN.seg.cold, durable | remove NNN.seg
+
+    A stub that is ``moving`` says which object an accident has left: the next move removes it.  An
+    accident before the last step leaves both, and the file is read.
+
+    The last two steps are made with the stream's lock held, if the manifest still names the
+    segment; appends and queries go on beside all others.  No commit is made: where a segment lies
+    is none of what a stream says.
+
+    Beside each object lies its stub, and beside those of a stream its manifest as of the last move:
+    :mod:`.restoring` begins with these where the disk is lost.
+
+Guarantee
+    At each moment a segment can be read whole, from the file or from the object.
+
+Limits
+    Late runs and the active segment stay.  A compaction or delete that rewrites a cold segment
+    reads it whole, and what it writes is on the disk until it is moved.  Secondary indexes stay on
+    the disk.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xxhash
+
+from ..errors import InvalidArgument, StorageFailed
+from .atomic_file import replace_file
+from .catalog import SegmentEntry
+from .cold_files import DOOMED, MOVING, ColdFiles, purge
+from .cold_stub import SUFFIX, ColdStub, pages_of
+from .commits import Commits
+from .layout import BLOCK_FRAME, FILE_HEADER, FOOTER, ROW_LENGTH, ROW_OFFSET
+from .manifest import MANIFEST
+from .object_store import ObjectStore
+from .progress import each
+from .segment import SegmentView
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["Moved", "move_segments"]
+
+PIECE_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What a move has done.
+
+    Attributes
+    ----------
+    segments : int
+    bytes : int
+        Of their files.
+    """
+
+    segments: int
+    bytes: int
+
+
+def move_segments(
+    commits: Commits,
+    store: ObjectStore,
+    owner: str,
+    before: int,
+    stopped: Callable[[], bool],
+) -> Moved:
+    """Move segments that end before a tick; the caller keeps others from compacting.
+
+    Parameters
+    ----------
+    owner : str
+        Identity of the store: begins the keys of its objects.
+    before : int
+        Tick, exclusive.
+    stopped : callable
+        Asked between two segments.
+
+    Raises
+    ------
+    StorageFailed, StorageFull
+        What had moved until then has.
+    """
+    files = commits.files
+    if not isinstance(files, ColdFiles):
+        raise InvalidArgument("this store cannot move segments: its files are not on a disk")
+    with commits.lock:
+        commits.check_writable()
+        if not commits.manifest.identity:  # of an old release
+            commits.renew_log()
+        place = f"{owner}/{commits.manifest.identity:07x}"
+        entries = [entry for entry in commits.manifest.segments if entry.last < before]
+    purge(files.inner, commits.directory, (DOOMED, MOVING))
+    segments = moved = 0
+    for entry in each(entries):
+        if stopped():
+            break
+        if not files.is_cold(commits.path(entry.file)) and _move(
+            commits, files, store, place, entry
+        ):
+            segments, moved = segments + 1, moved + entry.bytes
+    if segments:
+        with commits.lock:
+            said = files.read(commits.path(MANIFEST))
+        store.put(f"{place}/{MANIFEST}", [said])
+    return Moved(segments, moved)
+
+
+def _move(
+    commits: Commits, files: ColdFiles, store: ObjectStore, place: str, entry: SegmentEntry
+) -> bool:
+    """Move one segment; False when the stream has no such segment any more."""
+    path = commits.path(entry.file)
+    moving = path + MOVING
+    view = commits.views.get(entry.id)
+    if view is None:
+        return False
+    if not files.inner.exists(path + SUFFIX):  # else an accident has left it to the last step
+        key = f"{place}/{entry.file.removesuffix('.seg')}-{secrets.token_hex(8)}.seg"
+        ranges = pages_of(_kept(view), entry.bytes)
+        with files.inner.open(path) as file:
+            digest = _digest(file.read, entry.bytes)
+            kept = b"".join(bytes(file.read(at, length)) for at, length in ranges)
+            told = ColdStub(
+                store.url, key, entry.bytes, digest, ranges, xxhash.xxh3_64_hexdigest(kept)
+            )
+            stub = told.to_bytes(kept)
+            replace_file(files.inner, moving, stub)
+            store.put(key, (bytes(file.read(*piece)) for piece in _pieces(entry.bytes)))
+        found = _digest(lambda at, length: store.read(key, at, length), entry.bytes)
+        if found != digest:
+            raise StorageFailed(
+                f"{store.describe(key)} does not read back as it was written ({found}, expected "
+                f"{digest}): {path} stays where it is; look at the place of the objects"
+            )
+        store.put(key + SUFFIX, [stub])
+    with commits.lock:
+        commits.check_writable()
+        if entry not in commits.manifest.segments:
+            return False  # replaced meanwhile; the next move removes the object
+        if files.inner.exists(moving):
+            files.inner.replace(moving, path + SUFFIX)
+            files.sync_directory(commits.directory)
+        files.inner.remove(path)
+        files.sync_directory(commits.directory)
+        view.file.reopen()
+    return True
+
+
+def _kept(view: SegmentView) -> list[tuple[int, int]]:
+    """What of a segment stays: all but its leaves."""
+    file = view.file
+    found = [(0, FILE_HEADER.size), (view.length - FOOTER.size, FOOTER.size)]
+
+    def below(level: int, table: np.ndarray) -> None:
+        if level == 1:
+            return
+        for offset, length in zip(
+            table[ROW_OFFSET].tolist(), table[ROW_LENGTH].tolist(), strict=True
+        ):
+            found.append((offset, length))
+            below(level - 1, file.node(offset, length))
+
+    for level, table in view.fragments:
+        below(level, table)
+    for offset in {at for pages in view.pages.values() for at in pages}:
+        frame = BLOCK_FRAME.unpack_from(file.block(offset, BLOCK_FRAME.size), offset)
+        found.append((offset, int(frame[6])))
+    at = FOOTER.unpack(bytes(file.block(*found[1])[view.length - FOOTER.size : view.length]))[7]
+    return [*found, (at, view.length - at)]
+
+
+def _pieces(length: int) -> Iterator[tuple[int, int]]:
+    for at in range(0, length, PIECE_BYTES):
+        yield at, min(PIECE_BYTES, length - at)
+
+
+def _digest(read: Callable[[int, int], Buffer], length: int) -> str:
+    digest = xxhash.xxh3_64()
+    for at, size in _pieces(length):
+        digest.update(read(at, size))
+    return digest.hexdigest()

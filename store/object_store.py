@@ -1,0 +1,219 @@
+"""Objects: a bucket of an S3-compatible service, or a directory, where segments lie that grew cold.
+
+Purpose
+    The little that the store asks of such a place: put a file, read a range of it, list, remove.
+    ``pyarrow.fs`` does the talking.
+
+Addresses
+    ``s3://bucket/prefix``, with ``?region=...&endpoint_override=host:port&scheme=http`` for
+    services other than Amazon's; ``file:///directory`` for a mounted disk.  Who asks is told by the
+    environment (``AWS_ACCESS_KEY_ID`` and what else the service's own tools look at), never by the
+    address, for addresses are kept in files.
+
+Guarantee
+    Each call ends: connections and answers have time limits, and a request is tried
+    :data:`ATTEMPTS` times.  What fails is a :class:`~chronicle.errors.StorageFailed` that names the
+    object.
+
+Limits
+    An object whose source could not be read to its end may be there in part: whoever puts one looks
+    at what came of it.  A process that was forked opens connections of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pyarrow as pa
+
+from ..errors import InvalidArgument, StorageFailed
+from ..lru import Lru
+from ..ownership import ModuleLock
+
+__all__ = ["ObjectStore", "object_store"]
+
+ATTEMPTS = 4
+CONNECT_SECONDS = 5.0
+ANSWER_SECONDS = 30.0
+OPTIONS = ("region", "endpoint_override", "scheme")
+FILES_OPEN = 256
+
+
+class ObjectStore:
+    """Objects below one address.
+
+    Parameters
+    ----------
+    url : str
+        See the module.
+
+    Raises
+    ------
+    InvalidArgument
+        It is no such address, or it has a password in it.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        self._filesystem: Any = None
+        self._pid = 0
+        self._lock = ModuleLock()
+        self._open: Lru[str, Any] = Lru(FILES_OPEN)
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("s3", "file") or parts.fragment:
+            raise InvalidArgument(
+                f"expected s3://bucket/prefix or file:///directory, found {url!r}"
+            )
+        if parts.scheme == "file" and (parts.netloc or not parts.path or parts.query):
+            raise InvalidArgument(f"expected file:///directory, found {url!r}")
+        if parts.scheme == "s3" and not parts.netloc:
+            raise InvalidArgument(f"expected s3://bucket/prefix, found {url!r}")
+        if "@" in parts.netloc:
+            raise InvalidArgument(
+                "an address of objects has no keys in it: put them into the environment "
+                "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)"
+            )
+        self._options = dict(parse_qsl(parts.query, keep_blank_values=True))
+        if unknown := set(self._options) - set(OPTIONS):
+            raise InvalidArgument(
+                f"{url!r} has {sorted(unknown)[0]!r}; known are {', '.join(OPTIONS)}"
+            )
+        self._local = parts.scheme == "file"
+        self._root = parts.path if self._local else (parts.netloc + parts.path).strip("/")
+
+    def put(self, key: str, parts: Iterable[bytes]) -> None:
+        """Store the bytes of some parts as one object; one of that key is replaced."""
+        with _Telling("write", self, key):
+            self._write(key, parts)
+
+    def _write(self, key: str, parts: Iterable[bytes]) -> None:
+        self._open.drop(key)
+        target = self._path(key)
+        if not self._local:
+            with self._files().open_output_stream(target) as stream:
+                for part in parts:
+                    stream.write(part)
+            return
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        with open(f"{target}.tmp", "wb") as writing:
+            for part in parts:
+                writing.write(part)
+            writing.flush()
+            os.fsync(writing.fileno())
+        os.replace(f"{target}.tmp", target)
+        directory = os.open(os.path.dirname(target), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def read(self, key: str, offset: int, length: int) -> bytes:
+        """Exactly ``length`` bytes of an object from ``offset``; in any thread."""
+        with _Telling("read", self, key):
+            files = self._files()
+            file = self._open.get(key)
+            if file is None:
+                file = files.open_input_file(self._path(key))
+                self._open.put(key, file)
+            found: bytes = file.read_at(length, offset)
+        if len(found) != length:
+            raise StorageFailed(
+                f"{self.describe(key)} ends at byte {offset + len(found)}; {length} bytes from "
+                f"{offset} were wanted: it was replaced or cut"
+            )
+        return found
+
+    def size(self, key: str) -> int | None:
+        """Length of an object in bytes; None when there is none."""
+        from pyarrow.fs import FileType
+
+        with _Telling("look at", self, key):
+            info = self._files().get_file_info(self._path(key))
+        return int(info.size) if info.type == FileType.File else None
+
+    def remove(self, key: str) -> None:
+        """Remove an object; one that is not there is no error."""
+        self._open.drop(key)
+        with _Telling("remove", self, key), suppress(FileNotFoundError):
+            self._files().delete_file(self._path(key))
+
+    def list(self, prefix: str) -> list[str]:
+        """Keys of the objects below a prefix that ends at a ``/``, sorted."""
+        from pyarrow.fs import FileSelector, FileType
+
+        with _Telling("list", self, prefix):
+            wanted = FileSelector(
+                self._path(prefix).rstrip("/"), allow_not_found=True, recursive=True
+            )
+            found = self._files().get_file_info(wanted)
+        skip = len(self._root) + 1
+        return sorted(
+            info.path[skip:]
+            for info in found
+            if info.type == FileType.File and not info.path.endswith(".tmp")
+        )
+
+    def describe(self, key: str) -> str:
+        """The address of an object, for people."""
+        return f"{self.url.partition('?')[0]}/{key}"
+
+    def _path(self, key: str) -> str:
+        return posixpath.join(self._root, key)
+
+    def _files(self) -> Any:
+        if self._filesystem is None or self._pid != os.getpid():
+            with self._lock.lock:
+                self._open.clear()
+                self._filesystem = self._connected()
+                self._pid = os.getpid()
+        return self._filesystem
+
+    def _connected(self) -> Any:
+        from pyarrow import fs
+
+        if self._local:
+            return fs.LocalFileSystem()
+        return fs.S3FileSystem(
+            **self._options,
+            connect_timeout=CONNECT_SECONDS,
+            request_timeout=ANSWER_SECONDS,
+            retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS),
+        )
+
+
+class _Telling:
+    """Translate what goes wrong."""
+
+    __slots__ = ("_doing", "_key", "_store")
+
+    def __init__(self, doing: str, store: ObjectStore, key: str) -> None:
+        self._doing, self._store, self._key = doing, store, key
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
+        if isinstance(error, (OSError, pa.ArrowException)) and not isinstance(error, StorageFailed):
+            raise StorageFailed(
+                f"could not {self._doing} {self._store.describe(self._key)}: {error}; nothing that "
+                "is stored is affected: try again when the place of the objects answers"
+            ) from error
+
+
+_stores: Lru[str, ObjectStore] = Lru(16)
+
+
+def object_store(url: str) -> ObjectStore:
+    """The objects below an address; one object per address in a process."""
+    known = _stores.get(url.rstrip("/"))
+    if known is None:
+        known = ObjectStore(url)
+        _stores.put(known.url, known)
+    return known

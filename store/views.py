@@ -1,0 +1,167 @@
+"""The views of a store: queries with a name, kept beside the streams.
+
+Layout
+    ``views/MANIFEST``, a manifest (:mod:`.manifest`) that has all of them::
+
+        {"views": [{"name": ..., "sql": ..., "sources": [...], "columns": "<Arrow schema>"}]}
+
+    There is no such file until a view is made.
+
+Guarantee
+    One replacement of that file makes or drops views: after a crash they are those from before or
+    from after, whole.  A view never has the name of a stream.  A process that only reads looks at
+    the file each time.
+
+Limits
+    What the texts mean is the query layer's to know; here they are kept.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ..errors import CorruptStore, StreamExists
+from ..ownership import OwnedLock
+from .file_contract import Files
+from .manifest import read_manifest, write_manifest
+
+__all__ = ["KeptView", "Views", "check_free", "kept_views"]
+
+DIRECTORY = "views"
+
+
+@dataclass(frozen=True)
+class KeptView:
+    """A view.
+
+    Attributes
+    ----------
+    sql : str
+        Its query, as it was written.
+    sources : tuple of str
+        Streams and views that it names.
+    columns : pyarrow.Schema
+        What it gave when it was made.
+    """
+
+    name: str
+    sql: str
+    sources: tuple[str, ...]
+    columns: pa.Schema
+
+    def to_json(self) -> dict[str, Any]:
+        """A form for the manifest."""
+        columns = base64.b64encode(self.columns.serialize().to_pybytes()).decode("ascii")
+        return {
+            "name": self.name,
+            "sql": self.sql,
+            "sources": list(self.sources),
+            "columns": columns,
+        }
+
+    @classmethod
+    def from_json(cls, told: dict[str, Any]) -> KeptView:
+        """Read what :meth:`to_json` wrote."""
+        columns = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(told["columns"])))
+        return cls(str(told["name"]), str(told["sql"]), tuple(map(str, told["sources"])), columns)
+
+
+class Views:
+    """The views of a store that is open; any thread may ask.
+
+    Parameters
+    ----------
+    mode : str
+        ``rw``: nobody else changes them.
+    """
+
+    def __init__(self, files: Files, mode: str) -> None:
+        self._files = files
+        self._mode = mode
+        self._lock = OwnedLock("the views of the store")
+        self._known: dict[str, KeptView] | None = None
+
+    def all(self) -> dict[str, KeptView]:
+        """All of them by name, sorted; not to be changed.
+
+        Raises
+        ------
+        CorruptStore
+        """
+        known = self._known
+        if known is None or self._mode == "r":
+            known = self._known = kept_views(self._files)
+        return known
+
+    def keep(self, view: KeptView) -> None:
+        """Add a view, or put it in the place of the one of that name; durable on return.
+
+        Raises
+        ------
+        StorageFull, StorageFailed
+            All views are what they were.
+        """
+        with self._lock:
+            self._write({**self.all(), view.name: view})
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Remove views, all at once; durable on return."""
+        gone = set(names)
+        with self._lock:
+            self._write({name: view for name, view in self.all().items() if name not in gone})
+
+    def reading(self, name: str) -> list[str]:
+        """The views that read a stream or view, themselves or through others; the nearest first."""
+        found: list[str] = []
+        waiting = [name]
+        while waiting:
+            source = waiting.pop(0).lower()
+            for view in self.all().values():
+                if view.name not in found and source in (s.lower() for s in view.sources):
+                    found.append(view.name)
+                    waiting.append(view.name)
+        return found
+
+    def _write(self, views: dict[str, KeptView]) -> None:
+        views = dict(sorted(views.items()))
+        if not self._files.exists(DIRECTORY):
+            self._files.make_directory(DIRECTORY)
+            self._files.sync_directory("")
+        document = {"views": [view.to_json() for view in views.values()]}
+        try:
+            write_manifest(self._files, DIRECTORY, document)
+        finally:
+            self._known = None  # what the file says now is read anew
+        self._known = views
+
+
+def kept_views(files: Files) -> dict[str, KeptView]:
+    """What a store's file of views says.
+
+    Raises
+    ------
+    CorruptStore
+    """
+    body = read_manifest(files, DIRECTORY)
+    try:
+        listed = [] if body is None else [KeptView.from_json(told) for told in body["views"]]
+    except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+        raise CorruptStore(
+            f"{DIRECTORY}/MANIFEST hashes right but misses something: {error!r}"
+        ) from error
+    return {view.name: view for view in listed}
+
+
+def check_free(files: Files, name: str) -> None:
+    """Refuse the name of a view for something else; raises :class:`StreamExists`."""
+    if files.exists(f"{DIRECTORY}/MANIFEST"):
+        for taken in kept_views(files):
+            if taken.lower() == name.lower():
+                raise StreamExists(
+                    f"there is a view {taken!r}; drop it (DROP VIEW) or choose another name"
+                )

@@ -1,0 +1,35 @@
+"""Mutants of what late events change, in live patterns that are searched together.
+
+A mutant is a name, a file or folder, a text that stands there once, what takes its place, and the
+tests that must notice; see :mod:`mutants`.
+"""
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+__all__ = ["LIVE_MUTANTS"]
+
+BANK = "../live/test_bank_regions.py ../live/test_late_history.py"
+ROWS = "../live/test_arranged.py"
+
+LIVE_MUTANTS = [
+    # -- events by partition ----------------------------------------------------------------------
+    ("a late event comes before those of its tick", "live/bank", "rows[base + old, 0] > tick[new]:", "rows[base + old, 0] >= tick[new]:", ROWS),
+    ("those with room lose it when everything moves", "live/bank", "room[groups] = 2 * wanted", "room[groups] = 2 * room[groups]", ROWS),
+    ("what is forgotten keeps its numbers", "live/bank", "self._block[:, 1] = np.searchsorted(kept, self._block[:, 1])", "kept.sort()", ROWS),
+    ("a rank counts from the first row that is read", "live/bank", "among[k] = place - since", "among[k] = place - max(since, begin[i])", ROWS),
+    # -- neighbourhoods ---------------------------------------------------------------------------
+    ("a run of hits is cut at the late event", "live/bank", "at = run if newest >= 0 and newest == late[p] - 1 else late[p]", "at = late[p]", BANK),
+    ("searches meet again without a bare row", "live/bank", "behind < size[p] - 1 - last_late[p]", "behind <= size[p] - 1 - last_late[p]", BANK),
+    ("a hit before a late event is left out", "live/bank", "hits = layer.hits(batch, order, self.new, room, near_first)", "hits = layer.hits(batch, order, self.new, room)", BANK),
+    ("patterns that pass over events have bare rows", "live/bank", "cut[count] = at if at > 0 and not passes[q] else NONE", "cut[count] = at if at > 0 else NONE", BANK),
+    ("the first row read is the first there is", "live/bank", "(near.begin == 0) & (events.first <= first)", "near.begin == 0", BANK),
+    ("neighbourhoods that were joined are not searched again", "live/bank", "self.done[order[fresh]] & alone", "self.done[order[fresh]]", BANK),
+    ("what was found in a neighbourhood outlives it", "live/bank", "mine = some & counts[one.parts.partition]", "mine = some", BANK),
+    ("open matches are not put right", "live/bank", "kept = kept_where(layer.kept, ~ends[layer.kept.partition])", "kept = layer.kept", BANK),
+    ("late events do not count", "live/bank", "shift[number[touched]] = more", "shift[number[touched]] = 0", BANK),
+    ("a match with a late event is the one before", "live/bank", "fresh = holds | ~said[theirs]", "fresh = ~said[theirs]", BANK),
+    # -- what is kept -----------------------------------------------------------------------------
+    ("what is kept does not go on", "live", "held.append(events.select(held.schema.names), upto)", "held.last = upto", BANK),
+    ("columns that were not read are taken as kept", "live", "missing = set(columns) - set(held.schema.names)", "missing = set(columns) - set(columns)", BANK),
+]  # fmt: skip

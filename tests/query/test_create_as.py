@@ -1,0 +1,102 @@
+"""CREATE STREAM ... AS SELECT: columns, time, order, what is refused, and that nothing is left."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import chronicle
+from chronicle.errors import ReadOnlyStore, SqlError, StreamExists
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Any]:
+    with chronicle.open(tmp_path / "store") as database:
+        database.sql("CREATE STREAM s (t TIMESTAMP, name VARCHAR, x INTEGER) TIMESTAMP BY t")
+        rows = ", ".join(f"('2024-01-01 00:00:{n:02d}', 'n{n % 3}', {n})" for n in range(60))
+        database.sql(f"INSERT INTO s VALUES {rows}")
+        yield database
+
+
+def test_a_stream_of_the_rows_of_a_query(db: Any) -> None:
+    done = db.sql("CREATE STREAM r AS SELECT t, x * 2 AS y FROM s WHERE name = 'n1'")
+    assert done.fetchall() == [("created stream r with 20 events",)]
+    stream = db.stream("r")
+    assert (stream.time, stream.count) == ("t", 20)
+    assert [str(f.type) for f in stream.schema] == ["timestamp[us]", "int32"]
+    assert [f.nullable for f in stream.schema] == [False, True]
+    assert db.sql("SELECT sum(y) FROM r").fetchall() == [(2 * sum(range(1, 60, 3)),)]
+    stream.append([{"t": dt.datetime(2024, 1, 2), "y": 1}])
+    assert stream.count == 21
+
+
+def test_the_time_may_be_an_integer_and_the_order_any(db: Any) -> None:
+    db.sql(
+        "CREATE STREAM r TIMESTAMP BY N WITH (codec = 'zstd', leaf_bytes = 4096) AS "
+        "SELECT CAST(x AS BIGINT) AS n, name FROM s ORDER BY x DESC"
+    )
+    assert [n for n, _ in db.sql("SELECT * FROM r").fetchall()] == list(range(60))
+    assert db.stream_options("r")["codec"] == "zstd"
+    assert db.stream("r").time == "n"
+
+
+def test_parameters_clauses_and_frames(db: Any) -> None:
+    db.sql("CREATE STREAM few AS WITH q AS (SELECT * FROM s) SELECT * FROM q WHERE x < ?", [5])
+    assert db.stream("few").count == 5
+    db.sql("CREATE STREAM none AS SELECT * FROM s WHERE x > 100")
+    assert db.stream("none").count == 0
+    db.register("frame", pa.table({"t": pa.array([3, 1, 2]), "v": [1.5, None, 2.5]}))
+    db.sql("CREATE STREAM of_frame TIMESTAMP BY t AS SELECT * FROM frame")
+    assert db.sql("SELECT * FROM of_frame").fetchall() == [(1, None), (2, 2.5), (3, 1.5)]
+    db.sql(
+        "CREATE STREAM windows TIMESTAMP BY window_start AS SELECT window_start, count(*) AS n "
+        "FROM TUMBLE(s, t, INTERVAL '20' SECOND) GROUP BY window_start"
+    )
+    assert [n for _, n in db.sql("SELECT * FROM windows").fetchall()] == [20, 20, 20]
+
+
+def test_if_not_exists_does_not_run_the_query(db: Any) -> None:
+    with pytest.raises(StreamExists, match="'s' already"):
+        db.sql("CREATE STREAM s AS SELECT * FROM s")
+    done = db.sql("CREATE STREAM IF NOT EXISTS s AS SELECT nothing AS t FROM nowhere")
+    assert done.fetchall() == [("stream s exists",)]
+    assert db.stream("s").count == 60
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("CREATE STREAM r AS SELECT x FROM s", "no column is a TIMESTAMP"),
+        ("CREATE STREAM r AS SELECT t, t AS u FROM s", "there are t, u"),
+        ("CREATE STREAM r TIMESTAMP BY u AS SELECT t FROM s", "'u' is not among the columns"),
+        ("CREATE STREAM r AS SELECT t, x, name AS X FROM s", "gives two columns"),
+        ("CREATE STREAM r AS SELECT t, [x] AS list FROM s", "CAST"),
+        ("CREATE STREAM r TIMESTAMP BY name AS SELECT t, name FROM s", "(?i)time"),
+        ("CREATE STREAM r AS SELECT nullif(t, t) AS t FROM s", "must not be null"),
+        ("CREATE STREAM r AS SELECT nothing FROM s", "nothing"),
+        ("CREATE STREAM r AS SELECT * FROM nowhere", "nowhere"),
+        ("CREATE STREAM r AS", "expected a SELECT after AS"),
+        ("CREATE STREAM r AS DROP STREAM s", "expected a SELECT after AS"),
+        ("CREATE STREAM r", "expected the columns in parentheses"),
+        ("CREATE STREAM r WITH (codek = 'zstd') AS SELECT t FROM s", "no option 'codek'"),
+        ("CREATE STREAM r AS SELECT t, CAST(name AS INTEGER) AS e FROM s", "n0"),
+    ],
+)
+def test_what_is_refused_leaves_no_stream(db: Any, text: str, message: str) -> None:
+    with pytest.raises(SqlError, match=message):
+        db.sql(text)
+    assert db.streams() == ["s"]
+    assert len(list((Path(db.path) / "streams").iterdir())) == 1
+
+
+def test_a_store_that_is_read_takes_none(db: Any, tmp_path: Path) -> None:
+    with (
+        chronicle.open(tmp_path / "store", mode="r") as reader,
+        pytest.raises(ReadOnlyStore, match="mode='rw'"),
+    ):
+        reader.sql("CREATE STREAM r AS SELECT t FROM s")

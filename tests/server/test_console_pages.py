@@ -1,0 +1,459 @@
+"""Pages of the console in a real Chromium: what a token is offered, what runs, jobs, pictures.
+
+As in :mod:`test_console_browser` every test also asserts that nothing was asked of another origin,
+that no script failed, and that the page's policy had nothing to report.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from chronicle.server.access.tokens import create_token
+
+from .console_page import Console
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+PAIRS = """SELECT l.v FROM steps MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES A.v AS v
+    PATTERN (A B) WITHIN INTERVAL '20' SECOND DEFINE A AS v >= 46) AS l
+  RECENT JOIN steps MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES A.v AS v
+    PATTERN (A B) WITHIN INTERVAL '20' SECOND DEFINE A AS v < 4) AS a
+  ON a.k = l.k WITHIN INTERVAL '60' SECOND"""
+FRAMES = 120
+PAGES = ("Query", "Streams", "Live", "Health", "Import", "Admin", "Help")
+
+
+def sign_in(console: Console, secret: str, place: str = "") -> None:
+    console.expected = ["401"]
+    console.open(place)
+    console.page.get_by_label("Token").fill(secret)
+    console.page.get_by_role("button", name="Enter").click()
+    console.page.get_by_label("Token").wait_for(state="detached")
+
+
+@pytest.mark.parametrize(
+    ("scopes", "pages", "sections"),
+    [
+        (["read"], {"Query", "Streams", "Live", "Health", "Help"}, None),
+        (["ingest"], {"Streams", "Health", "Import", "Help"}, None),
+        (["metrics"], {"Health", "Help"}, None),
+        (["operate"], {"Live", "Health", "Admin", "Help"}, {"Jobs", "Backups"}),
+        (["read", "write", "operate"], set(PAGES), {"Jobs", "Backups", "Storage"}),
+        (["admin"], set(PAGES), {"Tokens", "Jobs", "Backups", "Indexes", "Storage", "Settings"}),
+    ],
+)
+def test_a_token_is_offered_the_pages_of_its_scopes(
+    steps: Any,
+    open_console: Callable[..., Console],
+    scopes: list[str],
+    pages: set[str],
+    sections: set[str] | None,
+) -> None:
+    """Each of them works: nothing that is shown is refused."""
+    _, secret = create_token(steps.path, "someone", scopes, ["*"])
+    console = open_console()
+    sign_in(console, secret)
+    page = console.page
+    links = page.get_by_role("navigation", name="Pages").get_by_role("link")
+    links.first.wait_for()
+    assert set(links.all_inner_texts()) == pages
+    for name in sorted(pages):
+        links.filter(has_text=name).click()
+        page.wait_for_timeout(300)
+        assert page.get_by_role("alert").count() == 0, name
+    if sections is None:
+        console.open("#/admin")
+        page.get_by_text("It takes the scope admin or operate").wait_for()
+        return
+    links.filter(has_text="Admin").click()
+    page.get_by_role("region", name="Jobs", exact=True).wait_for()
+    found = (
+        page.get_by_role("main")
+        .locator("> section")
+        .evaluate_all("all => all.map(one => one.getAttribute('aria-label'))")
+    )
+    assert set(found) == sections
+
+
+def test_a_busy_server_is_asked_again(steps: Any, open_console: Callable[..., Console]) -> None:
+    """503 says to ask again: a check, a page and a plan do so, and nobody is told."""
+    console = open_console()
+    console.expected = ["503"]
+    console.open()
+    page = console.page
+    refused: list[str] = []
+
+    def busy(route: Any) -> None:
+        if refused.count(route.request.url) < 2:
+            refused.append(route.request.url)
+            problem = {"code": "overloaded", "title": "", "status": 503, "detail": "try again"}
+            route.fulfill(status=503, json=problem, headers={"Retry-After": "1"})
+        else:
+            route.continue_()
+
+    for place in ("check", "explain", "matches", "streams/steps"):
+        page.route(f"**/v1/{place}", busy)
+    console.write("SELECT vv FROM steps")
+    page.locator(".cm-lintRange-error").wait_for()
+    console.run("SELECT v FROM steps MATCH_RECOGNIZE (ORDER BY t MEASURES A.v AS v PATTERN (A))")
+    page.get_by_role("tab", name="Plan").click()
+    page.get_by_role("region", name="MatchRecognize").wait_for()
+    page.get_by_role("tab", name="Matches").click()
+    page.get_by_text(re.compile(r"^[\d,]+ matches")).wait_for()
+    console.open("#/streams/steps")
+    page.get_by_role("heading", name="Schema").wait_for()
+    assert page.get_by_role("alert").count() == 0
+    assert len(refused) == 8
+
+
+def test_what_live_queries_put_out_is_told(
+    steps: Any, open_console: Callable[..., Console]
+) -> None:
+    steps.create_live("low", "SELECT k, v FROM steps WHERE v < 2", idle="never")
+    steps.run_live()
+    console = open_console()
+    console.open("#/live")
+    page = console.page
+    alerts = page.get_by_role("region", name="Alerts", exact=True)
+    alerts.get_by_text(re.compile("k key . · v [01]")).first.wait_for()
+    assert alerts.get_by_role("row").count() == 1 + 50  # the newest of those that were there
+    steps.stream("steps").append(
+        [{"t": np.datetime64(3000 + i, "s"), "k": "x", "v": i} for i in range(9)]
+    )
+    steps.run_live()
+    alerts.get_by_text("k x · v 1").wait_for()
+    first = alerts.get_by_role("row").nth(1).inner_text()
+    assert "1970-01-01 00:50:01" in first
+    assert "put out" in first
+    alerts.get_by_role("button", name="Pause").click()
+    live = page.get_by_role("region", name="Live queries")
+    live.get_by_role("button", name="Pause").click()
+    live.get_by_text("paused").wait_for()
+
+
+def test_running_queries_say_how_far_they_are(
+    steps: Any, open_console: Callable[..., Console]
+) -> None:
+    console = open_console()
+    running = {
+        "id": "q1", "kind": "query", "text": "SELECT 1", "token": None, "running_ms": 5000.0,
+        "events_read": 250_000, "events_expected": 1_000_000,
+    }  # fmt: skip
+    small = {**running, "id": "q2", "events_read": None, "events_expected": None}
+    console.page.route(
+        "**/v1/queries", lambda route: route.fulfill(json={"queries": [running, small]})
+    )
+    console.open("#/live")
+    section = console.page.get_by_role("region", name="Running queries")
+    section.get_by_text("250k of 1M").wait_for()
+    bar = section.get_by_role("progressbar")
+    assert (bar.get_attribute("value"), bar.get_attribute("max")) == ("250000", "1000000")
+    assert section.get_by_role("row").count() == 3
+
+
+def test_pairs_are_joined_by_arrows(steps: Any, open_console: Callable[..., Console]) -> None:
+    console = open_console()
+    console.open()
+    console.run(PAIRS)
+    page = console.page
+    page.get_by_role("tab", name="Matches").click()
+    said = page.get_by_text(re.compile(r"^[\d,]+ pairs$"))
+    said.wait_for()
+    pairs = int(said.inner_text().split()[0].replace(",", ""))
+    assert pairs > 10
+    page.get_by_role("img", name=re.compile("Timeline")).wait_for()
+    table = page.get_by_role("table", name="Pairs")
+    assert table.get_by_role("row").count() == 1 + pairs
+    table.get_by_role("button").first.click()
+    assert table.get_by_role("row").nth(1).get_attribute("aria-selected") == "true"
+    console.expected = ["400"]
+    console.run(PAIRS.replace("RECENT JOIN", "RECENT SEMI JOIN"))
+    page.get_by_role("tabpanel").get_by_text("no pairs to draw").wait_for()
+
+
+def test_partitions_have_lanes(steps: Any, open_console: Callable[..., Console]) -> None:
+    console = open_console()
+    lanes = [{"key": f"key {i}", "found": [[i * 10, i * 10 + 5]]} for i in range(12)]
+    regions = {"found": [[0, 200, "read", 2000]], "unit": "s", "cut": False, "lanes": lanes}
+    step = {"operator": "Replay", "regions": {**regions, "partitions": 842}}
+    plan = {"analyzed": False, "planning_ms": 1.0, "plan": step, "text": ""}
+    console.page.route("**/v1/explain", lambda route: route.fulfill(json=plan))
+    console.open()
+    console.run("SELECT v FROM steps LIMIT 1")
+    page = console.page
+    page.get_by_role("tab", name="Plan").click()
+    page.get_by_role("img", name=re.compile("Replayed partitions: key 0, .*key 7$")).wait_for()
+    page.get_by_text("8 of 842 partitions").wait_for()
+    page.get_by_role("button", name="4 more").click()
+    page.get_by_role("img", name=re.compile("Replayed partitions: .*key 11$")).wait_for()
+
+
+def test_an_administrator_runs_jobs_and_sets_retention(
+    tmp_path: Path, steps: Any, open_console: Callable[..., Console]
+) -> None:
+    backups = tmp_path / "backups"
+    backups.mkdir()
+    console = open_console(backup_directory=backups)
+    console.open("#/admin")
+    page = console.page
+    jobs = page.get_by_role("region", name="Jobs", exact=True)
+    jobs.get_by_label("Kind of job").select_option("check")
+    jobs.get_by_role("button", name="Begin").click()
+    jobs.get_by_text(re.compile("^sound: 2,000 events")).wait_for()
+    jobs.get_by_label("Kind of job").select_option("backup")
+    jobs.get_by_label("Name of the backup").fill("monday")
+    jobs.get_by_role("button", name="Begin").click()
+    jobs.get_by_text("stored as monday").wait_for()
+    assert (backups / "monday").is_dir()
+    console.expected = ["400"]
+    jobs.get_by_label("Name of the backup").fill("../elsewhere")
+    jobs.get_by_role("button", name="Begin").click()
+    jobs.get_by_role("alert").get_by_text("a backup's name").wait_for()
+    kept = page.get_by_role("table", name="Backups").get_by_role("row").filter(has_text="monday")
+    kept.filter(has_text="whole").filter(has_text="steps 2,000").wait_for()
+
+    storage = page.get_by_role("region", name="Storage", exact=True)
+    storage.get_by_role("button", name="Change how long steps keeps events").click()
+    kept = storage.get_by_role("textbox", name="steps keeps")
+    kept.fill("for ever")
+    storage.get_by_role("button", name="Set how long").click()
+    storage.get_by_role("button", name="Set how long steps keeps events: sure?").click()
+    storage.get_by_role("alert").wait_for()
+    kept.fill("30 days")
+    storage.get_by_role("button", name="Set how long").click()
+    storage.get_by_role("button", name="Set how long steps keeps events: sure?").click()
+    storage.get_by_role("button", name="Change how long steps keeps events").wait_for()
+    storage.get_by_role("cell", name="30 days").wait_for()
+    (row,) = steps.sql("SELECT retention FROM chronicle.streams WHERE stream = 'steps'").fetchall()
+    assert row == ("30 days",)
+
+
+def test_an_index_is_built_as_a_job_with_progress(
+    steps: Any, open_console: Callable[..., Console], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made on the page of its stream and under Admin; it can be cancelled, and is dropped then."""
+    listed = type(steps).list_indexes
+    built = threading.Event()
+
+    def building(self: Any, name: str) -> list[dict[str, Any]]:
+        found = listed(self, name)
+        return found if built.is_set() else [
+            {**one, "state": "building", "covered": 0.25} for one in found
+        ]  # fmt: skip
+
+    monkeypatch.setattr(type(steps), "list_indexes", building)
+    console = open_console()
+    page = console.page
+    console.open("#/streams/steps")
+    row = page.get_by_role("row").filter(has_text="varchar")
+    row.get_by_role("button", name="Create index").click()
+    row.get_by_text(re.compile("^25")).wait_for()
+    row.get_by_role("button", name="Cancel the index on k").click()
+    row.get_by_role("button", name="Cancel the index on k: sure?").click()
+    row.get_by_role("button", name="Create index").wait_for()
+    assert steps.list_indexes("steps") == []
+    console.open("#/admin")
+    page.get_by_label("Stream", exact=True).select_option("steps")
+    page.get_by_label("Attribute", exact=True).select_option("v")
+    page.get_by_role("button", name="Create index").click()
+    page.get_by_role("form", name="New index").get_by_text(re.compile("^25")).wait_for()
+    assert page.get_by_role("button", name="Create index").is_disabled()
+    built.set()
+    page.get_by_role("table", name="Indexes").get_by_text("ready").wait_for()
+    jobs = page.get_by_role("table", name="Jobs").get_by_role("row")
+    jobs.filter(has_text="index steps v").filter(has_text="done").wait_for()
+    jobs.filter(has_text="index steps k").filter(has_text="cancelled").wait_for()
+
+
+def test_the_console_works_without_a_network(
+    steps: Any, open_console: Callable[..., Console]
+) -> None:
+    """Names lead nowhere in this browser; still every page is whole, with its pictures and help."""
+    console = open_console()
+    asked: set[str] = set()
+    failed: list[str] = []
+    console.page.on("request", lambda request: asked.add(request.url.partition("?")[0]))
+    console.page.on(
+        "requestfailed", lambda request: failed.append(f"{request.url} {request.failure}")
+    )
+    console.open()
+    page = console.page
+    console.run("SELECT * FROM steps MATCH_RECOGNIZE (ORDER BY t MEASURES A.v AS v PATTERN (A))")
+    console.cells()
+    for tab in ("Chart", "Matches", "Plan"):
+        page.get_by_role("tab", name=tab).click()
+        page.wait_for_timeout(300)
+    for name in PAGES:
+        page.get_by_role("navigation", name="Pages").get_by_role("link", name=name).click()
+        page.get_by_role("main").wait_for()
+        page.wait_for_timeout(300)
+    console.open("#/help/sql")
+    page.get_by_role("heading", name="SQL").first.wait_for()
+    places = {url.removeprefix(console.address) for url in asked if not url.startswith("blob:")}
+    assert all(place.startswith(("/console/", "/v1/")) for place in places), places
+    assert {"/console/editor.js", "/console/arrow-worker.js", "/console/docs/sql.md"} <= places
+    assert [one for one in failed if "ERR_ABORTED" not in one] == []  # what a page left behind
+
+
+def test_a_million_rows_scroll_as_a_few_do_in_bounded_memory(
+    steps: Any, browser: Any, open_console: Callable[..., Console]
+) -> None:
+    """What a frame costs the page's processor, beside one over two thousand rows, and what a
+    million rows take of memory."""
+    console = open_console()
+    console.open()
+    page = console.page
+    machine = browser.new_browser_cdp_session()
+    own = page.context.new_cdp_session(page)
+    own.send("Performance.enable", {"timeDomain": "threadTicks"})
+    page.get_by_label("Limit").fill("2000000")
+
+    def figure(name: str) -> float:
+        found = own.send("Performance.getMetrics")["metrics"]
+        return float(next(one["value"] for one in found if one["name"] == name))
+
+    def resident() -> int:
+        """Bytes of all renderers: the page's, with its worker, is the one that grows."""
+        processes = machine.send("SystemInfo.getProcessInfo")["processInfo"]
+        return sum(_resident(one["id"]) for one in processes if one["type"] == "renderer")
+
+    def frame_of(rows: int) -> float:
+        """Seconds of processor time of a frame in which every row that is seen is another one."""
+        console.run(
+            "SELECT i, CAST(i AS double) / 3 AS third, 'row ' || i AS name, "
+            f"TIMESTAMP '2024-01-01' + INTERVAL 1 SECOND * i AS at FROM range({rows}) AS r(i)"
+        )
+        page.get_by_text(f"{rows:,} rows").wait_for(timeout=60_000)
+        grid = page.get_by_role("grid", name="Results")
+        before = figure("TaskDuration")
+        grid.evaluate(
+            """async (grid, frames) => {
+                for (let i = 1; i <= frames; i += 1) {
+                    grid.scrollTop = (grid.scrollHeight * ((i * 37) % frames)) / frames;
+                    await new Promise(requestAnimationFrame);
+                }
+            }""",
+            FRAMES,
+        )
+        assert grid.get_by_role("row").count() < 80
+        return (figure("TaskDuration") - before) / FRAMES
+
+    frame_of(2000)
+    few, before = frame_of(2000), resident()
+    many, grown = frame_of(1_000_000), resident() - before
+    print(f"a frame: {few * 1e3:.1f} ms, {many * 1e3:.1f} ms; memory: {grown / 2**20:.0f} MiB")
+    assert many < 3 * few + 0.01
+    assert grown < 400 << 20
+    assert figure("JSHeapUsedSize") < 100 << 20
+
+
+def _resident(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except FileNotFoundError:  # it has ended meanwhile
+        return 0
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon:"))
+
+
+@pytest.mark.parametrize("place", ["#/live", "#/admin", "#/import", "#/health", "#/query"])
+def test_no_page_is_wider_than_a_phone(
+    steps: Any, open_console: Callable[..., Console], place: str
+) -> None:
+    console = open_console(width=390)
+    console.open(place)
+    console.page.get_by_role("main").wait_for()
+    console.page.wait_for_timeout(500)
+    page = "document.documentElement"
+    assert console.page.evaluate(f"{page}.scrollWidth - {page}.clientWidth") <= 0
+    small = console.page.evaluate(
+        "[...document.querySelectorAll('button, select, input')]"
+        ".filter(e => e.offsetParent && e.getBoundingClientRect().right > innerWidth + 1"
+        " && !e.closest('.scroll, .top, .list'))"
+        ".map(e => e.outerHTML.slice(0, 80))"
+    )
+    assert json.loads(json.dumps(small)) == []
+
+
+def test_lanes_are_those_of_the_plan(database: Any, open_console: Callable[..., Console]) -> None:
+    """From the store to the picture: a pattern whose partitions indexes tell."""
+    schema = pa.schema([("t", pa.timestamp("us")), ("k", pa.string()), ("v", pa.int64())])
+    stream = database.create_stream("rare", schema, time="t")
+    n = np.arange(60_000)
+    values = np.where(n % 9973 == 5, 1, 0)
+    times = pa.array(n * 1_000_000, pa.timestamp("us"))
+    stream.append(pa.table([times, [f"k{i % 300}" for i in n], values], schema))
+    stream.seal()
+    stream.create_index("v")
+    console = open_console()
+    console.open()
+    console.run(
+        "SELECT * FROM rare MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES A.v AS v "
+        "PATTERN (A B) WITHIN INTERVAL '1' HOUR DEFINE A AS v = 1)"
+    )
+    page = console.page
+    page.get_by_role("tab", name="Plan").click()
+    page.get_by_role("img", name=re.compile("Replayed partitions: .*k")).wait_for()
+
+
+def test_what_is_corrected_is_what_is_stored(
+    tmp_path: Path, database: Any, open_console: Callable[..., Console]
+) -> None:
+    """Another name, another type, a column left out: looked at again, rehearsed, stored."""
+    path = tmp_path / "my pumps.csv.gz"
+    lines = [f"2026-03-01 08:{i:02}:00;p{i % 3};{i};{i}.5" for i in range(50)]
+    path.write_bytes(gzip.compress("\n".join(["when;pump;turns;noise", *lines, ""]).encode()))
+    console = open_console()
+    console.open("#/import")
+    page = console.page
+    page.get_by_label("File", exact=True).set_input_files(path)
+    page.get_by_text("csv · gzip").wait_for()
+    assert page.get_by_label("Name of the stream").input_value() == "my_pumps"
+    columns = page.get_by_role("table", name="Columns")
+    columns.get_by_role("row").nth(1).get_by_text("time", exact=True).wait_for()
+    page.get_by_label("Name of turns").fill("rounds")
+    page.get_by_label("Type of turns").select_option("double")
+    columns.get_by_text("0 · 1 · 2").wait_for()
+    page.get_by_label("Keep noise").uncheck()
+    page.get_by_role("button", name="Check all").click()
+    page.get_by_role("status").get_by_text("50 rows can be stored").wait_for()
+    assert database.streams() == []
+    page.get_by_role("button", name="Import", exact=True).click()
+    page.get_by_role("status").get_by_text("50 events stored").wait_for()
+    found = database.sql('SELECT * FROM my_pumps ORDER BY "when"').arrow()
+    assert found.schema.names == ["when", "pump", "rounds"]
+    assert str(found.schema.field("rounds").type) == "double"
+    assert found.column("rounds").to_pylist() == [float(i) for i in range(50)]
+
+    more = tmp_path / "my_pumps.ndjson"
+    rows = [{"when": "2026-03-02T08:00:00", "pump": "p1", "turns": 7}, {"when": "never"}]
+    more.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    page.get_by_label("File", exact=True).set_input_files(more)
+    page.get_by_text("exists, 50 events").wait_for()
+    page.get_by_label("Name of turns").fill("rounds")
+    page.get_by_text("1 of the first 2 rows are no events").wait_for()
+    page.get_by_label("leave bad rows out").check()
+    page.get_by_role("button", name="Import", exact=True).click()
+    page.get_by_role("status").get_by_text("1 bad rows were left out").wait_for()
+    assert database.stream("my_pumps").count == 51
+
+
+def test_a_file_that_cannot_be_read_says_why(
+    tmp_path: Path, steps: Any, open_console: Callable[..., Console]
+) -> None:
+    path = tmp_path / "broken.parquet"
+    path.write_bytes(b"PAR1" + bytes(100))
+    console = open_console()
+    console.expected = ["400"]
+    console.open("#/import")
+    console.page.get_by_label("File", exact=True).set_input_files(path)
+    console.page.get_by_role("alert").wait_for()
+    assert console.page.get_by_role("button", name="Import", exact=True).count() == 0

@@ -1,0 +1,283 @@
+"""Files that are sent to a server: looked at, and stored with what was chosen."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import chronicle
+from chronicle.formats.looking import guess_time
+from chronicle.ingest import IngestRequest, Target, ingest
+from chronicle.server import create_token
+
+CSV = b"when;name;pressure\n" + b"".join(
+    b"2026-03-01 08:%02d:00;p%d;%d.5\n" % (n, n % 3, n) for n in range(50)
+)
+S = pa.timestamp("s")
+LOOK, INGEST = "/v1/ingest/preview", "/v1/ingest"
+
+
+@pytest.fixture(params=["process", "none"])
+def api(request: Any, database: Any, serve_app: Callable[..., Any]) -> Any:
+    return serve_app(database, isolation=request.param)
+
+
+def look(api: Any, body: bytes, **params: Any) -> dict[str, Any]:
+    answer = api.post(LOOK, content=body, params=params)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def types(found: dict[str, Any]) -> dict[str, str]:
+    return {column["name"]: column["sql_type"] for column in found["columns"]}
+
+
+def parquet() -> bytes:
+    out = io.BytesIO()
+    table = pa.table({"n": [1, 2], "at": pa.array([10**9, 2 * 10**9], pa.timestamp("ns"))})
+    pq.write_table(table, out)
+    return out.getvalue()
+
+
+def test_csv_is_looked_at_and_stored(api: Any, database: Any) -> None:
+    found = look(api, CSV, limit=3)
+    assert (found["format"], found["time"], found["time_format"]) == ("csv", "when", "iso")
+    assert types(found) == {"when": "timestamp", "name": "varchar", "pressure": "double"}
+    assert found["rows"][1] == {"when": "2026-03-01T08:01:00", "name": "p1", "pressure": 1.5}
+    assert len(found["rows"]) == 3
+    assert (found["looked_at"], found["rejected"]) == (50, 0)
+    assert not database.streams()
+
+    chosen = {"stream": "pumps", "create": True, "time": "when", "types": "pressure=real"}
+    answer = api.post(INGEST, content=CSV, params=chosen)
+    assert answer.status_code == 200, answer.text
+    done = answer.json()
+    assert (done["created"], done["appended"], done["late"], done["count"]) == (True, 50, 0, 50)
+    assert types(done) == {"when": "timestamp", "name": "varchar", "pressure": "real"}
+    assert done["version"] == api.get("/v1/streams/pumps").json()["version"]
+    again = api.post(INGEST, content=CSV, params=chosen)
+    assert (again.status_code, again.json()["code"]) == (409, "stream-exists")
+    assert "if_exists=append" in again.json()["detail"]
+    more = api.post(INGEST, content=CSV, params=chosen | {"if_exists": "append"}).json()
+    assert (more["created"], more["appended"], more["count"]) == (False, 50, 100)
+    plain = api.post(INGEST, content=CSV, params={"stream": "pumps"}).json()
+    assert plain["count"] == 150
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress])
+def test_packed_files_need_no_header(api: Any, pack: Callable[[bytes], bytes]) -> None:
+    body = pack(CSV)
+    assert look(api, body)["compression"] == {gzip.compress: "gzip", bz2.compress: "bz2"}[pack]
+    params = {"stream": "s", "create": True, "time": "when"}
+    assert api.post(INGEST, content=body, params=params).json()["appended"] == 50
+
+
+def test_formats_are_told_from_the_bytes(api: Any) -> None:
+    rows = [{"id": 7, "event_time": 1533099600 + n, "x": None if n else 1.5} for n in range(3)]
+    for body, format in (
+        (json.dumps(rows).encode(), "json"),
+        ("".join(json.dumps(row) + "\n" for row in rows).encode(), "ndjson"),
+    ):
+        found = look(api, body)
+        assert (found["format"], found["time"], found["time_format"]) == (format, "event_time", "s")
+        assert types(found) == {"id": "bigint", "event_time": "timestamp", "x": "double"}
+        assert "time_format" in found["notes"][0], found["notes"]
+        assert "--" not in found["notes"][0]
+    found = look(api, parquet())
+    assert (found["format"], found["time"]) == ("parquet", "at")
+    assert found["rows"][0] == {"n": 1, "at": "1970-01-01T00:00:01"}
+    assert look(api, b"a,b\n1,2\n")["time"] is None
+    assert look(api, b"m,k=v x=1.5 1533099600000000000\n", format="lineprotocol")["time"] == "time"
+
+
+def test_options_are_those_of_the_command(api: Any, database: Any, tmp_path: Any) -> None:
+    """The same file with the same options, by the server and by the pipeline beside it."""
+    body = b"03.02.2026 10:00|a|N/A|9\n04.02.2026 11:30|b|5|8\n"
+    options: dict[str, Any] = {
+        "time": "t", "time_format": "%d.%m.%Y %H:%M", "separator": "|",
+        "columns": ["at", "name", "x", "y"], "rename": {"at": "t"}, "select": ["name", "x"],
+        "types": ["x=smallint"],
+    }  # fmt: skip
+    sent = options | {"rename": "at=t", "columns": "at,name,x,y", "select": "name,x"}
+    sent |= {"format": "csv", "null": "N/A"}
+    assert types(look(api, body, **sent)) == {
+        "t": "timestamp", "name": "varchar", "x": "smallint",
+    }  # fmt: skip
+    answer = api.post(INGEST, content=body, params=sent | {"stream": "s", "create": True})
+    assert answer.status_code == 200, answer.text
+    file = tmp_path / "a.csv"
+    file.write_bytes(body)
+    request = IngestRequest([str(file)], "other", create=True, nulls=["N/A"], **options)
+    ingest(request, Target(database=database))
+    for text in ("SELECT * FROM {}", "DESCRIBE {}"):
+        ours = database.sql(text.format("s")).arrow()
+        assert ours.equals(database.sql(text.format("other")).arrow())
+
+
+def test_bad_rows(api: Any, database: Any) -> None:
+    body = b"t,x\n" + b"".join(b"2026-01-01T00:00:%02d,%d\n" % (n, n) for n in range(40))
+    body += b"never,1\n2026-01-01,2,3\n2026-01-01T01:00:00,zzz\n"
+    found = look(api, body)
+    assert (found["rejected"], [row["row"] for row in found["errors"]]) == (3, [41, 42, 43])
+    params = {"stream": "s", "create": True, "time": "t"}
+    refused = api.post(INGEST, content=body, params=params)
+    assert (refused.status_code, refused.json()["code"]) == (400, "invalid-data")
+    assert [row["row"] for row in refused.json()["errors"]] == [41, 42, 43]
+    assert database.streams() == []
+    skipping = params | {"on_error": "skip"}
+    rehearsed = api.post(INGEST, content=body, params=skipping | {"dry_run": True})
+    assert rehearsed.json() | {"errors": []} == {
+        "stream": "s", "created": False, "dry_run": True, "rows": 40, "appended": 0, "late": 0,
+        "count": None, "version": None, "rejected": 3, "errors": [], "notes": [],
+        "columns": rehearsed.json()["columns"],
+    }  # fmt: skip
+    assert database.streams() == []
+    done = api.post(INGEST, content=body, params=skipping).json()
+    assert (done["appended"], done["rejected"], len(done["errors"])) == (40, 3, 3)
+
+
+def test_a_file_that_breaks_off_stores_nothing(api: Any, database: Any) -> None:
+    params = {"stream": "s", "create": True, "time": "when", "on_error": "skip"}
+    rows = json.dumps([{"when": f"2026-01-01T00:00:{n:02d}", "n": n} for n in range(60)]).encode()
+    for body in (gzip.compress(CSV)[:-20], rows[:-30], parquet()[:-9]):
+        answer = api.post(INGEST, content=body, params=params)
+        assert (answer.status_code, answer.json()["code"]) == (400, "invalid-data"), answer.text
+        assert database.streams() == []
+
+
+def test_types_widen_over_the_whole_file(api: Any, database: Any) -> None:
+    """What the first megabytes do not show; the sort takes the file in any order."""
+    rows, pad = 150_000, b"-" * 50
+    told = (b"%d,%d,%s\n" % (10**9 + rows - n, n, pad) for n in range(rows))
+    body = b"t,x,pad\n" + b"".join(told) + b"1,0.5,\n"
+    assert types(look(api, body))["x"] == "bigint"
+    params = {"stream": "s", "create": True, "time": "t", "time_format": "s"}
+    done = api.post(INGEST, content=body, params=params).json()
+    assert (done["appended"], types(done)["x"]) == (rows + 1, "double")
+    assert database.sql("SELECT sum(x) FROM s").fetchall() == [(rows * (rows - 1) / 2 + 0.5,)]
+
+
+@pytest.mark.parametrize(
+    ("body", "params", "code"),
+    [
+        (b"", {}, "invalid-data"),
+        (b"{", {}, "invalid-data"),
+        (b"t\n", {"time": "t"}, None),
+        (CSV, {"time": "wen"}, "invalid-data"),
+        (CSV, {"types": "pressure=nosuch"}, "invalid-argument"),
+        (CSV, {"rename": "a"}, "invalid-argument"),
+        (CSV, {"types": "speed=double"}, "invalid-argument"),
+        (CSV, {"time": "name", "time_format": "%Q"}, "invalid-argument"),
+        (CSV, {"separator": "xx"}, "invalid-argument"),
+        (CSV, {"format": "parquet"}, "invalid-data"),
+        (CSV, {"format": "xml"}, "unsupported-media-type"),
+        (b"PAR1" + bytes(100), {}, "invalid-data"),
+        (b"[" * 100_000, {}, "invalid-data"),
+    ],
+)
+def test_what_cannot_be_read_is_told(
+    api: Any, database: Any, body: bytes, params: dict[str, str], code: str | None
+) -> None:
+    answer = api.post(LOOK, content=body, params=params)
+    if code is None:
+        assert answer.status_code == 200, answer.text
+    else:
+        assert answer.json().get("code") == code, answer.text
+        assert "--" not in answer.json()["detail"]
+    stored = api.post(INGEST, content=body, params={"stream": "s", "create": True, **params})
+    assert stored.status_code in (400, 415), stored.text
+    assert "--" not in stored.json()["detail"]
+    assert database.streams() == []
+
+
+def test_a_stream_that_exists_says_how(api: Any, database: Any) -> None:
+    database.sql("CREATE STREAM s (at TIMESTAMP, n SMALLINT) TIMESTAMP BY at")
+    found = look(api, b"n,at\n1,2026-01-01\nx,2026-01-02\n", stream="s")
+    assert types(found) == {"at": "timestamp", "n": "smallint"}
+    assert (found["time"], found["rejected"]) == ("at", 1)
+    wrong = api.post(INGEST, content=b"n,at,z\n1,2026-01-01,2\n", params={"stream": "s"})
+    assert (wrong.status_code, wrong.json()["code"]) == (400, "schema-mismatch")
+    none = api.post(INGEST, content=CSV, params={"stream": "nosuch"})
+    assert (none.status_code, none.json()["code"]) == (404, "stream-not-found")
+    assert "create=true" in none.json()["detail"]
+    timeless = api.post(INGEST, content=CSV, params={"stream": "new", "create": True})
+    assert (timeless.status_code, timeless.json()["code"]) == (400, "invalid-argument")
+
+
+def test_limits(database: Any, serve_app: Callable[..., Any]) -> None:
+    api = serve_app(database, max_part_bytes=1000, max_body_bytes=1000, max_columns=3)
+    params = {"stream": "s", "create": True, "time": "when"}
+    for path in (LOOK, INGEST):
+        large = api.post(path, content=CSV, params=params if path == INGEST else {})
+        assert (large.status_code, large.json()["code"]) == (413, "body-too-large")
+        bomb = gzip.compress(b"when,x\n" + b"2026-01-01,1\n" * 10_000)
+        assert len(bomb) < 1000
+        answer = api.post(path, content=bomb, params=params if path == INGEST else {})
+        assert (answer.status_code, answer.json()["code"]) == (413, "resource-limit"), answer.text
+        wide = api.post(path, content=b"when,a,b,c\n", params=params if path == INGEST else {})
+        assert (wide.status_code, wide.json()["code"]) == (413, "resource-limit"), wide.text
+    form = api.post(LOOK, content=b"x", headers={"content-type": "multipart/form-data; boundary=a"})
+    assert form.status_code == 415
+    assert database.streams() == []
+
+
+def test_who_may_what(database: Any, serve_app: Callable[..., Any]) -> None:
+    database.sql("CREATE STREAM s (at TIMESTAMP, n SMALLINT) TIMESTAMP BY at")
+    secrets = {
+        scope: {"authorization": f"Bearer {create_token(database.path, scope, [scope], ['s*'])[1]}"}
+        for scope in ("read", "ingest", "write")
+    }
+    api = serve_app(database)
+    body = b"at,n\n2026-01-01,1\n"
+
+    def ask(scope: str, **params: Any) -> int:
+        found = api.post(INGEST, content=body, params=params, headers=secrets[scope])
+        return int(found.status_code)
+
+    assert ask("read", stream="s") == 403
+    assert ask("ingest", stream="s") == 200
+    assert ask("ingest", stream="other") == ask("write", stream="other", create=True) == 403
+    assert ask("ingest", stream="s2", create=True, time="at") == 403
+    assert ask("write", stream="s2", create=True, time="at") == 200
+    assert api.post(LOOK, content=body, headers=secrets["read"]).status_code == 403
+    assert api.post(LOOK, content=body, headers=secrets["ingest"]).status_code == 200
+    other = api.post(LOOK, content=body, params={"stream": "x"}, headers=secrets["ingest"])
+    assert other.status_code == 403
+
+
+def test_a_store_that_is_read_takes_no_files(
+    database: Any, tmp_path: Any, serve_app: Callable[..., Any]
+) -> None:
+    database.close()
+    with chronicle.open(tmp_path / "store", mode="r") as reading:
+        api = serve_app(reading)
+        for path in (LOOK, INGEST):
+            answer = api.post(path, content=CSV, params={"stream": "s"})
+            assert (answer.status_code, answer.json()["code"]) == (403, "read-only-store")
+
+
+@pytest.mark.parametrize(
+    ("columns", "time"),
+    [
+        ({"a": [1, 2], "b": ["x", "y"]}, None),
+        ({"timestamp": [1533099600, 1533099601], "x": [1, 2]}, "timestamp"),
+        ({"x": [1533099600, 1533099601]}, None),
+        ({"day": pa.array([1], pa.date32()), "seen": pa.array([1], pa.timestamp("us"))}, "seen"),
+        ({"first": pa.array([1], S), "created_at": pa.array([1], S)}, "created_at"),
+        ({"eventTime": ["1533099600000", "1533099601000"]}, "eventTime"),
+        ({"time": ["soon", "later"]}, None),
+        ({"ts": [1, 2, 3], "n": [4, 5, 6]}, "ts"),
+        ({"at": pa.nulls(3, pa.timestamp("us"))}, None),
+    ],
+)  # fmt: skip
+def test_the_time_is_guessed(columns: dict[str, Any], time: str | None) -> None:
+    assert guess_time(pa.record_batch(columns)) == time

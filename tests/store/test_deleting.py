@@ -1,0 +1,477 @@
+"""Deletes: what they cost, what they leave in files, and every disk operation of one failing."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from chronicle.errors import (
+    CorruptBlock,
+    SnapshotExpired,
+    StorageFailed,
+    StorageFull,
+    StoreClosed,
+    StreamOwned,
+)
+from chronicle.schema import StreamSchema
+from chronicle.store import EventStream, Snapshot, Store, StreamOptions, deletions
+from chronicle.store.changes import new_events, new_ranges
+from chronicle.store.deleting import Choice
+from chronicle.store.deletions import DeletedEvents, KnownDeletion, KnownDeletions, write_deletion
+from chronicle.store.dictionary import DictionaryBuilder
+from chronicle.store.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.store.lock import ReaderLease
+from chronicle.store.memory_files import CrashMode, MemoryFiles
+from chronicle.store.pins import Pin, pin_stream
+
+SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("s", pa.string())]), "t")
+OPTIONS = StreamOptions(
+    codec="none",
+    leaf_bytes=1024,
+    segment_bytes=8192,
+    late_events_max=40,
+    compaction="manual",
+)
+LONG = os.environ.get("CHRONICLE_CRASH") == "long"
+PERSON = "Ada, whom nobody may find"
+
+
+def batch_of(times: list[int], first: int) -> pa.RecordBatch:
+    numbers = range(first, first + len(times))
+    names = [PERSON if n % 7 == 0 else f"somebody {n % 5}" for n in numbers]
+    columns = [pa.array(times, pa.int64()), pa.array(numbers, pa.int64()), pa.array(names)]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA.arrow)
+
+
+def of(person: str) -> Choice:
+    def choose(snapshot: Snapshot) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for batch in snapshot.scan(columns=["t", "s"]):
+            yield batch.column(0).to_numpy(), np.array(batch.column(1).to_pylist()) == person
+
+    return choose
+
+
+def numbered(chosen: set[int]) -> Choice:
+    def choose(snapshot: Snapshot) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for batch in snapshot.scan(columns=["t", "n"]):
+            wanted = [n in chosen for n in batch.column(1).to_pylist()]
+            yield batch.column(0).to_numpy(), np.array(wanted)
+
+    return choose
+
+
+def numbers(snapshot: Snapshot) -> list[int]:
+    return [n for batch in snapshot.scan(columns=["n"]) for n in batch.column(0).to_pylist()]
+
+
+class Filled:
+    """A stream with segments, late runs, a late buffer, leaves and a tail, of a person's, too."""
+
+    def __init__(self, files: MemoryFiles | FaultyFiles) -> None:
+        self.files = files
+        self.store = Store.open("memory", files=files)
+        stream = self.store.create_stream("s", SCHEMA, OPTIONS)
+        assert isinstance(stream, EventStream)
+        self.stream = stream
+        self.events: list[tuple[int, int]] = []
+        self.append([i // 3 for i in range(900)])
+        self.append([200 - i // 4 for i in range(60)])
+        self.append([300 + i // 2 for i in range(300)])
+        self.append([290, 120, 121])
+        self.append([450, 450, 451])
+
+    def append(self, times: list[int]) -> None:
+        first = len(self.events)
+        self.events += [(t, first + i) for i, t in enumerate(times)]
+        self.stream.append(batch_of(times, first))
+
+    @property
+    def kept(self) -> list[int]:
+        return [n for t, n in sorted(self.events, key=lambda e: e[0]) if n % 7]
+
+    @property
+    def all(self) -> list[int]:
+        return [n for _, n in sorted(self.events, key=lambda e: e[0])]
+
+
+def holding(files: MemoryFiles, what: str = PERSON) -> list[str]:
+    """Files that hold some text."""
+    found, directories = [], ["streams/s"]
+    for directory in directories:
+        for name in files.list(directory):
+            path = f"{directory}/{name}"
+            try:
+                if what.encode() in files.read(path):
+                    found.append(name)
+            except (OSError, IsADirectoryError):
+                directories.append(path)
+    return found
+
+
+def test_no_file_holds_what_was_deleted() -> None:
+    memory = MemoryFiles()
+    filled = Filled(memory)
+    assert {name[-4:] for name in holding(memory)} == {".seg", ".wal"}
+    deleted = len(filled.all) - len(filled.kept)
+    assert filled.stream.delete(choose=of(PERSON)) == deleted
+    assert numbers(filled.stream.snapshot()) == filled.kept
+    assert holding(memory) == []
+    assert filled.stream.stats()["deleted_events"] == deleted
+    assert filled.stream.delete(choose=of(PERSON)) == 0
+    assert filled.store.check().ok
+    filled.store.close()
+    assert holding(memory) == []
+
+
+def test_a_reader_keeps_what_it_saw_and_files_go_with_it() -> None:
+    memory = MemoryFiles()
+    filled = Filled(memory)
+    version = filled.stream.stats()["manifest_version"]
+    lease = ReaderLease.take(memory, "streams/s", version)
+    before = filled.stream.snapshot()
+    filled.stream.delete(choose=of(PERSON))
+    assert holding(memory) != []
+    assert any(name.endswith(".gone") for name in memory.list("streams/s"))
+    assert numbers(before) == filled.all
+    assert numbers(filled.stream.snapshot()) == filled.kept
+    report = filled.store.check()
+    assert (report.deleted_events, report.kept_files > 1) == (
+        len(filled.all) - len(filled.kept),
+        True,
+    )
+    lease.release()
+    filled.stream.compact()
+    assert filled.store.check().kept_files == 0
+    assert holding(memory) == []
+    assert not any(name.endswith(".gone") for name in memory.list("streams/s"))
+    assert numbers(before) == filled.all
+    filled.store.close()
+
+
+def test_a_range_costs_a_commit_and_the_segments_at_its_ends() -> None:
+    filled = Filled(MemoryFiles())
+    filled.stream.compact()
+    for _ in range(7):
+        filled.append([filled.events[-1][0] + i // 3 for i in range(200)])
+        filled.stream.seal()
+    entries = filled.stream.commits.manifest.segments
+    assert len(entries) > 6
+    rewritten = filled.stream.stats()["events_rewritten"]
+    version = filled.stream.stats()["manifest_version"]
+    start, end = entries[2].first, entries[4].last
+    between = sum(start <= t <= end for t, _ in filled.events)
+    assert filled.stream.delete(start, end + 1) == between
+    ends = sum(e.events for e in (entries[1], entries[5]) if e.last >= start and e.first <= end)
+    stats = filled.stream.stats()
+    assert stats["manifest_version"] == version + 1
+    assert stats["events_rewritten"] - rewritten <= ends
+    kept = [n for t, n in sorted(filled.events, key=lambda e: e[0]) if not start <= t <= end]
+    assert numbers(filled.stream.snapshot()) == kept
+    filled.store.close()
+
+
+def test_what_has_nothing_in_it_is_not_rewritten() -> None:
+    filled = Filled(MemoryFiles())
+    entries = filled.stream.commits.manifest
+    one = filled.stream.snapshot().version
+    assert filled.stream.delete(choose=numbered({5})) == 1
+    after = filled.stream.commits.manifest
+    assert after.runs == entries.runs
+    assert after.segments[1:] == entries.segments[1:]
+    assert filled.stream.snapshot().version == one + 1
+    assert filled.stream.delete(10_000, 20_000) == 0
+    assert filled.stream.delete(5, 5) == 0
+    assert filled.stream.snapshot().version == one + 1
+    filled.store.close()
+
+
+def test_appends_go_on_and_what_they_bring_stays() -> None:
+    """Late events of the range that come while segments are written, told to a follower once."""
+    memory = MemoryFiles()
+    filled = Filled(memory)
+    filled.stream.compact()
+    before = pin_stream(memory, "streams/s")
+    gone = {n for t, n in filled.events if 50 <= t < 250}
+    come: list[int] = []
+    meanwhile: list[Pin] = []
+    kept = filled.stream.commits.seal_writer
+
+    def appending(writer: object) -> object:
+        if not come:
+            come.append(len(filled.events))
+            filled.append([100, 451, 452])
+            come.append(len(filled.events))
+            meanwhile.append(pin_stream(memory, "streams/s"))
+            assert filled.stream.snapshot().count == len(filled.events)
+        return kept(writer)  # type: ignore[arg-type]
+
+    filled.stream.commits.seal_writer = appending  # type: ignore[method-assign,assignment]
+    assert filled.stream.delete(50, 250) == len(gone)
+    del filled.stream.commits.seal_writer
+    assert numbers(filled.stream.snapshot()) == [n for n in filled.all if n not in gone]
+    after = pin_stream(memory, "streams/s")
+    assert told(memory, before, after) == list(range(*come))
+    assert told(memory, meanwhile[0], after) == []
+    filled.store.close()
+
+
+def told(files: MemoryFiles, before: Pin, after: Pin) -> list[int]:
+    return [
+        n
+        for part in new_ranges(files, before, after)
+        for batch in new_events(files, before, after, part.start, part.end, ["n"])
+        for n in batch.column(0).to_pylist()
+    ]
+
+
+def test_a_tick_that_ends_one_segment_and_begins_the_next() -> None:
+    filled = Filled(MemoryFiles())
+    filled.stream.compact()
+    for _ in range(2):  # too large to be joined
+        filled.append([500] * 2000)
+        filled.stream.seal()
+        assert filled.stream.commits.manifest.segments[-1].bytes > OPTIONS.segment_bytes // 2
+    filled.append([500] * 10 + [501])
+    gone = {len(filled.events) - 15, len(filled.events) - 3}  # of the second, and of the tail
+    assert filled.stream.delete(choose=numbered(gone)) == 2
+    assert numbers(filled.stream.snapshot()) == [n for n in filled.all if n not in gone]
+    filled.store.close()
+
+
+def test_what_was_dropped_meanwhile_has_changed_the_ranks() -> None:
+    """Retention takes a segment that ends with the tick of a chosen event: it is chosen again."""
+    store = Store.open("memory", files=MemoryFiles())
+    stream = store.create_stream("s", SCHEMA, replace(OPTIONS, retention="100"))
+    assert isinstance(stream, EventStream)
+    stream.append(batch_of([0, 10, 10, 10], 0))
+    stream.seal()
+    stream.append(batch_of([10, 10, 10, 20], 4))
+    stream.seal()
+    looked = []
+
+    def choose(snapshot: Snapshot) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        looked.append(snapshot.count)
+        yield from numbered({5})(snapshot)
+        if len(looked) == 1:
+            stream.append(batch_of([115], 8))
+            stream.seal()
+
+    assert stream.delete(choose=choose) == 1
+    assert looked == [8, 5]
+    assert numbers(stream.snapshot()) == [4, 6, 7, 8]
+    store.close()
+
+
+def test_what_nobody_remembers_cannot_be_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deletions, "KNOWN_MAX", 2)
+    memory = MemoryFiles()
+    filled = Filled(memory)
+    before = pin_stream(memory, "streams/s")
+    for number in range(3):
+        filled.stream.delete(number, number + 1)
+    with pytest.raises(SnapshotExpired, match="follow it anew"):
+        new_ranges(memory, before, pin_stream(memory, "streams/s"))
+    filled.store.close()
+
+
+def test_a_damaged_list_of_deleted_events_is_not_believed() -> None:
+    memory = MemoryFiles()
+    filled = Filled(memory)
+    before = pin_stream(memory, "streams/s")
+    filled.stream.delete(choose=of(PERSON))
+    (name,) = (name for name in memory.list("streams/s") if name.endswith(".gone"))
+    path = f"streams/s/{name}"
+    sound = bytearray(memory.read(path))
+    known = filled.stream.commits.manifest.deletions.known[-1]
+    assert known.load(memory, "streams/s").ticks is not None
+    for data in (sound[:10], sound[:-1], [*sound[:40], sound[40] ^ 1, *sound[41:]]):
+        memory.remove(path)
+        with memory.create(path) as file:
+            file.write(bytes(data))
+        with pytest.raises(CorruptBlock):
+            known.load(memory, "streams/s")
+        with pytest.raises(SnapshotExpired):
+            new_ranges(memory, before, pin_stream(memory, "streams/s"))
+        report = filled.store.check()
+        assert report.ok
+        assert "begin anew" in report.notes[0]
+    filled.store.close()
+
+
+def test_the_latest_deletes_are_remembered() -> None:
+    known = KnownDeletions()
+    assert not known.since(0)
+    for position in range(1, 200):
+        known = known.noted(KnownDeletion(position, 0, 1, None))
+    assert len(known.known) == deletions.KNOWN_MAX
+    assert known.forgotten == 199 - deletions.KNOWN_MAX
+    assert known.after(known.forgotten - 1) is None
+    assert [d.position for d in known.after(197) or ()] == [198, 199]
+    assert known.since(198)
+    assert not known.since(199)
+    assert KnownDeletions.from_json(known.to_json()) == known
+
+
+def test_events_are_known_by_tick_and_rank_across_batches() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        ticks = np.sort(rng.integers(0, 12, rng.integers(1, 40)))
+        gone = rng.random(ticks.size) < 0.3
+        cuts = np.sort(rng.integers(0, ticks.size + 1, 4))
+        pieces = list(zip(np.split(ticks, cuts), np.split(gone, cuts), strict=True))
+        deleted = DeletedEvents.chosen(pieces)
+        if not gone.any():
+            assert deleted is None
+            continue
+        assert deleted is not None
+        assert deleted.places(ticks).tolist() == np.flatnonzero(gone).tolist()
+        assert deleted.touches(int(ticks[gone][0]), int(ticks[gone][0]))
+        files = MemoryFiles()
+        files.make_directory("d")
+        again = write_deletion(files, "d", 7, deleted).load(files, "d")
+        assert again.places(ticks).tolist() == np.flatnonzero(gone).tolist()
+
+
+def test_strings_keep_their_codes_and_deleted_ones_leave_none() -> None:
+    """Also where a segment stopped encoding them, and where it joins one that did not."""
+    memory = MemoryFiles()
+    store = Store.open("memory", files=memory)
+    stream = store.create_stream("s", SCHEMA, replace(OPTIONS, leaf_bytes=65_536))
+    assert isinstance(stream, EventStream)
+    wanted = []
+    for first, distinct in ((0, 50), (4000, 40_000), (44_000, 60), (47_000, 70)):
+        count = max(3000, distinct)
+        rows = [(first + i, f"text {first + i % distinct}") for i in range(count)]
+        wanted += [(n, PERSON if n % 7 == 0 else text) for n, text in rows]
+        columns = [[n for n, _ in rows]] * 2 + [[text for _, text in wanted[-count:]]]
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, SCHEMA.arrow, strict=True)]
+        stream.append(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA.arrow))
+        if first == 44_000:
+            stream.seal()
+    kept = [row for row in wanted if row[1] != PERSON]
+    assert stream.delete(choose=of(PERSON)) == len(wanted) - len(kept)
+    for _ in range(2):
+        found = pa.Table.from_batches(stream.snapshot().scan(columns=["n", "s"]))
+        rows = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+        assert rows == kept
+        assert holding(memory) == []
+        assert store.check().ok
+        kept = [row for row in kept if row[0] % 3]
+        stream.delete(choose=numbered({n for n, _ in wanted if n % 3 == 0}))
+    store.close()
+
+
+def test_a_dictionary_that_is_handed_in_gives_the_values_that_occur() -> None:
+    builder = DictionaryBuilder(SCHEMA.attribute("s"), 2)
+    values = pa.array(["a", "gone", "b", "c"])
+    first = pa.DictionaryArray.from_arrays(pa.array([0, 2, None, 0], pa.int32()), values)
+    codes = builder.encode(first)
+    assert codes is not None
+    assert [codes[0], codes[1], codes[3]] == [0, 1, 0]
+    again = pa.DictionaryArray.from_arrays(pa.array([3, 2, 3], pa.int32()), values)
+    codes = builder.encode(again)
+    assert codes is not None
+    assert codes.tolist() == [2, 1, 2]
+    codes = builder.encode(pa.array(["c", "new", None, "a"]))
+    assert codes is not None
+    assert [codes[0], codes[1], codes[3]] == [2, 3, 0]
+    page = builder.page(0, 1)
+    assert page is not None
+    assert b"gone" not in b"".join(bytes(part) for part in page[0])
+
+
+def test_who_may_not_delete() -> None:
+    filled = Filled(MemoryFiles())
+    owned = filled.store.create_stream("live", SCHEMA, OPTIONS, owner="live")
+    assert isinstance(owned, EventStream)
+    with pytest.raises(StreamOwned):
+        owned.delete()
+    filled.store.close()
+    with pytest.raises(StoreClosed):
+        filled.stream.delete()
+
+
+# -------------------------------------------------------------------------------------- faults
+
+
+def settled(memory: MemoryFiles, events: list[tuple[int, int]]) -> bool:
+    """Open what is left: all of the person's events are there, or none; says whether they are."""
+    everything = [n for _, n in sorted(events, key=lambda e: e[0])]
+    with Store.open("memory", files=memory) as store:
+        report = store.check()
+        assert report.ok, report.problems
+        stream = store.stream("s")
+        assert isinstance(stream, EventStream)
+        found = numbers(stream.snapshot())
+        assert found in (everything, [n for n in everything if n % 7])
+        there = found == everything
+        stream.delete(choose=of(PERSON))
+        stream.append(batch_of([500], 1_000_001))
+        assert numbers(stream.snapshot()) == [*(n for n in everything if n % 7), 1_000_001]
+        assert holding(memory) == []
+    return there
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("mode", ["lose", "keep", "tear"])
+@pytest.mark.parametrize("fault", ["crash_before", "crash_halfway", "crash_after"])
+def test_power_cut_at_every_operation_of_a_delete(fault: Fault, mode: CrashMode) -> None:
+    outcomes = set()
+    for number in itertools.count(1, 1 if LONG else 3 if mode == "tear" else 7):
+        memory = MemoryFiles()
+        files = FaultyFiles(memory)
+        filled = Filled(files)
+        files.plan = FaultPlan(fault, files.operations + number, sectors=number % 3)
+        done = False
+        with suppress(SimulatedCrash):
+            filled.stream.delete(choose=of(PERSON))
+            done = True
+        there = settled(memory.crash(random.Random(number), mode), filled.events)
+        assert not (done and there), "a delete that was acknowledged is gone"
+        outcomes.add(there)
+        if not files.struck:
+            break
+    assert outcomes == {True, False}
+    assert number > 20
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("kind", ["fsync", "eio", "enospc"])
+def test_disk_that_fails_at_every_operation_of_a_delete(kind: Fault) -> None:
+    """What raises has deleted nothing that anybody sees; a full disk is over when space returns."""
+    only = {"sync", "sync_directory"} if kind == "fsync" else None
+    for number in itertools.count(1, 1 if LONG or only else 3):
+        memory = MemoryFiles()
+        files = FaultyFiles(memory)
+        filled = Filled(files)
+        files.plan = FaultPlan(
+            kind, files.operations + number, length=1000, sectors=number % 3, only=only
+        )
+        refused = False
+        try:
+            filled.stream.delete(choose=of(PERSON))
+        except (StorageFailed, StorageFull):
+            refused = True
+            assert numbers(filled.stream.snapshot()) == filled.all
+        else:
+            assert numbers(filled.stream.snapshot()) == filled.kept
+        if kind == "enospc" and refused:
+            files.plan = FaultPlan()
+            filled.stream.delete(choose=of(PERSON))
+            assert numbers(filled.stream.snapshot()) == filled.kept
+            assert holding(memory) == []
+        elif not refused:
+            assert not settled(memory.crash(random.Random(number), "lose"), filled.events)
+        else:
+            settled(memory.crash(random.Random(number), "tear"), filled.events)
+        if not files.struck:
+            break
+    assert number > 3

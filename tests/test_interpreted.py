@@ -1,0 +1,412 @@
+"""Kernels that run as Python before there is machine code: the same answers, and when not."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib
+import os
+import pkgutil
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import chronicle
+from chronicle import compiled, interpreted
+from chronicle.compiled import Kernel, interpretable, kernel
+from chronicle.compiled_beside import Beside, _example, _is_kept, kind_of
+from chronicle.indexes import kernels as index_kernels
+from chronicle.ownership import Owner
+from chronicle.query.replay import candidates, partition_spans, term_selection
+from chronicle.store import merge
+from chronicle.store.packing import Encoding, pack, unpack
+
+N = 3_000
+
+
+class Uncompiled:
+    """Nothing has machine code, and nobody makes it."""
+
+    def __init__(self) -> None:
+        self.owner = Owner("the test")
+
+    def has_compiled(self, *_: object) -> bool:
+        return False
+
+
+@pytest.fixture
+def uncompiled(monkeypatch: pytest.MonkeyPatch) -> Uncompiled:
+    """A process on a fresh machine."""
+    beside = Uncompiled()
+    monkeypatch.setattr(interpreted, "_beside", beside)
+    return beside
+
+
+# ---------------------------------------------------------------------------- the same to the bit
+
+
+def interpretables() -> dict[str, Kernel]:
+    """Every kernel that says that it may run as Python."""
+    found = {}
+    for folder in ("store", "indexes", "query", "formats", "live"):
+        package = importlib.import_module(f"chronicle.{folder}")
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            for name, value in vars(importlib.import_module(module.name)).items():
+                if isinstance(value, Kernel) and value._interpreting is not None:
+                    found[f"{value.function.__module__}.{name}"] = value
+    return found
+
+
+def copied(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        copy = value.copy(order="K")
+        copy.flags.writeable = value.flags.writeable
+        return copy
+    if isinstance(value, tuple):
+        parts = [copied(each) for each in value]
+        return tuple(parts) if type(value) is tuple else type(value)(*parts)
+    return value
+
+
+def bits(value: Any) -> Any:
+    """What is compared; which sign a NaN has is the processor's and the compiler's choice."""
+    if isinstance(value, np.ndarray):
+        words = value.copy().reshape(-1)
+        if words.dtype.itemsize == 8:
+            words.view(np.uint64)[words.view(np.uint64) == 0xFFF8 << 48] = 0x7FF8 << 48
+        return value.dtype, value.shape, words.tobytes()
+    if isinstance(value, tuple):
+        return [bits(each) for each in value]
+    return (type(value), np.float64(value).tobytes()) if isinstance(value, float) else value
+
+
+@pytest.fixture
+def twice(uncompiled: Uncompiled, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Run each such kernel as Python, too, and compare; gives how often each was."""
+    monkeypatch.setattr(interpreted, "SECONDS_MAX", 1_000.0)
+    counts: dict[str, int] = {}
+    call = Kernel.__call__
+
+    def both(self: Kernel, *arguments: Any) -> Any:
+        state = self._interpreting
+        if state is None or interpreted.is_running():
+            return call(self, *arguments)
+        theirs, before = copied(arguments), bits(arguments)
+        state.seconds, state.hopeless = 0.0, False
+        found = interpreted.answer(self, state, theirs)
+        result = self.form(*arguments)
+        if found is not interpreted.UNANSWERED:
+            name = f"{self.function.__module__}.{self.function.__name__}"
+            assert bits(found) == bits(result), name
+            assert bits(theirs) == bits(arguments), name
+            counts[name] = counts.get(name, 0) + 1
+        else:
+            assert bits(theirs) == before
+        return result
+
+    monkeypatch.setattr(Kernel, "__call__", both)
+    return counts
+
+
+QUERIES = (
+    "SELECT count(*), sum(x), sum(i), min(x), max(x), avg(i) FROM s WHERE t >= 700 AND t < 2100",
+    "SELECT * FROM s WHERE x > 0.9 AND t > 10",
+    "SELECT k, sum(x), count(i) FROM s GROUP BY k",
+    "SELECT window_start, k, avg(x), min(x), max(i), sum(i), count(x) "
+    "FROM TUMBLE(s, t, 100) GROUP BY ALL",
+    "SELECT window_start, k, avg(x), stddev(x), max(i) FROM HOP(s, t, 50, 200) GROUP BY ALL",
+    "SELECT window_start, sum(x), count(*) FROM TUMBLE(s, t, 100) GROUP BY ALL",
+    "SELECT window_start, max(x), sum(i) FROM HOP(s, t, 70, 200) GROUP BY ALL",
+    "SELECT * FROM s MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES A.x AS a, LAST(B.i) AS b "
+    "PATTERN (A B* C) WITHIN 40 DEFINE A AS x > 0.9, B AS i > PREV(i), C AS x < 0.2)",
+    "SELECT /*+ strategy(replay) */ * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS a, "
+    "C.x AS c PATTERN (A C) WITHIN 40 DEFINE A AS i = 7, C AS i = 8)",
+    "SELECT /*+ strategy(replay) */ * FROM s MATCH_RECOGNIZE (PARTITION BY k ORDER BY t "
+    "MEASURES A.t AS a PATTERN (A C) WITHIN 40 DEFINE A AS i = 7 AND x > 0.1, C AS i = 8)",
+    "SELECT * FROM s MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES A.t AS a, B.x AS c "
+    "PATTERN (A Z* B) WITHIN 30 DEFINE A AS x > 0.99, Z AS i > 3, B AS x < 0.01)",
+)
+
+
+def rows(seed: int, dirty: bool) -> pa.Table:
+    """Events with null values; dirty ones with NaN, infinities and the ends of the integers."""
+    random = np.random.default_rng(seed)
+    x, i = random.random(N), random.integers(0, 40, N)
+    x[: N // 2] *= 0.6  # the tree tells where high ones are not
+    if dirty:
+        x[random.integers(0, N, 60)] = random.choice([np.nan, np.inf, -np.inf, -0.0, 1e308], 60)
+        i[random.integers(0, N, 60)] = random.choice([2**63 - 1, -(2**63), -1, 2**62], 60)
+    columns = [
+        pa.array(np.sort(random.integers(0, 2_500, N))),
+        pa.array(x, mask=random.random(N) < 0.1),
+        pa.array(i, mask=random.random(N) < 0.1),
+        pa.array(random.choice(["a", "b", "c"], N)),
+    ]
+    return pa.table(columns, ["t", "x", "i", "k"])
+
+
+@pytest.mark.parametrize("dirty", [False, True])
+def test_each_gives_the_same_as_machine_code(
+    tmp_path: Path, twice: dict[str, int], dirty: bool
+) -> None:
+    with chronicle.open(tmp_path / "s") as database:
+        table = rows(1, dirty)
+        options = {"leaf_bytes": 1 << 13}
+        stream = database.create_stream("s", table.schema, "t", options=options)
+        stream.append(table)
+        stream.append(table.slice(N // 2, 50))  # late
+        for _ in range(2):
+            for sql in QUERIES:
+                try:
+                    database.sql(sql).arrow()
+                except chronicle.SqlError as error:
+                    if not dirty or "range" not in str(error):  # of a sum
+                        raise
+            for attribute in () if stream.indexes() else ("x", "i", "k"):
+                stream.create_index(attribute)
+    words = np.random.default_rng(2).integers(0, 2**63, 500, dtype=np.uint64)
+    assert index_kernels.count_bits(words) == sum(int(word).bit_count() for word in words)
+    for encoding in Encoding.DELTA, Encoding.PACKED:
+        values = np.cumsum(words[:300] >> np.uint64(30)).astype(np.int64)
+        chunk = pack(values, encoding, force=True)
+        assert chunk is not None
+        assert (unpack(memoryview(chunk), encoding, 300, 0, 300) == values).all()
+    random = np.random.default_rng(3)
+    ticks, late = random.integers(0, 90, 300), np.zeros(300, np.int64)
+    merge._stragglers(ticks, late)
+    starts = np.arange(0, 300, 30)
+    candidates._keep_inside(words[:5].copy(), starts, starts + random.integers(1, 20, 10))
+    costs = random.random(40)
+    order = np.lexsort((costs, random.random(40), ticks[:40] % 3))
+    term_selection._unbeaten(order, ticks[:40] % 3, costs, 4, np.zeros(40, np.int64))
+    cursor, stops = np.array([0, 3, 6]), np.array([3, 6, 10])
+    flags, codes = np.zeros(300, np.uint8), ticks % 3
+    partition_spans._flag_rows(codes, 0, 100, starts, starts + 9, cursor, stops, flags, 2)
+    if not dirty:
+        lacking = set(interpretables()) - set(twice)
+        assert not lacking
+
+
+# ---------------------------------------------------------------------------- where Python differs
+
+
+@interpretable()
+@kernel
+def _summed(values: Any, out: Any) -> Any:
+    total = np.int64(0)
+    for i in range(values.size):
+        out[i] = i
+        total += values[i]
+    return total
+
+
+@interpretable()
+@kernel
+def _squared(values: Any, out: Any) -> Any:
+    hits = 0
+    for i in range(values.size):
+        for j in range(values.size):
+            hits += values[i] == values[j]
+            out[j] += 1
+    return hits
+
+
+@interpretable()
+@kernel
+def _nested(values: Any, out: Any) -> Any:
+    return _summed(values, out) + 1, 0.5
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    for each in (_summed, _squared, _nested):
+        each.interpret(wraps=False)
+        each._form = None
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_what_overflows_is_put_back_and_compiled() -> None:
+    out = np.zeros(3, np.int64)
+    result = _summed(np.array([1, 2, 3]), out)
+    assert (result, type(result), out.tolist()) == (6, int, [0, 1, 2])
+    assert _summed._form is None
+    out[:] = -1
+    assert _summed(np.array([2**63 - 1, 1]), out) == -(2**63)
+    assert out.tolist() == [0, 1, -1]
+    assert _summed._form is not None
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_kernels_within_one_run_as_it_does() -> None:
+    found = _nested(np.array([1, 2, 3]), np.zeros(3, np.int64))
+    assert (found, [type(each) for each in found]) == ((7, 0.5), [int, float])
+    assert _summed._form is None is _nested._form
+    assert not interpreted.is_running()
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_a_call_that_takes_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreted, "SECONDS_MAX", 0.05)
+    values, out = np.arange(3_000), np.zeros(3_000, np.int64)
+    assert _squared(values, out) == 3_000
+    assert (out == 3_000).all()  # the machine's alone: what Python had counted was put back
+    assert _squared._form is not None
+
+
+def test_what_is_given_up_is_given_up_within_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a call ends before, while or after it is told to: nothing is raised later."""
+    monkeypatch.setattr(interpreted, "SECONDS_MAX", 0.002)
+    ended = {True: 0, False: 0}
+
+    def busy(until: float) -> None:
+        while time.thread_time() < until:
+            pass
+
+    watched = interpreted._watched(busy)
+    for step in range(200):
+        try:
+            watched(time.thread_time() + 0.0015 + step * 0.000005)
+            ended[True] += 1
+        except interpreted._TooSlow:
+            ended[False] += 1
+        for _ in range(50):
+            pass
+    assert sum(ended.values()) == 200
+
+    def broken() -> None:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        interpreted._watched(broken)()
+
+
+def test_large_inputs_wait_for_machine_code(uncompiled: Uncompiled) -> None:
+    values = np.zeros(interpreted.ELEMENTS_MAX, np.int64)
+    assert _summed(values, values.copy()) == 0
+    assert _summed._form is not None
+
+
+def test_a_forked_child_compiles_for_itself(
+    uncompiled: Uncompiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uncompiled.owner, "_process", -1)
+    assert _summed(np.array([1]), np.zeros(1, np.int64)) == 1
+    assert _summed._form is not None
+
+
+# ---------------------------------------------------------------------------- the other process
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(1, True, 1.5, np.int32(1), np.uint64(1), np.bool_(True), np.float32(1.5)),
+        *(np.arange(3), np.zeros((2, 3), np.float32), np.zeros((3, 2), order="F")),
+        *(np.arange(10)[::3], np.zeros((4, 6))[::2, ::3], np.frombuffer(b"12345678", np.int64)),
+        np.zeros(17, np.uint8)[1:].view(np.int64),
+        (1, 2.0, np.arange(3)),
+        kernel,
+        2**70,
+    ],
+)
+def test_arguments_are_described_by_what_they_are_compiled_for(value: Any) -> None:
+    from numba import typeof
+
+    kind = kind_of(value)
+    if kind is None:
+        assert value is kernel or value == 2**70
+    else:
+        assert typeof(_example(kind)) == typeof(value)
+
+
+FIRST = """
+import sys, chronicle
+with chronicle.open(sys.argv[1], "r") as database:
+    print(database.sql("SELECT sum(x), max(i) FROM s WHERE t > 700").fetchall())
+print("numba" in sys.modules)
+"""
+
+
+def run(*program: str, cwd: Path, **environment: str) -> list[str]:
+    """The lines that a program prints which may compile beside; it may say nothing else."""
+    given = {**os.environ, **environment}
+    given.pop("CHRONICLE_COMPILE", None)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *program],
+        env=given, cwd=cwd, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+def test_a_first_query_loads_no_compiler(tmp_path: Path) -> None:
+    """Nothing is compiled beside, as nothing could be kept."""
+    with chronicle.open(tmp_path / "s") as database:
+        table = rows(1, False)
+        stream = database.create_stream("s", table.schema, "t", options={"leaf_bytes": 1 << 13})
+        stream.append(table)
+        stream.seal()
+        answer = database.sql("SELECT sum(x), max(i) FROM s WHERE t > 700").fetchall()
+    found = run("-c", FIRST, "s", cwd=tmp_path, CHRONICLE_CACHE_DIR="/dev/null/nowhere")
+    assert found == [str(answer), "False"]
+
+
+def test_the_next_process_finds_machine_code(tmp_path: Path) -> None:
+    (tmp_path / "kernels.py").write_text(
+        "from chronicle.compiled import interpretable, kernel\n"
+        "@interpretable()\n@kernel\ndef last(x):\n    return x[x.size - 1]\n"
+    )
+    asked = (
+        "import sys, kernels, numpy as np\n"
+        "print(kernels.last(np.arange(5)), 'numba' in sys.modules)"
+    )
+    cache = tmp_path / "cache"
+    deadline = time.monotonic() + 120
+    ask = partial(run, "-c", asked, cwd=tmp_path, CHRONICLE_CACHE_DIR=str(cache))
+    assert ask() == ["4 False"]
+    while (found := ask()) != ["4 True"]:
+        assert found == ["4 False"]
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    with open(cache / "compiling", "rb") as lock:
+        while True:  # whoever compiles ends with its work
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+    assert len(list(cache.rglob("*.nbc"))) == 1
+
+
+def test_where_nothing_can_be_kept_nothing_is_compiled_beside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uncompiled: Uncompiled
+) -> None:
+    monkeypatch.setenv("CHRONICLE_CACHE_DIR", "/dev/null/nowhere")
+    beside = Beside()
+    monkeypatch.setattr(interpreted, "_beside", beside)
+    assert _summed(np.array([1]), np.zeros(1, np.int64)) == 1
+    assert beside._process is None
+    assert _summed._form is None
+
+
+def test_machine_code_is_looked_for_where_numba_keeps_it(tmp_path: Path) -> None:
+    (tmp_path / "kernels.py").write_text(
+        "from chronicle.compiled import interpretable, kernel\n"
+        "from chronicle.compiled_beside import _is_kept\n"
+        "@interpretable()\n@kernel\ndef double(x):\n    return 2 * x\n"
+        "print(_is_kept(double.function))\ndouble(1)\nprint(_is_kept(double.function))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "kernels.py"],
+        env={**os.environ, "CHRONICLE_CACHE_DIR": str(tmp_path / "cache")},
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.split() == ["False", "True"], done.stderr[-2000:]
+    assert not _is_kept(compiled.kernel)

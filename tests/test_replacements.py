@@ -1,0 +1,97 @@
+"""A range that is replaced, as indexes, live queries and followers see it."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import chronicle
+from chronicle.errors import InvalidArgument
+from chronicle.ingest.store_sink import StoreSink
+
+from .test_deletes import PATTERN, SCHEMA, SMALL, Event, made, replace_range, table, times
+
+PLAIN = "SELECT t, x FROM s WHERE x > 70"
+WINDOWS = "SELECT window_start, count(*) AS n, sum(x) AS total FROM TUMBLE(s, t, 50) GROUP BY 1"
+
+
+def filled(path: Path) -> Any:
+    db = chronicle.open(path)
+    stream = db.create_stream("s", SCHEMA, time="t", options=SMALL)
+    stream.append(table(made(random.Random(1), 2000, 0)))
+    return db
+
+
+def load(db: Any, events: list[Event], over: tuple[int, int]) -> None:
+    """As Spark does it."""
+    sink = StoreSink(db.path, "s", database=db)
+    job = sink.new_job()
+    sink.prepare(job)
+    sink.commit(job.name, sink.stage(job, 0, iter(table(events).to_batches())), over=over)
+
+
+def test_indexes_know_what_came_and_not_what_went(tmp_path: Path) -> None:
+    with filled(tmp_path / "store") as db:
+        stream = db.stream("s")
+        stream.create_index("x")
+        stream.create_index("k")
+        new = made(random.Random(2), 600, 300)
+        load(db, new, (250, 650))
+        with pytest.raises(InvalidArgument, match="has to end after its start"):
+            load(db, [], (5, 5))
+        query = f"SELECT /*+ strategy(index) */ * FROM s {PATTERN}"
+        for _ in range(2):
+            assert db.sql(query).fetchall() == db.sql(query.replace("index", "replay")).fetchall()
+            inside = db.sql("SELECT t, k, x, y FROM s WHERE t >= 250 AND t < 650").fetchall()
+            assert inside == new
+            counted = db.sql("SELECT count(*) FROM s WHERE x > 70 AND k = 'c'").fetchall()
+            rows = db.sql("SELECT x, k FROM s").fetchall()
+            assert counted == [(sum(1 for x, k in rows if x > 70 and k == "c"),)]
+            db.indexes_of("s").catch_up(stream.snapshot().state)
+        assert db.check().ok
+
+
+def test_live_queries_put_their_results_right(tmp_path: Path) -> None:
+    with filled(tmp_path / "store") as db:
+        for name, query in (("plain", PLAIN), ("windows", WINDOWS)):
+            db.sql(f"CREATE LIVE QUERY {name} IDLE NEVER AS {query}")
+        db.run_live()
+        replace_range(db.stream("s"), made(random.Random(3), 500, 400), 350, 700)
+        db.run_live()
+        db.stream("s").append(table([(5000, "z", 0, None)]))
+        db.run_live()
+        for name, query in (("plain", PLAIN), ("windows", WINDOWS)):
+            net = db.live(name).net().drop_columns(["_time", "_id", "_rev"])
+            found = sorted(tuple(row.values()) for row in net.to_pylist())
+            assert found == sorted(r for r in db.sql(query).fetchall() if r[0] < 5000), name
+            assert db.live(name).verify() == 0
+
+
+def test_a_live_query_that_was_away_hears_of_it(tmp_path: Path) -> None:
+    with filled(tmp_path / "store") as db:
+        db.sql(f"CREATE LIVE QUERY q IDLE NEVER AS {PLAIN}")
+        db.run_live()
+        db.live("q").pause()
+        replace_range(db.stream("s"), made(random.Random(3), 500, 400), 350, 700)
+    with chronicle.open(tmp_path / "store") as db:
+        db.live("q").resume()
+        db.run_live()
+        assert db.live("q").verify() == 0
+        assert db.live("q").net().num_rows == len(db.sql(PLAIN).fetchall())
+
+
+def test_a_tail_is_told_of_what_came(tmp_path: Path) -> None:
+    with filled(tmp_path / "store") as db:
+        stream = db.stream("s")
+        with stream.tail() as tail:
+            place = tail.position
+            pinned = tail._pin(stream.snapshot().version)
+            replace_range(stream, [(t, "n", t, None) for t in (500, 510)], 400, 600)
+            stream.append(table([(2000, "n", 1, None)]))
+            assert times(tail) == [500, 510, 2000]
+        assert str(pinned.position) == place
+        with stream.tail(after=place) as tail:
+            assert times(tail) == [500, 510, 2000]

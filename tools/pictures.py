@@ -1,0 +1,54 @@
+"""Draw the picture of README.md: the matches of the demo's pattern, and what was replayed for them.
+
+Everything in it comes out of a store: the events of ``chronicle demo``, its indexes, its pattern.
+``make pictures`` writes ``docs/pictures/pattern.svg``; a test compares.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import chronicle
+from chronicle.bench.factory import SCHEMA, factory_events
+from chronicle.commands.demonstrate import PATTERN, STREAM
+from chronicle.drawing.axis import QUIET, sheet, text
+from chronicle.drawing.history import HEIGHT, history_parts
+from chronicle.drawing.matches import matches_of, matches_parts
+
+EVENTS = 2_000_000
+WIDTH = 860
+PLACE = Path(__file__).parent.parent / "docs" / "pictures" / "pattern.svg"
+_LINE = 17
+
+
+def picture(events: int = EVENTS) -> str:
+    """The picture as SVG."""
+    with tempfile.TemporaryDirectory() as place, chronicle.open(place) as database:
+        stream = database.create_stream(STREAM, SCHEMA, time="time")
+        stream.append(factory_events(events))
+        stream.create_index("vibration")
+        stream.create_index("temperature")
+        matches = matches_of(database, PATTERN)
+        plan = database.explain(PATTERN)
+        regions = next(step.regions for step in plan.operators() if step.regions is not None)
+    mono = ' font-family="ui-monospace, monospace" font-size="12.5" xml:space="preserve"'
+    parts = [
+        text(line, 14, 26 + _LINE * at, more=mono) for at, line in enumerate(PATTERN.split("\n"))
+    ]
+    top = 26 + _LINE * PATTERN.count("\n") + 14
+    said = f"What of the {events:,} events was read for that"
+    lanes, below = matches_parts(matches, WIDTH, top)
+    parts += [*lanes, text(said, 12, below + 14, colour=QUIET)]
+    strip, summary = history_parts(regions, 12, WIDTH - 12, below + 24)
+    title = f"{len(matches.spans)} matches of a pattern over time; history map: {summary}"
+    return sheet(WIDTH, round(below + 24 + HEIGHT), title, [*parts, *strip])
+
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        sys.exit("tools/pictures.py takes nothing")
+    PLACE.parent.mkdir(exist_ok=True)
+    PLACE.write_text(picture(), encoding="utf-8")
+    print(PLACE)

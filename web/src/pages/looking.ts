@@ -1,0 +1,98 @@
+/** What the server sees in a file, and how a person's corrections are said to it. */
+
+export interface BadRow {
+  row?: number;
+  message?: string;
+}
+
+/** An answer of `POST /v1/ingest/preview`. */
+export interface Look {
+  format: string;
+  compression: string | null;
+  time: string | null;
+  time_format: string | null;
+  columns: { name: string; sql_type: string }[];
+  rows: Record<string, unknown>[];
+  looked_at: number;
+  rejected: number;
+  errors: BadRow[];
+  notes: string[];
+}
+
+/** An answer of `POST /v1/ingest`. */
+export interface Ingested {
+  stream: string;
+  created: boolean;
+  dry_run: boolean;
+  rows: number;
+  appended: number;
+  late: number;
+  count: number | null;
+  rejected: number;
+  errors: BadRow[];
+}
+
+/** A column of the file, and what is to become of it; without a type the inferred one. */
+export interface Planned {
+  from: string;
+  as: string;
+  type: string;
+  inferred: string;
+  keep: boolean;
+}
+
+export const TYPES = ["timestamp", "timestamptz", "date", "bigint", "integer", "double", "real", "varchar", "boolean"];
+export const TIME_FORMATS = [
+  ["auto", "numbers by their size"],
+  ["iso", "2026-03-01T08:00:00"],
+  ["s", "seconds since 1970"],
+  ["ms", "milliseconds since 1970"],
+  ["us", "microseconds since 1970"],
+  ["ns", "nanoseconds since 1970"],
+  ["%d.%m.%Y %H:%M:%S", "a pattern"],
+] as const;
+
+const TEXT_LOOKED_AT = 1 << 20;
+const WHOLE = /\.(gz|zst|bz2|parquet|pq|arrow|arrows|ipc|feather)$/i;
+
+/** What is sent to be looked at: of text the beginning is enough, the rest is read from its end. */
+export function lookedAt(file: File): Blob {
+  return WHOLE.test(file.name) || file.size <= TEXT_LOOKED_AT ? file : file.slice(0, TEXT_LOOKED_AT);
+}
+
+export function columnsOf(first: Look): Planned[] {
+  return first.columns.map(({ name, sql_type }) => ({ from: name, as: name, type: "", inferred: sql_type, keep: true }));
+}
+
+/** A stream's name for a file's. */
+export function nameOf(file: string): string {
+  return file.replace(/\.(gz|zst|bz2)$/i, "").replace(/\.\w+$/, "").replace(/\W+/g, "_").replace(/^_+|_+$/g, "").toLowerCase();
+}
+
+interface Settings {
+  file: string;
+  columns: Planned[];
+  time: string;
+  timeFormat: string;
+  separator: string;
+  nulls: string;
+  /** The stream that it is appended to; its columns and types are what they are. */
+  known: string | null;
+}
+
+/** The parameters that preview and ingest share. */
+export function paramsOf(chosen: Settings): URLSearchParams {
+  const asked = new URLSearchParams({ name: chosen.file });
+  const { columns, known } = chosen;
+  for (const one of columns) if (one.as && one.as !== one.from) asked.append("rename", `${one.from}=${one.as}`);
+  if (known) asked.set("stream", known);
+  else {
+    if (chosen.time) asked.set("time", chosen.time);
+    for (const one of columns) if (one.keep && one.type && one.type !== one.inferred && one.as !== chosen.time) asked.append("types", `${one.as}=${one.type}`);
+    if (columns.some((one) => !one.keep)) for (const one of columns) if (one.keep && one.as !== chosen.time) asked.append("select", one.as);
+  }
+  if (chosen.timeFormat && chosen.timeFormat !== "auto") asked.set("time_format", chosen.timeFormat);
+  if (chosen.separator) asked.set("separator", chosen.separator);
+  if (chosen.nulls) asked.set("null", chosen.nulls);
+  return asked;
+}

@@ -1,0 +1,95 @@
+/** The tree of streams: click a name to put it into the text. */
+import { useState } from "preact/hooks";
+import { quoted, refreshStreams, type StreamInfo, streams, streamsProblem } from "../api";
+import { short } from "../ui/numbers";
+
+export function Tree({ insert }: { insert: (text: string) => void }) {
+  const [filter, setFilter] = useState("");
+  const [open, setOpen] = useState<Set<string>>(new Set());
+  const wanted = filter.toLowerCase();
+  const shown = (streams.value ?? []).filter(
+    (stream) =>
+      !wanted ||
+      stream.name.toLowerCase().includes(wanted) ||
+      stream.schema?.some((column) => column.name.toLowerCase().includes(wanted)),
+  );
+  const toggle = (name: string, to = !open.has(name)) => {
+    const next = new Set(open);
+    if (to) next.add(name);
+    else next.delete(name);
+    setOpen(next);
+  };
+  const onKey = (event: KeyboardEvent) => {
+    const items = [...(event.currentTarget as HTMLElement).querySelectorAll<HTMLElement>("[role=treeitem]")];
+    const at = items.indexOf(document.activeElement as HTMLElement);
+    const name = items[at]?.dataset.stream;
+    const by = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: items.length - 1 }[event.key];
+    if (by !== undefined) {
+      event.preventDefault();
+      items[Math.max(0, Math.min(items.length - 1, by))]?.focus();
+    } else if (name && (event.key === "ArrowRight" || event.key === "ArrowLeft")) {
+      toggle(name, event.key === "ArrowRight");
+    } else if (event.key === "Enter" && at >= 0) items[at]?.querySelector<HTMLElement>(".insert")?.click();
+  };
+  return (
+    <nav class="tree" aria-label="Schema">
+      <div class="treehead">
+        <input type="search" placeholder="Filter" aria-label="Filter streams" value={filter} onInput={(e) => setFilter(e.currentTarget.value)} />
+        <button type="button" class="icon" title="Reload" aria-label="Reload streams" onClick={() => void refreshStreams()}>↻</button>
+      </div>
+      <div role="tree" aria-label="Streams" onKeyDown={onKey}>
+        {shown.map((stream, i) => (
+          <Branch key={stream.name} stream={stream} first={i === 0} open={open.has(stream.name)} toggle={toggle} insert={insert} />
+        ))}
+      </div>
+      {streamsProblem.value && <p class="quiet">{streamsProblem.value}</p>}
+      {streams.value?.length === 0 && (
+        <p class="quiet">No streams yet. <a href="#/import">Import a file</a>, or CREATE STREAM.</p>
+      )}
+    </nav>
+  );
+}
+
+interface BranchProps {
+  stream: StreamInfo;
+  first: boolean;
+  open: boolean;
+  toggle: (name: string, to?: boolean) => void;
+  insert: (text: string) => void;
+}
+
+function Branch({ stream, first, open, toggle, insert }: BranchProps) {
+  if (stream.damage) {
+    return (
+      <div role="treeitem" tabIndex={first ? 0 : -1} class="branch broken" title={stream.damage} aria-label={`${stream.name}: damaged`}>
+        <span class="line"><span class="caret" aria-hidden="true">⚠</span><span class="name">{stream.name}</span><span class="count">damaged</span></span>
+        <p class="damage">{stream.damage}</p>
+      </div>
+    );
+  }
+  return (
+    <div role="treeitem" tabIndex={first ? 0 : -1} aria-expanded={open} aria-label={stream.name} data-stream={stream.name} class="branch">
+      <span class="line">
+        <button type="button" tabIndex={-1} class="caret" aria-label={open ? "Close" : "Open"} onClick={() => toggle(stream.name)}>{open ? "▾" : "▸"}</button>
+        <button type="button" tabIndex={-1} class="name insert" title={spanText(stream)} onClick={() => insert(quoted(stream.name))}>{stream.name}</button>
+        <span class="count">{short(stream.count)}</span>
+        <a class="more" tabIndex={-1} href={`#/streams/${encodeURIComponent(stream.name)}`} aria-label={`About ${stream.name}`}>→</a>
+      </span>
+      {open && (
+        <div role="group">
+          {stream.schema.map((column) => (
+            <div key={column.name} role="treeitem" tabIndex={-1} aria-label={`${column.name} ${column.sql_type}`} class="leaf">
+              <button type="button" tabIndex={-1} class="name insert" onClick={() => insert(quoted(column.name))}>{column.name}</button>
+              <span class="type">{column.sql_type}{column.name === stream.time ? " · time" : ""}</span>
+            </div>
+          ))}
+        </div>
+      )}
+    </div>
+  );
+}
+
+function spanText(stream: StreamInfo): string {
+  const span = stream.time_range ? `\n${stream.time_range.first} … ${stream.time_range.last}` : "";
+  return `${stream.name}: ${stream.count.toLocaleString("en-US")} events${span}`;
+}

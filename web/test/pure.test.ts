@@ -1,0 +1,139 @@
+import { Int64, makeData, TimestampNanosecond, vectorFromArray } from "apache-arrow";
+import { describe, expect, it } from "vitest";
+import { clock, decimal, duration, float32, float64, instant, textOf } from "../src/arrow/format";
+import { asGroups, asLines } from "../src/chart/arrange";
+import { runsOf, withGaps } from "../src/chart/buckets";
+import { lanesOf, situationsOf } from "../src/matches/lanes";
+import { isRecent, rowsOfPairs } from "../src/matches/pairs";
+import { lookedAt, nameOf, paramsOf } from "../src/pages/looking";
+import { globbed } from "../src/ui/glob";
+import { offsetOf, parametersOf, parameterValue, statementAt, statementsOf } from "../src/query/statements";
+
+describe("values keep every digit", () => {
+  it("times of any unit", () => {
+    expect(instant(1533099600n, 0)).toBe("2018-08-01 05:00:00");
+    expect(instant(1533099600123456789n, 3)).toBe("2018-08-01 05:00:00.123456789");
+    expect(instant(-1n, 2)).toBe("1969-12-31 23:59:59.999999");
+    expect(clock(86_399_999_999n, 2)).toBe("23:59:59.999999");
+    expect(duration(-90_061_000n, 1)).toBe("-1 days 01:01:01");
+  });
+  it("decimals and floats", () => {
+    expect(decimal(-5n, 3)).toBe("-0.005");
+    expect(decimal(12345678901234567890123456789n, 10)).toBe("1234567890123456789.0123456789");
+    expect(float32(Math.fround(0.1))).toBe("0.1");
+    expect(float64(38000)).toBe("38000.0");
+    expect(float64(NaN)).toBe("nan");
+  });
+  it("from Arrow's buffers", () => {
+    const big = vectorFromArray([9007199254740993n, null], new Int64());
+    expect([textOf(big.data[0]!, 0), textOf(big.data[0]!, 1)]).toEqual(["9007199254740993", null]);
+    const nanos = makeData({ type: new TimestampNanosecond(), data: BigInt64Array.of(1533099600123456789n) });
+    expect(textOf(nanos, 0)).toBe("2018-08-01 05:00:00.123456789");
+    const list = vectorFromArray([[1, 2], [3]]);
+    expect(textOf(list.data[0]!, 0)).toMatch(/^\[1(\.0)?, 2(\.0)?\]$/);
+  });
+});
+
+describe("statements", () => {
+  const text = "SELECT ';' -- a; b\n FROM x; /* ; */ SELECT \"a;b\" FROM y WHERE z = $low AND '$no' = $low;";
+  it("end at semicolons that are no text", () => {
+    expect(statementsOf(text).map((piece) => piece.text)).toHaveLength(2);
+    expect(statementAt(text, text.indexOf("FROM y"))?.text).toContain('"a;b"');
+    expect(statementsOf("-- nothing\n;")).toEqual([]);
+  });
+  it("name their parameters", () => {
+    expect(parametersOf(text)).toEqual(["low"]);
+    expect([parameterValue("1.5"), parameterValue("9007199254740993"), parameterValue("'7'"), parameterValue("null")]).toEqual([1.5, "9007199254740993", "7", null]);
+    expect(offsetOf("ab\ncdef", 2, 3)).toBe(5);
+  });
+});
+
+describe("pictures", () => {
+  it("no two matches of a lane overlap", () => {
+    const spans = [{ first: 0, last: 5 }, { first: 3, last: 8 }, { first: 6, last: 7 }, { first: 9, last: 9 }];
+    const { lane, groups } = lanesOf(spans);
+    expect(lane).toEqual([0, 1, 0, 0]);
+    expect(groups).toHaveLength(2);
+  });
+  it("gaps for NULL, one line a group", () => {
+    expect(asLines(Float64Array.of(2, 1), [Float64Array.of(5, NaN)], ["a"])).toMatchObject({ x: [1, 2], lines: [{ y: [null, 5] }] });
+    const grouped = asGroups(Float64Array.of(1, 1, 2), Float64Array.of(1, 2, 3), ["a", "b", "a"], 1);
+    expect(grouped).toMatchObject({ left: 1, lines: [{ label: "a", y: [1, 3] }] });
+  });
+});
+
+describe("a stream's history", () => {
+  it("has gaps where buckets have no events", () => {
+    const found = { at: [0, 10, 20, 70, 80], counts: [1, 2, 3, 4, 5], envelopes: { v: [[1, 2, 3, 4, 5], [0, 1, 2, 3, 4], [0.5, 1.5, 2.5, 3.5, 4.5]] as [number[], number[], number[]] } };
+    const made = withGaps(found, 10);
+    expect(made.at).toEqual([0, 10, 20, 30, 70, 80]);
+    expect(made.counts).toEqual([1, 2, 3, null, 4, 5]);
+    expect(made.envelopes.v?.[0]).toEqual([1, 2, 3, null, 4, 5]);
+    expect(runsOf(made.at, made.counts)).toEqual([[0, 1, 2], [4, 5]]);
+    expect(withGaps({ at: [0, 500], counts: [1, 1], envelopes: {} }, 10).at).toEqual([0, 20, 500]);
+  });
+  it("and situations are columns in pairs", () => {
+    expect(situationsOf(["k", "low_started", "low_ended", "high_started", "x_ended"])).toEqual(["low"]);
+  });
+});
+
+describe("pairs", () => {
+  it("share the rows that they are made of", () => {
+    const at = (from: number, to: number): [string, string] => [String(from), String(to)];
+    const found = rowsOfPairs({
+      sides: ["l", "a"],
+      keys: ["k"],
+      pairs: [
+        { key: ["x"], times: [at(5, 9), at(1, 2)] },
+        { key: ["x"], times: [at(5, 9), at(3, 4)] },
+        { key: ["y"], times: [at(5, 9), at(1, 2)] },
+        { key: ["y"], times: [at(6, 9), null] },
+      ],
+      truncated: false,
+    });
+    expect(found.rows.map((row) => [row.side, row.key, row.first, row.last].join(" "))).toEqual(["l x 5 9", "a x 1 2", "a x 3 4", "l y 5 9", "a y 1 2", "l y 6 9"]);
+    expect(found.arrows).toEqual([[1, 0, 0], [2, 0, 1], [4, 3, 2]]);
+  });
+});
+
+describe("rights", () => {
+  it("reach the streams that globs name", () => {
+    const reached = (glob: string) => ["a", "ab", "a.b", "a[b", "A", "a-b", "é"].filter((name) => globbed(glob, name));
+    expect(reached("*")).toHaveLength(7);
+    expect(reached("a?")).toEqual(["ab"]);
+    expect(reached("a?b")).toEqual(["a.b", "a[b", "a-b"]);
+    expect(reached("a[.-]b")).toEqual(["a.b", "a-b"]);
+    expect(reached("a[!.]b")).toEqual(["a[b", "a-b"]);
+    expect(reached("a[b")).toEqual(["a[b"]);
+    expect(reached("[a-b]")).toEqual(["a"]);
+    expect(reached("[z-a]")).toEqual([]);
+    expect(reached("?")).toEqual(["a", "A", "é"]);
+  });
+});
+
+describe("recency joins", () => {
+  it("are told from names", () => {
+    expect(["a RECENT JOIN b", "a recent last 3\nleft join b", "a RECENT ANTI JOIN b"].map(isRecent)).toEqual([true, true, true]);
+    expect(["SELECT recent FROM a JOIN b", "recent AS r JOIN b"].map(isRecent)).toEqual([false, false]);
+  });
+});
+
+describe("files to import", () => {
+  const column = (from: string, more = {}) => ({ from, as: from, type: "", inferred: "bigint", keep: true, ...more });
+  const chosen = { file: "a.csv", columns: [column("t"), column("x")], time: "t", timeFormat: "auto", separator: "", nulls: "", known: null };
+  it("are asked for with what was corrected, and no more", () => {
+    expect(String(paramsOf(chosen))).toBe("name=a.csv&time=t");
+    const columns = [column("t", { as: "at" }), column("x", { type: "double" }), column("y", { keep: false }), column("z", { as: "w", type: "bigint" })];
+    const asked = paramsOf({ ...chosen, columns, time: "at", timeFormat: "ms", separator: ";", nulls: "N/A" });
+    expect(asked.getAll("rename")).toEqual(["t=at", "z=w"]);
+    expect(asked.getAll("types")).toEqual(["x=double"]);
+    expect(asked.getAll("select")).toEqual(["x", "w"]);
+    expect([asked.get("time"), asked.get("time_format"), asked.get("separator"), asked.get("null")]).toEqual(["at", "ms", ";", "N/A"]);
+    expect(String(paramsOf({ ...chosen, columns, known: "s" }))).toBe("name=a.csv&rename=t%3Dat&rename=z%3Dw&stream=s");
+  });
+  it("are looked at as far as it takes", () => {
+    expect(nameOf("My Pumps (2).csv.gz")).toBe("my_pumps_2");
+    const size = (name: string) => lookedAt(new File([new Uint8Array(3 << 20)], name)).size;
+    expect([size("a.csv"), size("a.parquet"), size("a.ndjson.zst")]).toEqual([1 << 20, 3 << 20, 3 << 20]);
+  });
+});
