@@ -96,10 +96,10 @@ class Kernel(_Named):
         self._interpreting = Interpreting(wraps)
 
     def __call__(self, *arguments: Any) -> Any:
+        if is_running():  # machine code would give plain numbers, which Python takes otherwise
+            return self.function(*arguments)
         form = self._form
         if form is None:
-            if is_running():
-                return self.function(*arguments)
             if self._interpreting is not None:
                 found = answer(self, self._interpreting, arguments)
                 if found is not UNANSWERED:

@@ -48,7 +48,13 @@ UNANSWERED = object()
 _beside: Beside | None = (
     Beside() if os.environ.get("CHRONICLE_COMPILE", "beside") != "first" else None
 )
-_here = threading.local()
+
+
+class _Here(threading.local):
+    running = False
+
+
+_here = _Here()
 
 
 class Interpreting:
@@ -80,7 +86,7 @@ def compile_first() -> None:
 
 def is_running() -> bool:
     """Whether this thread is within a kernel that runs as Python: those that it calls do, too."""
-    return getattr(_here, "running", False)
+    return _here.running
 
 
 def answer(kernel: Kernel, state: Interpreting, arguments: tuple[Any, ...]) -> Any:

@@ -223,6 +223,17 @@ def _nested(values: Any, out: Any) -> Any:
     return _summed(values, out) + 1, 0.5
 
 
+@kernel
+def _high() -> Any:
+    return np.uint64(1) << np.uint64(40)
+
+
+@interpretable()
+@kernel
+def _others() -> Any:
+    return ~_high() & np.uint64(7)
+
+
 @pytest.fixture(autouse=True)
 def fresh() -> None:
     for each in (_summed, _squared, _nested):
@@ -248,6 +259,14 @@ def test_kernels_within_one_run_as_it_does() -> None:
     assert (found, [type(each) for each in found]) == ((7, 0.5), [int, float])
     assert _summed._form is None is _nested._form
     assert not interpreted.is_running()
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_kernels_within_one_run_as_it_does_where_they_have_machine_code() -> None:
+    assert _high() == 1 << 40
+    assert _high._form is not None
+    assert _others() == 7
+    assert _others._form is None
 
 
 @pytest.mark.usefixtures("uncompiled")

@@ -15,6 +15,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
@@ -245,7 +246,7 @@ def _text(raw: bytes) -> bytes:
 def _parquet(rows: int) -> bytes:
     """A few hundred bytes that say how many equal rows they are."""
     sink = io.BytesIO()
-    column = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([1]))
+    column = pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), pa.array([1]))
     parquet.write_table(
         pa.table({"t": column.dictionary_decode()}), sink, compression="zstd", row_group_size=rows
     )
@@ -293,7 +294,7 @@ BODIES = [
     Attack("Parquet of equal rows", lambda: _parquet(30_000_000), False, "parquet"),
     Attack(
         "Arrow of zeros",
-        lambda: _stream(pa.table({"t": pa.array([0] * 20_000_000)}), "zstd"),
+        lambda: _stream(pa.table({"t": np.zeros(20_000_000, np.int64)}), "zstd"),
         False,
         "arrow",
     ),
