@@ -8,7 +8,8 @@ Reading order::
 
     names             kinds  typenames
     bytes             limits  sources  packed
-    records           badrows  chunks  jsonscan  flatscan  flattening  jsontext
+    records           badrows  chunks  jsonscan  flatscan  flattening
+                      jsonmembers  jsontext
                       lineprotocol  csvtext
     values            isotime  decimals  converted  times  convert
     typed files       arrowframes  parquetpages  columnar
@@ -33,7 +34,7 @@ from .layout import Layout, conform
 from .limits import Limits
 from .reader import EventReader, read_batches
 from .sources import ByteSource, Readable
-from .typenames import name_of_type, parse_pairs, parse_type, parse_types
+from .typenames import arrow_name_of_type, name_of_type, parse_pairs, parse_type, parse_types
 from .writers import encode, write
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "Layout",
     "Limits",
     "Readable",
+    "arrow_name_of_type",
     "conform",
     "detect",
     "encode",

@@ -19,6 +19,7 @@ Layout
     date        date32      ISO date, or a time at midnight
     decimal     decimal128  digits that fit the scale
     binary      binary      base64
+    JSON        json        JSON text, without its white space
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import UnsupportedType
+from ..json_text import REASONS, is_json, read_json
 from .converted import Codes, Converted, flag
 from .decimals import GOOD, parse_decimals
 from .isotime import parse_iso
@@ -130,6 +132,8 @@ def convert(
     type_ = values.type
     if pa.types.is_nested(type_):
         raise UnsupportedType(f"expected {name_of_type(target)}, found a column of {type_}")
+    if is_json(target) and not (is_text(type_) or pa.types.is_null(type_)):
+        raise UnsupportedType(f"expected JSON text, found a column of {type_}")
     if pa.types.is_null(type_) and rule is not None:
         return convert_times(values.cast(pa.string()), rule, target, required=required)
     if pa.types.is_null(type_):
@@ -179,6 +183,9 @@ def _outcome(values: pa.Array, bad: npt.NDArray[np.bool_], target: pa.DataType) 
 def _from_text(values: pa.Array, target: pa.DataType) -> Converted:
     if is_text(target):
         return Converted(values.cast(target))
+    if is_json(target):
+        found = read_json(values)
+        return Converted(found.values, found.faults, () if found.faults is None else REASONS)
     if pa.types.is_binary(target) or pa.types.is_large_binary(target):
         return _from_base64(values, target)
     if pa.types.is_date(target):

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ..errors import InvalidArgument, InvalidData, SchemaMismatch, UnsupportedType
+from ..json_text import is_json
 from ..schema import StreamSchema
 from ..suggestion import did_you_mean
 from .convert import convert
@@ -229,6 +230,12 @@ class Layout:
             )
         return bound
 
+    @property
+    def json_columns(self) -> list[str]:
+        """The columns that are known to be JSON."""
+        known = {name: field.type for name, field in self.fields.items()} | self.types
+        return [name for name, type_ in known.items() if type_ is not None and is_json(type_)]
+
     def check_names(self, names: Sequence[str], source: str) -> None:
         """Refuse options that name columns which a source does not have.
 
@@ -255,8 +262,8 @@ class Layout:
         if type_ is not None and pa.types.is_nested(type_):
             what = "arrays" if pa.types.is_list(type_) else "objects"
             raise UnsupportedType(
-                f"{source}: column {field.name!r} holds {what} ({type_}), which a stream cannot "
-                "store; select the other columns, or give it the type string to keep its JSON text"
+                f"{source}: column {field.name!r} holds {what} ({type_}); give it the type json to "
+                "store them whole, or select the other columns"
             )
 
     def schema(self) -> pa.Schema:

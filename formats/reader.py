@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import InvalidArgument, InvalidData, UnsupportedType
+from ..json_text import is_json
 from ..schema import StreamSchema
 from .badrows import BadRow, BadRowPolicy, fail, shown
 from .chunks import ChunkReader, RecordChunk
@@ -39,6 +40,7 @@ from .converted import Converted
 from .csvtext import CsvRecords
 from .flattening import IGNORED, Flattened, Rewriting, Unwrapped
 from .infer import infer_text, infer_typed
+from .jsonmembers import Enclosed
 from .jsontext import JsonLines, JsonRecords, looks_like_lines
 from .kinds import detect, stem_of
 from .layout import Field, Layout, wider
@@ -129,13 +131,18 @@ class EventReader:
 
     def _rewriting(self, flatten: str | None) -> Rewriting | None:
         """What is done to records of JSON before they are parsed."""
+        columns = self.layout.json_columns
         if self.format == "cloudevents":
-            return Unwrapped(self.layout.target, self.layout.time, flatten)
-        if flatten is None:
-            return None
-        if self.format not in ("json", "ndjson"):
+            unwrapped = Unwrapped(self.layout.target, self.layout.time, flatten)
+            if columns:
+                return Enclosed(columns, self.layout.rename, before=unwrapped)
+            return unwrapped
+        if flatten is not None and self.format not in ("json", "ndjson"):
             raise InvalidArgument(f"flatten is for json and ndjson; {self.name} is {self.format}")
-        return Flattened(flatten)
+        flattened = None if flatten is None else Flattened(flatten)
+        if columns and self.format in ("json", "ndjson"):
+            return Enclosed(columns, self.layout.rename, behind=flattened)
+        return flattened
 
     def _open(
         self,
@@ -315,6 +322,7 @@ class EventReader:
             or pa.types.is_binary(type_)
             or pa.types.is_large_binary(type_)
             or pa.types.is_nested(type_)
+            or is_json(type_)
         )
         if self.format == "csv":
             if direct and not pa.types.is_decimal(type_):

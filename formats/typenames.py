@@ -17,9 +17,10 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from ..errors import InvalidArgument
+from ..json_text import JSON
 from ..suggestion import did_you_mean
 
-__all__ = ["name_of_type", "parse_pairs", "parse_type", "parse_types"]
+__all__ = ["arrow_name_of_type", "name_of_type", "parse_pairs", "parse_type", "parse_types"]
 
 _NAMES: dict[str, pa.DataType] = {
     "bool": pa.bool_(),
@@ -56,6 +57,8 @@ _NAMES: dict[str, pa.DataType] = {
     "blob": pa.binary(),
     "binary": pa.binary(),
     "bytea": pa.binary(),
+    "json": JSON,
+    "arrow.json": JSON,
     "date": pa.date32(),
     "date32": pa.date32(),
     "timestamp": pa.timestamp("us"),
@@ -98,7 +101,7 @@ def parse_type(text: str) -> pa.DataType:
     hint = did_you_mean(lower, _NAMES)
     raise InvalidArgument(
         f"unknown type {text!r}{hint} (known: bool, int8 to int64, uint8 to uint64, float, double, "
-        "string, binary, date, timestamp[_s|_ms|_us|_ns], timestamptz, decimal(p,s))"
+        "string, binary, json, date, timestamp[_s|_ms|_us|_ns], timestamptz, decimal(p,s))"
     )
 
 
@@ -112,6 +115,11 @@ def name_of_type(type_: pa.DataType) -> str:
         if known == type_:
             return {"tinyint": "int8", "bool": "bool", "blob": "binary"}.get(name, name)
     return str(type_)
+
+
+def arrow_name_of_type(type_: pa.DataType) -> str:
+    """The name by which Arrow knows a type."""
+    return str(type_.extension_name if isinstance(type_, pa.BaseExtensionType) else type_)
 
 
 def parse_pairs(items: Iterable[str], what: str) -> dict[str, str]:

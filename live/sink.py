@@ -29,7 +29,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import InvalidArgument, ResourceLimit, UnsupportedType
+from ..errors import InvalidArgument, InvalidData, ResourceLimit, UnsupportedType
+from ..json_text import is_json, read_json
 from ..query.binding.net_binding import CHANGELOG, DIFFERENCE
 from ..schema import StreamSchema
 from ..store import EventStream, Range, Snapshot, StreamReader
@@ -425,6 +426,11 @@ def _next(stream: EventStream) -> int:
 
 def _as(column: pa.ChunkedArray, field: pa.Field) -> pa.Array:
     """A column of results in the type that the sink has."""
+    if is_json(field.type) and not is_json(column.type):
+        found = read_json(pa.concat_arrays(getattr(column, "chunks", None) or [column]))
+        if found.faults is not None:
+            raise InvalidData(f"a value of column {field.name!r} is no JSON; cast it in the SELECT")
+        return found.values
     if column.type != field.type:
         try:
             column = column.cast(field.type)

@@ -25,6 +25,7 @@ Layout
     timestamp with a zone     timestamp              an instant; µs
     timestamp without         timestamp_ntz          the stream's UTC wall clock; µs
     decimal128(p, s)          decimal(p, s)          0 <= s <= p
+    arrow.json                string                 its text; ``parse_json`` makes a variant
     ========================  =====================  ==========================================
 
     A schema given by the user may name fewer columns, in any order, and wider types of the same
@@ -45,6 +46,7 @@ from pyspark.sql import types as T  # noqa: N812  (the name that Spark's own doc
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ..errors import InvalidData, SchemaMismatch, UnsupportedType
+from ..json_text import REASONS, is_json, read_json
 from ..schema import StreamSchema
 from ..soundness import require_sound
 
@@ -88,6 +90,8 @@ def spark_type(type_: pa.DataType, column: str = "") -> T.DataType:
         return T.TimestampType() if type_.tz is not None else T.TimestampNTZType()
     if pa.types.is_decimal128(type_) and 0 <= type_.scale <= type_.precision:
         return T.DecimalType(type_.precision, type_.scale)
+    if is_json(type_):
+        return T.StringType()
     found = _SIMPLE.get(type_)
     if found is None:
         raise UnsupportedType(
@@ -195,6 +199,8 @@ def _exactly(array: pa.Array, field: pa.Field) -> pa.Array:
     type_ = array.type
     if type_ == field.type:
         return array
+    if is_json(type_):
+        return _exactly(array.storage, field)
     try:
         if pa.types.is_dictionary(type_):
             return _exactly(array.cast(type_.value_type), field)
@@ -265,9 +271,10 @@ class WriteConversion:
             if position is not None:
                 found = given.fields[position].dataType
                 if not _storable(found, attribute.type):
+                    how = "make it text with to_json" if is_json(attribute.type) else "cast it"
                     raise SchemaMismatch(
-                        f"column {attribute.name!r} is {attribute.type} in the stream and "
-                        f"{found.simpleString()} in the DataFrame; cast it in Spark"
+                        f"column {attribute.name!r} is {attribute.type_name} in the stream and "
+                        f"{found.simpleString()} in the DataFrame; {how} in Spark"
                     )
         if unused:
             extra = ", ".join(given.fields[index].name for index in unused.values())
@@ -314,6 +321,13 @@ def _storable(found: T.DataType, type_: pa.DataType) -> bool:
 
 def _stored(array: pa.Array, field: pa.Field) -> pa.Array:
     type_ = array.type
+    if is_json(field.type):
+        found = read_json(array)
+        if found.faults is not None:
+            at = int(found.faults.argmax())
+            reason = REASONS[found.faults[at] - 1].format(value=repr(array[at].as_py()[:60]))
+            raise InvalidData(f"column {field.name!r}: {reason}")
+        return found.values
     if type_ == field.type:
         return array
     try:

@@ -40,6 +40,7 @@ import xxhash
 
 from ..compiled import interpretable, kernel
 from ..errors import CorruptBlock
+from ..json_text import json_column
 from ..schema import Attribute, Storage
 from .aggregates import (
     aggregate_floats,
@@ -49,6 +50,7 @@ from .layout import PAGE_EVENTS, Codec, Encoding, align
 from .packing import fill_nulls, pack, pooled, unpack
 
 __all__ = [
+    "VARIABLE",
     "ChunkEntry",
     "ColumnView",
     "EncodedChunk",
@@ -60,6 +62,9 @@ __all__ = [
 
 NO_VALIDITY = np.empty(0, np.uint8)
 NO_VALIDITY.flags.writeable = False
+VARIABLE = frozenset((Storage.STRING, Storage.BINARY, Storage.JSON))
+"""Kinds whose values are offsets and bytes."""
+
 NO_FLIP, TURNED = np.int64(0), np.int64(-(2**63))
 WORTHWHILE = 0.9
 """A codec must bring a chunk below this share of its plain size."""
@@ -176,7 +181,7 @@ class ColumnView:
         self._codes = None if codes is None else _frozen(codes)
         self.nulls = array.null_count
         storage = attribute.storage
-        values = array
+        values = array.storage if isinstance(array, pa.ExtensionArray) else array
         if pa.types.is_dictionary(array.type):
             if codes is None:
                 values = array.dictionary_decode()
@@ -194,7 +199,7 @@ class ColumnView:
         elif storage is Storage.DECIMAL:
             raw = _buffer(buffers[1], np.uint8)
             self.values = raw[16 * self._offset : 16 * (self._offset + len(array))]
-        elif storage in (Storage.STRING, Storage.BINARY):
+        elif storage in VARIABLE:
             if codes is None:
                 wide = pa.types.is_large_string(values.type) or pa.types.is_large_binary(
                     values.type
@@ -218,7 +223,7 @@ class ColumnView:
 
     def row_bytes(self) -> npt.NDArray[np.int64] | None:
         """Bytes of each value of a column stored with variable width; None for fixed width."""
-        if self.attribute.storage in (Storage.STRING, Storage.BINARY) and self._codes is None:
+        if self.attribute.storage in VARIABLE and self._codes is None:
             return np.diff(self.values).astype(np.int64)
         return None
 
@@ -240,7 +245,7 @@ class ColumnView:
             part = self.values[first >> 3 : (end + 7) >> 3]
             bits = np.unpackbits(part, bitorder="little")[first & 7 :]
             aggregate_integers(bits, NO_FLIP, validity, first, starts - starts[0], table, row)
-        elif storage is Storage.DECIMAL:
+        elif not self.attribute.comparable or storage is Storage.DECIMAL:
             for zone in range(len(starts) - 1):
                 first, end = int(starts[zone]), int(starts[zone + 1])
                 table[row, zone] = end - first - self._array.slice(first, end - first).null_count
@@ -298,7 +303,7 @@ class ColumnView:
                 [_bits(self.values, self._offset + first, end - first)],
                 1,
             )
-        if storage in (Storage.STRING, Storage.BINARY):
+        if storage in VARIABLE:
             if self._codes is not None:
                 codes = _frozen(np.ascontiguousarray(self._codes[first:end]))
                 return (
@@ -518,9 +523,11 @@ def decode_chunk(
             size = int.from_bytes(body[:8], "little")
             body = memoryview(_CODECS[entry.codec].decompress(body[8:], decompressed_size=size))
         offsets, data = body[: 4 * (count + 1)], body[4 * (count + 1) :]
-        narrow = pa.string() if storage is Storage.STRING else pa.binary()
+        narrow = pa.binary() if storage is Storage.BINARY else pa.string()
         buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
         array = pa.Array.from_buffers(narrow, rows, buffers, offset=first)
+        if storage is Storage.JSON:
+            return json_column(array)
         return array if narrow == type_ else array.cast(type_)
     if entry.encoding is Encoding.PLAIN and entry.codec is Codec.NONE:
         return pa.Array.from_buffers(type_, rows, [validity, pa.py_buffer(body)], offset=first)

@@ -417,10 +417,15 @@ def _changed(
     new = change(batch if whole else batch.take(pa.array(places)))
     mask = np.zeros(batch.num_rows, np.bool_)
     mask[places] = True
+    order = np.arange(batch.num_rows)
+    order[places] = batch.num_rows + np.arange(places.size)
     for name, values in zip(new.schema.names, new.columns, strict=True):
         at = batch.schema.get_field_index(name)
-        column = values
-        if not whole:
+        if whole:
+            column = values
+        elif isinstance(values, pa.ExtensionArray) or pa.types.is_nested(values.type):
+            column = pa.concat_arrays([batch.column(at), values]).take(pa.array(order))
+        else:
             column = pc.replace_with_mask(batch.column(at), pa.array(mask), values)
         batch = batch.set_column(at, batch.schema.field(at), column)
     return batch

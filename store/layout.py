@@ -156,6 +156,8 @@ _KINDS = {
     Storage.STRING: ValueKind.PREFIX,
     Storage.BINARY: ValueKind.PREFIX,
     Storage.DECIMAL: ValueKind.COUNT,
+    Storage.JSON: ValueKind.COUNT,
+    Storage.NESTED: ValueKind.COUNT,
 }
 
 

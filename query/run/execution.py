@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from ...indexes.stream_indexes import StreamIndexes
+from ...json_text import JSON
 from ...ownership import LOADING
 from ...store.snapshot import Snapshot
 from ..contract.cancellation import QueryControl
@@ -166,6 +167,8 @@ class Execution:
     def _relational(self, root: Relational) -> Result:
         answer = self._around.executor.run(self._asked(root, self._around.control, self._failures))
         schema, batches = settle_types(answer.batches, answer.schema, answer.hugeints)
+        for place in answer.jsons:
+            schema = schema.set(place, schema.field(place).with_type(JSON))
         schema = declared_types(schema, root.outputs)
         if not schema.equals(answer.schema):
             batches = (conform(batch, schema) for batch in batches)

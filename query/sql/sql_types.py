@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 
 from ...durations import as_duration, only_durations
 from ...errors import ResourceLimit, SqlError
+from ...json_text import JSON, REASONS, is_json, read_json
 from ...schema import time_text
 from .dialect import error_at, position_of
 
@@ -60,6 +61,7 @@ _TYPES = {
     "TEXT": pa.string(),
     "VARCHAR": pa.string(),
     "VARBINARY": pa.binary(),
+    "JSON": JSON,
     "DATE": pa.date32(),
     "TIMESTAMP": pa.timestamp("us"),
     "TIMESTAMPNTZ": pa.timestamp("us"),
@@ -85,6 +87,7 @@ _NAMES = {
     pa.large_string(): "VARCHAR",
     pa.binary(): "BLOB",
     pa.large_binary(): "BLOB",
+    JSON: "JSON",
     pa.date32(): "DATE",
     pa.date64(): "DATE",
     pa.timestamp("us"): "TIMESTAMP",
@@ -119,7 +122,7 @@ def arrow_type(node: Any, text: str) -> pa.DataType:
             text,
             node.meta.get("start", position_of(node)),
             f"a stream cannot hold the type {kind.lower()}; use BOOLEAN, TINYINT to BIGINT, "
-            "UTINYINT to UBIGINT, FLOAT, DOUBLE, DECIMAL(p, s), VARCHAR, BLOB, DATE, TIMESTAMP "
+            "UTINYINT to UBIGINT, FLOAT, DOUBLE, DECIMAL(p, s), VARCHAR, BLOB, JSON, DATE, TIMESTAMP "
             "(also _S, _MS, _NS) or TIMESTAMPTZ",
         )
     return found
@@ -169,6 +172,8 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     try:
         if pa.types.is_interval(column.type):
             return as_duration(column)
+        if is_json(field.type):
+            return _as_json(column, field.name)
         return column.cast(field.type)
     except pa.ArrowInvalid:
         if pa.types.is_interval(column.type):
@@ -182,6 +187,16 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
                 "rows; cast it to DECIMAL(38, 0) or DOUBLE in the query"
             ) from None
         raise
+
+
+def _as_json(column: pa.Array, name: str) -> pa.Array:
+    """What the executor calls JSON, without white space: it keeps what was written."""
+    found = read_json(column)
+    if found.faults is not None:
+        at = int(found.faults.argmax())
+        reason = REASONS[found.faults[at] - 1].format(value=repr(column[at].as_py()[:100]))
+        raise SqlError(f"column {name!r}: {reason}; cast it to VARCHAR in the query")
+    return found.values
 
 
 def as_bigint(batch: pa.RecordBatch, place: int) -> pa.Array:
@@ -274,6 +289,7 @@ def _same_kind(found: pa.DataType, declared: pa.DataType) -> bool:
         return (found.tz is None) == (declared.tz is None)
     return bool(
         (types.is_date(found) and types.is_date(declared))
+        or (types.is_string(found) and is_json(declared))
         or (types.is_string(found) and types.is_large_string(declared))
         or (types.is_binary(found) and types.is_large_binary(declared))
     )

@@ -17,7 +17,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...errors import ChronicleError, InvalidArgument
-from ...formats import name_of_type, parse_type
+from ...formats import arrow_name_of_type, name_of_type, parse_type
 from ...schema import StreamSchema
 from ...ticks import INT64_MAX
 from ..access.auth import Principal, Requester
@@ -111,7 +111,7 @@ def describe(server: Server, name: str, *, full: bool) -> dict[str, Any]:
         "schema": [
             {
                 "name": attribute.name,
-                "type": str(attribute.type),
+                "type": arrow_name_of_type(attribute.type),
                 "sql_type": name_of_type(attribute.type),
                 "nullable": attribute.nullable,
             }
