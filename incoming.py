@@ -37,7 +37,8 @@ import pyarrow.compute as pc
 
 from .errors import InvalidData, SchemaMismatch
 from .json_text import JSON, REASONS, is_json, read_json
-from .schema import Attribute, Storage, StreamSchema
+from .nested_types import is_nested, rebuilt
+from .schema import Attribute, Storage, StreamSchema, storage_of
 from .soundness import require_sound
 from .suggestion import did_you_mean
 
@@ -333,6 +334,8 @@ def _cast(array: Any, attribute: Attribute) -> Any:
         return array.cast(target)
     if pa.types.is_dictionary(source):
         return _cast(array.cast(source.value_type), attribute)
+    if is_nested(target) and is_nested(source):
+        return _nested_cast(array, attribute)
     if not _castable(source, target):
         raise SchemaMismatch(
             f"{attribute.name}: expected {target}, found {source}{_advice(source, target)}"
@@ -347,6 +350,25 @@ def _cast(array: Any, attribute: Attribute) -> Any:
         if pc.any(lost).as_py():
             raise pa.ArrowInvalid("a value is outside of the range of float32")
     return cast
+
+
+def _nested_cast(array: Any, attribute: Attribute) -> Any:
+    """A list or struct in another type, its parts cast as columns of their own are."""
+    name = attribute.name
+
+    def part(values: pa.Array, type_: pa.DataType) -> pa.Array:
+        storage = storage_of(type_)
+        assert storage is not None
+        return _cast(values, Attribute(name, type_, True, storage))
+
+    pieces = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+    try:
+        cast = [rebuilt(piece, attribute.type, part) for piece in pieces]
+    except TypeError as error:
+        raise SchemaMismatch(f"{name}: expected {attribute.type}, found {error}") from None
+    if isinstance(array, pa.ChunkedArray):
+        return pa.chunked_array(cast, attribute.type)
+    return cast[0]
 
 
 def _castable(source: pa.DataType, target: pa.DataType) -> bool:

@@ -36,7 +36,7 @@ import pyarrow as pa
 
 from .compiled import kernel
 
-__all__ = ["DEPTH_MAX", "JSON", "REASONS", "JsonTexts", "is_json", "json_column", "read_json"]
+__all__ = ["DEPTH_MAX", "JSON", "REASONS", "JsonTexts", "is_json", "json_column", "json_value", "read_json", "repeated"]
 
 DEPTH_MAX = 62
 JSON = pa.json_()
@@ -82,6 +82,22 @@ class JsonTexts(NamedTuple):
 def json_column(text: pa.Array) -> pa.Array:
     """Text that is known to be compact JSON, as values; not looked at."""
     return pa.ExtensionArray.from_storage(JSON, text)
+
+
+def json_value(text: object) -> pa.Scalar | None:
+    """A text as a JSON value; None where it is none."""
+    try:
+        found = read_json(pa.array([text], pa.string()))
+    except (pa.ArrowException, TypeError, ValueError):
+        return None
+    return found.values[0] if found.faults is None else None
+
+
+def repeated(value: pa.Scalar, times: int) -> pa.Array:
+    """A value of any type so many times; Arrow repeats none of an extension."""
+    if isinstance(value, pa.ExtensionScalar):
+        return json_column(pa.repeat(value.value, times))
+    return pa.repeat(value, times)
 
 
 def read_json(text: pa.Array) -> JsonTexts:

@@ -138,6 +138,8 @@ def rebuilt(
         return pa.Array.from_buffers(type_, len(array), [_validity(array)], children=children)
     if is_nested(array.type):
         raise TypeError(f"{array.type} instead of {type_}")
+    if isinstance(array.type, pa.BaseExtensionType):
+        array = array.storage
     return leaf(array, type_)
 
 

@@ -32,12 +32,13 @@ from typing import Any
 import pyarrow as pa
 
 from .errors import AttributeNotFound, InvalidArgument, SchemaMismatch, UnsupportedType
-from .json_text import JSON, is_json, json_column, read_json
+from .json_text import JSON, is_json, json_value, repeated
 from .lazy import lazy
+from .nested_types import is_nested, normal
 from .suggestion import did_you_mean
 from .ticks import INT64_MAX, INT64_MIN, NS_PER_SECOND, TICKS_PER_SECOND
 
-__all__ = ["Attribute", "Storage", "StreamSchema", "storage_of", "stream_schema", "time_text"]
+__all__ = ["Attribute", "Storage", "StreamSchema", "storage_of", "stored_nested", "stream_schema", "time_text"]
 
 FOUR_DIGIT_YEARS = (-62_167_219_200, 253_402_300_800)
 """Seconds from the epoch to the beginnings of the years 0 and 10000."""
@@ -108,7 +109,14 @@ def storage_of(type_: pa.DataType) -> Storage | None:
         return Storage.DECIMAL
     if is_json(type_):
         return Storage.JSON
+    if is_nested(type_) and stored_nested(type_) is not None:
+        return Storage.NESTED
     return None
+
+
+def stored_nested(type_: pa.DataType) -> pa.DataType | None:
+    """A list or struct as streams have it; None where they cannot have it."""
+    return normal(type_, lambda part: not is_json(part) and storage_of(part) is not None)
 
 
 @dataclass(frozen=True)
@@ -134,7 +142,7 @@ class Attribute:
         """The values of events that were given none."""
         if self.default is None:
             return pa.nulls(events, self.type)
-        return _repeated(self.default, events)
+        return repeated(self.default, events)
 
     @property
     def comparable(self) -> bool:
@@ -213,6 +221,8 @@ class StreamSchema:
                 type_ = type_.value_type
             if is_json(type_):
                 type_ = JSON
+            elif is_nested(type_):
+                type_ = stored_nested(type_) or type_
             nullable = column.nullable
             if column.name == time:
                 nullable = False
@@ -227,8 +237,8 @@ class StreamSchema:
             if storage is None:
                 raise UnsupportedType(
                     f"attribute {column.name!r} has type {type_}, which a stream cannot store; use "
-                    "bool, integers, float32/64, string, binary, date, timestamp, decimal128 or "
-                    "arrow.json"
+                    "bool, integers, float32/64, string, binary, date, timestamp, decimal128, "
+                    "arrow.json, or lists and structs of these but JSON"
                 )
             default = _default(column.name, type_, given.pop(column.name, None))
             attributes.append(Attribute(column.name, type_, nullable, storage, default))
@@ -513,6 +523,8 @@ def _default(name: str, type_: pa.DataType, value: Any) -> pa.Scalar | None:
         return None
     if is_json(type_):
         return _json_default(name, value)
+    if is_nested(type_):
+        raise InvalidArgument(f"{name!r} is a {type_}, and such a column has no default but null")
     scalar = value
     try:
         if not isinstance(value, pa.Scalar):  # integers above int64 need to be told their type
@@ -535,21 +547,10 @@ def _default(name: str, type_: pa.DataType, value: Any) -> pa.Scalar | None:
 def _json_default(name: str, value: Any) -> pa.Scalar | None:
     """A default of a JSON column: its text."""
     text = value.as_py() if isinstance(value, pa.Scalar) else value
-    if text is None:
-        return None
-    try:
-        found = read_json(pa.array([text], pa.string()))
-    except (pa.ArrowException, TypeError):
-        found = None
-    if found is None or found.faults is not None:
+    found = None if text is None else json_value(text)
+    if text is not None and found is None:
         raise InvalidArgument(f"the default of {name!r} is JSON text, found {text!r}")
-    return found.values[0]
-
-
-def _repeated(value: pa.Scalar, times: int) -> pa.Array:
-    if isinstance(value, pa.ExtensionScalar):
-        return json_column(pa.repeat(value.value, times))
-    return pa.repeat(value, times)
+    return found
 
 
 def _same(given: pa.Scalar, cast: pa.Scalar) -> bool:
@@ -566,7 +567,7 @@ def _same(given: pa.Scalar, cast: pa.Scalar) -> bool:
 
 def _written(values: Mapping[str, pa.Scalar]) -> bytes:
     """Values by name as one row of an Arrow stream, which keeps their types and bits."""
-    row = pa.record_batch([_repeated(value, 1) for value in values.values()], names=list(values))
+    row = pa.record_batch([repeated(value, 1) for value in values.values()], names=list(values))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, row.schema) as writer:
         writer.write_batch(row)

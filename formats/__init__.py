@@ -11,7 +11,7 @@ Reading order::
     records           badrows  chunks  jsonscan  flatscan  flattening
                       jsonmembers  jsontext
                       lineprotocol  csvtext
-    values            isotime  decimals  converted  times  convert
+    values            isotime  decimals  converted  times  nestedtext  convert
     typed files       arrowframes  parquetpages  columnar
     events            infer  layout  reader  looking
     in a worker       decoder  isolated

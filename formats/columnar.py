@@ -122,7 +122,7 @@ class ParquetRecords:
         self._columns = columns
         for name in columns:
             type_ = self.schema.field(name).type
-            if pa.types.is_nested(type_):
+            if pa.types.is_nested(type_) and storage_of(type_) is None:
                 raise UnsupportedType(
                     f"{self._name}: column {name!r} holds {type_}, which a stream cannot store; "
                     "select the other columns"

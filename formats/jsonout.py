@@ -43,7 +43,9 @@ from ..durations import holds_intervals, iso_nested, iso_text
 from ..json_text import is_json
 from ..schema import FOUR_DIGIT_YEARS, time_text
 from ..ticks import INT64_MAX, INT64_MIN, TICKS_PER_SECOND
+from ..nested_types import is_nested
 from .convert import flatten
+from .nestedtext import nested_text
 from .times import is_text
 
 __all__ = ["csv_bytes", "csv_header", "json_bytes", "shown_columns"]
@@ -150,6 +152,8 @@ def _json_column(column: pa.Array) -> tuple[pa.Array, bool]:
         return _base64(values), True
     if types.is_duration(type_) or types.is_interval(type_):
         return iso_text(values), True
+    if is_nested(type_) and not holds_intervals(type_):
+        return nested_text(values, _json_column), False
     nested = values.to_pylist()  # which only query results have
     if holds_intervals(type_):
         nested = [iso_nested(value) for value in nested]

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import InvalidArgument, InvalidData, UnsupportedType
-from ..json_text import is_json
+from ..json_text import JSON, is_json
 from ..schema import StreamSchema
 from .badrows import BadRow, BadRowPolicy, fail, shown
 from .chunks import ChunkReader, RecordChunk
@@ -289,8 +289,8 @@ class EventReader:
             if out == layout.time:
                 self._observe_time(field, values)
             elif field.type is None:
-                field.type = self._infer(values, numbers=raw not in quoted)
-                layout.check(field, self.name)
+                field.type = self._infer(raw, values, numbers=raw not in quoted)
+                layout.check(field, self.name, self._reader.typed)
             elif self._reader.typed and not field.fixed:
                 new = infer_typed(values)
                 field.type = (wider(field.type, new) if new is not None else None) or field.type
@@ -306,7 +306,10 @@ class EventReader:
         field.type = decision.type
         self.layout.note(f"time:{self._rule}", decision.note)
 
-    def _infer(self, values: pa.Array, *, numbers: bool) -> pa.DataType | None:
+    def _infer(self, raw: str, values: pa.Array, *, numbers: bool) -> pa.DataType | None:
+        if isinstance(self._reader, ParquetRecords | ArrowRecords):
+            if is_json(self._reader.schema.field(raw).type):
+                return JSON
         if self._reader.typed or not is_text(values.type):
             return infer_typed(values)
         return infer_text(values, numbers=numbers)

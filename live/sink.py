@@ -128,6 +128,12 @@ def sink_schema(
                 f"two columns of the results would be called {field.name!r}; give one an alias"
             )
         taken.add(field.name.lower())
+    for field in fields:
+        if pa.types.is_nested(field.type):
+            raise UnsupportedType(
+                f"column {field.name!r} of the results is a {field.type}, and rows with lists or "
+                "structs have no identity; cast that column in the SELECT"
+            )
     try:
         return StreamSchema(pa.schema([*own, *fields]), "_time")
     except UnsupportedType as error:

@@ -14,10 +14,11 @@ Guarantee
 Layout
     A chunk is ``[validity bitmap, padded to 64][values]``; the bitmap is there only when there are
     nulls. Values are, by encoding (:class:`~chronicle.store.layout.Encoding`): plain fixed width;
-    bit-packed integers (:mod:`~chronicle.store.packing`); offsets and bytes; or packed dictionary
-    codes.  With a codec, plain values are cut into pages of 4096 events, ``[page starts: uint64 x
-    (pages + 1)][page]...``, and offsets and bytes are one page, ``[uncompressed bytes:
-    uint64][page]``.
+    bit-packed integers (:mod:`~chronicle.store.packing`); offsets and bytes; packed dictionary
+    codes; or for lists and structs a message of Arrow's IPC format, which has their validity, too.
+    With a codec, plain values are cut into pages of 4096 events, ``[page starts: uint64 x
+    (pages + 1)][page]...``, and offsets and bytes, or a message, are one page, ``[uncompressed
+    bytes: uint64][page]``.
 
 Invariants
     A codec is used only where it saves a tenth of the chunk, which a first page tells.
@@ -41,6 +42,7 @@ import xxhash
 from ..compiled import interpretable, kernel
 from ..errors import CorruptBlock
 from ..json_text import json_column
+from ..nested_types import value_bytes
 from ..schema import Attribute, Storage
 from .aggregates import (
     aggregate_floats,
@@ -50,7 +52,7 @@ from .layout import PAGE_EVENTS, Codec, Encoding, align
 from .packing import fill_nulls, pack, pooled, unpack
 
 __all__ = [
-    "VARIABLE",
+    "SIZED",
     "ChunkEntry",
     "ColumnView",
     "EncodedChunk",
@@ -65,7 +67,11 @@ NO_VALIDITY.flags.writeable = False
 VARIABLE = frozenset((Storage.STRING, Storage.BINARY, Storage.JSON))
 """Kinds whose values are offsets and bytes."""
 
+SIZED = VARIABLE | {Storage.NESTED}
+"""Kinds whose values differ in length."""
+
 NO_FLIP, TURNED = np.int64(0), np.int64(-(2**63))
+MESSAGE_COLUMN = "values"
 WORTHWHILE = 0.9
 """A codec must bring a chunk below this share of its plain size."""
 
@@ -194,7 +200,9 @@ class ColumnView:
         self.values: npt.NDArray[Any]
         self._data = NO_VALIDITY
         self._wide: npt.NDArray[np.float64] | None = None
-        if storage is Storage.BOOL:
+        if storage is Storage.NESTED:
+            self.values = NO_VALIDITY
+        elif storage is Storage.BOOL:
             self.values = _buffer(buffers[1], np.uint8)
         elif storage is Storage.DECIMAL:
             raw = _buffer(buffers[1], np.uint8)
@@ -225,6 +233,8 @@ class ColumnView:
         """Bytes of each value of a column stored with variable width; None for fixed width."""
         if self.attribute.storage in VARIABLE and self._codes is None:
             return np.diff(self.values).astype(np.int64)
+        if self.attribute.storage is Storage.NESTED:
+            return value_bytes(self._array)
         return None
 
     def aggregate(
@@ -279,7 +289,7 @@ class ColumnView:
         count = end - first
         nulls = self._array.slice(first, count).null_count if self.nulls else 0
         parts: list[Any] = []
-        if nulls:
+        if nulls and self.attribute.storage is not Storage.NESTED:
             bitmap = _bits(self.validity, self._offset + first, count)
             parts.append(bitmap)
             parts.append(bytes(align(bitmap.size) - bitmap.size))
@@ -296,6 +306,8 @@ class ColumnView:
         self, first: int, end: int, nulls: int, codec: Codec
     ) -> tuple[Encoding, Codec, list[Any], int]:
         storage = self.attribute.storage
+        if storage is Storage.NESTED:
+            return self._encode_message(first, end, codec)
         if storage is Storage.BOOL:
             return (
                 Encoding.PLAIN,
@@ -344,6 +356,18 @@ class ColumnView:
             if len(squeezed) < WORTHWHILE * len(raw):
                 return Encoding.VARIABLE, codec, [len(raw).to_bytes(8, "little"), squeezed], 1
         return Encoding.VARIABLE, Codec.NONE, [local, data], 1
+
+
+    def _encode_message(
+        self, first: int, end: int, codec: Codec
+    ) -> tuple[Encoding, Codec, list[Any], int]:
+        values = self._array.slice(first, end - first)
+        raw = memoryview(pa.RecordBatch.from_arrays([values], names=[MESSAGE_COLUMN]).serialize())
+        if codec is not Codec.NONE:
+            squeezed = _CODECS[codec].compress(raw, asbytes=True)
+            if len(squeezed) < WORTHWHILE * len(raw):
+                return Encoding.MESSAGE, codec, [len(raw).to_bytes(8, "little"), squeezed], 1
+        return Encoding.MESSAGE, Codec.NONE, [raw], 1
 
 
 def _signed(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], np.int64]:
@@ -469,6 +493,15 @@ def decode_values(
     return wide.astype(dtype)
 
 
+def _decode_message(chunk: memoryview, entry: ChunkEntry, attribute: Attribute) -> pa.Array:
+    """All values of a chunk of lists or structs."""
+    if entry.codec is not Codec.NONE:
+        size = int.from_bytes(chunk[:8], "little")
+        chunk = memoryview(_CODECS[entry.codec].decompress(chunk[8:], decompressed_size=size))
+    schema = pa.schema([pa.field(MESSAGE_COLUMN, attribute.type)])
+    return pa.ipc.read_record_batch(pa.py_buffer(chunk), schema).column(0)
+
+
 def decode_chunk(
     chunk: memoryview,
     entry: ChunkEntry,
@@ -500,6 +533,8 @@ def decode_chunk(
         When the codes point outside the dictionary.
     """
     rows = end - first
+    if entry.encoding is Encoding.MESSAGE:
+        return _decode_message(chunk, entry, attribute).slice(first, rows)
     validity = pa.py_buffer(chunk[: (count + 7) // 8]) if entry.nulls else None
     storage = attribute.storage
     if entry.encoding is Encoding.DICTIONARY:

@@ -20,7 +20,7 @@ from ..errors import InvalidData, SchemaMismatch
 from ..schema import StreamSchema
 from ..uniqueness import Uniqueness
 from .catalog import StreamManifest
-from .columns import VARIABLE
+from .columns import SIZED
 from .options import StreamOptions, retention_limits, uniqueness
 from .segment_writer import leaf_events, plain_row_bytes
 
@@ -65,7 +65,7 @@ class AppendRules:
             options,
             schema.arrow,
             tuple(i for i, attribute in enumerate(schema.attributes) if not attribute.nullable),
-            not any(a.storage in VARIABLE for a in schema.attributes),
+            not any(a.storage in SIZED for a in schema.attributes),
             leaf_events(plain_row_bytes(schema), options.leaf_bytes),
             options.sealed_bytes,
             ticks,

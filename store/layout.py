@@ -128,6 +128,7 @@ class Encoding(IntEnum):
     PACKED = 2  # per zone: smallest value, bit-packed distances to it
     VARIABLE = 3  # int32 offsets, then bytes
     DICTIONARY = 4  # codes of the segment's dictionary, PACKED
+    MESSAGE = 5  # an Arrow IPC message of one column
 
 
 class Codec(IntEnum):

@@ -15,7 +15,8 @@ Layout
 
     The version is what a reader has to know, where the body says what it ``"needs"``: 2 (updates,
     columns that were renamed or dropped), 3 (columns with a default or of a new
-    type, events that are unique), 4 (columns of JSON); else 1.
+    type, events that are unique), 4 (columns of JSON, lists
+    and structs); else 1.
 
     The checksum is the XXH3-64 (seed 0) of the body in canonical form: keys sorted, no white space,
     everything outside of ASCII escaped.  How the file itself is spaced and ordered does not matter.

@@ -35,7 +35,7 @@ import xxhash
 
 from ..schema import Storage, StreamSchema
 from .block import frame_head
-from .columns import VARIABLE, ColumnView, codec_of
+from .columns import SIZED, ColumnView, codec_of
 from .dictionary import DictionaryBuilder
 from .file_contract import AppendFile, Files
 from .layout import (
@@ -131,7 +131,7 @@ def plain_row_bytes(schema: StreamSchema) -> int:
     """Plain bytes of one event, counting a string as the 4 bytes of its code or offset."""
     total = 0.0
     for attribute in schema.attributes:
-        if attribute.storage in VARIABLE:
+        if attribute.storage in SIZED:
             total += 4
         elif attribute.storage is Storage.BOOL:
             total += 0.125
