@@ -312,7 +312,7 @@ def _json_values(array: Any, attribute: Attribute, rows_before: int) -> Any:
         array, type_ = array.cast(pa.string()), pa.string()
     if not (_is_text(type_) or is_json(type_)):
         raise SchemaMismatch(
-            f"{attribute.name}: expected JSON, as text or as {JSON}, found {type_}; write it as text"
+            f"{attribute.name}: expected JSON, as text or as arrow.json, found {type_}"
         )
     read = []
     for piece in array.chunks if isinstance(array, pa.ChunkedArray) else [array]:

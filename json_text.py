@@ -36,7 +36,17 @@ import pyarrow as pa
 
 from .compiled import kernel
 
-__all__ = ["DEPTH_MAX", "JSON", "REASONS", "JsonTexts", "is_json", "json_column", "json_value", "read_json", "repeated"]
+__all__ = [
+    "DEPTH_MAX",
+    "JSON",
+    "REASONS",
+    "JsonTexts",
+    "is_json",
+    "json_column",
+    "json_value",
+    "read_json",
+    "repeated",
+]
 
 DEPTH_MAX = 62
 JSON = pa.json_()
@@ -185,10 +195,7 @@ def _string(data: Any, i: Any, stop: Any) -> Any:
                 continue
             if half:
                 return -HALF
-            if not (
-                c == QUOTE or c == BACKSLASH or c == 47 or c == 98 or c == 102 or c == 110
-                or c == 114 or c == 116
-            ):  # fmt: skip
+            if c not in (QUOTE, BACKSLASH, 47, 98, 102, 110, 114, 116):
                 return -NO_JSON
             i += 2
             continue
@@ -214,9 +221,8 @@ def _digits(data: Any, i: Any, stop: Any) -> Any:
 def _number(data: Any, i: Any, stop: Any) -> Any:
     """Position after the number that begins here; below zero the fault.
 
-    Its size is judged by the power of ten of its first digit that is not zero.  Those of the
-    power 308 are looked at up to their second digit: 1.7 is held, 1.8 is not, 1.79 is let pass up
-    to the greatest double's first digits.
+    Its size is that of its first digit which is not zero; of those of the size of the greatest
+    double, digits are compared.
     """
     if data[i] == MINUS:
         i += 1
@@ -265,7 +271,7 @@ def _number(data: Any, i: Any, stop: Any) -> Any:
 def _below_the_greatest(data: Any, at: Any, end: Any) -> Any:
     """Whether digits, the first of them not zero, are below those of the greatest double.
 
-    As many as words hold are compared; what is equal up to there rounds to it, or is refused.
+    Seventeen are compared; what is equal up to there rounds to it.
     """
     digits = np.uint64(0)
     taken = 0
@@ -330,10 +336,10 @@ def _value(data: Any, i: Any, stop: Any, stack: Any, out: Any, at: Any) -> Any:
             at += 1
             i += 1
             continue
-        key = expected == KEY or expected == FIRST_KEY
+        key = expected in (KEY, FIRST_KEY)
         if key and c != QUOTE:
             return at, NO_JSON
-        if c == OPEN or c == OPEN_LIST:
+        if c in (OPEN, OPEN_LIST):
             if depth == len(stack):
                 return at, DEEP
             stack[depth] = CLOSE if c == OPEN else CLOSE_LIST

@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["DEPTH_MAX", "is_list", "is_nested", "normal", "rebuilt", "value_bytes"]
+__all__ = ["DEPTH_MAX", "as_list", "is_list", "is_nested", "normal", "rebuilt", "value_bytes"]
 
 DEPTH_MAX = 16
 Int64s = npt.NDArray[np.int64]
@@ -78,11 +78,17 @@ def normal(
     return pa.struct([pa.field(f.name, each) for f, each in zip(fields, inner, strict=True)])
 
 
-def _as_list(array: pa.Array) -> pa.Array:
+def as_list(array: pa.Array) -> pa.Array:
     """Lists of any kind with 32-bit offsets, from the beginning of their items on."""
     if pa.types.is_list(array.type):
         return array
-    return array.cast(pa.list_(array.type.value_type))
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    places = np.zeros(len(array) + 1, np.int32)
+    np.cumsum(lengths, out=places[1:])
+    buffers = [_validity(array), pa.py_buffer(places)]
+    return pa.Array.from_buffers(
+        pa.list_(array.type.value_type), len(array), buffers, children=[array.flatten()]
+    )
 
 
 def rebuilt(
@@ -107,10 +113,14 @@ def rebuilt(
     if is_list(type_):
         if not is_list(array.type):
             raise TypeError(f"{array.type} instead of a list")
-        lists = _as_list(array)
-        offsets = np.frombuffer(lists.buffers()[1], np.int32)[
-            lists.offset : lists.offset + len(lists) + 1
-        ] if len(lists) else np.zeros(1, np.int32)
+        lists = as_list(array)
+        offsets = (
+            np.frombuffer(lists.buffers()[1], np.int32)[
+                lists.offset : lists.offset + len(lists) + 1
+            ]
+            if len(lists)
+            else np.zeros(1, np.int32)
+        )
         first, last = int(offsets[0]), int(offsets[-1])
         items = rebuilt(lists.values.slice(first, last - first), type_.value_type, leaf)
         places = pa.array(offsets - offsets[0], pa.int32()).buffers()[1]

@@ -38,7 +38,15 @@ from .nested_types import is_nested, normal
 from .suggestion import did_you_mean
 from .ticks import INT64_MAX, INT64_MIN, NS_PER_SECOND, TICKS_PER_SECOND
 
-__all__ = ["Attribute", "Storage", "StreamSchema", "storage_of", "stored_nested", "stream_schema", "time_text"]
+__all__ = [
+    "Attribute",
+    "Storage",
+    "StreamSchema",
+    "storage_of",
+    "stored_nested",
+    "stream_schema",
+    "time_text",
+]
 
 FOUR_DIGIT_YEARS = (-62_167_219_200, 253_402_300_800)
 """Seconds from the epoch to the beginnings of the years 0 and 10000."""

@@ -30,6 +30,7 @@ import pyarrow as pa
 
 from ..errors import InvalidData, UnsupportedType
 from ..ownership import LOADING
+from ..schema import storage_of
 from ..soundness import require_sound
 from .arrowframes import FramedStream, check_file
 from .badrows import BadRow
@@ -154,8 +155,10 @@ class ParquetRecords:
                 column = metadata.row_group(group).column(leaf)
                 if column.physical_type != "BYTE_ARRAY":
                     continue
-                if column.has_dictionary_page:
+                if column.has_dictionary_page and column.path_in_schema in wanted:
                     dictionaries.add(column.path_in_schema)
+                elif column.has_dictionary_page:  # within a list or struct Arrow unpacks it
+                    rows = min(rows, max(1, self._meter.limits.piece_bytes // max(1, largest)))
                 if "DELTA_BYTE_ARRAY" in column.encodings:
                     rows = min(rows, max(1, self._meter.limits.piece_bytes // max(1, largest)))
         # Columns are read in pieces: a row group may be larger than memory should get.

@@ -58,9 +58,7 @@ SMALL_ROWS = 4096
 _READ_FROM_THE_END = (b"PAR1", b"ARROW1")
 TEXT_CHARACTERS = 1 << 16
 
-_SCHEMA = pa.schema(
-    [pa.field("t", pa.timestamp("us"), False), ("x", pa.float64()), ("j", JSON)]
-)
+_SCHEMA = pa.schema([pa.field("t", pa.timestamp("us"), False), ("x", pa.float64()), ("j", JSON)])
 _SAMPLES: dict[str, bytes] = {
     "ndjson": b'{"t": "2001-01-01T00:00:00.5Z", "x": 1.5, "j": {"a": 1}}\n{"t": null, "x": "a"}\n',
     "json": b'[{"t": "2001-01-01", "x": 1.5}, {"t": "2001-01-01 00:00:00", "x": 1}]',

@@ -208,7 +208,7 @@ def quoted(data, i, stop, out, at):  # type: ignore[no-untyped-def]
         c = data[k]
         if at + 8 > len(out):
             return np.int64(FULL)
-        if c == QUOTE or c == BACKSLASH:
+        if c in (QUOTE, BACKSLASH):
             out[at] = BACKSLASH
             out[at + 1] = c
             at += 2

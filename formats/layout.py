@@ -272,8 +272,8 @@ class Layout:
         if pa.types.is_nested(type_):
             what = "arrays" if pa.types.is_list(type_) else "objects"
             raise UnsupportedType(
-                f"{source}: column {field.name!r} holds {what} ({type_}); give it the type json, or "
-                "that of a list or struct, to store them whole, or select the other columns"
+                f"{source}: column {field.name!r} holds {what} ({type_}); give it the type json, "
+                "or that of a list or struct, to store them whole, or select the other columns"
             )
 
     def schema(self) -> pa.Schema:

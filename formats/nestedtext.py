@@ -32,7 +32,7 @@ import pyarrow.json as pa_json
 
 from ..errors import UnsupportedType
 from ..json_text import read_json
-from ..nested_types import is_list, is_nested, rebuilt
+from ..nested_types import as_list, is_list, is_nested, rebuilt
 from .converted import Converted
 from .typenames import name_of_type
 
@@ -157,8 +157,7 @@ def nested_text(array: pa.Array, leaf: Callable[[pa.Array], tuple[pa.Array, bool
     """
     type_ = array.type
     if is_list(type_):
-        if not pa.types.is_list(type_):
-            array = array.cast(pa.list_(type_.value_type))
+        array = as_list(array)
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
         places = pa.array(np.concatenate(([0], np.cumsum(lengths))).astype(np.int64))
         items = pa.LargeListArray.from_arrays(places, _member(array.flatten(), leaf))

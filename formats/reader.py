@@ -307,9 +307,11 @@ class EventReader:
         self.layout.note(f"time:{self._rule}", decision.note)
 
     def _infer(self, raw: str, values: pa.Array, *, numbers: bool) -> pa.DataType | None:
-        if isinstance(self._reader, ParquetRecords | ArrowRecords):
-            if is_json(self._reader.schema.field(raw).type):
-                return JSON
+        reader = self._reader
+        if isinstance(reader, ParquetRecords | ArrowRecords) and is_json(
+            reader.schema.field(raw).type
+        ):
+            return JSON
         if self._reader.typed or not is_text(values.type):
             return infer_typed(values)
         return infer_text(values, numbers=numbers)

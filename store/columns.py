@@ -357,7 +357,6 @@ class ColumnView:
                 return Encoding.VARIABLE, codec, [len(raw).to_bytes(8, "little"), squeezed], 1
         return Encoding.VARIABLE, Codec.NONE, [local, data], 1
 
-
     def _encode_message(
         self, first: int, end: int, codec: Codec
     ) -> tuple[Encoding, Codec, list[Any], int]:

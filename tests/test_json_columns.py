@@ -52,9 +52,8 @@ def rows(db: Database, sql: str = "SELECT * FROM s", *params: Any) -> list[tuple
 def test_it_is_json_wherever_types_are_told(db: Database) -> None:
     assert db.stream("s").schema.field("payload").type == JSON
     assert rows(db, "DESCRIBE s")[2] == ("payload", "JSON", "YES", "")
-    assert rows(db, "DESCRIBE SELECT payload, payload -> '$.a' AS a, payload ->> '$.a' AS b FROM s") == [
-        ("payload", "JSON"), ("a", "JSON"), ("b", "VARCHAR"),
-    ]  # fmt: skip
+    told = rows(db, "DESCRIBE SELECT payload, payload -> '$.a' AS a, payload ->> '$.a' AS b FROM s")
+    assert told == [("payload", "JSON"), ("a", "JSON"), ("b", "VARCHAR")]
 
 
 def test_what_python_gives(db: Database) -> None:
@@ -107,7 +106,7 @@ def test_arrow_gives_text_or_json(db: Database) -> None:
         [pa.array([9]), pa.array(["x"]), json_column(pa.array(["{"]))],
         schema=stream.schema,
     )
-    with pytest.raises(InvalidData, match="payload: expected JSON, found '{' in row 1"):
+    with pytest.raises(InvalidData, match=r"payload: expected JSON, found '\{' in row 1"):
         stream.append(claimed)
     with pytest.raises(SchemaMismatch, match="expected JSON, as text"):
         stream.append(pa.table({"t": [1], "payload": [[1]]}))
@@ -116,17 +115,22 @@ def test_arrow_gives_text_or_json(db: Database) -> None:
 def test_paths_are_found_everywhere(db: Database) -> None:
     db.stream("s").append(
         [
-            {"t": n, "k": "ab"[n % 2], "payload": {"kind": "up" if n % 3 else "down", "v": {"x": n}}}
+            {
+                "t": n,
+                "k": "ab"[n % 2],
+                "payload": {"kind": "up" if n % 3 else "down", "v": {"x": n}},
+            }
             for n in range(60)
         ]
     )
-    assert rows(db, "SELECT t, payload ->> '$.v.x' FROM s WHERE payload ->> '$.kind' = 'down' LIMIT 2") == [
-        (0, "0"), (3, "3"),
-    ]  # fmt: skip
+    down = "FROM s WHERE payload ->> '$.kind' = 'down'"
+    assert rows(db, f"SELECT t, payload ->> '$.v.x' {down} LIMIT 2") == [(0, "0"), (3, "3")]
     assert rows(db, "SELECT json_extract(payload, '$.v') AS v FROM s WHERE t = 5") == [('{"x":5}',)]
     assert rows(db, "SELECT payload -> '$.v' -> '$.x' FROM s WHERE t = 5") == [("5",)]
     assert rows(db, "SELECT sum(CAST(payload ->> '$.v.x' AS BIGINT)) FROM s") == [(sum(range(60)),)]
-    assert rows(db, "SELECT count(payload), count(*) FROM s WHERE payload IS NOT NULL") == [(60, 60)]
+    assert rows(db, "SELECT count(payload), count(*) FROM s WHERE payload IS NOT NULL") == [
+        (60, 60)
+    ]
     assert rows(db, "SELECT json_type(payload), count(*) FROM s GROUP BY 1") == [("OBJECT", 60)]
     windows = rows(
         db,
@@ -144,14 +148,18 @@ def test_paths_are_found_everywhere(db: Database) -> None:
     assert [tuple(row) for row in matches[:2]] == [
         ('{"kind":"down","v":{"x":0}}', "0", 2), ('{"kind":"down","v":{"x":3}}', "3", 5),
     ]  # fmt: skip
-    found = rows(db, "SELECT payload FROM s WHERE payload = '{\"kind\":\"down\",\"v\":{\"x\":6}}'")
+    found = rows(db, 'SELECT payload FROM s WHERE payload = \'{"kind":"down","v":{"x":6}}\'')
     assert found == [('{"kind":"down","v":{"x":6}}',)]
-    assert rows(db, "SELECT count(*) FROM s WHERE payload IN ('1', '2') OR payload IS NULL") == [(0,)]
+    assert rows(db, "SELECT count(*) FROM s WHERE payload IN ('1', '2') OR payload IS NULL") == [
+        (0,)
+    ]
 
 
 def test_statements_that_write(db: Database) -> None:
     db.sql("""INSERT INTO s VALUES (1, 'a', '{"x": [1, 2]}'), (2, 'b', NULL), (3, 'c', '"z"')""")
-    db.sql("INSERT INTO s SELECT t + 10, k, json_object('of', t, 'old', payload) FROM s WHERE t = 1")
+    db.sql(
+        "INSERT INTO s SELECT t + 10, k, json_object('of', t, 'old', payload) FROM s WHERE t = 1"
+    )
     db.sql("INSERT INTO s (t, payload) VALUES (20, $1)", ['{"p":1}'])
     assert [row[2] for row in rows(db)] == [
         '{"x":[1,2]}', None, '"z"', '{"of":1,"old":{"x":[1,2]}}', '{"p":1}',
@@ -166,7 +174,9 @@ def test_statements_that_write(db: Database) -> None:
         db.sql("UPDATE s SET payload = '[1' WHERE t = 1")
     db.sql("DELETE FROM s WHERE payload ->> '$.new' = 'true'")
     assert [row[0] for row in rows(db)] == [2, 11, 20]
-    db.sql("CREATE STREAM copy AS SELECT t, payload, payload -> '$.of' AS part FROM s")
+    db.sql(
+        "CREATE STREAM copy TIMESTAMP BY t AS SELECT t, payload, payload -> '$.of' AS part FROM s"
+    )
     assert db.stream("copy").schema.field("part").type == JSON
     assert rows(db, "SELECT part FROM copy WHERE part IS NOT NULL") == [("1",)]
     db.sql("CREATE VIEW v AS SELECT t, payload ->> '$.p' AS p FROM s")
@@ -189,31 +199,39 @@ def test_what_needs_an_order_is_refused(db: Database) -> None:
     db.stream("s").append([{"t": 1, "payload": {"a": 1}}])
     with pytest.raises(UnsupportedType, match="'payload' is JSON, whose values have no order"):
         db.stream("s").create_index("payload")
-    with pytest.raises((UnsupportedType, SqlError), match="JSON|payload"):
+    with pytest.raises((UnsupportedType, SqlError), match=r"JSON|payload"):
         db.sql("CREATE INDEX ON s (payload)")
     with pytest.raises(InvalidArgument, match="'payload', which is JSON"):
-        db.create_stream("u", db.stream("s").schema, time="t", options={"unique": "payload", "within": 5})
+        db.create_stream(
+            "u", db.stream("s").schema, time="t", options={"unique": "payload", "within": 5}
+        )
     aggregate = db.stream("s").aggregate({"payload": "count"})
     assert aggregate == {"payload": {"count": 1}}
     for function in ("min", "max", "sum", "avg"):
-        with pytest.raises(InvalidArgument, match=f"{function} needs .*JSON|{function} needs numbers"):
+        with pytest.raises(
+            InvalidArgument, match=f"{function} needs .*JSON|{function} needs numbers"
+        ):
             db.stream("s").aggregate({"payload": function})
     with pytest.raises((InvalidArgument, UnsupportedType)):
-        chronicle.open(db.path.parent / "other").create_stream("x", pa.schema([("j", JSON)]), time="j")
+        chronicle.open(db.path.parent / "other").create_stream(
+            "x", pa.schema([("j", JSON)]), time="j"
+        )
 
 
 def test_files_of_every_format(db: Database) -> None:
     stream = db.stream("s")
     body = (
         b'{"t": 1, "payload": {"a": [1, {"b": "x\\ny"}], "c": 1.0}, "k": "p"}\n'
-        b'{"t": 2, "payload": "text"}\n{"t": 3, "payload": null}\n{"t": 4, "PAYLOAD": 1e5}\n'
+        b'{"t": 2, "payload": "text"}\n{"t": 3, "payload": null}\n{"t": 4, "payload": 1e5}\n'
         b'{"t": 5, "p\\u0061yload": "123"}\n'
     )
     expected = ['{"a":[1,{"b":"x\\ny"}],"c":1.0}', '"text"', None, "1e5", '"123"']
 
     def read(data: bytes, format: str, **more: Any) -> pa.Table:
         layout = Layout(target=stream.event_schema, rename=more.pop("rename", None))
-        return pa.Table.from_batches(EventReader(data, format, layout=layout, **more), stream.schema)
+        return pa.Table.from_batches(
+            EventReader(data, format, layout=layout, **more), stream.schema
+        )
 
     lines = read(body, "ndjson")
     assert lines.column("payload").to_pylist() == expected
@@ -222,17 +240,24 @@ def test_files_of_every_format(db: Database) -> None:
     for format in ("ndjson", "json", "csv", "arrow", "parquet"):
         text = b"".join(encode(lines.to_batches(), lines.schema, format))
         assert read(text, format).equals(lines), format
-    shown = [json.loads(line) for line in b"".join(encode(lines.to_batches(), lines.schema, "ndjson")).splitlines()]
+    shown = [
+        json.loads(line)
+        for line in b"".join(encode(lines.to_batches(), lines.schema, "ndjson")).splitlines()
+    ]
     assert shown[0]["payload"] == {"a": [1, {"b": "x\ny"}], "c": 1.0}
     assert shown[3]["payload"] == 1e5
     many = pa.concat_tables([lines] * 10).combine_chunks()  # the way of larger answers
     told = b"".join(encode(many.to_batches(), many.schema, "ndjson"))
     assert read(told, "ndjson").equals(many)
+    other = read(b'{"t":1,"PayLoad":"5"}', "ndjson")
+    assert other.column("payload").to_pylist() == ['"5"']
     renamed = read(b'{"t":1,"body":{"x":1}}', "ndjson", rename={"body": "payload"})
     assert renamed.column("payload").to_pylist() == ['{"x":1}']
     flat = read(b'{"t":1,"k":"a","payload":{"x":{"y":1}}}', "ndjson", flatten="_")
     assert flat.column("payload").to_pylist() == ['{"x":{"y":1}}']
-    stored = pq.read_table(io.BytesIO(b"".join(encode(lines.to_batches(), lines.schema, "parquet"))))
+    stored = pq.read_table(
+        io.BytesIO(b"".join(encode(lines.to_batches(), lines.schema, "parquet")))
+    )
     assert stored.column("payload").type == JSON
 
 
@@ -296,13 +321,17 @@ def test_random_values_come_back_through_every_change(
                 [{"t": t, "j": None if v is None else json.dumps(v), "x": 1.0} for t, v in fresh]
             )
             expected += fresh
-            for change in data.draw(st.lists(st.sampled_from(["flush", "seal", "compact"]), max_size=2)):
+            for change in data.draw(
+                st.lists(st.sampled_from(["flush", "seal", "compact"]), max_size=2)
+            ):
                 getattr(stream, change)()
             found = stream.scan().read_all()
             assert not db.check().problems
         expected.sort(key=lambda row: row[0])
         assert found.column("t").to_pylist() == [t for t, _ in expected]
-        shown = [None if text is None else json.loads(text) for text in found.column("j").to_pylist()]
+        shown = [
+            None if text is None else json.loads(text) for text in found.column("j").to_pylist()
+        ]
         assert shown == [value for _, value in expected]
     with chronicle.open(path, mode="r") as db:
         assert db.stream("s").aggregate({"j": "count"}) == {

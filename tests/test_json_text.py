@@ -19,8 +19,12 @@ VALUES = st.recursive(
     | st.integers(-(10**25), 10**25)
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_categories=("Cs",)), max_size=8),
-    lambda inner: st.lists(inner, max_size=4)
-    | st.dictionaries(st.text(st.characters(exclude_categories=("Cs",)), max_size=4), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.text(st.characters(exclude_categories=("Cs",)), max_size=4), inner, max_size=4
+        )
+    ),
     max_leaves=12,
 )
 SPACES = st.sampled_from(["", " ", "\n", "\t \r"])
@@ -34,7 +38,9 @@ def spaced(value: Any, draw: Any) -> str:
         before, behind = draw(SPACES), draw(SPACES)
         if isinstance(part, dict):
             members = (
-                f"{draw(SPACES)}{json.dumps(key, ensure_ascii=ascii_only)}{draw(SPACES)}:{text(item)}"
+                draw(SPACES)
+                + json.dumps(key, ensure_ascii=ascii_only)
+                + f"{draw(SPACES)}:{text(item)}"
                 for key, item in part.items()
             )
             inner = "{" + ",".join(members) + (draw(SPACES) if not part else "") + "}"
@@ -129,13 +135,17 @@ def test_values(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [(text, 1) for text in (
-        "", " ", "01", "+1", ".5", "1.", "1e", "-", "nul", "nulll", "True", "NaN", "Infinity", "'a'", "[1,]",
-        "[,]", "{,}", '{"a"}', '{"a":}', '{"a":1,}', "{1:2}", "[1 2]", "1 2", "[1", "1]", '"a', '"\\x"',
-        '"\\u12"', '"\t"', "[}", "{]", "\ufeff1", "//", "-01", "1.e5", "1e+",
+        "", " ", "01", "+1", ".5", "1.", "1e", "-", "nul", "nulll", "True", "NaN", "Infinity",
+        "'a'", "[1,]", "[,]", "{,}", '{"a"}', '{"a":}', '{"a":1,}', "{1:2}", "[1 2]", "1 2", "[1",
+        "1]", '"a', '"\\x"', '"\\u12"', '"\t"', "[}", "{]", "\ufeff1", "//", "-01", "1.e5", "1e+",
     )]
     + [("[" * (DEPTH_MAX + 1) + "]" * (DEPTH_MAX + 1), 2)]
-    + [(text, 3) for text in (r'"\ud800"', r'"\udc00"', r'"\ud800x"', r'"\ud800\n"', r'"\ud800\ud800"')]
-    + [(text, 4) for text in ("1e309", "-1e309", "1.8e308", "9" * 400, "0.1e310", "1e99999999999999")],
+    + [(text, 3) for text in (
+        r'"\ud800"', r'"\udc00"', r'"\ud800x"', r'"\ud800\n"', r'"\ud800\ud800"',
+    )]
+    + [(text, 4) for text in (
+        "1e309", "-1e309", "1.8e308", "9" * 400, "0.1e310", "1e99999999999999",
+    )],
 )  # fmt: skip
 def test_what_is_none(text: str, fault: int) -> None:
     assert read("1", text, "[2]") == (["1", None, "[2]"], [0, fault, 0])
@@ -148,7 +158,9 @@ def test_slices_and_other_kinds_of_text() -> None:
     for kind in (pa.string(), pa.large_string(), pa.string_view()):
         found = read_json(texts.cast(kind).slice(1, 3))
         assert (found.values.storage.to_pylist(), found.faults) == (expected, None)
-    given_type = pa.ExtensionArray.from_storage(pa.json_(pa.large_string()), texts.cast(pa.large_string()))
+    given_type = pa.ExtensionArray.from_storage(
+        pa.json_(pa.large_string()), texts.cast(pa.large_string())
+    )
     assert read_json(given_type.slice(1, 3)).values.storage.to_pylist() == expected
     assert read_json(pa.array([], pa.string())).values.type == JSON
 

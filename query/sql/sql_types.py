@@ -131,8 +131,8 @@ def arrow_type(node: Any, text: str) -> pa.DataType:
             text,
             node.meta.get("start", position_of(node)),
             f"a stream cannot hold the type {kind.lower()}; use BOOLEAN, TINYINT to BIGINT, "
-            "UTINYINT to UBIGINT, FLOAT, DOUBLE, DECIMAL(p, s), VARCHAR, BLOB, JSON, DATE, TIMESTAMP "
-            "(also _S, _MS, _NS), TIMESTAMPTZ, or lists and structs of these",
+            "UTINYINT to UBIGINT, FLOAT, DOUBLE, DECIMAL(p, s), VARCHAR, BLOB, JSON, DATE, "
+            "TIMESTAMP (also _S, _MS, _NS), TIMESTAMPTZ, or lists and structs of these",
         )
     return found
 
@@ -319,7 +319,10 @@ def _same_kind(found: pa.DataType, declared: pa.DataType) -> bool:
     if is_list(found) and is_list(declared):
         return _same_kind(found.value_type, declared.value_type)
     if types.is_struct(found) and types.is_struct(declared):
-        pairs = [(found.field(i), declared.field(i)) for i in range(min(found.num_fields, declared.num_fields))]
+        pairs = [
+            (found.field(i), declared.field(i))
+            for i in range(min(found.num_fields, declared.num_fields))
+        ]
         return found.num_fields == declared.num_fields and all(
             one.name == other.name and _same_kind(one.type, other.type) for one, other in pairs
         )
