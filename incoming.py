@@ -242,10 +242,10 @@ def conform_table(table: pa.Table, schema: StreamSchema, rows_before: int = 0) -
     if table.schema.equals(schema.arrow) and not any(
         table.column(a.name).null_count for a in schema.attributes if not a.nullable
     ):
-        for position, attribute in enumerate(schema.attributes):
+        for at, attribute in enumerate(schema.attributes):
             if attribute.storage is Storage.JSON:
-                read = _json_values(table.column(position), attribute, rows_before)
-                table = table.set_column(position, table.field(position), read)
+                read = _json_values(table.column(at), attribute, rows_before)
+                table = table.set_column(at, table.field(at), read)
         return table
     _check_names(table.schema.names, schema)
     present = {name: position for position, name in enumerate(table.schema.names)}

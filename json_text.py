@@ -28,7 +28,7 @@ Cost (2 cores at 2.1 GHz)
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeGuard
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -100,7 +100,7 @@ def json_value(text: object) -> pa.Scalar | None:
         found = read_json(pa.array([text], pa.string()))
     except (pa.ArrowException, TypeError, ValueError):
         return None
-    return found.values[0] if found.faults is None else None
+    return found.values[0] if found.faults is None and found.values[0].is_valid else None
 
 
 def repeated(value: pa.Scalar, times: int) -> pa.Array:
@@ -146,7 +146,7 @@ def read_json(text: pa.Array) -> JsonTexts:
 
 
 @kernel
-def _blanks(data: Any, i: Any, stop: Any) -> Any:
+def _blanks(data, i, stop):  # type: ignore[no-untyped-def]
     """Position of what is no white space."""
     while i < stop and (data[i] == 32 or data[i] == 9 or data[i] == 10 or data[i] == 13):
         i += 1
@@ -154,7 +154,7 @@ def _blanks(data: Any, i: Any, stop: Any) -> Any:
 
 
 @kernel
-def _hex(data: Any, i: Any, stop: Any) -> Any:
+def _hex(data, i, stop):  # type: ignore[no-untyped-def]
     """The number of four hexadecimal digits, or below zero."""
     if i + 4 > stop:
         return -1
@@ -173,7 +173,7 @@ def _hex(data: Any, i: Any, stop: Any) -> Any:
 
 
 @kernel
-def _string(data: Any, i: Any, stop: Any) -> Any:
+def _string(data, i, stop):  # type: ignore[no-untyped-def]
     """Position after the string that begins here; below zero the fault."""
     half = False
     i += 1
@@ -210,7 +210,7 @@ def _string(data: Any, i: Any, stop: Any) -> Any:
 
 
 @kernel
-def _digits(data: Any, i: Any, stop: Any) -> Any:
+def _digits(data, i, stop):  # type: ignore[no-untyped-def]
     """Position of what is no digit."""
     while i < stop and ZERO <= data[i] <= NINE:
         i += 1
@@ -218,7 +218,7 @@ def _digits(data: Any, i: Any, stop: Any) -> Any:
 
 
 @kernel
-def _number(data: Any, i: Any, stop: Any) -> Any:
+def _number(data, i, stop):  # type: ignore[no-untyped-def]
     """Position after the number that begins here; below zero the fault.
 
     Its size is that of its first digit which is not zero; of those of the size of the greatest
@@ -268,7 +268,7 @@ def _number(data: Any, i: Any, stop: Any) -> Any:
 
 
 @kernel
-def _below_the_greatest(data: Any, at: Any, end: Any) -> Any:
+def _below_the_greatest(data, at, end):  # type: ignore[no-untyped-def]
     """Whether digits, the first of them not zero, are below those of the greatest double.
 
     Seventeen are compared; what is equal up to there rounds to it.
@@ -289,7 +289,7 @@ def _below_the_greatest(data: Any, at: Any, end: Any) -> Any:
 
 
 @kernel
-def _word(data: Any, i: Any, stop: Any) -> Any:
+def _word(data, i, stop):  # type: ignore[no-untyped-def]
     """Position after true, false or null; below zero the fault."""
     c = data[i]
     if c == 116 and i + 4 <= stop:
@@ -307,7 +307,7 @@ def _word(data: Any, i: Any, stop: Any) -> Any:
 
 
 @kernel
-def _value(data: Any, i: Any, stop: Any, stack: Any, out: Any, at: Any) -> Any:
+def _value(data, i, stop, stack, out, at):  # type: ignore[no-untyped-def]
     """Copy one value without its white space: the position behind it, and what is wrong."""
     depth = 0
     expected = VALUE

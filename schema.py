@@ -530,7 +530,11 @@ def _default(name: str, type_: pa.DataType, value: Any) -> pa.Scalar | None:
     if value is None:
         return None
     if is_json(type_):
-        return _json_default(name, value)
+        text = value.as_py() if isinstance(value, pa.Scalar) else value
+        found = json_value(text)
+        if found is None and text is not None:
+            raise InvalidArgument(f"the default of {name!r} is JSON text, found {text!r}")
+        return found
     if is_nested(type_):
         raise InvalidArgument(f"{name!r} is a {type_}, and such a column has no default but null")
     scalar = value
@@ -550,15 +554,6 @@ def _default(name: str, type_: pa.DataType, value: Any) -> pa.Scalar | None:
             f"the default of {name!r} is a {type_}, which does not hold {shown!r} as it is"
         )
     return cast
-
-
-def _json_default(name: str, value: Any) -> pa.Scalar | None:
-    """A default of a JSON column: its text."""
-    text = value.as_py() if isinstance(value, pa.Scalar) else value
-    found = None if text is None else json_value(text)
-    if text is not None and found is None:
-        raise InvalidArgument(f"the default of {name!r} is JSON text, found {text!r}")
-    return found
 
 
 def _same(given: pa.Scalar, cast: pa.Scalar) -> bool:
