@@ -158,7 +158,7 @@ def _hex(data, i, stop):  # type: ignore[no-untyped-def]
     """The number of four hexadecimal digits, or below zero."""
     if i + 4 > stop:
         return -1
-    word = 0
+    word = np.int64(0)
     for k in range(i, i + 4):
         c = np.int64(data[k])
         if ZERO <= c <= NINE:

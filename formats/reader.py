@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 
 from ..errors import InvalidArgument, InvalidData, UnsupportedType
 from ..json_text import JSON, is_json
+from ..nested_types import is_nested
 from ..schema import StreamSchema
 from .badrows import BadRow, BadRowPolicy, fail, shown
 from .chunks import ChunkReader, RecordChunk
@@ -170,7 +171,9 @@ class EventReader:
                 raise InvalidData(f"the name of a column is not UTF-8: {error}") from None
             self._bound = layout.bind(names, self.name)
             layout.check_names(names, self.name)
-            batches.keep(list(self._bound))
+            kinds = {raw: layout.fields[out].type for raw, out in self._bound.items()}
+            nested = [raw for raw, kind in kinds.items() if kind is None or is_nested(kind)]
+            batches.keep(list(self._bound), nested)
             return batches
         ignore = layout.select is not None
         if self.format == "lineprotocol":
