@@ -328,7 +328,7 @@ def mark_run(
             metrics.entries_read += run.nulls
         elif run.listed:
             certain = run.nulls if run.unknown < 0 else run.unknown
-            until = certain + run.absent
+            until = certain if absent == 0 else certain + run.absent
             words = indexes.words(b"n", run)
             mark(words, run.width, 0, certain, base, bits, size)
             known = size if absent is None else min(size, base + absent)

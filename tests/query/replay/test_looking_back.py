@@ -156,11 +156,11 @@ def test_rows_are_those_of_a_replay_however_far_is_seen(
         monkeypatch.setattr(keys_of, "LOOK_BACK", r.choice([0, 7, 64, 10_000]))
         monkeypatch.setattr(event_lookup, "LOOKED_BACK", r.choice([0, 7, 10_000]))
         behind = f" PARTITION BY {partition}" if partition else ""
-        partitions, spread = r.choice([2, 9, 40]), r.choice([1, 3])
+        partitions, spread = r.choice([2, 9, 40]), r.choice([1, 2, 6])
         store = Store.open(tmp_path / str(seed), "rw")
         options = StreamOptions(leaf_bytes=1 << 12, segment_bytes=1 << 14)
         stream = store.create_stream("s", SCHEMA, options)
-        rows = [row(r, t * spread, partitions) for t in range(900)]
+        rows = [row(r, t * spread // 2, partitions) for t in range(900)]
         stream.append(pa.Table.from_pylist(rows[:600], schema=SCHEMA.arrow))
         indexes = StreamIndexes(tmp_path / str(seed) / "idx", True)
         for key in r.sample(sorted(TREES), 3):
