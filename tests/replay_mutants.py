@@ -92,14 +92,14 @@ REPLAY_MUTANTS = [
     (
         "a row beside an interval is taken from farther than was read",
         "query/replay/partition_neighbours.py",
-        "(place >= base + lowest)",
+        "(place >= base + low)",
         "(place >= base)",
         NEIGHBOURS,
     ),
     (
         "a row that is not near is not there",
         "query/replay/partition_neighbours.py",
-        "self.open = self.open[~there & (lowest > 0)]",
+        "self.open = self.open[~there & farther]",
         "self.open = self.open[:0]",
         NEIGHBOURS,
     ),

@@ -39,7 +39,7 @@ __all__ = ["mark_events", "satisfied"]
 
 Mask = npt.NDArray[np.bool_]
 Atom = Range | IsNull | NotNull
-LOOKED_BACK = 1 << 16
+LOOKED_BACK = 1 << 14
 """Events among which those of partitions are looked for, where no window says how far."""
 
 

@@ -70,7 +70,7 @@ def rows_beside(
     """
     code, low, high = intervals
     weights = weights or Weights()
-    sides = _Before(code, low, before, total), _After(code, high, after, total)
+    sides = _Side(code, low, before, total, False), _Side(code, high, after, total, True)
     reach, spent = FIRST_REACH, 0.0
     while any(len(side.open) for side in sides):
         spans = Spans.empty()
@@ -106,6 +106,12 @@ class _Side:
 
     Attributes
     ----------
+    code, edge : int64[n]
+        Partitions; the interval's first position, or the one past its last.
+    count : int
+        Rows that are wanted of each.
+    forward : bool
+        Those behind the edge, not those before it.
     found : list of int64[n]
         Rows, the nearest first.
     open : int64[m]
@@ -116,6 +122,7 @@ class _Side:
     edge: Ints
     count: int
     total: int
+    forward: bool
     found: list[Ints] = field(init=False)
     open: Ints = field(init=False)
 
@@ -123,65 +130,39 @@ class _Side:
         self.found = [np.full(len(self.code), -1, np.int64) for _ in range(self.count)]
         self.open = np.arange(len(self.code) if self.count else 0)
 
-    def _take(self, number: int, base: Ints, place: Ints, there: npt.NDArray[np.bool_]) -> None:
-        self.found[number][self.open[there]] = (place - base)[there]
-
-
-class _Before(_Side):
-    """Rows before intervals."""
-
     def stretches(self, reach: int) -> Spans:
-        """Where to look for those that are missing."""
+        """Where to look for rows that are missing."""
+        return Spans.of(*self._bounds(reach))
+
+    def _bounds(self, reach: int) -> tuple[Ints, Ints]:
         edge = self.edge[self.open]
-        return Spans.of(np.maximum(edge - reach, 0), edge)
+        if self.forward:
+            return edge, np.minimum(edge + reach, self.total)
+        return np.maximum(edge - reach, 0), edge
 
     def look(self, places: Ints, reach: int) -> None:
-        """Find rows among all of the partitions' that lie within reach."""
-        stride = self.total + 1
-        base, edge = self.code[self.open] * stride, self.edge[self.open]
-        lowest = np.maximum(edge - reach, 0)
-        at = np.searchsorted(places, base + edge)
+        """Find rows that are missing, given all of the known partitions' within reach."""
+        base = self.code[self.open] * (self.total + 1)
+        low, high = self._bounds(reach)
+        at = np.searchsorted(places, base + self.edge[self.open]) - (not self.forward)
         there = np.ones(len(at), np.bool_)
-        for number in range(self.count):
-            at -= 1
-            place = places[np.maximum(at, 0)] if len(places) else at
-            there &= (at >= 0) & (place >= base + lowest)
-            self._take(number, base, place, there)
-        self.open = self.open[~there & (lowest > 0)]
+        for found in self.found if len(places) else ():
+            place = places[np.clip(at, 0, len(places) - 1)]
+            there &= (at >= 0) & (at < len(places))
+            there &= (place >= base + low) & (place < base + high)
+            found[self.open[there]] = (place - base)[there]
+            at += 1 if self.forward else -1
+        if not len(places):
+            there[:] = False
+        farther = (high < self.total) if self.forward else (low > 0)
+        self.open = self.open[~there & farther]
 
     def ranks(self, edges: Ints) -> list[Ints]:
-        """Places in their partitions of the rows that are missing, given those of the edges."""
-        return [edges - 1 - i for i in range(self.count)]
+        """Places in their partitions of the rows, given how many events lie before the edges."""
+        return [edges + i if self.forward else edges - 1 - i for i in range(self.count)]
 
 
-class _After(_Side):
-    """Rows after intervals."""
-
-    def stretches(self, reach: int) -> Spans:
-        """Where to look for those that are missing."""
-        edge = self.edge[self.open]
-        return Spans.of(edge, np.minimum(edge + reach, self.total))
-
-    def look(self, places: Ints, reach: int) -> None:
-        """Find rows among all of the partitions' that lie within reach."""
-        stride = self.total + 1
-        base, edge = self.code[self.open] * stride, self.edge[self.open]
-        most = np.minimum(edge + reach, self.total)
-        at = np.searchsorted(places, base + edge)
-        there = np.ones(len(at), np.bool_)
-        for number in range(self.count):
-            place = places[np.minimum(at, len(places) - 1)] if len(places) else at
-            there &= (at < len(places)) & (place < base + most)
-            self._take(number, base, place, there)
-            at += 1
-        self.open = self.open[~there & (most < self.total)]
-
-    def ranks(self, edges: Ints) -> list[Ints]:
-        """Places in their partitions of the rows that are missing, given those of the edges."""
-        return [edges + i for i in range(self.count)]
-
-
-def _look_at_all(keys: PartitionKeys, total: int, sides: tuple[_Before, _After]) -> None:
+def _look_at_all(keys: PartitionKeys, total: int, sides: tuple[_Side, _Side]) -> None:
     """Find what is missing by two passes over the keys of all events."""
     codes = [side.code[side.open] for side in sides]
     edges = np.concatenate([side.edge[side.open] for side in sides])
