@@ -62,8 +62,8 @@ SHAPES = {
     "of a symbol (PARTITION BY)": (
         "SELECT {} * FROM s MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY t MEASURES "
         "FIRST(t) AS first, LAST(t) AS last, count(*) AS events AFTER MATCH SKIP TO NEXT ROW "
-        "PATTERN (A Z*? B) WITHIN 2000 DEFINE A AS price < PREV(price) - 5, "
-        "B AS price > PREV(price) + 5)"
+        "PATTERN (A Z*? B) WITHIN 20000 DEFINE A AS price < PREV(price) - 3, "
+        "B AS price > PREV(price) + 3)"
     ),
     "of a symbol, from neighbours (PARTITION BY)": (
         "SELECT {} * FROM s MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY t MEASURES "
