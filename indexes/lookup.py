@@ -186,9 +186,19 @@ class RunFences:
 
 
 def estimate_runs(
-    indexes: OpenedIndexes, known_runs: RunFences, atoms: Sequence[Atom], attribute: Attribute
+    indexes: OpenedIndexes,
+    known_runs: RunFences,
+    atoms: Sequence[Atom],
+    attribute: Attribute,
+    absent: bool = True,
 ) -> npt.NDArray[np.float64]:
-    """About how many events of each run satisfy one of the atoms, without reading blocks."""
+    """About how many events of each run satisfy one of the atoms, without reading blocks.
+
+    Parameters
+    ----------
+    absent : bool
+        Whether derived values count that look back at what the run has not found.
+    """
     runs = known_runs.runs
     total = np.zeros(len(runs))
     if known_runs.text and len(runs) > 1:  # keys are ranks, other ones in every run
@@ -204,14 +214,16 @@ def estimate_runs(
         for low, high in spans:
             total += known_runs.between(low, high)
     if any(isinstance(atom, IsNull) for atom in atoms):
-        total += [run.nulls for run in runs]
+        total += [
+            run.nulls if run.unknown < 0 else run.unknown + absent * run.absent for run in runs
+        ]
     return total
 
 
-def excluded(run: Run, keys: KeyRanges) -> bool:
-    """Whether the bounds of a run rule every atom out."""
+def excluded(run: Run, keys: KeyRanges, absent: int | None = None) -> bool:
+    """Whether the bounds of a run rule every atom out; ``absent`` as for :func:`mark_run`."""
     spans, nulls = keys.of(run)
-    if nulls and run.nulls:
+    if nulls and (run.nulls if run.unknown < 0 else run.unknown or (run.absent and absent != 0)):
         return False
     if not run.entries:
         return True
@@ -286,8 +298,11 @@ def mark_run(
     bits: npt.NDArray[np.uint64],
     size: int,
     metrics: IndexMetrics,
+    absent: int | None = None,
 ) -> None:
     """Set the bits of the events of a run that satisfy one of the atoms.
+
+    IS NULL of a derived value stands for *may be anything*.
 
     Parameters
     ----------
@@ -300,16 +315,25 @@ def mark_run(
         Bits that there are; positions beyond are left out.
     metrics : IndexMetrics
         Added to.
+    absent : int, optional
+        From this position of the run on, a derived value that looks back at an event which is not
+        there is NULL; without it that event may lie before what the run has seen.
     """
     spans, nulls = keys.of(run)
     indexes = keys.indexes
     metrics.runs_read += 1
     if nulls and run.nulls:
-        if run.entries == 0:
+        if run.unknown < 0 and not run.listed:
             _mark_all(base, run.end - run.first, bits, size)
-        else:
-            mark(indexes.words(b"n", run), run.width, 0, run.nulls, base, bits, size)
-        metrics.entries_read += run.nulls
+            metrics.entries_read += run.nulls
+        elif run.listed:
+            certain = run.nulls if run.unknown < 0 else run.unknown
+            until = certain if absent == 0 else certain + run.absent
+            words = indexes.words(b"n", run)
+            mark(words, run.width, 0, certain, base, bits, size)
+            known = size if absent is None else min(size, base + absent)
+            mark(words, run.width, certain, until, base, bits, known)
+            metrics.entries_read += until
     for low, high in spans:
         first, end = entries_between(indexes, run, low, high, metrics)
         metrics.entries_read += end - first

@@ -45,7 +45,7 @@ from .coarse import CoarseMap
 from .event_lookup import mark_events
 from .spans import Spans
 from .terms import Term
-from .timeline import Timeline
+from .timeline import Timeline, shift
 
 __all__ = [
     "Candidates",
@@ -278,21 +278,39 @@ def _mark_term(
     metrics: IndexMetrics,
 ) -> None:
     """Set the bits of a chunk's events that satisfy a term; bit 0 is block position ``origin``."""
-    shift = chosen.offset + origin
+    place = chosen.offset + origin
     for name in chosen.term.attributes:
         run = chunk.runs.get(name)
         if run is None:
             atoms = [atom for atom in chosen.term.atoms if atom.column == name]
             metrics.events_evaluated += mark_events(
-                timeline, schema, atoms, chunk.start, chunk.end, shift, target, size
-            )
+                timeline, schema, atoms, chunk.start, chunk.end, place, target, size,
+                chosen.term.inside,
+            )  # fmt: skip
             continue
-        if excluded(run, keys[name]):
+        absent = _absent_until(run, chunk, chosen.term.inside, timeline)
+        if excluded(run, keys[name], absent):
             metrics.runs_skipped += 1
             continue
         # a run may know more positions than this snapshot: they would lie beyond the chunk
-        known = min(size, chunk.end - shift)
-        mark_run(run, keys[name], chunk.start - shift, target, known, metrics)
+        known = min(size, chunk.end - place)
+        mark_run(run, keys[name], chunk.start - place, target, known, metrics, absent)
+
+
+def _absent_until(
+    run: Run, chunk: LookupRange, inside: int | None, timeline: Timeline
+) -> int | None:
+    """Position of a run from which on it has seen all that an event can look back at.
+
+    What a match looks back at inside of itself lies no further than its window.
+    """
+    seen = chunk.start - run.first + run.seen
+    if not run.absent or not seen:
+        return 0
+    if inside is None:
+        return None
+    until = timeline.upper(shift(timeline.ticks_at(np.array([seen], np.int64)), inside))
+    return max(0, int(until[0]) - chunk.start)
 
 
 @interpretable()
