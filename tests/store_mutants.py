@@ -465,4 +465,32 @@ STORE_MUTANTS = [
         "            if old is newest:\n",
         "test_cold_segments.py",
     ),
+    (
+        "JSON keeps half of a surrogate pair",
+        "json_text.py",
+        "                if half != low:\n",
+        "                if False:\n",
+        "../test_json_text.py",
+    ),
+    (
+        "JSON of an Arrow table is believed",
+        "incoming.py",
+        "        if found.faults is not None:\n            at = int(found.faults.argmax())\n            row, text",
+        "        if False:\n            at = int(found.faults.argmax())\n            row, text",
+        "../test_json_columns.py",
+    ),
+    (
+        "members of the wrong name are left out of a struct in silence",
+        "nested_types.py",
+        "            if found is None or found in places_of:\n",
+        "            if found is None:\n                continue\n            if found in places_of:\n",
+        "../test_nested_types.py",
+    ),
+    (
+        "an older release opens a stream with JSON columns",
+        "store/catalog.py",
+        "            return {NEEDED: 4}\n",
+        "            return {NEEDED: 3}\n",
+        "../test_json_columns.py",
+    ),
 ]
