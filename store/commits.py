@@ -75,6 +75,8 @@ FIGURES = (
     "events_rewritten",
     "manifest_commits",
     "positions_dropped",
+    "moved_segments",
+    "moved_bytes",
 )
 """What is counted since the stream was opened, for ``stats``."""
 

@@ -135,6 +135,7 @@ def describe(server: Server, name: str, *, full: bool) -> dict[str, Any]:
     if full:
         found["arrow_schema"] = base64.b64encode(schema.arrow.serialize()).decode()
         found |= schema.defaults_json()
+        found["settings"] = jsonable(server.database.stream_options(name))
         found["indexes"] = jsonable(stream.indexes())
         found["stats"] = jsonable(stream.stats())
     return found
@@ -195,7 +196,7 @@ async def create_stream(request: Request, principal: Requester) -> Response:
 
 @router.get("/streams/{stream}", summary="Describe a stream")
 async def get_stream(request: Request, principal: Requester, stream: PathName) -> Response:
-    """Schema, count, time range, version, indexes and statistics."""
+    """Schema, count, time range, version, settings, indexes and statistics."""
     _require_any(principal, stream)
     server = server_of(request)
     found = await server.read(principal.client, lambda: describe(server, stream, full=True))
