@@ -133,7 +133,7 @@ class Store:
         files : Files, optional
             The seam to the disk; the real file system below ``path`` when not given.
         unfinished : bool
-            Open a backup that is still being written, to add to it.
+            Open a backup that is still being written, to add to it; or begin one.
 
         Raises
         ------
@@ -165,7 +165,8 @@ class Store:
             )
         marked = files.exists(MARK + "/MANIFEST")
         if not marked:
-            present = [name for name in files.list("") if name not in ("LOCK", "streams", MARK)]
+            own = ("LOCK", "streams", MARK, *([UNFINISHED] if unfinished else []))
+            present = [name for name in files.list("") if name not in own]
             if files.exists("streams"):  # a creation that was cut short has none
                 present += [f"streams/{name}" for name in files.list("streams")]
             if mode == "r" or present:
