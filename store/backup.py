@@ -55,7 +55,7 @@ from .recovery import load
 from .store import MARK, UNFINISHED, Store
 from .stream import EventStream
 
-__all__ = ["LOCAL", "backup_store"]
+__all__ = ["LOCAL", "backup_store", "begin_unfinished"]
 
 LOCAL = ".local"
 """How names end of what belongs to a process of this directory, and to no copy of it."""

@@ -291,6 +291,30 @@ def test_failures_are_told_and_tried_again(
         assert open_store.sql(f"SELECT count(*) FROM {name}").fetchall() == [(10_000,)]
 
 
+def test_one_that_cannot_move_does_not_hold_up_the_others(
+    open_store: chronicle.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = ObjectStore.put
+    for name in "abc":
+        options = {**SMALL, "move_after": "1 s"}
+        open_store.create_stream(name, TIMED, time="t", options=options)
+    bad = f"/{open_store.stream('a').handle.commits.manifest.identity:07x}/"  # type: ignore[union-attr]
+
+    def refused(self: ObjectStore, key: str, parts: Any) -> None:
+        if bad in key:
+            raise StorageFailed(f"no place for {key}")
+        put(self, key, parts)
+
+    monkeypatch.setattr(ObjectStore, "put", refused)
+    for name in "abc":
+        open_store.stream(name).append(events(0, 10_000))
+        open_store.stream(name).seal()
+    for name in "bc":
+        wait_for(lambda name=name: open_store.stream(name).stats()["due_segments"] == 0)  # type: ignore[misc]
+    assert open_store.stream("a").stats()["due_segments"] > 0
+    wait_for(lambda: open_store.moving()["state"] == "failing")  # type: ignore[index]
+
+
 # ------------------------------------------------------- beside everything else that goes on
 
 
