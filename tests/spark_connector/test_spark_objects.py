@@ -40,8 +40,11 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server.start()
     host, port = server.get_host_and_port()
     connection = http.client.HTTPConnection(host, port)
-    connection.request("PUT", "/events", headers={"Host": f"{host}:{port}"})
-    assert connection.getresponse().status == 200
+    for method, path in (("POST", "/moto-api/reset"), ("PUT", "/events")):
+        connection.request(method, path, headers={"Host": f"{host}:{port}"})
+        answer = connection.getresponse()
+        assert answer.status == 200
+        answer.read()
     connection.close()
     yield f"s3://events/store?endpoint_override={host}:{port}&scheme=http&region=us-east-1"
     server.stop()

@@ -50,10 +50,16 @@ class SlowProxy:
             if self._down:
                 near.close()
                 continue
-            far = socket.create_connection(self._to)
+            threading.Thread(target=self._serve, args=(near,), daemon=True).start()
+
+    def _serve(self, near: socket.socket) -> None:
+        with near, socket.create_connection(self._to) as far:
             self._open |= {near, far}
-            for source, target in ((near, far), (far, near)):
-                threading.Thread(target=self._pass, args=(source, target), daemon=True).start()
+            back = threading.Thread(target=self._pass, args=(far, near), daemon=True)
+            back.start()
+            self._pass(near, far)
+            back.join()
+            self._open -= {near, far}
 
     def _pass(self, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -65,7 +71,6 @@ class SlowProxy:
         for each in (source, target):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
-            self._open.discard(each)
 
     def close(self) -> None:
         self._listener.close()

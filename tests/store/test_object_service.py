@@ -34,8 +34,11 @@ class Service:
         self.server.start()
         host, port = self.server.get_host_and_port()
         connection = http.client.HTTPConnection(host, port)
-        connection.request("PUT", "/events", headers={"Host": f"{host}:{port}"})
-        assert connection.getresponse().status == 200
+        for method, path in (("POST", "/moto-api/reset"), ("PUT", "/events")):
+            connection.request(method, path, headers={"Host": f"{host}:{port}"})
+            answer = connection.getresponse()
+            assert answer.status == 200
+            answer.read()
         connection.close()
         self.proxy = SlowProxy(host, port)
         self.url = self.at(f"{host}:{port}")
@@ -151,7 +154,7 @@ def test_what_is_due_moves_though_the_service_comes_and_goes(
         assert database.check().ok
         cold = stream.stats()["cold_segments"]
     keys = ObjectStore(service.url).list("")
-    assert len([key for key in keys if key.endswith(".seg")]) == cold  # nothing cut is left over
+    assert len([key for key in keys if key.endswith(".seg")]) == cold, keys  # nothing cut is left
     restore_store(ObjectStore(service.url), tmp_path / "again")
     with chronicle.open(tmp_path / "again") as database:
         assert answers(database) == wanted
