@@ -36,17 +36,16 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import exp
 
 from ..errors import ChronicleError, StoreClosed
-from .catalog import SegmentEntry, StreamManifest
 from .cold_files import DOOMED, MOVING, purge_quietly
 from .commits import Commits
 from .compaction import RUNS_MAX, Interrupted, compact
 from .deleting import Addition, Change, Choice, delete_events, replace_events, update_events
-from .moving import Chosen, Moved, Stopped, move_segments
+from .moving import Chosen, Moved, Stopped, ending_before, move_segments
 from .object_store import ObjectStore
 
 __all__ = ["Compactor", "Flusher"]
@@ -132,10 +131,7 @@ class Compactor:
         Beside compactions and deletes, which need not wait for what objects take.
         """
 
-        def older(manifest: StreamManifest, _: int | None) -> Sequence[SegmentEntry]:
-            return [entry for entry in manifest.segments if entry.last < which]
-
-        chosen = older if isinstance(which, int) else which
+        chosen = ending_before(which) if isinstance(which, int) else which
         with self._moving:
             return move_segments(
                 self._commits, to, owner, chosen, lambda: self._stopped.is_set() or stopped()

@@ -132,7 +132,7 @@ class Mover:
         if not self._failures:
             self._next_try = None
             return LOOK_SECONDS
-        seconds = min(RETRY_SECONDS * 2 ** min(self._failures - 1, 30), RETRY_SECONDS_MAX)
+        seconds = min(RETRY_SECONDS * (1 << min(self._failures - 1, 30)), RETRY_SECONDS_MAX)
         self._next_try = time.monotonic() + seconds
         return seconds
 

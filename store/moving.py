@@ -56,7 +56,7 @@ from .segment import SegmentView
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Chosen", "Moved", "Stopped", "move_segments", "never"]
+__all__ = ["Chosen", "Moved", "Stopped", "ending_before", "move_segments", "never"]
 
 PIECE_BYTES = 4 << 20
 
@@ -71,6 +71,16 @@ Stopped = Callable[[], bool]
 def never() -> bool:
     """Go on."""
     return False
+
+
+def ending_before(tick: int) -> Chosen:
+    """Choose the segments that end before a tick."""
+
+    def chosen(manifest: StreamManifest, newest: int | None) -> Sequence[SegmentEntry]:
+        del newest
+        return [entry for entry in manifest.segments if entry.last < tick]
+
+    return chosen
 
 
 class _Ended(Exception):

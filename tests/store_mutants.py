@@ -510,7 +510,7 @@ STORE_MUTANTS = [
     (
         "objects that fail are asked again and again",
         "store/mover.py",
-        "RETRY_SECONDS * 2 ** min(self._failures - 1, 30)",
+        "RETRY_SECONDS * (1 << min(self._failures - 1, 30))",
         "RETRY_SECONDS",
         "test_tiering.py::test_failures_are_told_and_tried_again",
     ),

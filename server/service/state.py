@@ -230,10 +230,9 @@ class Server:
                 value = stats.get(key, 0)
                 sums[key] += len(value) if isinstance(value, (list, tuple)) else value
         moving = self.database.moving()
-        if moving is not None:
-            since = moving["failing_since"]
-            sums["moves_failed_total"] = float(moving["failed_total"])
-            sums["moves_failing_seconds"] = 0.0 if since is None else max(0.0, time.time() - since)
+        since = None if moving is None else moving["failing_since"]
+        sums["moves_failed_total"] = 0.0 if moving is None else float(moving["failed_total"])
+        sums["moves_failing_seconds"] = 0.0 if since is None else max(0.0, time.time() - since)
         return sums
 
     def index_figures(self, may_read: Callable[[str], bool]) -> StreamFigures:

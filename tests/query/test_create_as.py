@@ -149,6 +149,7 @@ with chronicle.open(sys.argv[1], query_memory_bytes=64 << 20, query_threads=1) a
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits memory as Linux does")
 def test_a_result_larger_than_memory(tmp_path: Path) -> None:
     """In order of time and mixed: twice as large as what the process may take in addition."""
@@ -163,7 +164,7 @@ import os, sys
 import chronicle
 from chronicle.store import sorted_segments
 
-sorted_segments.RUN_BYTES = 1 << 14
+sorted_segments.RUN_BYTES = 1 << 18
 with chronicle.open(sys.argv[1]) as db:
     os.write(1, b"begun\\n")
     db.sql("CREATE STREAM r TIMESTAMP BY u AS SELECT s.t + (s.x * 7919 % 1000) * INTERVAL '1' HOUR "
@@ -175,7 +176,7 @@ with chronicle.open(sys.argv[1]) as db:
 def test_a_process_that_is_killed_leaves_the_stream_or_none(db: Any, tmp_path: Path) -> None:
     db.close()
     outcomes = set()
-    for after in (0.05, 0.2, 0.4, 0.8, 1.5, 3, 30):
+    for after in (0.05, 0.2, 0.4, 0.8, 1.5, 3, 200):
         process = subprocess.Popen(
             [sys.executable, "-c", KILLED, str(tmp_path / "store")], stdout=subprocess.PIPE
         )

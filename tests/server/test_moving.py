@@ -57,9 +57,9 @@ def test_a_server_moves_what_is_due(
         )
         assert made.status_code == 201, made.text
         assert made.json()["settings"]["move_after"] == "100 seconds"
-        for first in range(0, 60_000, 20_000):
+        for first in range(0, 20_000, 2000):
             sent = api.post(
-                "/v1/streams/s/events", content=body(first, 20_000),
+                "/v1/streams/s/events", content=body(first, 2000),
                 headers={"Content-Type": "application/x-ndjson"},
             )  # fmt: skip
             assert sent.status_code == 200, sent.text
@@ -79,7 +79,7 @@ def test_a_server_moves_what_is_due(
         assert found["cold_bytes"] == found["moved_bytes"] > 0
         described = api.get("/v1/streams/s").json()
         assert described["stats"]["cold_segments"] == found["cold_segments"]
-        assert described["count"] == 60_000
+        assert described["count"] == 20_000
 
 
 def test_a_job_moves_what_is_due(tmp_path: Path, serve_app: Any) -> None:
@@ -93,8 +93,8 @@ def test_a_job_moves_what_is_due(tmp_path: Path, serve_app: Any) -> None:
         database.stream("s").seal()
         wrong = api.post("/v1/jobs", json={"kind": "move", "due": True, "older_than": "1 s"})
         assert wrong.status_code == 400
-        begun = api.post("/v1/jobs", json={"kind": "move", "due": True}).json()
-        wait_until(lambda: api.get(f"/v1/jobs/{begun['id']}").json()["state"] == "done")
-        done = api.get(f"/v1/jobs/{begun['id']}").json()
+        begun = api.post("/v1/jobs", json={"kind": "move", "due": True}).json()["job_id"]
+        wait_until(lambda: api.get(f"/v1/jobs/{begun}").json()["state"] == "done")
+        done = api.get(f"/v1/jobs/{begun}").json()
         assert done["result"]["streams"]["s"]["segments"] == 1
-        assert "moves_failed_total" not in gauges(api)
+        assert gauges(api)["moves_failed_total"] == 0
