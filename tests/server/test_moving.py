@@ -26,7 +26,7 @@ OPTIONS = {
 def body(first: int, count: int) -> str:
     moments = (time.gmtime(10**9 + first + n) for n in range(count))
     times = [time.strftime("%Y-%m-%dT%H:%M:%SZ", moment) for moment in moments]
-    rows = [{"t": at, "x": (first + n) * 7919} for n, at in enumerate(times)]
+    rows = [{"t": at, "x": (first + n) * 0x9E3779B97F4A7C15 % 2**62} for n, at in enumerate(times)]
     return "".join(f"{json.dumps(row)}\n" for row in rows)
 
 

@@ -52,12 +52,13 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.fixture
 def moved(tmp_path: Path, address: str) -> Path:
-    """A store with the stream ``flights``, all of which has moved but its late events."""
+    """A store with the stream ``flights``, all of which has moved."""
     path = tmp_path / "store"
     with Store.open(path) as store:
-        options = StreamOptions(leaf_bytes=8192, segment_bytes=64 << 10, compaction="manual")
+        options = StreamOptions(leaf_bytes=8192, segment_bytes=32 << 10, compaction="manual")
         stream = store.create_stream("flights", FLIGHTS, options)
-        stream.append(flights_table())
+        for first in range(0, EVENTS, 1000):
+            stream.append(flights_table().slice(first, 1000))
         stream.seal()
     with chronicle.open(path) as database:
         database.stream("flights").create_index("altitude")
