@@ -19,8 +19,8 @@ Order
     replaces the segment meanwhile, the move of it ends between two pieces, and what there is of the
     object goes.  No commit is made: where a segment lies is none of what a stream says.
 
-    Beside each object lies its stub, and beside those of a stream its manifest as of the last move:
-    :mod:`.restoring` begins with these where the disk is lost.
+    Beside each object lies its stub, and beside those of a stream its manifest as of the last move,
+    of nothing perhaps: :mod:`.restoring` begins with these where the disk is lost.
 
 Guarantee
     At each moment a segment can be read whole, from the file or from the object.
@@ -147,10 +147,12 @@ def move_segments(
                 commits.count(moved_segments=1, moved_bytes=entry.bytes)
         else:
             purge(files.inner, commits.directory, (MOVING,))
-    if segments:
-        with commits.lock:
-            said = files.read(commits.path(MANIFEST))
+    with commits.lock:
+        version = commits.manifest.version
+        said = files.read(commits.path(MANIFEST))
+    if version != commits.told and files.cold(commits.directory):
         store.put(f"{place}/{MANIFEST}", [said])
+        commits.told = version
     return Moved(segments, moved)
 
 

@@ -203,6 +203,25 @@ def test_a_lost_disk_is_restored(flights: Database, objects: ObjectStore, tmp_pa
         restore_store(object_store(f"file://{tmp_path}/nothing"), tmp_path / "other")
 
 
+def test_a_move_of_nothing_tells_what_the_stream_is_now(
+    flights: Database, objects: ObjectStore, tmp_path: Path
+) -> None:
+    """Columns were renamed and events deleted since; a restore begins with that."""
+    stream = flights.stream("s")
+    stream.seal()
+    flights.move(objects.url)
+    stream.rename_column("x", "z")
+    stream.delete(None, stream.time_range[0], "2001-09-09 01:50:00")  # type: ignore[index]
+    flights.move(objects.url)
+    wanted = flights.sql("SELECT count(*), sum(z) FROM s").fetchall()
+    assert not flights.move(objects.url)["s"].segments
+    stream.rename_column("z", "w")
+    assert not flights.move(objects.url)["s"].segments
+    restore_store(objects, tmp_path / "again")
+    with chronicle.open(tmp_path / "again") as again:
+        assert again.sql("SELECT count(*), sum(w) FROM s").fetchall() == wanted
+
+
 def test_a_restore_that_ends_early_is_refused(
     flights: Database, objects: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
