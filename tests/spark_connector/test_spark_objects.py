@@ -21,7 +21,7 @@ from .conftest import EVENTS, FLIGHTS, START_US, flights_table
 
 moto = pytest.importorskip("moto.server", reason="moto[server] is not installed")
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 KEYS = {
     "AWS_ACCESS_KEY_ID": "reader",
@@ -78,13 +78,17 @@ def load(spark: Any, path: Path, **options: object) -> Any:
 
 
 def test_tasks_read_a_stream_from_objects(spark: Any, moved: Path) -> None:
-    """Each in a process of its own, with the keys that Spark gives to its executors."""
+    """Several, each in a process of its own."""
     df = load(spark, moved, numPartitions=4)
     assert df.rdd.getNumPartitions() == 4
     found = df.toArrow()
     expected = flights_table()
     order = pc.sort_indices(found, sort_keys=[("timestamp", "ascending")])
     assert found.take(order).cast(expected.schema).equals(expected)
+
+
+def test_executors_have_the_keys_that_spark_gives_them(spark: Any, moved: Path) -> None:
+    df = load(spark, moved, numPartitions=4, columns="timestamp")
 
     def who(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         count = sum(batch.num_rows for batch in rows)
