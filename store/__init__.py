@@ -14,10 +14,10 @@ Reading order, bottom up.
                   losses
     reading       snapshot  difference  recovery  recent  check  pins  pin_files
     writing       conform  append_queue  retention  garbage  edit  commits  duplicates  append_jobs
-                  draft  leaf_append  creation  compaction  deleting  moving  background  repair
-                  schema_change  figures  stream  stream_reader
-    the store     placing  bulk_duplicates  replacing  staging  filling  store  changes  backups
-                  backup  restoring
+                  draft  leaf_append  creation  compaction  deleting  moving  background  tiering
+                  repair  schema_change  figures  stream  stream_reader
+    the store     mover  placing  bulk_duplicates  replacing  staging  sorted_segments  filling
+                  store  changes  backups  backup  restoring
 """
 
 from __future__ import annotations

@@ -75,6 +75,8 @@ FIGURES = (
     "events_rewritten",
     "manifest_commits",
     "positions_dropped",
+    "moved_segments",
+    "moved_bytes",
 )
 """What is counted since the stream was opened, for ``stats``."""
 
@@ -119,6 +121,8 @@ class Commits:
         Hears of every commit that brings events, once somebody has asked for one.
     recent : RecentCommits or None
         The latest commits with their events, while somebody follows the stream.
+    told : int
+        Version of the manifest that lies with the objects, as far as is known; 0 where it is not.
     holders : tuple of callable
         What each of those needs that have yet to take events in, see :class:`.retention.Hold`.
     """
@@ -134,6 +138,7 @@ class Commits:
         self.recent: RecentCommits | None = None
         self.holders: tuple[Callable[[], Hold], ...] = ()
         self._followers = 0
+        self.told = 0
         self.closed = False
         self.failed: str | None = None
         self.folding: frozenset[int] = frozenset()

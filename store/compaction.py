@@ -57,6 +57,7 @@ import pyarrow as pa
 from ..errors import CorruptStore
 from ..schema import StreamSchema
 from .catalog import SegmentEntry, StreamManifest
+from .cold_files import ColdFiles
 from .commits import Commits
 from .draft import seal
 from .edit import Edit
@@ -382,7 +383,7 @@ def _rewrite(commits: Commits, fold: Fold, stopped: Callable[[], bool]) -> None:
 def _join_crowd(commits: Commits, fold: Fold, wanted: list[bool]) -> None:
     """Rewrite also a crowd of small segments just before the last ones that are rewritten.
 
-    Not under retention, which drops segment by segment.
+    Not under retention, which drops segment by segment, and none that has moved to objects.
     """
     if commits.options.retention is not None or True not in wanted:
         return
@@ -390,10 +391,11 @@ def _join_crowd(commits: Commits, fold: Fold, wanted: list[bool]) -> None:
     while end > 0 and wanted[end - 1]:
         end -= 1
     small = commits.options.segment_bytes // SMALL_SHARE
-    start = end
+    start, files = end, commits.files
+    cold = files.cold(commits.directory) if isinstance(files, ColdFiles) else frozenset()
     while start > 0 and not wanted[start - 1]:
         entry = fold.segments[start - 1]
-        if entry.bytes >= small or entry.id in fold.replaced:
+        if entry.bytes >= small or entry.id in fold.replaced or entry.file in cold:
             break
         start -= 1
     if end - start >= CROWD:

@@ -38,6 +38,7 @@ from ..errors import CorruptBlock, UnsupportedFormat
 from ..ownership import OwnedLock
 from ..schema import StreamSchema
 from .cold_file import ColdFile
+from .cold_files import ColdFiles
 from .dictionary import read_page
 from .evolution import Evolution, EvolvedLeaf
 from .file_contract import Files, ReadFile
@@ -156,6 +157,11 @@ class SegmentFile:
         if self._file is None:
             self.block(0, FILE_HEADER.size)
         return self._cold is not None
+
+    @property
+    def in_objects(self) -> bool:
+        """Whether the segment has moved to an object; nothing is opened for the answer."""
+        return isinstance(self._files, ColdFiles) and self._files.is_cold(self.path)
 
     def fetch(self, offsets: Sequence[int], lengths: Sequence[int]) -> None:
         """Have blocks that will be wanted come together, if it has moved."""

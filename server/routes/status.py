@@ -47,11 +47,13 @@ async def status(request: Request, principal: Requester) -> Response:
             for name, gate in gates.items()
         },
         "store": {},
+        "moving": None,
         "trouble": trouble,
         "every_s": EVERY_S,
         "history": server.load.columns(),
     }
     if principal.everywhere:
         found["store"] = await server.call(server.store_gauges)
+        found["moving"] = server.database.moving()
         found["disk_free_bytes"] = shutil.disk_usage(server.database.path).free
     return reply(found)

@@ -14,8 +14,8 @@ import pytest
 
 import chronicle
 from chronicle.database import Database
-from chronicle.errors import CorruptStore, InvalidArgument, StorageFailed
-from chronicle.store import Store, StreamOptions
+from chronicle.errors import CorruptStore, InvalidArgument, NotAStore, StorageFailed
+from chronicle.store import Store, StreamOptions, restoring
 from chronicle.store.cold_file import PAGE, cache
 from chronicle.store.cold_files import ColdFiles
 from chronicle.store.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
@@ -201,6 +201,57 @@ def test_a_lost_disk_is_restored(flights: Database, objects: ObjectStore, tmp_pa
         restore_store(objects, tmp_path / "again")
     with pytest.raises(InvalidArgument, match="no streams"):
         restore_store(object_store(f"file://{tmp_path}/nothing"), tmp_path / "other")
+
+
+def test_a_move_of_nothing_tells_what_the_stream_is_now(
+    flights: Database, objects: ObjectStore, tmp_path: Path
+) -> None:
+    """Columns were renamed and events deleted since; a restore begins with that."""
+    stream = flights.stream("s")
+    stream.seal()
+    flights.move(objects.url)
+    stream.rename_column("x", "z")
+    stream.delete(None, stream.time_range[0], "2001-09-09 01:50:00")  # type: ignore[index]
+    flights.move(objects.url)
+    wanted = flights.sql("SELECT count(*), sum(z) FROM s").fetchall()
+    assert not flights.move(objects.url)["s"].segments
+    stream.rename_column("z", "w")
+    assert not flights.move(objects.url)["s"].segments
+    restore_store(objects, tmp_path / "again")
+    with chronicle.open(tmp_path / "again") as again:
+        assert again.sql("SELECT count(*), sum(w) FROM s").fetchall() == wanted
+
+
+def test_a_restore_that_ends_early_is_refused(
+    flights: Database, objects: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At whichever step: a directory that is not whole is no store."""
+    flights.stream("s").seal()
+    flights.move(objects.url)
+    wanted = answers(flights)
+
+    class Ended(Exception):
+        pass
+
+    for owner, operation in (
+        (restoring.Store, "open"), (ObjectStore, "read"), (restoring, "write_manifest"),
+        (restoring.LogWriter, "create"),
+    ):  # fmt: skip
+        target = tmp_path / f"early-{operation}"
+
+        def ends(*_: Any, **__: Any) -> Any:
+            raise Ended
+
+        with monkeypatch.context() as broken:
+            broken.setattr(owner, operation, ends)
+            with pytest.raises(Ended):
+                restore_store(ObjectStore(objects.url), target)
+        for mode in ("r", "rw"):
+            with pytest.raises(NotAStore, match="cut short"):
+                chronicle.open(target, mode)
+    restore_store(ObjectStore(objects.url), tmp_path / "again")
+    with chronicle.open(tmp_path / "again", "r") as again:
+        assert answers(again) == wanted
 
 
 def test_a_backup_has_all_bytes(flights: Database, objects: ObjectStore, tmp_path: Path) -> None:
