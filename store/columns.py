@@ -46,7 +46,7 @@ from .aggregates import (
     aggregate_integers,
 )
 from .layout import PAGE_EVENTS, Codec, Encoding, align
-from .packing import fill_nulls, pack, pooled, unpack
+from .packing import Packing, fill_nulls, pack, pooled, unpack
 
 __all__ = [
     "ChunkEntry",
@@ -385,14 +385,12 @@ def _pack_smallest(values: npt.NDArray[Any]) -> tuple[Encoding, bytes] | None:
         return None
     unsigned64 = values.dtype == np.uint64
     wide = _frozen(values.view(np.int64) if unsigned64 else values.astype(np.int64, copy=False))
-    best: tuple[Encoding, bytes] | None = None
-    for encoding in (Encoding.DELTA, Encoding.PACKED):
-        packed = pack(wide, encoding)
-        if packed is not None and (best is None or len(packed) < len(best[1])):
-            best = (encoding, packed)
-    if best is None or len(best[1]) > WORTHWHILE * values.nbytes:
+    best = min(
+        Packing(wide, Encoding.DELTA), Packing(wide, Encoding.PACKED), key=lambda each: each.nbytes
+    )
+    if best.nbytes > WORTHWHILE * values.nbytes:
         return None
-    return best
+    return best.encoding, best.packed()
 
 
 def _compress_pages(values: npt.NDArray[Any], codec: Codec) -> list[Any] | None:

@@ -52,12 +52,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ResourceLimit
+from ..in_order import processors
 from .catalog import SegmentEntry, StreamManifest
 from .commits import Commits
-from .compaction import ATTEMPTS, Fold, active_first, events_between, rewritten, show, spill
+from .compaction import ATTEMPTS, active_first, rewritten, show, spill
 from .deletions import DeletedEvents, TickRun, write_deletion
 from .draft import seal
 from .edit import Edit
+from .fold import Fold, events_between
 from .recent import LargeCommit
 from .segment import TICK_MAX
 from .snapshot import Snapshot, StreamState
@@ -65,6 +67,9 @@ from .tail import ticks_of
 from .tap import Arrival, Spans, united
 
 __all__ = ["Addition", "Change", "Choice", "delete_events", "replace_events", "update_events"]
+
+THREADS_MAX = 4
+"""Threads that rewrite: each holds some leaves of megabytes."""
 
 Choice = Callable[[Snapshot], Iterable[tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]]]
 """Of the events of a snapshot, in its order and in pieces: their ticks, and which are to go."""
@@ -254,7 +259,7 @@ class _Removed:
             self._fold = _Delete(
                 commits.schema, runs, manifest.segments, views,
                 deleted=deleted, change=self._change, addition=self._addition, whole=whole,
-                begun=Snapshot(commits.state()),
+                begun=Snapshot(commits.state()), threads=min(THREADS_MAX, processors()),
             )  # fmt: skip
             if self._addition is not None:
                 self._fold.horizon, self._fold.cold_bytes = deleted.first, 0

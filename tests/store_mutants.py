@@ -324,8 +324,8 @@ STORE_MUTANTS = [
     ),
     (
         "folding rewrites what lies before the horizon too",
-        "store/compaction.py",
-        "    if fold.horizon is None or writer.length < fold.cold_bytes:\n",
+        "store/rewriting.py",
+        "    if writer.length < fold.cold_bytes:\n",
         "    if True:\n",
         "test_folding.py",
     ),
