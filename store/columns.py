@@ -263,10 +263,9 @@ class ColumnView:
         if pa.types.is_dictionary(array.type):
             of_values = prefix_words(array.dictionary)
             indices = array.indices.fill_null(0) if self.nulls else array.indices
-            picked = indices.to_numpy(zero_copy_only=False)
             if not of_values.size:
                 return _frozen(np.zeros(len(array), np.uint64))
-            return _frozen(of_values[picked])
+            return _frozen(pc.take(pa.array(of_values), indices).to_numpy())
         return _frozen(prefix_words(array))
 
     def encode(self, first: int, end: int, codec: Codec) -> EncodedChunk:
@@ -385,9 +384,9 @@ def _pack_smallest(values: npt.NDArray[Any]) -> tuple[Encoding, bytes] | None:
         return None
     unsigned64 = values.dtype == np.uint64
     wide = _frozen(values.view(np.int64) if unsigned64 else values.astype(np.int64, copy=False))
-    best = min(
-        Packing(wide, Encoding.DELTA), Packing(wide, Encoding.PACKED), key=lambda each: each.nbytes
-    )
+    best = Packing(wide, Encoding.DELTA)
+    if not best.ascends:
+        best = min(best, Packing(wide, Encoding.PACKED), key=lambda each: each.nbytes)
     if best.nbytes > WORTHWHILE * values.nbytes:
         return None
     return best.encoding, best.packed()

@@ -13,7 +13,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ import pyarrow as pa
 from ..schema import StreamSchema
 from .catalog import SegmentEntry, StreamManifest
 from .commits import Commits
+from .deletions import TickRun
 from .edit import Edit
 from .segment import AggregatedColumns, SegmentView
 from .tail import ticks_of
@@ -93,18 +94,33 @@ class Fold:
         """Whether a base segment is rewritten though no late event falls into it."""
         return entry.id in self.purged or (self.expires is not None and entry.first < self.expires)
 
-    def kept(
-        self, group: Sequence[SegmentEntry], batches: Iterator[pa.RecordBatch]
-    ) -> Iterator[pa.RecordBatch]:
-        """What is written of the events of neighbouring base segments, in order."""
+    @property
+    def in_turn(self) -> bool:
+        """Whether :meth:`left` wants to be asked batch by batch, in order."""
+        return False
+
+    def begun_tick(self, group: Sequence[SegmentEntry]) -> TickRun:
+        """What neighbouring base segments go on with; :meth:`left` is told of it."""
+        return TickRun()
+
+    def left(self, batch: pa.RecordBatch, before: int) -> tuple[pa.RecordBatch, int]:
+        """What is written of some events of the base, and how many are not, or not as they were.
+
+        Any thread may ask, unless :attr:`in_turn`.
+
+        Parameters
+        ----------
+        before : int
+            So many events of the batch's first tick have come before it.
+        """
         if self.expires is None:
-            yield from batches
-            return
-        for batch in batches:
-            old = int(ticks_of(batch, self.schema).searchsorted(self.expires))
-            self.expired += old
-            if old < batch.num_rows:
-                yield batch.slice(old)
+            return batch, 0
+        old = int(ticks_of(batch, self.schema).searchsorted(self.expires))
+        return batch.slice(old), old
+
+    def note(self, gone: int) -> None:
+        """So many events that :meth:`left` has counted."""
+        self.expired += gone
 
     def ready(self, commits: Commits) -> None:
         """Everything is rewritten, and is to be committed now; the lock is held."""

@@ -234,6 +234,14 @@ class Packing:
         )  # fmt: skip
         self.nbytes = (4 * zones + 1 + int(self._words[-1])) * 8
 
+    @property
+    def ascends(self) -> bool:
+        """Whether no value of a zone is smaller than the one before it, as DELTA has found.
+
+        Then PACKED needs no fewer bytes: a step of such values is never larger than a distance.
+        """
+        return self.encoding is Encoding.DELTA and not (self._minimums < 0).any()
+
     def packed(self) -> bytes:
         """The encoded chunk."""
         packed = np.zeros(int(self._words[-1]), np.uint64)

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 
 import numpy as np
@@ -39,7 +39,9 @@ from ..in_order import Check, Done, Task, in_order
 from ..schema import StreamSchema
 from .catalog import SegmentEntry
 from .commits import Commits
+from .deletions import TickRun
 from .fold import Fold, Interrupted
+from .layout import ROW_FIRST, ROW_LAST
 from .leaf import LeafReader
 from .leaf_line import LeafLine
 from .merge import merge_sources
@@ -71,8 +73,14 @@ def _write_leaves(
     """
     bulk = line.writer.leaf_bytes * BULK_LEAVES
     step = leaf_events(plain_row_bytes(line.writer.schema), bulk)
-    if not carry and step <= 2 * batch.num_rows <= 2 * step and _own_bytes(batch) <= bulk:
-        line.put(batch, single=True)
+    if step <= 2 * batch.num_rows and _fits(batch, step, bulk):
+        if carry:
+            before = _joined(carry)
+            if before.num_rows * BULK_LEAVES < step:  # too little for a leaf of its own
+                batch = _joined([before, batch])
+            else:
+                line.put(before, single=_fits(before, step, bulk))
+        line.put(batch, single=_fits(batch, step, bulk))
         return []
     carry.append(batch)
     rows = sum(piece.num_rows for piece in carry)
@@ -90,9 +98,10 @@ def _write_rest(line: LeafLine, carry: list[pa.RecordBatch]) -> None:
     line.settle()
 
 
-def _own_bytes(batch: pa.RecordBatch) -> int:
-    """Bytes of a batch without the dictionaries that its strings share with others."""
-    return sum((a.indices if _is_encoded(a) else a).nbytes for a in batch.columns)
+def _fits(batch: pa.RecordBatch, step: int, bulk: int) -> bool:
+    """Whether a batch is no more than a large leaf; dictionaries, which it shares, do not count."""
+    own = sum((a.indices if _is_encoded(a) else a).nbytes for a in batch.columns)
+    return 4 * batch.num_rows <= 5 * step and 4 * own <= 5 * bulk
 
 
 def _is_encoded(array: pa.Array) -> bool:
@@ -131,25 +140,22 @@ def write_group(
     stopped : callable
         Asked between batches; True raises :class:`.fold.Interrupted`.
     """
-    schema = fold.schema
     late = [e for e in fold.runs if e.last >= first and e.first <= last]
-    encoded = fold.keeps_codes and not late  # merging wants plain strings
     large = sum(entry.bytes for entry in (*group, *late)) >= SMALL_BYTES
     threads = fold.threads if large else 0
 
-    base = _leaves([fold.views[entry.id] for entry in group], schema, encoded, threads)
-    runs = [fold.views[e.id].scan(schema.names, schema.arrow, first, last) for e in late]
+    kept = _kept(fold, group, late, first, last, threads)
     outputs: list[SegmentEntry] = []
     line: LeafLine | None = None
     carry: list[pa.RecordBatch] = []
     with ExitStack() as stack:
         pool = None
-        stack.callback(base.close)  # which ends its threads
+        stack.callback(kept.close)  # which ends its threads
         if threads:
             pool = ThreadPoolExecutor(threads, thread_name_prefix="chronicle-leaf")
             stack.callback(pool.shutdown, wait=True, cancel_futures=True)
         try:
-            for batch in fold.kept(group, merge_sources([base, *runs], schema)):
+            for batch in kept:
                 if stopped():
                     raise Interrupted
                 if line is None:
@@ -180,32 +186,91 @@ def write_group(
         fold.replaced[entry.id] = outputs if number == 0 else []
 
 
-def _leaves(
+def _kept(
+    fold: Fold,
+    group: Sequence[SegmentEntry],
+    late: Sequence[SegmentEntry],
+    first: int,
+    last: int,
+    threads: int,
+) -> Generator[pa.RecordBatch]:
+    """What is written of neighbouring base segments and of late events, in order."""
+    schema = fold.schema
+    views = [fold.views[entry.id] for entry in group]
+    encoded = fold.keeps_codes and not late  # merging wants plain strings
+    run = fold.begun_tick(group)
+    if threads and not late and not fold.in_turn:
+        for batch, gone in in_order(_tasks(fold, views, run), threads, None):
+            fold.note(gone)
+            if batch.num_rows:
+                yield batch
+        return
+    base = _decoded(views, schema, encoded, threads)
+    runs = [fold.views[e.id].scan(schema.names, schema.arrow, first, last) for e in late]
+    with closing(base):
+        for batch in merge_sources([base, *runs], schema):
+            batch, gone = fold.left(batch, run.before(ticks_of(batch, schema)))
+            fold.note(gone)
+            if batch.num_rows:
+                yield batch
+
+
+def _decoded(
     views: Sequence[SegmentView], schema: StreamSchema, encoded: bool, threads: int
 ) -> Generator[pa.RecordBatch]:
     """The events of neighbouring segments, leaf by leaf, decoded in threads."""
     if threads:
-        yield from in_order(_decoding(views, schema, encoded), threads, None)
+        yield from in_order(
+            (
+                partial(_decode, view, leaf, schema, encoded)
+                for view in views
+                for leaf in _leaves(view, schema)
+            ),
+            threads,
+            None,
+        )
         return
     for view in views:
         yield from view.scan(schema.names, schema.arrow, TICK_MIN, TICK_MAX, dictionary=encoded)
 
 
-def _decoding(
-    views: Sequence[SegmentView], schema: StreamSchema, encoded: bool
-) -> Iterator[Task[pa.RecordBatch]]:
-    """A task for each leaf."""
+def _leaves(view: SegmentView, schema: StreamSchema) -> Iterator[LeafReader]:
+    """All leaves of a segment, for threads: what they share is there."""
+    for name, pages in view.pages.items():
+        if name in schema and name in view.file.schema:
+            view.file.dictionary(name, pages)
+    return view.leaves(TICK_MIN, TICK_MAX, None, None)
 
-    def decoded(view: SegmentView, leaf: LeafReader, check: Check) -> Done[pa.RecordBatch]:
-        check()
-        return Done((view.batch(leaf, 0, leaf.events, schema.names, schema.arrow, encoded),))
 
+def _decode(
+    view: SegmentView, leaf: LeafReader, schema: StreamSchema, encoded: bool, check: Check
+) -> Done[pa.RecordBatch]:
+    check()
+    return Done((view.batch(leaf, 0, leaf.events, schema.names, schema.arrow, encoded),))
+
+
+def _tasks(
+    fold: Fold, views: Sequence[SegmentView], run: TickRun
+) -> Iterator[Task[tuple[pa.RecordBatch, int]]]:
+    """A task for each leaf: what is left of it, and how many events have gone."""
+    schema = fold.schema
+
+    def left(
+        view: SegmentView, leaf: LeafReader, before: int, check: Check
+    ) -> Done[tuple[pa.RecordBatch, int]]:
+        (batch,) = _decode(view, leaf, schema, fold.keeps_codes, check).found
+        return Done((fold.left(batch, before),))
+
+    previous: LeafReader | None = None
     for view in views:
-        for name, pages in view.pages.items():  # once, not by several threads
-            if name in schema and name in view.file.schema:
-                view.file.dictionary(name, pages)
-        for leaf in view.leaves(TICK_MIN, TICK_MAX, None, None):
-            yield partial(decoded, view, leaf)
+        for leaf in _leaves(view, schema):
+            tick = int(leaf.zones[ROW_FIRST, 0])
+            if previous is not None and previous.zones[ROW_LAST, -1] == tick:
+                run.before(previous.ticks())  # seldom: else a tick begins with its leaf
+            elif previous is not None:
+                run = TickRun()
+            yield partial(left, view, leaf, run.so_far(tick))
+            previous = leaf
 
 
 def _before_horizon(
