@@ -100,8 +100,9 @@ def _write_rest(line: LeafLine, carry: list[pa.RecordBatch]) -> None:
 
 def _fits(batch: pa.RecordBatch, step: int, bulk: int) -> bool:
     """Whether a batch is no more than a large leaf; dictionaries, which it shares, do not count."""
-    own = sum((a.indices if _is_encoded(a) else a).nbytes for a in batch.columns)
-    return 4 * batch.num_rows <= 5 * step and 4 * own <= 5 * bulk
+    own: int = sum((a.indices if _is_encoded(a) else a).nbytes for a in batch.columns)
+    rows: int = batch.num_rows
+    return 4 * rows <= 5 * step and 4 * own <= 5 * bulk
 
 
 def _is_encoded(array: pa.Array) -> bool:

@@ -383,6 +383,9 @@ def test_a_dictionary_that_is_handed_in_gives_the_values_that_occur() -> None:
     codes = builder.encode(pa.array(["c", "new", None, "a"]))
     assert codes is not None
     assert [codes[0], codes[1], codes[3]] == [2, 3, 0]
+    outside = pa.DictionaryArray.from_arrays(pa.array([1, 9], pa.int32()), values, safe=False)
+    with pytest.raises(ValueError, match="outside its dictionary"):
+        builder.encode(outside)
     page = builder.page(0, 1)
     assert page is not None
     assert b"gone" not in b"".join(bytes(part) for part in page[0])
