@@ -43,8 +43,9 @@ from math import exp
 from ..errors import ChronicleError, StoreClosed
 from .cold_files import DOOMED, MOVING, purge_quietly
 from .commits import Commits
-from .compaction import RUNS_MAX, Interrupted, compact
+from .compaction import RUNS_MAX, compact
 from .deleting import Addition, Change, Choice, delete_events, replace_events, update_events
+from .fold import Interrupted
 from .moving import Chosen, Moved, Stopped, ending_before, move_segments
 from .object_store import ObjectStore
 

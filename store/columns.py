@@ -49,7 +49,7 @@ from .aggregates import (
     aggregate_integers,
 )
 from .layout import PAGE_EVENTS, Codec, Encoding, align
-from .packing import fill_nulls, pack, pooled, unpack
+from .packing import Packing, fill_nulls, pack, pooled, unpack
 
 __all__ = [
     "SIZED",
@@ -278,10 +278,9 @@ class ColumnView:
         if pa.types.is_dictionary(array.type):
             of_values = prefix_words(array.dictionary)
             indices = array.indices.fill_null(0) if self.nulls else array.indices
-            picked = indices.to_numpy(zero_copy_only=False)
             if not of_values.size:
                 return _frozen(np.zeros(len(array), np.uint64))
-            return _frozen(of_values[picked])
+            return _frozen(pc.take(pa.array(of_values), indices).to_numpy())
         return _frozen(prefix_words(array))
 
     def encode(self, first: int, end: int, codec: Codec) -> EncodedChunk:
@@ -413,14 +412,12 @@ def _pack_smallest(values: npt.NDArray[Any]) -> tuple[Encoding, bytes] | None:
         return None
     unsigned64 = values.dtype == np.uint64
     wide = _frozen(values.view(np.int64) if unsigned64 else values.astype(np.int64, copy=False))
-    best: tuple[Encoding, bytes] | None = None
-    for encoding in (Encoding.DELTA, Encoding.PACKED):
-        packed = pack(wide, encoding)
-        if packed is not None and (best is None or len(packed) < len(best[1])):
-            best = (encoding, packed)
-    if best is None or len(best[1]) > WORTHWHILE * values.nbytes:
+    best = Packing(wide, Encoding.DELTA)
+    if not best.ascends:
+        best = min(best, Packing(wide, Encoding.PACKED), key=lambda each: each.nbytes)
+    if best.nbytes > WORTHWHILE * values.nbytes:
         return None
-    return best
+    return best.encoding, best.packed()
 
 
 def _compress_pages(values: npt.NDArray[Any], codec: Codec) -> list[Any] | None:

@@ -24,6 +24,7 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,7 @@ from .layout import (
 )
 from .residency import resident
 
-__all__ = ["LeafReader", "build_leaf", "entry_of_table", "zone_table"]
+__all__ = ["EncodedLeaf", "LeafReader", "encode_leaf", "entry_of_table", "zone_table"]
 
 Table = npt.NDArray[np.int64]
 
@@ -114,24 +115,48 @@ def entry_of_table(schema: StreamSchema, table: Table, offset: int, length: int)
     return entry
 
 
-def build_leaf(
-    schema: StreamSchema,
-    columns: Sequence[ColumnView],
-    first: int,
-    end: int,
-    codec: Codec,
-    offset: int,
-    segment_id: int,
-) -> tuple[list[Any], Table]:
-    """Build the leaf that holds rows [first, end) of prepared columns.
+@dataclass(frozen=True, slots=True)
+class EncodedLeaf:
+    """A leaf that has no place in a file yet.
 
-    Returns
-    -------
-    parts : list of buffers
-        To be written one after the other at ``offset``.
+    Attributes
+    ----------
+    tables : bytes
+        What stands in its head behind the frame.
+    body : list of buffers
+    body_bytes : int
     entry : int64[rows]
-        The leaf's entry for its parent.
+        For its parent; where it lies is missing.
     """
+
+    events: int
+    tables: bytes
+    body: list[Any]
+    body_bytes: int
+    entry: Table
+
+    def placed(self, offset: int, segment_id: int) -> tuple[list[Any], Table]:
+        """The leaf at a place.
+
+        Returns
+        -------
+        parts : list of buffers
+            To be written one after the other at ``offset``.
+        entry : int64[rows]
+            The leaf's entry for its parent.
+        """
+        head = frame_head(
+            BlockKind.LEAF, 0, offset, self.tables, self.body_bytes, self.events, segment_id
+        )
+        entry = self.entry.copy()
+        entry[ROW_OFFSET] = offset
+        return [head, *self.body], entry
+
+
+def encode_leaf(
+    schema: StreamSchema, columns: Sequence[ColumnView], first: int, end: int, codec: Codec
+) -> EncodedLeaf:
+    """Encode the leaf that holds rows [first, end) of prepared columns."""
     table = zone_table(schema, columns, first, end)
     tables_bytes = LEAF_HEADER.size + CHUNK_ENTRY.size * len(columns)
     tables_bytes += -tables_bytes % 8 + table.nbytes
@@ -161,8 +186,8 @@ def build_leaf(
         at += chunk.length + padding
     tables = b"".join(entries)
     tables += bytes(-len(tables) % 8) + table.tobytes()
-    head = frame_head(BlockKind.LEAF, 0, offset, tables, at - head_bytes, end - first, segment_id)
-    return [head, *body], entry_of_table(schema, table, offset, at)
+    entry = entry_of_table(schema, table, 0, at)
+    return EncodedLeaf(end - first, tables, body, at - head_bytes, entry)
 
 
 class LeafReader:

@@ -30,7 +30,7 @@ import pyarrow as pa
 from ..compiled import interpretable, kernel, machine_operation
 from .layout import ZONE_EVENTS, Encoding
 
-__all__ = ["fill_nulls", "pack", "pooled", "unpack"]
+__all__ = ["Packing", "fill_nulls", "pack", "pooled", "unpack"]
 
 
 @interpretable()
@@ -208,6 +208,49 @@ def pooled(count: int, dtype: Any) -> npt.NDArray[Any]:
     return np.frombuffer(buffer, dtype)
 
 
+class Packing:
+    """How integers would be encoded, and in how many bytes, before they are.
+
+    Parameters
+    ----------
+    values : int64[n], n > 0, read-only view
+    encoding : Encoding
+        DELTA or PACKED.
+    """
+
+    __slots__ = ("_bases", "_minimums", "_values", "_widths", "_words", "encoding", "nbytes")
+
+    def __init__(self, values: npt.NDArray[np.int64], encoding: Encoding) -> None:
+        zones = -(-values.size // ZONE_EVENTS)
+        self._values = values
+        self.encoding = encoding
+        self._bases = np.empty(zones, np.int64)
+        self._minimums = np.empty(zones, np.int64)
+        self._widths = np.empty(zones, np.int64)
+        self._words = np.empty(zones + 1, np.int64)
+        _plan(
+            values, ZONE_EVENTS, self._bases, self._minimums, self._widths, self._words,
+            encoding is Encoding.DELTA,
+        )  # fmt: skip
+        self.nbytes = (4 * zones + 1 + int(self._words[-1])) * 8
+
+    @property
+    def ascends(self) -> bool:
+        """Whether no value of a zone is smaller than the one before it, as DELTA has found.
+
+        Then PACKED needs no fewer bytes: a step of such values is never larger than a distance.
+        """
+        return self.encoding is Encoding.DELTA and not (self._minimums < 0).any()
+
+    def packed(self) -> bytes:
+        """The encoded chunk."""
+        packed = np.zeros(int(self._words[-1]), np.uint64)
+        bases, minimums, widths, words = self._bases, self._minimums, self._widths, self._words
+        delta = self.encoding is Encoding.DELTA
+        _pack(self._values, ZONE_EVENTS, bases, minimums, widths, words, delta, packed)
+        return b"".join(part.tobytes() for part in (bases, minimums, words, widths, packed))
+
+
 def pack(values: npt.NDArray[np.int64], encoding: Encoding, *, force: bool = False) -> bytes | None:
     """Encode integers as DELTA or PACKED.
 
@@ -224,19 +267,8 @@ def pack(values: npt.NDArray[np.int64], encoding: Encoding, *, force: bool = Fal
     bytes or None
         The encoded chunk; None when it would not be smaller than the plain values.
     """
-    delta = encoding is Encoding.DELTA
-    zones = -(-values.size // ZONE_EVENTS)
-    bases = np.empty(zones, np.int64)
-    minimums = np.empty(zones, np.int64)
-    widths = np.empty(zones, np.int64)
-    words = np.empty(zones + 1, np.int64)
-    _plan(values, ZONE_EVENTS, bases, minimums, widths, words, delta)
-    total_words = int(words[-1])
-    if not force and (4 * zones + 1 + total_words) * 8 >= values.size * 8:
-        return None
-    packed = np.zeros(total_words, np.uint64)
-    _pack(values, ZONE_EVENTS, bases, minimums, widths, words, delta, packed)
-    return b"".join(part.tobytes() for part in (bases, minimums, words, widths, packed))
+    packing = Packing(values, encoding)
+    return packing.packed() if force or packing.nbytes < 8 * values.size else None
 
 
 def unpack(

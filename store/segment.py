@@ -425,7 +425,6 @@ class SegmentView:
             Events after which nothing more is read; at least one.
         """
         left = limit
-        wanted = list(zip(columns, (field.type for field in output), strict=True))
         for leaf in self.leaves(start, last, pruner, metrics):
             for first, end in rows_within(leaf, start, last, pruner):
                 if left is not None:
@@ -436,18 +435,29 @@ class SegmentView:
                     metrics.bytes_read += sum(
                         leaf.chunk_bytes(name) for name in columns if name in self.file.schema
                     )
-                arrays = [
-                    self.column(leaf, name, first, end, type_=type_, encoded=dictionary)
-                    for name, type_ in wanted
-                ]
-                if not arrays:
-                    yield _counted(end - first)
-                elif dictionary and any(pa.types.is_dictionary(array.type) for array in arrays):
-                    yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
-                else:
-                    yield pa.RecordBatch.from_arrays(arrays, schema=output)
+                yield self.batch(leaf, first, end, columns, output, dictionary)
                 if left == 0:
                     return
+
+    def batch(
+        self,
+        leaf: LeafReader,
+        first: int,
+        end: int,
+        columns: Sequence[str],
+        output: pa.Schema,
+        dictionary: bool,
+    ) -> pa.RecordBatch:
+        """Columns of rows [first, end) of a leaf of this segment, as :meth:`scan` gives them."""
+        arrays = [
+            self.column(leaf, name, first, end, type_=type_, encoded=dictionary)
+            for name, type_ in zip(columns, output.types, strict=True)
+        ]
+        if not arrays:
+            return _counted(end - first)
+        if dictionary and any(pa.types.is_dictionary(array.type) for array in arrays):
+            return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+        return pa.RecordBatch.from_arrays(arrays, schema=output)
 
     def close(self) -> None:
         """Close the file beneath."""
