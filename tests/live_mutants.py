@@ -22,7 +22,7 @@ LIVE_MUTANTS = [
     # -- neighbourhoods ---------------------------------------------------------------------------
     ("a run of hits is cut at the late event", "live/bank", "at = run if newest >= 0 and newest == late[p] - 1 else late[p]", "at = late[p]", BANK),
     ("searches meet again without a bare row", "live/bank", "behind < size[p] - 1 - last_late[p]", "behind <= size[p] - 1 - last_late[p]", BANK),
-    ("a hit before a late event is left out", "live/bank", "hits = layer.hits(batch, order, self.new, room, near_first)", "hits = layer.hits(batch, order, self.new, room)", BANK),
+    ("a hit before a late event is left out", "live/bank", "hits = layer.hits(batch, self.every, self.new, room, near_first)", "hits = layer.hits(batch, self.every, self.new, room)", BANK),
     ("patterns that pass over events have bare rows", "live/bank", "cut[count] = at if at > 0 and not passes[q] else NONE", "cut[count] = at if at > 0 else NONE", BANK),
     ("the first row read is the first there is", "live/bank", "(near.begin == 0) & (events.first <= first)", "near.begin == 0", BANK),
     ("neighbourhoods that were joined are not searched again", "live/bank", "self.done[order[fresh]] & alone", "self.done[order[fresh]]", BANK),

@@ -30,7 +30,7 @@ from .automata import Automata, Tables
 from .cards import Card
 from .matches import BankMatches
 from .postings import Postings
-from .predicate_index import PredicateIndex, Read, find_hits, use_codes
+from .predicate_index import Columns, PredicateIndex, Read, find_hits, use_codes
 from .searching import (
     BUFFER_FULL,
     KEPT_FULL,
@@ -253,9 +253,9 @@ class Layer:
         self._built = _Built(index, postings, tables, queries, query, bits)
         return self._built
 
-    def read(self, table: pa.Table) -> Read:
+    def read(self, columns: Columns) -> Read:
         """What the conditions look at of events."""
-        return self.build(table).index.read(table)
+        return self.build(columns.table).index.read(columns)
 
     def hits(
         self,

@@ -39,7 +39,7 @@ import numpy.typing as npt
 from ...compiled import kernel, kernel_calling, trailing_zeros
 from ...query.pattern.groups import take_ranges
 from . import predicate_index
-from .predicate_index import PredicateIndex, Read, holds_all
+from .predicate_index import PredicateIndex, Read, holds_all, in_order
 
 __all__ = ["SPANS_FOR_ROW", "Postings"]
 
@@ -248,14 +248,12 @@ class Postings:
         """Where the span of each access atom lies among the rows, sorted by way and value."""
         begin, end = np.zeros((2, self.spans + len(self._tested)), np.int64)
         rows, at, base = [np.zeros(0, np.uint32)], 0, 0
-        for (low, high), (keys, valid) in zip(self._ways, read.access, strict=True):
-            keys = keys[order]
-            if valid is None:
-                by_key = np.argsort(keys)
+        ways = zip(self._index.ways, self._ways, read.access, strict=True)
+        for way, (low, high), access in ways:
+            if way.kind == "range":
+                keys, by_key = read.columns.in_order(way.name, order)
             else:
-                some = np.flatnonzero(valid[order])
-                by_key = some[np.argsort(keys[some])]
-            keys = keys[by_key]
+                keys, by_key = in_order(*access, order)
             own = slice(at, at + len(low))
             begin[own] = base + np.searchsorted(keys, low, side="left")
             end[own] = base + np.searchsorted(keys, high, side="right")

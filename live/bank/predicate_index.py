@@ -53,7 +53,8 @@ from ...ticks import INT64_MAX, INT64_MIN
 from .symbols import Atom, Member, Null, Range, Residual, keys_of
 
 __all__ = [
-    "Batch", "Lists", "PredicateIndex", "Read", "Tests", "find_hits", "holds_all", "use_codes",
+    "Batch", "Columns", "Lists", "PredicateIndex", "Read", "Tests", "find_hits", "holds_all",
+    "in_order", "use_codes",
 ]  # fmt: skip
 
 IntArray = npt.NDArray[np.int64]
@@ -105,12 +106,57 @@ Column = tuple[IntArray, npt.NDArray[np.bool_] | None]
 """Keys, and which of them count; None: all."""
 
 
+class Columns:
+    """Keys of the columns of a batch, which are found and sorted once for all indexes.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+    """
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self._keys: dict[str, Column] = {}
+        self._sorted: dict[tuple[str, int], tuple[IntArray, tuple[IntArray, IntArray]]] = {}
+
+    def keys(self, name: str) -> Column:
+        """Of a column of numbers or times."""
+        if name not in self._keys:
+            self._keys[name] = keys_of(self.table.column(name))
+        return self._keys[name]
+
+    def in_order(self, name: str, rows: IntArray) -> tuple[IntArray, IntArray]:
+        """As :func:`in_order`, of such a column."""
+        held, found = self._sorted.get((name, id(rows)), (None, None))
+        if held is not rows or found is None:
+            found = in_order(*self.keys(name), rows)
+            self._sorted[name, id(rows)] = rows, found  # which keeps the id its own
+        return found
+
+
+def in_order(
+    keys: IntArray, valid: npt.NDArray[np.bool_] | None, rows: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Keys of some rows, ascending, and the places in ``rows`` that they are from.
+
+    Those that do not count are left out.
+    """
+    keys = keys[rows]
+    if valid is None:
+        by_key = np.argsort(keys)
+    else:
+        some = np.flatnonzero(valid[rows])
+        by_key = some[np.argsort(keys[some])]
+    return keys[by_key], by_key
+
+
 @dataclass
 class Read:
     """What the conditions look at of a batch.
 
     Attributes
     ----------
+    columns : Columns
     access : list
         Per way the keys of the rows.
     keys, valid : arrays
@@ -119,6 +165,7 @@ class Read:
         With the places, when they were asked for.
     """
 
+    columns: Columns
     access: list[Column]
     keys: IntArray
     valid: npt.NDArray[np.bool_]
@@ -425,7 +472,7 @@ class PredicateIndex:
 
     # -- a batch --------------------------------------------------------------------------------
 
-    def read(self, table: pa.Table) -> Read:
+    def read(self, columns: Columns) -> Read:
         """Keys of the rows of a batch.
 
         Raises
@@ -433,25 +480,26 @@ class PredicateIndex:
         SqlError
             Where a residual condition cannot be computed.
         """
+        table = columns.table
         count, texts = table.num_rows, self._answers(table)
         access: list[Column] = []
         for way in self.ways:
             if way.kind == "range":
-                access.append(keys_of(table.column(way.name)))
+                access.append(columns.keys(way.name))
             else:
                 codes = self._codes(way.kind, way.name, table, texts)
                 access.append((codes, None))
-        columns = len(self._key_columns)
-        keys = np.zeros((columns, count), np.int64)
-        valid_all = np.ones((columns, count), np.bool_)
+        held = len(self._key_columns)
+        keys = np.zeros((held, count), np.int64)
+        valid_all = np.ones((held, count), np.bool_)
         for c, (kind, name) in enumerate(self._key_columns):
             if kind == "range":
-                keys[c], valid = keys_of(table.column(name))
+                keys[c], valid = columns.keys(name)
                 if valid is not None:
                     valid_all[c] = valid
             else:
                 keys[c] = self._codes(kind, name, table, texts)
-        return Read(access, keys, valid_all)
+        return Read(columns, access, keys, valid_all)
 
     def batch(self, read: Read) -> Batch:
         """A batch with the places of its rows."""

@@ -24,6 +24,7 @@ from .cuts import free_rows, hits_behind
 from .layer import Layer, empty_kept
 from .partitions import Partitions
 from .pattern_bank import PatternBank
+from .predicate_index import Columns
 from .searching import Kept
 
 __all__ = ["Scan", "open_at", "sorted_kept"]
@@ -51,7 +52,7 @@ def open_at(bank: PatternBank, layer: Layer, scan: Scan, first: int, watermark: 
         fresh, order = places.arrange(table)
         bound = np.full(len(places), min(watermark, INT64_MAX - 1) + 1)
         since = np.full(len(places), INT64_MIN if low <= first else low)
-        hits = layer.hits(layer.read(table), order, fresh, bank.room)
+        hits = layer.hits(layer.read(Columns(table)), order, fresh, bank.room)
         begin = free_rows(layer, hits, fresh, bound, since, bank.room)
         if (begin[1] >= 0).all():
             break

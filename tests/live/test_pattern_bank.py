@@ -14,7 +14,7 @@ from chronicle.errors import InvalidArgument
 from chronicle.live.bank import postings, predicate_index
 from chronicle.live.bank.cards import Card, card_of
 from chronicle.live.bank.pattern_bank import PatternBank
-from chronicle.live.bank.predicate_index import PredicateIndex, find_hits, use_codes
+from chronicle.live.bank.predicate_index import Columns, PredicateIndex, find_hits, use_codes
 from chronicle.live.bank.symbols import Member, Null, Range, Residual, atoms_of, keys_of, why_alone
 from chronicle.query.pattern.compiled import InputColumns, compile_match
 from chronicle.query.sql.match_clause import clause_of_text
@@ -223,7 +223,7 @@ def test_a_card_comes_back_from_its_document() -> None:
 
 
 def hits(index: PredicateIndex, table: pa.Table, symbols: int) -> set[tuple[int, int]]:
-    batch = index.batch(index.read(table))
+    batch = index.batch(index.read(Columns(table)))
     at = np.zeros(2, np.int64)
     rows, uses = np.empty(1 << 16, np.int32), np.empty(1 << 16, np.int32)
     last = np.zeros(symbols, np.int64)

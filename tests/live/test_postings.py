@@ -11,7 +11,7 @@ import pytest
 
 from chronicle.live.bank import postings, predicate_index
 from chronicle.live.bank.postings import Postings
-from chronicle.live.bank.predicate_index import PredicateIndex, find_hits, use_codes
+from chronicle.live.bank.predicate_index import Columns, PredicateIndex, find_hits, use_codes
 from chronicle.live.bank.searching import by_query
 
 from .test_pattern_bank import events, holds, random_atom
@@ -52,7 +52,7 @@ class Some:
 
     def found(self) -> Found | None:
         """By the postings."""
-        read = self.index.read(self.table)
+        read = self.index.read(Columns(self.table))
         hits = self.postings.hits(read, self.order, self.edges > 0, self.alive, 0)
         if hits is None:
             return None
@@ -67,7 +67,7 @@ class Some:
     def looked_up(self) -> Found:
         """Event by event."""
         index, size = self.index, 1 << 16
-        batch, at = index.batch(index.read(self.table)), np.zeros(2, np.int64)
+        batch, at = index.batch(index.read(Columns(self.table))), np.zeros(2, np.int64)
         rows, uses = np.empty(size, np.int32), np.empty(size, np.int32)
         last = np.full(self.queries, -(1 << 40))
         edges = 2 * self.edges  # another may be beside it
