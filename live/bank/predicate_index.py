@@ -36,7 +36,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +45,7 @@ import pyarrow.compute as pc
 
 from ...compiled import kernel
 from ...errors import SqlError
+from ...lazy import lazy
 from ...query.pattern.columns import flat
 from ...query.pattern.groups import take_ranges
 from ...query.pattern.scalar import evaluate_all
@@ -431,12 +431,12 @@ class PredicateIndex:
             ways.append(Way(kind, name, low, high, owner))
         return ways
 
-    @cached_property
+    @lazy
     def lists(self) -> Lists:
         """The places; they are made when a row is looked up first."""
         return self._placed[0]
 
-    @cached_property
+    @lazy
     def _placed(self) -> tuple[Lists, list[_Slots]]:
         base, ups, firsts, listed = [], [], [np.zeros(1, np.int64)], []
         slots: list[_Slots] = []
