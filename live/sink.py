@@ -22,7 +22,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -88,6 +88,10 @@ class Mark:
     late: int = 0
     ignored: int = 0
     group: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """A document for :meth:`of`."""
+        return {**vars(self), "positions": dict(self.positions), "events": dict(self.events)}
 
     @classmethod
     def of(cls, found: Mapping[str, Any], sources: Sequence[str]) -> Mark:
@@ -264,6 +268,8 @@ class Sink(SinkReader):
         self._budget = budget
         self._known: Recollection | None = None
         self._rewritten: tuple[object, ...] = ()
+        self.numbered = (-1, 1)
+        """A commit of the stream by this sink, and the ``_seq`` that follows it."""
         self._woken = threading.Condition()
         self._ended = False
 
@@ -398,9 +404,9 @@ def put_together(
         told: list[tuple[Sink, Changes, pa.RecordBatch]] = []
         first = None
         for sink, changes, mark in parts:
-            left[sink.query] = None if mark is None else asdict(mark)
+            left[sink.query] = None if mark is None else mark.to_json()
             if changes is not None and len(changes):
-                first = _next(stream) if first is None else first
+                first = _next(stream, sink) if first is None else first
                 batches.append(sink.batch(changes, first))
                 told.append((sink, changes, batches[-1]))
                 first += len(changes)
@@ -413,6 +419,10 @@ def put_together(
             for sink, _, _ in told:
                 sink.forget()
             raise
+        if first is not None:
+            version = stream.snapshot().version
+            for sink, _, _ in told:
+                sink.numbered = version, first
         for each in told:
             each[0].noted(*each[1:])
 
@@ -423,8 +433,10 @@ def leave_marks(stream: EventStream, marks: Mapping[str, Any]) -> None:
     stream.append(nothing, durability="none", owner=OWNER, marks=marks)
 
 
-def _next(stream: EventStream) -> int:
+def _next(stream: EventStream, sink: Sink) -> int:
     """The next ``_seq``; the stream's lock is held."""
+    if sink.numbered[0] == stream.snapshot().version:
+        return sink.numbered[1]
     told = int(stream.marks().get(SEQUENCE, 1))
     newest = stream.snapshot().aggregate(["_seq"])["_seq"].max
     return max(told, 1 if newest is None else int(newest) + 1)
