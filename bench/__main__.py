@@ -28,6 +28,7 @@ BENCHMARKS = [
     "situations",
     "recency",
     "pattern_indexes",
+    "cold",
     "selective",
     "index_ingest",
     "crimes",

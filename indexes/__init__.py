@@ -5,8 +5,8 @@ integers that sort alike), ``derived_values`` and
 ``index_key`` (what an index is on), ``runs`` (entries of a range of positions),
 ``definitions`` (the file that says what is indexed),
 ``catalogue`` (the runs that there are), ``opened`` (reading them),
-``lookup`` (values to positions), ``verify`` (runs against events), ``copying`` and ``staged``
-(indexes of segments elsewhere), ``stream_indexes`` (what is built), ``manager`` (the indexes of
+``lookup`` (values to positions), ``ahead`` (blocks of many runs together),
+``verify`` (runs against events), ``copying`` and ``staged`` (indexes of segments elsewhere), ``stream_indexes`` (what is built), ``manager`` (the indexes of
 all streams).
 """
 

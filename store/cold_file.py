@@ -50,6 +50,7 @@ from ..ownership import ModuleLock, OwnedLock
 from .cold_stub import PAGE, SUFFIX, ColdStub
 from .file_contract import Files, short_read
 from .object_store import object_store
+from .read_plan import Range, requests
 
 __all__ = ["ColdFile", "ColdMapping", "cache"]
 
@@ -61,10 +62,6 @@ REQUESTS = 16
 """Requests of this process that are under way at once."""
 
 CACHE_BYTES = 8 << 30
-
-Range = tuple[int, int]
-"""Offset and length."""
-
 
 _numbers = itertools.count()
 
@@ -134,7 +131,7 @@ class ColdMapping:
             ]
             if len(ranges) == 1 and missing:
                 missing = self._read_on(*missing[-1], before=missing[:-1])
-            pieces = list(_pieces(_joined(missing)))
+            pieces = list(requests(missing, GAP_BYTES, PIECE_BYTES))
             if not pieces:
                 return
             self._fetch(pieces)
@@ -268,6 +265,10 @@ class ColdFile:
         mapping.need([(0, self.size)])
         return mapping.data
 
+    def announce(self, ranges: Sequence[Range]) -> None:
+        """Fetch bytes that will be read, side by side."""
+        self.sparse().need(ranges)
+
     def close(self) -> None:
         """Let go of the mapping; buffers from it stay valid."""
         self._closed, self._mapping = True, None
@@ -340,27 +341,6 @@ class _Cache:
 
 cache = _Cache()
 """Of this process."""
-
-
-def _joined(missing: Sequence[Range]) -> Iterator[Range]:
-    """Ranges in order, those joined whose gap costs less than a request."""
-    begun: Range | None = None
-    for offset, length in sorted(missing):
-        if begun is not None and offset - sum(begun) <= GAP_BYTES:
-            begun = begun[0], max(sum(begun), offset + length) - begun[0]
-            continue
-        if begun is not None:
-            yield begun
-        begun = offset, length
-    if begun is not None:
-        yield begun
-
-
-def _pieces(ranges: Iterable[Range]) -> Iterator[Range]:
-    """Ranges, cut where they are longer than a request should be."""
-    for offset, length in ranges:
-        for start in range(offset, offset + length, PIECE_BYTES):
-            yield start, min(PIECE_BYTES, offset + length - start)
 
 
 _pools: dict[int, ThreadPoolExecutor] = {}

@@ -20,7 +20,7 @@ Limits
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -136,6 +136,12 @@ class Timeline:
         assert part.leaves is not None
         return part.leaves.bounds(piece.start - part.start, piece.end - part.start)
 
+    def _fetch(self, numbers: Iterable[int]) -> None:
+        """Have the stored times of pieces read together."""
+        if self._indexes is not None:
+            wanted = (self._pieces[number].times for number in numbers)
+            self._indexes.fetch_times([times for times in wanted if times is not None])
+
     def _packed(self, piece: _Piece) -> Ints | None:
         """Stored times of a piece; None, and the leaves are read, where there are none any more."""
         if piece.times is None or self._indexes is None:
@@ -154,6 +160,7 @@ class Timeline:
             return out
         cuts = np.searchsorted(positions, self._starts, side="left").tolist()
         cuts.append(len(positions))
+        self._fetch(i for i in range(len(self._pieces)) if cuts[i + 1] > cuts[i])
         for number, piece in enumerate(self._pieces):
             low, high = cuts[number], cuts[number + 1]
             if high > low:
@@ -197,7 +204,7 @@ class Timeline:
         assert leaves is not None
         within = positions - part.start
         numbers = np.searchsorted(leaves.starts, within, side="right") - 1
-        leaves.fetch(np.unique(numbers))
+        leaves.fetch(np.unique(numbers).tolist(), (self.schema.time,))
         for low, high in near(numbers, 0):  # those of one leaf
             number = int(numbers[low])
             leaf, rows = leaves.leaf(number), within[low:high] - leaves.starts[number]
@@ -236,6 +243,8 @@ class Timeline:
             return out
         wanted = number[rest]
         breaks = np.flatnonzero(np.diff(wanted)) + 1
+        if len(breaks):
+            self._fetch(np.unique(wanted).tolist())
         for group in np.split(rest, breaks):
             piece = self._pieces[int(number[group[0]])]
             found = np.empty(len(group), np.int64)
@@ -259,7 +268,7 @@ class Timeline:
         numbers = np.searchsorted(leaves.last_ticks, ticks, side=side)
         beyond = int(np.searchsorted(numbers, len(leaves.last_ticks)))
         out[beyond:] = part.end
-        leaves.fetch(np.unique(numbers[:beyond]))
+        leaves.fetch(np.unique(numbers[:beyond]).tolist(), (self.schema.time,))
         for low, high in near(numbers[:beyond], 0):  # ticks whose place is in one leaf
             number = int(numbers[low])
             leaf = leaves.leaf(number)
