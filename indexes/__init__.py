@@ -6,8 +6,8 @@ integers that sort alike), ``derived_values`` and
 ``definitions`` (the file that says what is indexed),
 ``catalogue`` (the runs that there are), ``opened`` (reading them),
 ``lookup`` (values to positions), ``ahead`` (blocks of many runs together),
-``verify`` (runs against events), ``copying`` and ``staged`` (indexes of segments elsewhere), ``stream_indexes`` (what is built), ``manager`` (the indexes of
-all streams).
+``verify`` (runs against events), ``copying`` and ``staged`` (indexes of segments elsewhere),
+``stream_indexes`` (what is built), ``manager`` (the indexes of all streams).
 """
 
 from .manager import StoreIndexes

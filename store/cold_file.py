@@ -58,8 +58,8 @@ __all__ = ["ColdFile", "ColdMapping", "cache"]
 GAP_BYTES = 256 << 10
 PIECE_BYTES = 4 << 20
 AHEAD_BYTES = 16 << 20
-REQUESTS = 16
-"""Requests of this process that are under way at once."""
+REQUESTS = 24
+"""Requests of this process that are under way at once: Arrow keeps 25 connections."""
 
 CACHE_BYTES = 8 << 30
 

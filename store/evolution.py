@@ -173,8 +173,9 @@ class EvolvedLeaf(LeafReader):
         evolution: Evolution,
         file: str,
         need: Need | None = None,
+        holes: bool = False,
     ) -> None:
-        super().__init__(data, offset, segment_id, evolution.written, file, need=need)
+        super().__init__(data, offset, segment_id, evolution.written, file, need=need, holes=holes)
         self._evolution = evolution
         self.schema = evolution.now
         self.zones = evolution.table(self.zones)

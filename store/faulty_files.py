@@ -361,7 +361,6 @@ class FaultyReadFile:
         return self._inner.map()
 
     def announce(self, ranges: Sequence[tuple[int, int]]) -> None:
-        self._owner.alive()
         self._inner.announce(ranges)
 
     def close(self) -> None:

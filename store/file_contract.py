@@ -133,7 +133,7 @@ class ReadFile(Protocol):
     def announce(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Say which bytes (offset and length) will be read soon, so that they may come meanwhile.
 
-        A hint: it neither fails nor promises anything.
+        A hint: it neither fails, of a closed file neither, nor promises anything.
         """
 
     def close(self) -> None:

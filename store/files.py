@@ -221,7 +221,7 @@ class RealReadFile(_Handle):
             return memoryview(mmap.mmap(self._open_descriptor(), size, access=mmap.ACCESS_READ))
 
     def announce(self, ranges: Sequence[tuple[int, int]]) -> None:
-        descriptor = self._open_descriptor()
+        descriptor = self._descriptor  # closed: whoever reads on has a mapping
         with suppress(OSError):  # a file system that knows no hints reads when it is asked
             for offset, length in requests(ranges, GAP_BYTES, ANNOUNCED_BYTES):
                 os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_WILLNEED)

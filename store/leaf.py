@@ -70,7 +70,7 @@ __all__ = ["LeafReader", "Need", "build_leaf", "entry_of_table", "head_limit", "
 
 Table = npt.NDArray[np.int64]
 Need = Callable[[Sequence[tuple[int, int]]], object]
-"""Sees to it that bytes of a segment are there: offsets and lengths."""
+"""Sees to it that bytes of a segment are there, or come: offsets and lengths."""
 
 
 def zone_table(schema: StreamSchema, columns: Sequence[ColumnView], first: int, end: int) -> Table:
@@ -205,8 +205,9 @@ class LeafReader:
     file : str
         Name for error messages.
     need : callable, optional
-        Of a mapping that has holes: asked for the bytes of columns before they are looked at.  The
-        head is there.
+        Told which bytes of columns are going to be looked at, before they are.
+    holes : bool
+        Whether they are only there then; the head is.
 
     Raises
     ------
@@ -217,6 +218,7 @@ class LeafReader:
     __slots__ = (
         "_data",
         "_entries",
+        "_holes",
         "_need",
         "_positions",
         "_sound",
@@ -239,6 +241,7 @@ class LeafReader:
         file: str,
         frame: Frame | None = None,
         need: Need | None = None,
+        holes: bool = False,
     ) -> None:
         frame = frame or open_block(data, offset, segment_id, file)
         if frame.kind is not BlockKind.LEAF:
@@ -265,6 +268,7 @@ class LeafReader:
         self._sums = at + 8 * rows * zones
         self._sound: dict[int, bytearray] = {}
         self._need = need
+        self._holes = holes
         self._data = data
         self._positions = {attribute.name: i for i, attribute in enumerate(schema.attributes)}
         self._stored = schema.attributes
@@ -283,7 +287,7 @@ class LeafReader:
         if whole or fresh:
             resident.touch(self._data, start, entry.length)
         if fresh:
-            if self._need is not None:
+            if self._holes and self._need is not None:
                 self._need(((start, entry.length),))
             verify_chunk(chunk, entry.checksum, self._told(position), self.file, self.offset)
             self._verified |= bit

@@ -190,7 +190,9 @@ def _collect(view: SegmentView, level: int, table: Table, parts: list[Table]) ->
     if level == 1:
         parts.append(table)
         return
-    for offset, length in zip(table[ROW_OFFSET].tolist(), table[ROW_LENGTH].tolist(), strict=True):
+    places = list(zip(table[ROW_OFFSET].tolist(), table[ROW_LENGTH].tolist(), strict=True))
+    view.file.fetch([place for place in places if not view.file.knows(place[0])])
+    for offset, length in places:
         _collect(view, level - 1, view.file.node(offset, length), parts)
 
 

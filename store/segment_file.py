@@ -60,6 +60,10 @@ class Epoch:
     __slots__ = ("__weakref__",)
 
 
+def _unsaid(_: Sequence[Range]) -> None:
+    """Nobody is told what will be read of a file that is being opened anew."""
+
+
 class SegmentFile:
     """A mapped segment file and the blocks of it that are known to be sound.
 
@@ -254,31 +258,36 @@ class SegmentFile:
 
     def leaf(self, offset: int, length: int) -> LeafReader:
         """The leaf at an offset."""
-        data, need = self._leaf_bytes(offset, length)
+        data, need, holes = self._leaf_bytes(offset, length)
         block = self._blocks.get(offset)
         if isinstance(block, LeafReader):
             return block
-        if need is not None:
-            need(((offset, min(length, HEAD_BYTES + length // HEAD_SHARE)),))
+        need(((offset, min(length, HEAD_BYTES + length // HEAD_SHARE)),))
+        if holes:
             need(((offset, min(length, int(BLOCK_FRAME.unpack_from(data, offset)[5]))),))
+        leaf: LeafReader
         if self._evolution is None:
-            leaf = LeafReader(data, offset, self.segment_id, self.schema, self.path, need=need)
+            leaf = LeafReader(
+                data, offset, self.segment_id, self.schema, self.path, need=need, holes=holes
+            )
         else:
-            leaf = EvolvedLeaf(data, offset, self.segment_id, self._evolution, self.path, need)
+            leaf = EvolvedLeaf(
+                data, offset, self.segment_id, self._evolution, self.path, need, holes
+            )
         self._remember(offset, leaf)
         return leaf
 
-    def _leaf_bytes(self, offset: int, length: int) -> tuple[memoryview, Need | None]:
-        """The mapping, and who fills its holes if it has any."""
+    def _leaf_bytes(self, offset: int, length: int) -> tuple[memoryview, Need, bool]:
+        """The mapping, who is told what is wanted of it, and whether it has holes."""
         if self._file is None:
             with self._lock:
                 self._open()
-        cold = self._cold
-        if cold is None:
-            return self.data(offset + length), None
+        cold, file = self._cold, self._file
+        if cold is None or file is None:
+            return self.data(offset + length), _unsaid if file is None else file.announce, False
         self._lock.check()
         mapping = self._mapping_of(cold, offset, length)
-        return mapping.data, mapping.need
+        return mapping.data, mapping.need, True
 
     def node(self, offset: int, length: int) -> Table:
         """The entry table of the node at an offset."""
@@ -286,6 +295,8 @@ class SegmentFile:
         block = self._blocks.get(offset)
         if isinstance(block, np.ndarray):
             return block
+        if not self.moved:
+            self.fetch(((offset, length),))
         written = self.schema if self._evolution is None else self._evolution.written
         table = read_node(data, offset, self.segment_id, written, self.path)
         if self._evolution is not None:
