@@ -29,6 +29,7 @@ BENCHMARKS = [
     "recency",
     "pattern_indexes",
     "cold",
+    "segments",
     "selective",
     "index_ingest",
     "crimes",
