@@ -331,9 +331,13 @@ class OpenedIndexes:
 
     def fetch_times(self, times: Sequence[TimeRange]) -> None:
         """The same for the times of ranges that will be wanted."""
-        keys = [time_key(each.segment, each.first, each.generation) for each in times]
-        if len(keys) > 1 and not (self.holds(keys[0]) and self.holds(keys[-1])):
-            self.fetch(keys)
+        if len(times) < 2:
+            return
+        keys = (time_key(each.segment, each.first, each.generation) for each in times)
+        first, last = times[0], times[-1]
+        ends = (time_key(each.segment, each.first, each.generation) for each in (first, last))
+        if not all(map(self.holds, ends)):  # they came together, and are as long ago
+            self.fetch(list(keys))
 
     def times(self, times: TimeRange, *, stored: bool = False) -> npt.NDArray[np.int64]:
         """The packed times of a range, for the kernels; raises :class:`RunsChanged`."""

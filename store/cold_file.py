@@ -41,11 +41,11 @@ import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 
-from ..errors import SnapshotExpired, StoreClosed
+from ..errors import SnapshotExpired, StorageFailed, StoreClosed
 from ..ownership import ModuleLock, OwnedLock
 from .cold_stub import PAGE, SUFFIX, ColdStub
 from .file_contract import Files, short_read
@@ -267,7 +267,8 @@ class ColdFile:
 
     def announce(self, ranges: Sequence[Range]) -> None:
         """Fetch bytes that will be read, side by side."""
-        self.sparse().need(ranges)
+        with suppress(StorageFailed):  # whoever reads them is told
+            self.sparse().need(ranges)
 
     def close(self) -> None:
         """Let go of the mapping; buffers from it stay valid."""
@@ -305,6 +306,8 @@ class _Cache:
         """A mapping has grown: it is the most recently used, and others may have to go."""
         with self._lock.lock:
             self.fetched += fetched
+            if mapping.retired:  # who still reads of it keeps it no longer than that
+                return
             while self._dropped:
                 self.bytes -= self._mappings.pop(self._dropped.popleft(), (None, 0))[1]
             _, known = self._mappings.pop(mapping.number, (None, 0))

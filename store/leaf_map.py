@@ -108,11 +108,12 @@ class LeafMap:
     def _bytes_wanted(self, number: int, rows: Rows, columns: int) -> int:
         """About what is read of a leaf."""
         length, events = (int(self.table[row, number]) for row in (ROW_LENGTH, ROW_COUNT))
-        if rows is None:
-            return length if columns else self.view.file.head_limit(events, length)
-        most = len(rows) * (1 + columns) * SECTION_BYTES
-        most += 8 * columns * sum(end - first for first, end in rows)
-        return min(length, most + self.view.file.head_limit(events, length))
+        file = self.view.file
+        most = length * columns // len(file.schema.attributes)
+        if rows is not None:
+            wanted = sum(end - first for first, end in rows)
+            most = min(most, 2 * columns * len(rows) * SECTION_BYTES + 8 * columns * wanted)
+        return most + file.head_limit(events, length)
 
     def _together(
         self, group: Sequence[tuple[int, Rows]], names: Sequence[str]
