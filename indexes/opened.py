@@ -331,13 +331,8 @@ class OpenedIndexes:
 
     def fetch_times(self, times: Sequence[TimeRange]) -> None:
         """The same for the times of ranges that will be wanted."""
-        if len(times) < 2:
-            return
-        keys = (time_key(each.segment, each.first, each.generation) for each in times)
-        first, last = times[0], times[-1]
-        ends = (time_key(each.segment, each.first, each.generation) for each in (first, last))
-        if not all(map(self.holds, ends)):  # they came together, and are as long ago
-            self.fetch(list(keys))
+        if len(times) > 1 and not all(map(self.holds, map(_key_of, (times[0], times[-1])))):
+            self.fetch(list(map(_key_of, times)))
 
     def times(self, times: TimeRange, *, stored: bool = False) -> npt.NDArray[np.int64]:
         """The packed times of a range, for the kernels; raises :class:`RunsChanged`."""
@@ -410,3 +405,7 @@ class OpenedIndexes:
         """What is stored under a key."""
         storage = self._storage
         return None if storage is None else storage.get(key)
+
+
+def _key_of(times: TimeRange) -> bytes:
+    return time_key(times.segment, times.first, times.generation)
