@@ -125,7 +125,8 @@ class LeafMap:
             events = table[ROW_COUNT, fresh].tolist()
             heads = map(file.head_limit, events, lengths)
             file.fetch(list(zip(offsets, heads, strict=True)))
-        leaves = [self.leaf(number) for number, _ in group]
+        places = table[[ROW_OFFSET, ROW_LENGTH]][:, [number for number, _ in group]].T.tolist()
+        leaves = [file.leaf(offset, length, asked=len(fresh) > 1) for offset, length in places]
         if names:
             unread = [
                 place

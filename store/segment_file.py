@@ -256,13 +256,14 @@ class SegmentFile:
                     blocks.pop(old, None)
         blocks[offset] = block
 
-    def leaf(self, offset: int, length: int) -> LeafReader:
-        """The leaf at an offset."""
+    def leaf(self, offset: int, length: int, *, asked: bool = False) -> LeafReader:
+        """The leaf at an offset; ``asked``: its head was asked for with those of others."""
         data, need, holes = self._leaf_bytes(offset, length)
         block = self._blocks.get(offset)
         if isinstance(block, LeafReader):
             return block
-        need(((offset, min(length, HEAD_BYTES + length // HEAD_SHARE)),))
+        if not asked:
+            need(((offset, min(length, HEAD_BYTES + length // HEAD_SHARE)),))
         if holes:
             need(((offset, min(length, int(BLOCK_FRAME.unpack_from(data, offset)[5]))),))
         leaf: LeafReader

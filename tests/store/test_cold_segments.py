@@ -130,10 +130,10 @@ def test_few_events_cost_few_bytes_and_waits(
     tmp_path: Path, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pattern asks for the sections of its events, of many leaves at a time."""
-    total, rounds = 400_000, []
+    total, rounds = 2_000_000, []
     rng = np.random.default_rng(4)
     with chronicle.open(tmp_path / "large") as database:
-        stream = database.create_stream("s", TIMED, time="t", options={"codec": "none"})
+        stream = database.create_stream("s", TIMED, time="t", codec="none")
         stream.create_index("x")
         times = 10**15 + np.arange(total) * 10_000
         keys = pa.array(np.full(total, "k"))
