@@ -49,7 +49,7 @@ from ..errors import SnapshotExpired, StorageFailed, StoreClosed
 from ..ownership import ModuleLock, OwnedLock
 from .cold_stub import PAGE, SUFFIX, ColdStub
 from .file_contract import Files, short_read
-from .object_store import object_store
+from .object_store import REQUESTS, object_store
 from .read_plan import Range, requests
 
 __all__ = ["ColdFile", "ColdMapping", "cache"]
@@ -58,8 +58,6 @@ __all__ = ["ColdFile", "ColdMapping", "cache"]
 GAP_BYTES = 256 << 10
 PIECE_BYTES = 4 << 20
 AHEAD_BYTES = 16 << 20
-REQUESTS = 24
-"""Requests of this process that are under way at once: Arrow keeps 25 connections."""
 
 CACHE_BYTES = 8 << 30
 

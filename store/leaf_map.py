@@ -83,6 +83,11 @@ class LeafMap:
         for _ in self.ahead([(number, None) for number in numbers], names):
             pass
 
+    def fetch_heads(self, numbers: Sequence[int]) -> None:
+        """Have the heads of leaves come together, as many as are read ahead."""
+        most = max([1, *(self._bytes_wanted(number, None, 0) for number in numbers[:1])])
+        self.fetch(numbers[: AHEAD_BYTES // most])
+
     def ahead(
         self, wanted: Iterable[tuple[int, Rows]], names: Sequence[str] = ()
     ) -> Iterator[tuple[LeafReader, Rows]]:

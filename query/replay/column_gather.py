@@ -82,6 +82,7 @@ def read_stretches(
     stretches = stretches[stretches[:, 3] > stretches[:, 0]]
     upto = np.cumsum(stretches[:, 3] - stretches[:, 0])
     at, done, full = 0, 0, GATHERED_FIRST
+    _fetch_heads(timeline, stretches[:, ::3])
     while at < len(stretches):
         if check is not None:
             check()
@@ -92,6 +93,13 @@ def read_stretches(
         inside[1::3] = True
         yield batch, np.repeat(inside, np.diff(some, axis=1).ravel())
         at, done, full = stop, int(upto[stop - 1]), min(GATHERED_MAX, 4 * full)
+
+
+def _fetch_heads(timeline: Timeline, ranges: Ints) -> None:
+    """Have the heads of leaves in objects come together for all batches: each waits as long."""
+    for part, here in _by_part(timeline.parts, ranges):
+        if part.leaves is not None and part.leaves.view.file.moved:
+            part.leaves.fetch_heads([number for number, _ in _by_leaf(part.leaves.starts, here)])
 
 
 def read_ranges(
