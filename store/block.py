@@ -161,8 +161,8 @@ def section_sums(parts: Sequence[Any], length: int) -> npt.NDArray[np.uint64]:
     """
     if length <= SECTION_BYTES:
         return np.zeros(0, np.uint64)
-    views = [view for view in map(memoryview, parts) if view.nbytes]
-    chunk = views[0].cast("B") if len(views) == 1 else memoryview(b"".join(views))
+    views = [memoryview(part).cast("B") for part in parts if memoryview(part).nbytes]
+    chunk = views[0] if len(views) == 1 else memoryview(b"".join(views))
     starts = range(0, length, SECTION_BYTES)
     digest = xxhash.xxh3_64_intdigest
     return np.array([digest(chunk[at : at + SECTION_BYTES]) for at in starts], np.uint64)

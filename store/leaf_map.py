@@ -181,6 +181,19 @@ class LeafMap:
             self._bounds.put((first, end), known)
         return known
 
+    def fetch_bounds(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Have what :meth:`bounds` of some ranges of positions looks at come together."""
+        asked = [
+            position
+            for first, end in ranges
+            if self._bounds.get((first, end)) is None
+            for position, edge in ((first, first), (end - 1, end))
+            if self.starts[int(np.searchsorted(self.starts, edge))] != edge
+        ]
+        if len(asked) > 1:
+            numbers = np.unique(np.searchsorted(self.starts, asked, side="right") - 1)
+            self.fetch(numbers.tolist(), (self.view.file.schema.time,))
+
     def column(self, name: str, first: int, end: int) -> pa.ChunkedArray | None:
         """An attribute at positions [first, end); None when the segment is older than it."""
         schema = self.view.file.schema

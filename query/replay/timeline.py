@@ -121,6 +121,13 @@ class Timeline:
         self._pieces = [piece for piece in pieces if piece.end > piece.start]
         self._starts = np.array([piece.start for piece in self._pieces], np.int64)
         self._part_starts = np.array([part.start for part in self.parts], np.int64)
+        for part in self.parts:
+            if part.leaves is not None:
+                part.leaves.fetch_bounds(
+                    (piece.start - part.start, piece.end - part.start)
+                    for piece in self._pieces
+                    if piece.part is part
+                )
         for piece in self._pieces:
             first, last = self._ends(piece)
             firsts.append(first)
