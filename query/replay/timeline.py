@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -121,12 +121,12 @@ class Timeline:
         self._pieces = [piece for piece in pieces if piece.end > piece.start]
         self._starts = np.array([piece.start for piece in self._pieces], np.int64)
         self._part_starts = np.array([part.start for part in self.parts], np.int64)
-        for part in self.parts:
-            if part.leaves is not None:
+        for _, some in groupby(self._pieces, key=lambda piece: id(piece.part)):
+            together = list(some)
+            part = together[0].part
+            if len(together) > 1 and part.leaves is not None:
                 part.leaves.fetch_bounds(
-                    (piece.start - part.start, piece.end - part.start)
-                    for piece in self._pieces
-                    if piece.part is part
+                    [(piece.start - part.start, piece.end - part.start) for piece in together]
                 )
         for piece in self._pieces:
             first, last = self._ends(piece)
