@@ -39,13 +39,16 @@ Ranges = Sequence[tuple[int, int]]
 Spans = Sequence[tuple[int, int]]
 """Bytes of a chunk, half-open."""
 
+TOLD = (Encoding.PLAIN, Encoding.DELTA, Encoding.PACKED, Encoding.DICTIONARY)
+"""Encodings that tell where the values of a row lie."""
+
 WORTHWHILE = 2
 """Rows of a leaf, by those that are wanted, from which on sections are looked at."""
 
 
 def worthwhile(entry: ChunkEntry, events: int, ranges: Ranges) -> bool:
     """Whether some rows of a column of that many had better be read by sections."""
-    if not entry.section or entry.encoding is Encoding.VARIABLE:
+    if not entry.section or entry.encoding not in TOLD:
         return False
     return WORTHWHILE * sum(end - first for first, end in ranges) < events
 
