@@ -84,19 +84,16 @@ class ColdMapping:
     ----------
     kept : iterable of (int, memoryview)
         What is there from the beginning, and where.
-    forget : bound method, optional
-        Called when it is given up.
     """
 
     def __init__(
         self,
         stub: ColdStub,
         kept: Iterable[tuple[int, memoryview]],
-        forget: Callable[[], object] | None = None,
     ) -> None:
         self.number = next(_numbers)
         self._stub = stub
-        self._forget = None if forget is None else weakref.WeakMethod(forget)
+        self._forget: weakref.WeakMethod[Callable[[], object]] | None = None
         self.retired = False
         with tempfile.TemporaryFile(buffering=0) as file:
             file.truncate(stub.length)
@@ -184,6 +181,11 @@ class ColdMapping:
         self.bytes += (len(pages) - int(np.count_nonzero(pages))) * PAGE
         pages[:] = True
 
+    def tell(self, forget: Callable[[], object] | None) -> None:
+        """Have a bound method called when it is given up; of the first who wants that."""
+        if forget is not None and self._forget is None:
+            self._forget = weakref.WeakMethod(forget)
+
     def give_up(self) -> None:
         """Have its readers let go of it; what was handed out stays valid."""
         forget = None if self._forget is None else self._forget()
@@ -223,6 +225,7 @@ class ColdFile:
         """The mapping, without fetching anything; ``forget`` is called when it is given up."""
         mapping = self._mapping
         if mapping is not None and not mapping.retired:
+            mapping.tell(forget)
             return mapping
         with self._lock:  # who holds a mapping and who reads must have the same one
             if self._closed:
@@ -235,7 +238,8 @@ class ColdFile:
                         "again"
                     )
                 kept = self._stub.kept(self._files, self.path + SUFFIX)
-                mapping = self._mapping = ColdMapping(self._stub, kept, forget)
+                mapping = self._mapping = ColdMapping(self._stub, kept)
+            mapping.tell(forget)
             return mapping
 
     @contextmanager

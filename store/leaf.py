@@ -293,6 +293,10 @@ class LeafReader:
             self._verified |= bit
         return chunk
 
+    def reads(self, data: memoryview) -> bool:
+        """Whether it reads of that mapping."""
+        return self._data is data
+
     def _told(self, position: int) -> str:
         return f"column {self._stored[position].name!r} of a leaf"
 

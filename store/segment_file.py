@@ -260,7 +260,7 @@ class SegmentFile:
         """The leaf at an offset; ``asked``: its head was asked for with those of others."""
         data, need, holes = self._leaf_bytes(offset, length)
         block = self._blocks.get(offset)
-        if isinstance(block, LeafReader):
+        if isinstance(block, LeafReader) and (not holes or block.reads(data)):
             return block
         if not asked:
             need(((offset, min(length, HEAD_BYTES + length // HEAD_SHARE)),))
