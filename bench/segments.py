@@ -45,8 +45,8 @@ def run(short: bool) -> Section:
     counts = [100] if short else [count for count in (1_000, 5_000) if count < allowed]
     section = Section(
         "Many segments",
-        f"Segments of {EVENTS} events, made up. A bar is that of {WANTED:,} segments, whatever the "
-        "row has; there is no peer.",
+        f"Segments of {EVENTS} events, made up. A bar is that of {WANTED:,} segments: with fewer "
+        "it can be missed, not reached; there is no peer.",
     )
     base = os.environ.get("CHRONICLE_BENCH_DIR")
     with tempfile.TemporaryDirectory(dir=base) as directory:
@@ -82,9 +82,10 @@ def _timed(work: Callable[[], object], runs: int = 3) -> float:
     return min(times)
 
 
-def _row(section: Section, what: str, found: float, bar: float) -> None:
+def _row(section: Section, what: str, found: float, bar: float, count: int) -> None:
+    reached = None if found <= bar and count < WANTED else found <= bar  # fewer prove nothing
     section.rows.append(
-        Row(what, f"{found:.1f} ms", "", "", f"{bar:.0f} ms at {WANTED:,}", found <= bar)
+        Row(what, f"{found:.1f} ms", "", "", f"{bar:.0f} ms at {WANTED:,}", reached)
     )
 
 
@@ -103,8 +104,8 @@ def _manifest(section: Section, path: Path, count: int) -> None:
         StreamManifest.from_json(body)
 
     written = _timed(lambda: write_manifest(files, directory, large.to_json()))
-    _row(section, f"manifest of {count:,} entries, written durably", written, COMMIT_MS)
-    _row(section, f"manifest of {count:,} entries, read", _timed(read), OPEN_MS)
+    _row(section, f"manifest of {count:,} entries, written durably", written, COMMIT_MS, count)
+    _row(section, f"manifest of {count:,} entries, read", _timed(read), OPEN_MS, count)
 
 
 def _streams(section: Section, path: Path, count: int) -> None:
@@ -131,7 +132,9 @@ def _streams(section: Section, path: Path, count: int) -> None:
         if found != count * EVENTS:
             raise AssertionError(f"{found} events of {count * EVENTS}")
 
-    _row(section, f"stream of {count:,} segments, opened to be read", _timed(opened), OPEN_MS)
+    _row(
+        section, f"stream of {count:,} segments, opened to be read", _timed(opened), OPEN_MS, count
+    )
     with Store.open(path, "rw") as store:
         stream = store.stream("s")
         low, high = count * EVENTS // 3 + 1, 2 * count * EVENTS // 3 + 1
@@ -139,7 +142,13 @@ def _streams(section: Section, path: Path, count: int) -> None:
         def aggregated() -> None:
             stream.snapshot().aggregate(["x"], low, high)
 
-        _row(section, f"aggregate over a third of {count:,} segments", _timed(aggregated), PLAN_MS)
+        _row(
+            section,
+            f"aggregate over a third of {count:,} segments",
+            _timed(aggregated),
+            PLAN_MS,
+            count,
+        )
         number = iter(range(count, count + 1000))
 
         def committed() -> None:
@@ -147,4 +156,4 @@ def _streams(section: Section, path: Path, count: int) -> None:
             stream.seal()  # type: ignore[union-attr]
 
         told = f"append and seal beside {count:,} segments"
-        _row(section, told, _timed(committed), COMMIT_MS)
+        _row(section, told, _timed(committed), COMMIT_MS, count)
