@@ -264,7 +264,8 @@ class SegmentFile:
             return block
         if not asked:
             need(((offset, min(length, HEAD_BYTES + length // HEAD_SHARE)),))
-        if holes:
+        if holes:  # what was asked for may have come to a mapping that is given up
+            need(((offset, BLOCK_FRAME.size),))
             need(((offset, min(length, int(BLOCK_FRAME.unpack_from(data, offset)[5]))),))
         leaf: LeafReader
         if self._evolution is None:

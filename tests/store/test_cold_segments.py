@@ -145,6 +145,7 @@ def test_few_events_cost_few_bytes_and_waits(
             "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES FIRST(t) AS f, LAST(y) AS l "
             "PATTERN (A B) WITHIN INTERVAL '1' SECOND DEFINE A AS x < 6, B AS y > 0.0)"
         )
+        assert database._indexes.wait_idle()
         wanted = database.sql(text).arrow()
         assert wanted.num_rows == 6
         moved = database.move(objects.url)["s"]
