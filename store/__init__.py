@@ -4,11 +4,11 @@ Reading order, bottom up.
 
 ::
 
-    the disk      progress  file_contract  files  memory_files  faulty_files  group_commit
-                  write_behind  object_store  cold_stub  cold_file  cold_files
+    the disk      progress  file_contract  read_plan  files  memory_files  faulty_files
+                  group_commit  write_behind  object_store  cold_stub  cold_file  cold_files
     one block     layout  block  packing  aggregates  columns  dictionary  prune
-    one tree      residency  leaf  node  segment_writer  leaf_line  evolution  segment_file
-                  segment  leaf_map  inspect
+    one tree      residency  sections  leaf  node  segment_writer  leaf_line  evolution
+                  segment_file  segment  leaf_map  inspect
     in memory     tail  late_merge  merge  tap  deletions  key_hash  key_window
     on disk       options  atomic_file  manifest  views  catalog  bulk_jobs  log  journal  lock
                   losses

@@ -91,7 +91,11 @@ def codec_of(name: str) -> Codec:
 
 @dataclass(frozen=True, slots=True)
 class ChunkEntry:
-    """Where a chunk lies in its leaf and how to read it."""
+    """Where a chunk lies in its leaf and how to read it.
+
+    ``section``: the logarithm of the bytes that have a checksum of their own; 0 where the chunk has
+    but one.
+    """
 
     encoding: Encoding
     codec: Codec
@@ -101,6 +105,7 @@ class ChunkEntry:
     checksum: int
     pages: int
     page_events: int
+    section: int = 0
 
 
 @dataclass(slots=True)

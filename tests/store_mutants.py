@@ -614,4 +614,47 @@ STORE_MUTANTS = [
         "    target.mkdir(parents=True, exist_ok=True)\n",
         "test_cold_segments.py::test_a_restore_that_ends_early_is_refused",
     ),
+    # -- reads that are planned -------------------------------------------------------------------
+    (
+        "sections are not compared with their checksums",
+        "store/leaf.py",
+        "            verify_chunk(section, int(sums[number]), what, self.file, self.offset)\n",
+        "            pass\n",
+        "test_sections.py",
+    ),
+    (
+        "the last section of some rows is left out",
+        "store/sections.py",
+        "        low, high = first // step, -(-end // step)\n",
+        "        low, high = first // step, max(first // step + 1, end // step)\n",
+        "test_sections.py",
+    ),
+    (
+        "the nulls of a column are read unverified",
+        "store/sections.py",
+        "    return validity if entry.codec is Codec.NONE else validity + 8 * (entry.pages + 1)\n",
+        "    return 0 if entry.codec is Codec.NONE else validity + 8 * (entry.pages + 1)\n",
+        "test_sections.py",
+    ),
+    (
+        "leaves are asked for one after the other",
+        "store/leaf_map.py",
+        "            if size >= AHEAD_BYTES:\n",
+        "            if size >= 0:\n",
+        "test_sections.py::test_leaves_come_ahead_in_two_rounds",
+    ),
+    (
+        "gaps of every width are read",
+        "store/read_plan.py",
+        "        if begun is not None and offset - sum(begun) <= gap:\n",
+        "        if begun is not None:\n",
+        "test_sections.py::test_requests_cover_what_is_wanted",
+    ),
+    (
+        "the last position block of a range does not come ahead",
+        "indexes/ahead.py",
+        '        *((b"p", number) for number in range(first, last + 1)),\n',
+        '        *((b"p", number) for number in range(first, last)),\n',
+        "../indexes/test_ahead.py",
+    ),
 ]

@@ -35,6 +35,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...compiled import interpretable, kernel
+from ...indexes.ahead import ahead
 from ...indexes.index_key import index_key
 from ...indexes.kernels import count_bits, positions_of_bits
 from ...indexes.lookup import IndexMetrics, KeyRanges, excluded, mark_run
@@ -227,6 +228,7 @@ def occurrences(
         if number:
             other = np.zeros(words, np.uint64) if other is None else other
             target = other
+        asked = []
         for chunk in taken:
             if number:
                 low = max(0, chunk.start - chosen.offset - origin)
@@ -236,6 +238,10 @@ def occurrences(
             elif coarse is not None and not coarse.may_hold(chosen.symbol, chunk.start, chunk.end):
                 metrics.runs_skipped += 1
                 continue
+            asked.append(
+                (chunk, [(run, keys[name]) for name, run in chunk.runs.items() if name in keys])
+            )
+        for chunk in ahead(asked, indexes):
             _mark_term(chosen, chunk, keys, origin, size, target, timeline, schema, metrics)
         if number:
             assert other is not None

@@ -226,7 +226,7 @@ def _mark_leaves(
         return 0
     pruner = Pruner(AnyOf(tuple(atoms)), view.file.schema)
     read, at = 0, first
-    for leaf, low, high in leaves.pieces(first, end):
+    for leaf, low, high in leaves.pieces(first, end, (name,)):
         zones = np.flatnonzero(pruner.mask(leaf.zones))
         zones = zones[(zones >= low // ZONE_EVENTS) & (zones * ZONE_EVENTS < high)]
         for group in np.split(zones, np.flatnonzero(np.diff(zones) > 1) + 1):

@@ -15,8 +15,8 @@ import pytest
 import chronicle
 from chronicle.database import Database
 from chronicle.errors import CorruptStore, InvalidArgument, NotAStore, StorageFailed
-from chronicle.store import Store, StreamOptions, restoring
-from chronicle.store.cold_file import PAGE, cache
+from chronicle.store import Store, StreamOptions, cold_file, restoring
+from chronicle.store.cold_file import PAGE, ColdMapping, cache
 from chronicle.store.cold_files import ColdFiles
 from chronicle.store.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.memory_files import MemoryFiles
@@ -124,6 +124,45 @@ def test_nodes_stay_at_home(flights: Database, objects: ObjectStore, tmp_path: P
     assert 0 < fetched_by(work) < moved.bytes // 20
     stubs = (tmp_path / "store").rglob("*.seg.cold")
     assert sum(file.stat().st_size for file in stubs) < moved.bytes // 3  # leaves here are tiny
+
+
+def test_few_events_cost_few_bytes_and_waits(
+    tmp_path: Path, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pattern asks for the sections of its events, of many leaves at a time."""
+    total, rounds = 2_000_000, []
+    rng = np.random.default_rng(4)
+    with chronicle.open(tmp_path / "large") as database:
+        stream = database.create_stream("s", TIMED, time="t", codec="none")
+        stream.create_index("x")
+        times = 10**15 + np.arange(total) * 10_000
+        keys = pa.array(np.full(total, "k"))
+        columns = [pa.array(times, pa.timestamp("us")), keys, rng.permutation(total)]
+        stream.append(pa.table([*columns, rng.random(total)], TIMED))
+        stream.seal()
+        stream.flush()
+        text = (
+            "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES FIRST(t) AS f, LAST(y) AS l "
+            "PATTERN (A B) WITHIN INTERVAL '1' SECOND DEFINE A AS x < 6, B AS y > 0.0)"
+        )
+        assert database._indexes.wait_idle()
+        wanted = database.sql(text).arrow()
+        assert wanted.num_rows == 6
+        moved = database.move(objects.url)["s"]
+    fetch = ColdMapping._fetch
+
+    def counted(self: ColdMapping, pieces: Any) -> None:
+        rounds.append(len(pieces))
+        fetch(self, pieces)
+
+    monkeypatch.setattr(ColdMapping, "_fetch", counted)
+    monkeypatch.setattr(cold_file, "GAP_BYTES", 0)  # what is read of gaps costs no wait
+    with chronicle.open(tmp_path / "large") as database:
+        asked = fetched_by(lambda: database.sql(text).arrow())
+        assert database.sql(text).arrow() == wanted
+        assert 0 < asked < moved.bytes // 10
+        assert len(rounds) <= 4
+        assert max(rounds) > 1
 
 
 def test_the_cache_is_bounded(
