@@ -33,7 +33,42 @@ from .layout import ZONE_EVENTS, Encoding
 __all__ = ["fill_nulls", "pack", "pooled", "unpack"]
 
 
-@interpretable()
+def _zones(values, zone_events, delta):  # type: ignore[no-untyped-def]
+    """Base, minimum and what is stored of each zone; differences wrap around."""
+    for first in range(0, values.size, zone_events):
+        part = values[first : first + zone_events]
+        if delta:
+            steps = np.diff(part)
+            low = steps.min() if steps.size else np.int64(0)
+            yield part[0], low, (steps - low).view(np.uint64)
+        else:
+            low = part.min()
+            yield low, 0, (part - low).view(np.uint64)
+
+
+def _plan_zones(values, zone_events, bases, minimums, widths, words, delta):  # type: ignore[no-untyped-def]
+    words[0] = 0
+    for zone, (base, low, stored) in enumerate(_zones(values, zone_events, delta)):
+        width = int(np.bitwise_or.reduce(stored)).bit_length()
+        bases[zone], minimums[zone], widths[zone] = base, low, width
+        words[zone + 1] = words[zone] + (width * stored.size + 63) // 64
+
+
+def _pack_zones(values, zone_events, bases, minimums, widths, words, delta, packed):  # type: ignore[no-untyped-def]
+    for zone, (_, _, stored) in enumerate(_zones(values, zone_events, delta)):
+        width = int(widths[zone])
+        if width == 0:
+            continue
+        bits = np.arange(stored.size) * width
+        places, shifts = bits >> 6, (bits & 63).astype(np.uint64)
+        begins = np.flatnonzero(np.diff(places, prepend=-1))
+        word = packed[words[zone] :]
+        word[places[begins]] = np.bitwise_or.reduceat(stored << shifts, begins)
+        over = np.flatnonzero((bits & 63) + width > 64)
+        word[places[over] + 1] |= stored[over] >> (np.uint64(64) - shifts[over])
+
+
+@interpretable(instead=_plan_zones)
 @kernel
 def _plan(values, zone_events, bases, minimums, widths, words, delta):  # type: ignore[no-untyped-def]
     """Choose base, minimum and width of each zone; count the packed words before each."""
@@ -74,7 +109,7 @@ def _plan(values, zone_events, bases, minimums, widths, words, delta):  # type: 
         words[zone + 1] = words[zone] + (width * stored + 63) // 64
 
 
-@interpretable(wraps=True)
+@interpretable(instead=_pack_zones)
 @kernel
 def _pack(values, zone_events, bases, minimums, widths, words, delta, packed):  # type: ignore[no-untyped-def]
     """Write the packed words of every zone."""
