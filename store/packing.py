@@ -141,15 +141,34 @@ def _pack(values, zone_events, bases, minimums, widths, words, delta, packed):  
             packed[at] = gathered
 
 
-def _plain_word_at(words: npt.NDArray[np.uint64], byte: Any) -> np.uint64:
-    at, shift = int(byte) >> 3, (int(byte) & 7) * 8
-    word = int(words[at]) >> shift
-    if shift:
-        word |= int(words[at + 1]) << (64 - shift)
-    return np.uint64(word & 0xFFFFFFFFFFFFFFFF)
+def _unpack_zones(  # type: ignore[no-untyped-def]
+    bases, minimums, words, widths, packed, zone_events, count, first_zone, delta, out
+):
+    at, zone = 0, first_zone
+    while at < out.size:
+        first = zone * zone_events
+        events = min(first + zone_events, count, first + out.size - at) - first
+        width = int(widths[zone])
+        stored = np.zeros(events - 1 if delta else events, np.uint64)
+        if width:
+            bits = np.arange(stored.size) * width
+            places, shifts = (bits >> 6) + words[zone], (bits & 63).astype(np.uint64)
+            stored |= packed[places] >> shifts
+            over = np.flatnonzero((bits & 63) + width > 64)
+            stored[over] |= packed[places[over] + 1] << (np.uint64(64) - shifts[over])
+            if width < 64:
+                stored &= np.uint64((1 << width) - 1)
+        part = out[at : at + events].view(np.uint64)
+        base = bases[zone : zone + 1].view(np.uint64)
+        if delta:
+            part[0] = base[0]
+            part[1:] = np.cumsum(stored + minimums[zone : zone + 1].view(np.uint64)) + base
+        else:
+            part[:] = stored + base
+        at, zone = at + events, zone + 1
 
 
-@machine_operation(_plain_word_at)
+@machine_operation()
 def _word_at(typing_context, words, byte):  # type: ignore[no-untyped-def]
     """The eight bytes that begin at any byte of packed words."""
     from numba.core import cgutils, types
@@ -165,7 +184,7 @@ def _word_at(typing_context, words, byte):  # type: ignore[no-untyped-def]
     return types.uint64(words, types.uint64), generate
 
 
-@interpretable(wraps=True)
+@interpretable(instead=_unpack_zones)
 @kernel
 def _unpack(bases, minimums, words, widths, packed, zone_events, count, first_zone, delta, out):  # type: ignore[no-untyped-def]
     """Decode consecutive zones from ``first_zone`` until ``out`` is full.

@@ -249,6 +249,7 @@ def test_jobs_write_and_read_files_and_name_what_they_did(
     jobs = page.get_by_role("region", name="Jobs", exact=True)
     kinds = jobs.get_by_label("Kind of job")
     begin = jobs.get_by_role("button", name="Begin")
+    kinds.wait_for()
     assert kinds.get_by_role("option").all_inner_texts() == [
         "backup", "check", "compact", "move", "calibrate", "export", "import",
     ]  # fmt: skip
