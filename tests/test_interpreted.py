@@ -24,6 +24,7 @@ from chronicle.compiled import Kernel, interpretable, kernel
 from chronicle.compiled_beside import Beside, _example, _is_kept, kind_of
 from chronicle.formats import csvtext, decimals, isotime, jsonscan
 from chronicle.indexes import kernels as index_kernels
+from chronicle.indexes import lookup
 from chronicle.ownership import Owner
 from chronicle.query.replay import candidates, partition_spans, term_selection
 from chronicle.store import columns, merge
@@ -192,7 +193,8 @@ def test_each_gives_the_same_as_machine_code(
     partition_spans._flag_rows(codes, 0, 100, starts, starts + 9, cursor, stops, flags, 2)
     if not dirty:
         lacking = set(interpretables()) - set(twice)
-        assert all(name.startswith("chronicle.formats.") for name in lacking), lacking
+        elsewhere = ("chronicle.formats.", "chronicle.indexes.")  # tests of their own
+        assert not [name for name in lacking if not name.startswith(elsewhere)]
 
 
 DAY, CLOCK = "{0:04}-{1:02}-{2:02}", "{3:02}:{4:02}:{5:02}"
@@ -255,6 +257,54 @@ def test_texts_are_read_as_machine_code_reads_them(twice: dict[str, int], seed: 
                 jsonscan.survey(data, by_line, np.uint64(2**63 + seed), paths, hashed)
     wanted = {name for name in interpretables() if name.startswith("chronicle.formats.")}
     assert wanted == {name for name in twice if name.startswith("chronicle.formats.")}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_indexes_are_read_as_machine_code_reads_them(twice: dict[str, int], seed: int) -> None:
+    random = np.random.default_rng(seed)
+    floats = random.choice([-1.5, 0.0, -0.0, np.nan, np.inf, 3e300, 2.5], 400)
+    keys = np.empty(400, np.uint64)
+    index_kernels.float_keys(floats.view(np.uint64), keys)
+    for budget in (0, 30, 10**6):
+        index_kernels.settle(random.integers(0, 9, 60).astype(np.uint64), np.arange(60), budget)
+    for width in (1, 7, 33, 57):
+        positions = random.integers(0, 1 << width, 300)
+        words = np.zeros((width * 300 + 63) // 64, np.uint64)
+        index_kernels.pack_positions(positions, width, words)
+        found = np.empty(200, np.int64)
+        index_kernels.unpack_positions(words, width, 50, 250, found)
+        assert (found == positions[50:250]).all()
+        for base in (0, -40, 7):
+            bits = np.zeros(4, np.uint64)
+            index_kernels.mark(words, width, 0, 300, base, bits, 250)
+            out = np.empty(index_kernels.count_bits(bits), np.int64)
+            index_kernels.positions_of_bits(bits, 5, out)
+            wanted = {place + base for place in positions.tolist()}
+            assert out.tolist() == [place + 5 for place in range(250) if place in wanted]
+    for top in (9, 2**40, 2**64 - 1):
+        ordered = np.sort(random.integers(0, top, 1300, np.uint64, endpoint=True))
+        chunk = pack(ordered.view(np.int64), Encoding.DELTA, force=True)
+        block = np.frombuffer(chunk, np.int64)
+        for key in (*random.choice(ordered, 9), np.uint64(0), np.uint64(top)):
+            assert index_kernels.lower_entry(block, 1300, key) == np.searchsorted(ordered, key)
+            right = np.searchsorted(ordered, key, "right")
+            assert index_kernels.upper_entry(block, 1300, key) == right
+    ticks = np.sort(random.integers(-(2**40), 2**40, 1300))
+    block = np.frombuffer(pack(ticks, Encoding.DELTA, force=True), np.int64)
+    wanted = np.sort(np.concatenate([random.choice(ticks, 50), random.integers(-9, 9, 5)]))
+    for upper in (False, True):
+        found = np.empty(wanted.size, np.int64)
+        index_kernels.first_not_below(block, 1300, wanted, upper, found)
+        assert (found == np.searchsorted(ticks, wanted, "right" if upper else "left")).all()
+    index_kernels.ticks_at(block, 1300, np.sort(random.integers(0, 1300, 40)), np.empty(40, int))
+    fences = np.concatenate([np.sort(random.integers(0, 99, n, np.uint64)) for n in (4, 1, 7)])
+    begins, entries = np.array([0, 4, 5, 12]), np.array([1_700, random.integers(0, 2), 3_300])
+    for key in random.integers(0, 99, 9, np.uint64):
+        out = np.empty(3)
+        lookup._ranks(fences, begins, entries, 512, key, False, out)
+        lookup._witnessed(fences, begins, entries, 512, key, key + np.uint64(3), out)
+    wanted_names = {name for name in interpretables() if name.startswith("chronicle.indexes.")}
+    assert wanted_names == {name for name in twice if name.startswith("chronicle.indexes.")}
 
 
 @pytest.mark.parametrize("seed", range(4))

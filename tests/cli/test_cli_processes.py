@@ -311,7 +311,7 @@ def test_the_prompt_watches_and_completes(sensors: Path, tmp_path: Path) -> None
         ("SELECT ", "heigh", ["height"]),
         ("SELECT x FROM ", "s", ["sensors"]),
         ("\\d ", "S", ["sensors"]),
-        ("SELECT avg(x) FROM TUMBLE(", "", ["sensors"]),
+        ("SELECT avg(x) FROM TUMBLE(", "", ["high", "sensors"]),
         ("SELECT ", "na", ["name"]),
         ("SELECT 1 ", "FRO", ["FROM"]),
     ):

@@ -196,8 +196,8 @@ def test_views_are_listed_as_far_as_a_token_reaches(console: Any) -> None:
     ]  # fmt: skip
     assert (second["name"], second["reads"]) == ("fast_a", ["fast"])
     told = {
-        globs: create_token(database.path, globs, ["read"], globs.split(","))[1]
-        for globs in ("fast", "fast*,steps", "steps")
+        globs: create_token(database.path, f"reader-{at}", ["read"], globs.split(","))[1]
+        for at, globs in enumerate(("fast", "fast*,steps", "steps"))
     }
     found = {}
     for globs, secret in told.items():
