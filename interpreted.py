@@ -182,7 +182,8 @@ def _watched(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _plain(argument: Any) -> Any:
     """An array so that its elements are Python's numbers; what is written goes into the array."""
-    return memoryview(argument) if isinstance(argument, np.ndarray) else argument
+    view: Any = argument
+    return memoryview(view) if isinstance(argument, np.ndarray) else argument
 
 
 def _arrays_of(arguments: tuple[Any, ...]) -> Iterator[np.ndarray[Any, Any]]:

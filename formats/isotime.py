@@ -55,7 +55,7 @@ def _number(data, start, end, digits):  # type: ignore[no-untyped-def]
     """Value of exactly `digits` decimal digits at `start`; -1 when they are not there."""
     if start + digits > end:
         return -1
-    value = 0
+    value = np.int64(0)
     for i in range(start, start + digits):
         c = np.int64(data[i])
         if c < 48 or c > 57:
@@ -102,7 +102,7 @@ def _parse_one(data, start, end, seconds, nanos, flags, at):  # type: ignore[no-
     if month < 1 or month > 12 or day < 1 or day > _days_in_month(year, month):
         return
     total = _days_from_civil(year, month, day) * 86400
-    fraction = 0
+    fraction = np.int64(0)
     flag = OK
     if p == end:
         if basic:

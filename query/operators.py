@@ -148,8 +148,9 @@ def _situations() -> Parts:
     from .plan.situation_plan import plan_situations
     from .run.situation_operator import SituationOperator
 
-    runs = {SituationMatch: SituationOperator}
-    return Parts(bind_situations, BoundSituations, plan_situations, runs)
+    return Parts(
+        bind_situations, BoundSituations, plan_situations, {SituationMatch: SituationOperator}
+    )
 
 
 def _recent() -> Parts:
@@ -173,8 +174,9 @@ def _system_table() -> Parts:
     from .plan.system_plan import plan_system_table
     from .run.system_operator import SystemTableOperator
 
-    runs = {SystemRows: SystemTableOperator}
-    return Parts(bind_system_table, BoundSystemTable, plan_system_table, runs)
+    return Parts(
+        bind_system_table, BoundSystemTable, plan_system_table, {SystemRows: SystemTableOperator}
+    )
 
 
 def _frame() -> Parts:

@@ -21,6 +21,7 @@ Limits
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,9 @@ from .layout import ZONE_EVENTS, Encoding
 __all__ = ["fill_nulls", "pack", "pooled", "unpack"]
 
 
-def _zones(values, zone_events, delta):  # type: ignore[no-untyped-def]
+def _zones(
+    values: npt.NDArray[np.int64], zone_events: int, delta: bool
+) -> Iterator[tuple[Any, Any, npt.NDArray[np.uint64]]]:
     """Base, minimum and what is stored of each zone; differences wrap around."""
     for first in range(0, values.size, zone_events):
         part = values[first : first + zone_events]
