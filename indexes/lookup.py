@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..compiled import kernel
+from ..compiled import interpretable, kernel
 from ..schema import Attribute
 from ..store.layout import Encoding
 from ..store.packing import unpack
@@ -102,6 +102,7 @@ class KeyRanges:
         return self._shared
 
 
+@interpretable()
 @kernel
 def _ranks(fences, begins, entries, block, key, beyond, out):  # type: ignore[no-untyped-def]
     """About how many entries of each run have keys below ``key`` (all when ``beyond``).
@@ -135,6 +136,7 @@ def _ranks(fences, begins, entries, block, key, beyond, out):  # type: ignore[no
             out[i] = number * block + part * within
 
 
+@interpretable()
 @kernel
 def _witnessed(fences, begins, entries, block, low, high, out):  # type: ignore[no-untyped-def]
     """Some entries for each run that hardly has one in [low, high], though a fence is there.

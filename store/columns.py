@@ -137,7 +137,16 @@ def _copy_bits(source, bit_start, count, out):  # type: ignore[no-untyped-def]
         out[out.size - 1] &= np.uint8(0xFF >> spare)
 
 
-@interpretable()
+def _prefixes_of_all(offsets, data, out):  # type: ignore[no-untyped-def]
+    starts, ends = offsets[: out.size], offsets[1 : out.size + 1]
+    out[:] = 0
+    for place in range(8):
+        there = np.flatnonzero(starts + place < ends)
+        byte = data[starts[there] + place].astype(np.uint64)
+        out[there] |= byte << np.uint64(8 * (7 - place))
+
+
+@interpretable(instead=_prefixes_of_all)
 @kernel
 def _prefixes(offsets, data, out):  # type: ignore[no-untyped-def]
     """First eight bytes of each value as a big-endian number, padded with zeros."""

@@ -21,6 +21,7 @@ Limits
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,44 @@ from .layout import ZONE_EVENTS, Encoding
 __all__ = ["Packing", "fill_nulls", "pack", "pooled", "unpack"]
 
 
-@interpretable()
+def _zones(
+    values: npt.NDArray[np.int64], zone_events: int, delta: bool
+) -> Iterator[tuple[Any, Any, npt.NDArray[np.uint64]]]:
+    """Base, minimum and what is stored of each zone; differences wrap around."""
+    for first in range(0, values.size, zone_events):
+        part = values[first : first + zone_events]
+        if delta:
+            steps = np.diff(part)
+            low = steps.min() if steps.size else np.int64(0)
+            yield part[0], low, (steps - low).view(np.uint64)
+        else:
+            low = part.min()
+            yield low, 0, (part - low).view(np.uint64)
+
+
+def _plan_zones(values, zone_events, bases, minimums, widths, words, delta):  # type: ignore[no-untyped-def]
+    words[0] = 0
+    for zone, (base, low, stored) in enumerate(_zones(values, zone_events, delta)):
+        width = int(np.bitwise_or.reduce(stored)).bit_length()
+        bases[zone], minimums[zone], widths[zone] = base, low, width
+        words[zone + 1] = words[zone] + (width * stored.size + 63) // 64
+
+
+def _pack_zones(values, zone_events, bases, minimums, widths, words, delta, packed):  # type: ignore[no-untyped-def]
+    for zone, (_, _, stored) in enumerate(_zones(values, zone_events, delta)):
+        width = int(widths[zone])
+        if width == 0:
+            continue
+        bits = np.arange(stored.size) * width
+        places, shifts = bits >> 6, (bits & 63).astype(np.uint64)
+        begins = np.flatnonzero(np.diff(places, prepend=-1))
+        word = packed[words[zone] :]
+        word[places[begins]] = np.bitwise_or.reduceat(stored << shifts, begins)
+        over = np.flatnonzero((bits & 63) + width > 64)
+        word[places[over] + 1] |= stored[over] >> (np.uint64(64) - shifts[over])
+
+
+@interpretable(instead=_plan_zones)
 @kernel
 def _plan(values, zone_events, bases, minimums, widths, words, delta):  # type: ignore[no-untyped-def]
     """Choose base, minimum and width of each zone; count the packed words before each."""
@@ -74,7 +112,7 @@ def _plan(values, zone_events, bases, minimums, widths, words, delta):  # type: 
         words[zone + 1] = words[zone] + (width * stored + 63) // 64
 
 
-@interpretable(wraps=True)
+@interpretable(instead=_pack_zones)
 @kernel
 def _pack(values, zone_events, bases, minimums, widths, words, delta, packed):  # type: ignore[no-untyped-def]
     """Write the packed words of every zone."""
@@ -106,15 +144,34 @@ def _pack(values, zone_events, bases, minimums, widths, words, delta, packed):  
             packed[at] = gathered
 
 
-def _plain_word_at(words: npt.NDArray[np.uint64], byte: Any) -> np.uint64:
-    at, shift = int(byte) >> 3, (int(byte) & 7) * 8
-    word = int(words[at]) >> shift
-    if shift:
-        word |= int(words[at + 1]) << (64 - shift)
-    return np.uint64(word & 0xFFFFFFFFFFFFFFFF)
+def _unpack_zones(  # type: ignore[no-untyped-def]
+    bases, minimums, words, widths, packed, zone_events, count, first_zone, delta, out
+):
+    at, zone = 0, first_zone
+    while at < out.size:
+        first = zone * zone_events
+        events = min(first + zone_events, count, first + out.size - at) - first
+        width = int(widths[zone])
+        stored = np.zeros(events - 1 if delta else events, np.uint64)
+        if width:
+            bits = np.arange(stored.size) * width
+            places, shifts = (bits >> 6) + words[zone], (bits & 63).astype(np.uint64)
+            stored |= packed[places] >> shifts
+            over = np.flatnonzero((bits & 63) + width > 64)
+            stored[over] |= packed[places[over] + 1] << (np.uint64(64) - shifts[over])
+            if width < 64:
+                stored &= np.uint64((1 << width) - 1)
+        part = out[at : at + events].view(np.uint64)
+        base = bases[zone : zone + 1].view(np.uint64)
+        if delta:
+            part[0] = base[0]
+            part[1:] = np.cumsum(stored + minimums[zone : zone + 1].view(np.uint64)) + base
+        else:
+            part[:] = stored + base
+        at, zone = at + events, zone + 1
 
 
-@machine_operation(_plain_word_at)
+@machine_operation()
 def _word_at(typing_context, words, byte):  # type: ignore[no-untyped-def]
     """The eight bytes that begin at any byte of packed words."""
     from numba.core import cgutils, types
@@ -130,7 +187,7 @@ def _word_at(typing_context, words, byte):  # type: ignore[no-untyped-def]
     return types.uint64(words, types.uint64), generate
 
 
-@interpretable(wraps=True)
+@interpretable(instead=_unpack_zones)
 @kernel
 def _unpack(bases, minimums, words, widths, packed, zone_events, count, first_zone, delta, out):  # type: ignore[no-untyped-def]
     """Decode consecutive zones from ``first_zone`` until ``out`` is full.

@@ -110,7 +110,9 @@ UNORDERED = {"."}
 
 IMPORTED_BY_NAME = {
     "bench/__main__.py",
+    "cli.py",
     "compiled_beside.py",
+    "formats/__init__.py",
     "ingest/engines.py",
     "isolation/nursery.py",
     "server/__init__.py",

@@ -15,11 +15,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ...indexes.stream_indexes import StreamIndexes
 from ...json_text import JSON
 from ...ownership import LOADING
 from ...store.snapshot import Snapshot
@@ -41,6 +40,9 @@ from ..sql.sql_types import as_bigint, conform, declared_types, settle_types
 from .context import Openers, RunContext
 from .relational_plan import OpenLeaf, plan_of
 from .scan_relations import AggregateRelation, OperatorRelation, StreamRelation
+
+if TYPE_CHECKING:
+    from ...indexes.stream_indexes import StreamIndexes
 
 __all__ = ["Execution", "Surroundings"]
 
