@@ -8,6 +8,7 @@ import { isRecent, rowsOfPairs } from "../src/matches/pairs";
 import { NOTHING, specOf } from "../src/pages/jobspec";
 import { lookedAt, nameOf, paramsOf } from "../src/pages/looking";
 import { globbed } from "../src/ui/glob";
+import { cellText } from "../src/ui/values";
 import { offsetOf, parametersOf, parameterValue, statementAt, statementsOf } from "../src/query/statements";
 
 describe("values keep every digit", () => {
@@ -154,5 +155,11 @@ describe("jobs", () => {
     expect(specOf("import", { ...asked, time: "" }, false, true)).toEqual({ kind: "import", file: "a.csv", stream: "pumps" });
     expect(specOf("import", { ...asked, time: "" }, true, true)).toBeNull();
     expect(specOf("import", asked, true, true)).toEqual({ kind: "import", file: "a.csv", stream: "pumps", create: true, time: "when" });
+  });
+});
+
+describe("cells of answers in JSON", () => {
+  it("shows lists and structs as JSON, and nothing for what is missing", () => {
+    expect([[1, 2], { a: "x" }, 1.5, "x", true, null, undefined].map(cellText)).toEqual(["[1,2]", '{"a":"x"}', "1.5", "x", "true", "", ""]);
   });
 });
