@@ -51,10 +51,10 @@ def move(
     store: StoreOption = None,
 ) -> None:
     """Move sealed segments to objects, where storage is cheap; queries find them there."""
-    how = {"older_than": older_than, "due": due}
     with connection_of(store).database("rw", create=False) as database:
         for name in streams or [None]:  # type: ignore[list-item]
-            for moved, done in database.move(to, stream=name, **how).items():
+            found = database.move(to, stream=name, older_than=older_than, due=due)
+            for moved, done in found.items():
                 print(f"{moved}: {done.segments:,} segments, {done.bytes:,} bytes moved")
 
 
