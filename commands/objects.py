@@ -53,8 +53,8 @@ def move(
     """Move sealed segments to objects, where storage is cheap; queries find them there."""
     with connection_of(store).database("rw", create=False) as database:
         for name in streams or [None]:  # type: ignore[list-item]
-            moves = database.move(to, stream=name, older_than=older_than, due=due)
-            for moved, done in moves.items():
+            found = database.move(to, stream=name, older_than=older_than, due=due)
+            for moved, done in found.items():
                 print(f"{moved}: {done.segments:,} segments, {done.bytes:,} bytes moved")
 
 
