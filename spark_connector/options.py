@@ -255,6 +255,11 @@ class Options:
             given = [name for name, value in clashing.items() if value is not None]
             if self.push_filters:
                 given.append("pushFilters")
+            if self.as_of is not None:
+                raise InvalidArgument(
+                    "option 'asOf' is for a stream; a query reads the newest commit of each of its "
+                    "streams"
+                )
             if given:
                 raise InvalidArgument(
                     f"option 'query' holds the whole question; put {', '.join(given)} into its SQL"
