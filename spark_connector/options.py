@@ -50,7 +50,7 @@ OPTIONS: tuple[Option, ...] = (
         "timeout", "rswx", "seconds", "60", "seconds to wait for the server or for the writer lock"
     ),
     Option("retries", "rswx", "number", "3", "how often a request to the server is tried again"),
-    Option("stream", "rswx", "text", "", "name of the stream"),
+    Option("stream", "rswx", "text", "", "name of the stream; in batch reads of a view, too"),
     Option("columns", "rs", "names", "all", "columns to read, separated by commas"),
     Option("startTime", "rw", "time", "first event", "earliest time, inclusive: ISO 8601 or µs"),
     Option("endTime", "rw", "time", "last event", "latest time, exclusive: ISO 8601 or µs"),

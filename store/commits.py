@@ -362,6 +362,10 @@ class Commits:
         """Remember how late the events of an append were; what was seen long ago fades."""
         self.reach = max(float(lateness), REACH_KEPT * self.reach)
 
+    def note_told(self, version: int) -> None:
+        """Note which manifest lies with the objects now."""
+        self.told = version
+
     def new_segment(self, schema: StreamSchema | None = None) -> ActiveSegment:
         """Begin a segment file that nothing names yet, in the stream's schema if not another."""
         number = self.next_id

@@ -152,7 +152,7 @@ def move_segments(
         said = files.read(commits.path(MANIFEST))
     if version != commits.told and files.cold(commits.directory):
         store.put(f"{place}/{MANIFEST}", [said])
-        commits.told = version
+        commits.note_told(version)
     return Moved(segments, moved)
 
 

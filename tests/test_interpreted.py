@@ -26,7 +26,7 @@ from chronicle.formats import csvtext, decimals, isotime, jsonscan
 from chronicle.indexes import kernels as index_kernels
 from chronicle.indexes import lookup
 from chronicle.ownership import Owner
-from chronicle.query.replay import candidates, partition_spans, term_selection
+from chronicle.query.replay import candidates, interval_stream, partition_spans, term_selection
 from chronicle.store import columns, merge
 from chronicle.store.packing import Encoding, pack, unpack
 
@@ -188,6 +188,7 @@ def test_each_gives_the_same_as_machine_code(
     costs = random.random(40)
     order = np.lexsort((costs, random.random(40), ticks[:40] % 3))
     term_selection._unbeaten(order, ticks[:40] % 3, costs, 4, np.zeros(40, np.int64))
+    interval_stream._mark_inside(np.arange(5, 300), starts, starts + 9, np.zeros(295, np.bool_))
     cursor, stops = np.array([0, 3, 6]), np.array([3, 6, 10])
     flags, codes = np.zeros(300, np.uint8), ticks % 3
     partition_spans._flag_rows(codes, 0, 100, starts, starts + 9, cursor, stops, flags, 2)

@@ -78,7 +78,7 @@ def test_if_not_exists_does_not_run_the_query(db: Any) -> None:
         ("CREATE STREAM r AS SELECT t, t AS u FROM s", "there are t, u"),
         ("CREATE STREAM r TIMESTAMP BY u AS SELECT t FROM s", "'u' is not among the columns"),
         ("CREATE STREAM r AS SELECT t, x, name AS X FROM s", "gives two columns"),
-        ("CREATE STREAM r AS SELECT t, [x] AS list FROM s", "CAST"),
+        ("CREATE STREAM r AS SELECT t, MAP {name: x} AS pairs FROM s", "CAST"),
         ("CREATE STREAM r TIMESTAMP BY name AS SELECT t, name FROM s", "(?i)time"),
         ("CREATE STREAM r AS SELECT nullif(t, t) AS t FROM s", "must not be null"),
         ("CREATE STREAM r AS SELECT nothing FROM s", "nothing"),

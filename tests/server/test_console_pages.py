@@ -325,8 +325,8 @@ def test_an_index_is_built_as_a_job_with_progress(
     built.set()
     page.get_by_role("table", name="Indexes").get_by_text("ready").wait_for()
     jobs = page.get_by_role("table", name="Jobs").get_by_role("row")
-    jobs.filter(has_text="index steps v").filter(has_text="done").wait_for()
-    jobs.filter(has_text="index steps k").filter(has_text="cancelled").wait_for()
+    jobs.filter(has_text="index steps · v").filter(has_text="done").wait_for()
+    jobs.filter(has_text="index steps · k").filter(has_text="cancelled").wait_for()
 
 
 def test_the_console_works_without_a_network(
