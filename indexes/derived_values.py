@@ -176,4 +176,5 @@ def _shifted(
         for _ in range(back - 1):
             places = np.where(places < 0, -1, before[places])
     there = places >= 0
-    return np.where(there, values[places], 0), np.where(there, states[places], np.uint8(ABSENT))
+    at = np.maximum(places, 0)  # there may be fewer events than it looks back
+    return np.where(there, values[at], 0), np.where(there, states[at], np.uint8(ABSENT))

@@ -106,6 +106,13 @@ def test_what_is_said_of_values_is_so(seed: int, key: str, partition: str) -> No
     assert values.gaps.absent.tolist() == [i for i, w in enumerate(expected) if w == "absent"]
 
 
+def test_a_part_may_have_fewer_events_than_it_looks_back() -> None:
+    table = pa.table({"t": [0], "k": ["a"], "g": [0], "x": [1], "f": [0.5]}).cast(SCHEMA.arrow)
+    values = index_key("x - PREV(x, 3)", SCHEMA).values(read_of(table), 0, 1)
+    assert values.gaps is not None
+    assert values.gaps.absent.tolist() == [0]
+
+
 @pytest.mark.parametrize("piece", [2, 64])
 def test_last_events_are_those_before(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chronicle.indexes.looking_back.PIECE_FIRST", piece)
