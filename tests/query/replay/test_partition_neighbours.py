@@ -54,15 +54,15 @@ def test_rows_are_those_that_counting_finds(data: st.DataObject, around: float, 
         )
     )
     code, low, high = (np.array([at[i] for at in some], np.int64) for i in range(3))
-    kept = partition_neighbours.FIRST_REACH
-    partition_neighbours.FIRST_REACH = reach
+    kept = partition_neighbours.FIRST_REACH, partition_neighbours.READ_GAP
+    partition_neighbours.FIRST_REACH, partition_neighbours.READ_GAP = reach, 0
     try:
         found = rows_beside(
             cast(PartitionKeys, Listed(codes)), total, (code, low, high), before, after,
             Weights(around=around),
         )  # fmt: skip
     finally:
-        partition_neighbours.FIRST_REACH = kept
+        partition_neighbours.FIRST_REACH, partition_neighbours.READ_GAP = kept
     assert len(found) == before + after
     for number, (own, first, end) in enumerate(some):
         earlier = [i for i in range(first) if codes[i] == own][::-1]
