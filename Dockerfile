@@ -17,11 +17,12 @@ WORKDIR /src
 
 FROM base AS server
 COPY . /src
-RUN pip install ".[server,cli]"
+RUN pip install ".[server,cli,flight]"
 USER 10001:10001
 WORKDIR /data
 RUN chronicle warm
-EXPOSE 8000
+# HTTP; Flight SQL, where CHRONICLE_FLIGHT_PORT=8001 opens it
+EXPOSE 8000 8001
 CMD ["chronicle", "serve", "--store", "/data", "--host", "0.0.0.0", "--port", "8000"]
 
 FROM base AS spark

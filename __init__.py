@@ -33,6 +33,7 @@ def open(
     query_threads: int | None = None,
     isolation: str = "none",
     live: bool = False,
+    objects: str | None = None,
 ) -> Database:
     """Open a store.
 
@@ -52,6 +53,9 @@ def open(
         worker processes that read their input from this one (Linux; ``docs/server.md``).
     live : bool
         Run the store's live queries in this process (``docs/live.md``).
+    objects : str, optional
+        Where segments of streams with ``move_after`` or ``keep_local_bytes`` move to while the
+        store is open: ``s3://bucket/prefix`` or ``file:///directory`` (``docs/operations.md``).
 
     Returns
     -------
@@ -70,6 +74,7 @@ def open(
         query_threads=query_threads,
         isolation=isolation,
         live=live,
+        objects=objects,
     )
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from .errors import InvalidArgument
 from .store import EventStream, Store
 from .store.commits import Commits
-from .store.manifest import read_manifest
+from .store.mover import move_due
 from .store.moving import Moved
 from .store.object_store import object_store
 from .store.options import retention_limits
@@ -22,7 +22,6 @@ from .store.schema_change import (
     widen_attribute,
 )
 from .store.segment import TICK_MAX, TICK_MIN
-from .store.store import MARK
 from .streams import Stream
 
 if TYPE_CHECKING:
@@ -88,7 +87,12 @@ class ChangingDatabase:
         return self._written(name, "update").update(start, end, choose, change)
 
     def move(
-        self, to: str, *, stream: str | None = None, older_than: str | int | None = None
+        self,
+        to: str,
+        *,
+        stream: str | None = None,
+        older_than: str | int | None = None,
+        due: bool = False,
     ) -> dict[str, Moved]:
         """Move sealed segments to objects, where storage is cheap; queries find them there.
 
@@ -104,6 +108,9 @@ class ChangingDatabase:
             Age of the youngest event of a segment that moves, as ``"90 days"``, or in ticks where
             time is an integer; counted from the newest event of the stream.  All that is sealed
             by default.
+        due : bool
+            Only what the settings of the streams say, ``move_after`` and ``keep_local_bytes``: what
+            a store that is opened with ``objects`` does by itself.
 
         Returns
         -------
@@ -118,16 +125,32 @@ class ChangingDatabase:
             The objects cannot be written or do not read back; what has moved until then has.
         """
         objects = object_store(to)
-        body = read_manifest(self._store.files, MARK)
-        assert body is not None
+        if due and older_than is not None:
+            raise InvalidArgument("due goes by the settings of the streams: leave out older_than")
+        owner = self._store.identity
         named = [stream] if stream is not None else self._store.streams()
         done = {}
         for name in each(named):
             handle = self._written(name, "move")
+            if due:
+                done[name] = move_due(handle, objects, owner)
+                continue
             if stream is None and handle.commits.manifest.owner is not None:
                 continue
-            done[name] = handle.move(objects, body["identity"], _before(handle, older_than))
+            done[name] = handle.move(objects, owner, _before(handle, older_than))
         return done
+
+    def moving(self) -> dict[str, Any] | None:
+        """How segments move by themselves, where the store was opened with ``objects``; else None.
+
+        Returns
+        -------
+        dict or None
+            ``objects`` (the address), ``state`` (``"waiting"``, or ``"failing"`` since the last try
+            failed), ``error``, ``failing_since`` (Unix time), ``failures`` in a row,
+            ``failed_total`` since the store was opened, ``next_try_s``.
+        """
+        return self._store.moving()
 
     def delete_where(
         self, name: str, predicate: str | None, start: int | None, end: int | None

@@ -17,6 +17,8 @@ Guarantee
     No user ever sees a traceback, unless ``CHRONICLE_DEBUG=1`` asks for it.  A reader that goes
     away (``chronicle sql ... | head``) ends the command quietly.
 
+    A command loads itself and no other one.
+
 Limits
     Needs the extra ``cli`` (typer, rich).
 """
@@ -24,6 +26,7 @@ Limits
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import signal
 import sys
@@ -32,37 +35,42 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import Annotated, NoReturn
 
-__all__ = ["app", "main"]
+__all__ = ["app_of", "main", "run"]
 
 try:
     import typer
 except ModuleNotFoundError:  # pragma: no cover - needs an installation without the extra
     sys.exit("the chronicle command needs typer: pip install 'chronicle-eventstore[cli]'")
 
-from .commands.calibrate import calibrate
-from .commands.demonstrate import demo
-from .commands.ingest import ingest
-from .commands.jobs import job
-from .commands.live import live
-from .commands.mcp import mcp
-from .commands.objects import move, restore
-from .commands.serving import serve, warm
-from .commands.sql import sql
-from .commands.streams import describe, explain, index, streams
-from .commands.tail import tail
 from .commands.terminal import fail, is_terminal, say
-from .commands.tokens import token
-from .commands.upkeep import backup, backups, bench, check, compact, inspect
 from .errors import ChronicleError, in_words_of, outside
 
-app = typer.Typer(
-    name="chronicle",
-    help="Chronicle: an event store with SQL, windows and row patterns over time.",
-    no_args_is_help=True,
-    rich_markup_mode="rich" if is_terminal() else None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+COMMANDS = {
+    "ingest": "ingest",
+    "sql": "sql",
+    "streams": "streams",
+    "describe": "streams",
+    "index": "streams",
+    "explain": "streams",
+    "tail": "tail",
+    "live": "live",
+    "check": "upkeep",
+    "inspect": "upkeep",
+    "backup": "upkeep",
+    "backups": "upkeep",
+    "compact": "upkeep",
+    "move": "objects",
+    "restore": "objects",
+    "calibrate": "calibrate",
+    "serve": "serving",
+    "mcp": "mcp",
+    "token": "tokens",
+    "job": "jobs",
+    "warm": "serving",
+    "demo": "demonstrate",
+    "bench": "upkeep",
+}
+"""Commands, in the order of ``--help``, and the modules of ``commands/`` that have them."""
 
 
 def _version(asked: bool) -> None:
@@ -73,7 +81,6 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _common(
     version: Annotated[
         bool,
@@ -83,29 +90,29 @@ def _common(
     """Chronicle: an event store with SQL, windows and row patterns over time."""
 
 
-app.command()(ingest)
-app.command()(sql)
-app.command()(streams)
-app.command()(describe)
-app.add_typer(index, name="index")
-app.command()(explain)
-app.command()(tail)
-app.add_typer(live, name="live")
-app.command()(check)
-app.command()(inspect)
-app.command()(backup)
-app.command()(backups)
-app.command()(compact)
-app.command()(move)
-app.command()(restore)
-app.command()(calibrate)
-app.command()(serve)
-app.command()(mcp)
-app.add_typer(token, name="token")
-app.add_typer(job, name="job")
-app.command()(warm)
-app.command()(demo)
-app.command()(bench)
+def app_of(given: Sequence[str]) -> typer.Typer:
+    """The application: with the one command that is asked for, where that is told by its place.
+
+    To load all of them takes a tenth of a second, which a command that answers within less than
+    half a second would notice.
+    """
+    app = typer.Typer(
+        name="chronicle",
+        help="Chronicle: an event store with SQL, windows and row patterns over time.",
+        no_args_is_help=True,
+        rich_markup_mode="rich" if is_terminal() else None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_common)
+    for name in given[:1] if given and given[0] in COMMANDS else COMMANDS:
+        module = importlib.import_module(f".commands.{COMMANDS[name]}", __package__)
+        command = getattr(module, name)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
+    return app
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -122,13 +129,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command; gives its exit code and never raises, except with ``CHRONICLE_DEBUG``."""
     if "_CHRONICLE_COMPLETE" in os.environ:  # the shell asks what could come next
-        app(prog_name="chronicle")
+        app_of(())(prog_name="chronicle")
     debug = os.environ.get("CHRONICLE_DEBUG", "") not in ("", "0")
     given = list(sys.argv[1:] if arguments is None else arguments)
     interrupts: list[int] = []
     try:
         # Not app(...): that one turns interrupts and broken pipes into exit codes of its own.
-        command = typer.main.get_command(app)
+        command = typer.main.get_command(app_of(given))
         with _counted(interrupts), command.make_context("chronicle", given) as context:
             command.invoke(context)
         return 0

@@ -91,9 +91,11 @@ class Kernel(_Named):
         _pass_on()
         return compiled_form(self.function, self._calls)
 
-    def interpret(self, wraps: bool) -> None:
+    def interpret(
+        self, wraps: bool, plain: bool = False, instead: Callable[..., Any] | None = None
+    ) -> None:
         """See :func:`interpretable`."""
-        self._interpreting = Interpreting(wraps)
+        self._interpreting = Interpreting(wraps, plain, instead)
 
     def __call__(self, *arguments: Any) -> Any:
         if is_running():  # machine code would give plain numbers, which Python takes otherwise
@@ -149,7 +151,9 @@ def kernel_calling(*modules: ModuleType) -> Callable[[Callable[..., Any]], Kerne
     return lambda function: Kernel(function, modules)
 
 
-def interpretable(*, wraps: bool = False) -> Callable[[Kernel], Kernel]:
+def interpretable(
+    *, wraps: bool = False, plain: bool = False, instead: Callable[..., Any] | None = None
+) -> Callable[[Kernel], Kernel]:
     """Let a kernel run as Python while it is compiled: see :mod:`.interpreted`.
 
     Only where that gives the same to the last bit: values of 64 bits or comparisons, no arithmetic
@@ -159,10 +163,15 @@ def interpretable(*, wraps: bool = False) -> Callable[[Kernel], Kernel]:
     ----------
     wraps : bool
         Whether its integers wrap around, which else makes it run as machine code.
+    plain : bool
+        Whether no whole number of its own leaves 64 bits: then it may be given the elements of
+        arrays as Python's numbers, which is several times as fast.
+    instead : callable, optional
+        The same over whole arrays, by NumPy or Arrow, which is what runs then.
     """
 
     def let(made: Kernel) -> Kernel:
-        made.interpret(wraps)
+        made.interpret(wraps, plain, instead)
         return made
 
     return let

@@ -25,7 +25,7 @@ import os
 import re
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +44,7 @@ from .live_database import LiveDatabase
 from .ownership import LOADING, Owner
 from .schema import StreamSchema, stream_schema
 from .store import EventStream, Store, StreamOptions, StreamReader
+from .store.object_store import object_store
 from .store.views import Views
 from .streams import Stream
 from .uniqueness import stream_settings
@@ -154,7 +155,7 @@ class Database(ViewingDatabase, ChangingDatabase, LiveDatabase, FramedDatabase):
         within: str | int | None = None,
         if_not_exists: bool = False,
         options: Mapping[str, Any] | None = None,
-        events: pa.Table | None = None,
+        events: pa.Table | Iterable[pa.RecordBatch] | None = None,
     ) -> Stream:
         """Create a stream.
 
@@ -175,9 +176,10 @@ class Database(ViewingDatabase, ChangingDatabase, LiveDatabase, FramedDatabase):
             Give back the stream when there is one with the same schema.
         options : mapping, optional
             Further settings, see :class:`chronicle.store.StreamOptions`.
-        events : pyarrow.Table, optional
+        events : pyarrow.Table or iterable of pyarrow.RecordBatch, optional
             Events that a new stream holds from the beginning, in the schema's columns and any
-            order: it is there with all of them, or not at all.
+            order: it is there with all of them, or not at all.  Of an iterable, such as a
+            ``RecordBatchReader``, a few batches are held at a time.
 
         Raises
         ------
@@ -559,10 +561,14 @@ def open_database(
     query_threads: int | None = None,
     isolation: str = "none",
     live: bool = False,
+    objects: str | None = None,
 ) -> Database:
     """Open a store, as :func:`chronicle.open` documents it."""
     if live and mode == "r":
         raise InvalidArgument("live queries run where the store is open for writing: mode='rw'")
+    if objects is not None and mode == "r":
+        raise InvalidArgument("segments are moved where the store is open for writing: mode='rw'")
+    place = None if objects is None else object_store(objects)
     if mode not in ("rw", "r"):
         raise InvalidArgument(f"mode is 'rw' or 'r', found {mode!r}")
     if isolation not in ("none", "process"):
@@ -580,10 +586,12 @@ def open_database(
         query_threads=query_threads,
         isolation=isolation,
     )
-    if live:
-        try:
+    try:
+        if live:
             database.run_in_background()
-        except BaseException:
-            database.close()
-            raise
+        if place is not None:
+            store.move_to(place)
+    except BaseException:
+        database.close()
+        raise
     return database

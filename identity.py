@@ -284,6 +284,8 @@ def _plain(column: pa.Array) -> _Plain:
         column = column.combine_chunks()
     if isinstance(column, pa.DictionaryArray):
         column = column.dictionary_decode()
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
     type_ = column.type
     if column.null_count:
         valid = column.is_valid().to_numpy(zero_copy_only=False)

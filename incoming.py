@@ -19,12 +19,13 @@ Layout
 
 Limits
     Numbers are not taken for times of a timestamp column, because their unit cannot be seen; text
-    is taken for times when it is ISO 8601, and for nothing else.  Naive times count as UTC.  In
+    is taken for times when it is ISO 8601, and for JSON when it is.  Naive times count as UTC.  In
     pandas frames NaN means a missing value, as pandas has it.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,7 +36,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .errors import InvalidData, SchemaMismatch
-from .schema import Attribute, StreamSchema
+from .json_text import JSON, REASONS, is_json, read_json
+from .nested_types import is_nested, rebuilt
+from .schema import Attribute, Storage, StreamSchema, storage_of
 from .soundness import require_sound
 from .suggestion import did_you_mean
 
@@ -151,6 +154,8 @@ def _table_of_rows(rows: Sequence[Any], schema: StreamSchema) -> pa.Table:
 def _array_of(values: list[Any], attribute: Attribute) -> pa.Array:
     """An array of the values' own type: pyarrow would truncate if it were given the target."""
     type_ = attribute.type
+    if attribute.storage is Storage.JSON:
+        return _json_texts(values, attribute)
     _refuse_absurd_decimals(attribute.name, values)
     try:
         if pa.types.is_decimal(type_) or pa.types.is_binary(type_) or not values:
@@ -164,6 +169,30 @@ def _array_of(values: list[Any], attribute: Attribute) -> pa.Array:
             f"{attribute.name}: expected {attribute.type}, found {_shown(values[row])} in row "
             f"{row + 1} ({_first_line(error)})",
             row + 1,
+        ) from None
+
+
+def _json_texts(values: list[Any], attribute: Attribute) -> pa.Array:
+    """Text of values of Python; what is text already is JSON text."""
+    texts: list[str | None] = []
+    for position, value in enumerate(values):
+        try:
+            plain = value is None or isinstance(value, str)
+            texts.append(value if plain else json.dumps(value, ensure_ascii=False, allow_nan=False))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidData(
+                f"{attribute.name}: expected what JSON can say, found {_shown(value)} in row "
+                f"{position + 1} ({_first_line(error)})",
+                position + 1,
+            ) from None
+    try:
+        return pa.array(texts, pa.string())
+    except UnicodeEncodeError as error:
+        row = texts.index(error.object) + 1
+        raise InvalidData(
+            f"{attribute.name}: expected whole characters, found half of a surrogate pair in row "
+            f"{row}",
+            row,
         ) from None
 
 
@@ -213,6 +242,10 @@ def conform_table(table: pa.Table, schema: StreamSchema, rows_before: int = 0) -
     if table.schema.equals(schema.arrow) and not any(
         table.column(a.name).null_count for a in schema.attributes if not a.nullable
     ):
+        for at, attribute in enumerate(schema.attributes):
+            if attribute.storage is Storage.JSON:
+                read = _json_values(table.column(at), attribute, rows_before)
+                table = table.set_column(at, table.field(at), read)
         return table
     _check_names(table.schema.names, schema)
     present = {name: position for position, name in enumerate(table.schema.names)}
@@ -255,7 +288,9 @@ def _check_names(names: Iterable[str], schema: StreamSchema, row: int | None = N
 
 def _column(array: Any, attribute: Attribute, schema: StreamSchema, rows_before: int) -> Any:
     """Cast one column, Array or ChunkedArray, and check its nulls."""
-    if array.type != attribute.type:
+    if attribute.storage is Storage.JSON:
+        array = _json_values(array, attribute, rows_before)
+    elif array.type != attribute.type:
         try:
             array = _cast(array, attribute)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OverflowError) as error:
@@ -267,6 +302,31 @@ def _column(array: Any, attribute: Attribute, schema: StreamSchema, rows_before:
     return array
 
 
+def _json_values(array: Any, attribute: Attribute, rows_before: int) -> Any:
+    """Read text, or what claims to be JSON values, as JSON."""
+    type_ = array.type
+    if pa.types.is_dictionary(type_):
+        array = array.cast(type_.value_type)
+        type_ = array.type
+    if pa.types.is_null(type_):
+        array, type_ = array.cast(pa.string()), pa.string()
+    if not (_is_text(type_) or is_json(type_)):
+        raise SchemaMismatch(
+            f"{attribute.name}: expected JSON, as text or as arrow.json, found {type_}"
+        )
+    read = []
+    for piece in array.chunks if isinstance(array, pa.ChunkedArray) else [array]:
+        found = read_json(piece)
+        if found.faults is not None:
+            at = int(found.faults.argmax())
+            row, text = at + rows_before + 1, piece[at].as_py()
+            reason = REASONS[found.faults[at] - 1].format(value=_shown(text))
+            raise InvalidData(f"{attribute.name}: {reason} in row {row}", row)
+        read.append(found.values)
+        rows_before += len(piece)
+    return pa.chunked_array(read, JSON)
+
+
 def _cast(array: Any, attribute: Attribute) -> Any:
     """Cast without changing values; raises ArrowInvalid for values, SchemaMismatch for types."""
     source, target = array.type, attribute.type
@@ -274,6 +334,8 @@ def _cast(array: Any, attribute: Attribute) -> Any:
         return array.cast(target)
     if pa.types.is_dictionary(source):
         return _cast(array.cast(source.value_type), attribute)
+    if is_nested(target) and is_nested(source):
+        return _nested_cast(array, attribute)
     if not _castable(source, target):
         raise SchemaMismatch(
             f"{attribute.name}: expected {target}, found {source}{_advice(source, target)}"
@@ -288,6 +350,25 @@ def _cast(array: Any, attribute: Attribute) -> Any:
         if pc.any(lost).as_py():
             raise pa.ArrowInvalid("a value is outside of the range of float32")
     return cast
+
+
+def _nested_cast(array: Any, attribute: Attribute) -> Any:
+    """A list or struct in another type, its parts cast as columns of their own are."""
+    name = attribute.name
+
+    def part(values: pa.Array, type_: pa.DataType) -> pa.Array:
+        storage = storage_of(type_)
+        assert storage is not None
+        return _cast(values, Attribute(name, type_, True, storage))
+
+    pieces = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+    try:
+        cast = [rebuilt(piece, attribute.type, part) for piece in pieces]
+    except TypeError as error:
+        raise SchemaMismatch(f"{name}: expected {attribute.type}, found {error}") from None
+    if isinstance(array, pa.ChunkedArray):
+        return pa.chunked_array(cast, attribute.type)
+    return cast[0]
 
 
 def _castable(source: pa.DataType, target: pa.DataType) -> bool:

@@ -14,7 +14,8 @@ Guarantee
     silence, a kernel is not interpretable; tests run each that is in both ways and compare.
 
 Limits
-    An input of more than :data:`ELEMENTS_MAX` array elements is compiled for, and so is a kernel
+    An input of more than :data:`ELEMENTS_MAX` array elements (:data:`BY_ARRAYS_MAX` where NumPy
+    does the same over whole arrays) is compiled for, and so is a kernel
     that has run for :data:`SECONDS_MAX` as Python, in one call or in many: a call that takes longer
     is given up.  Forked children do none of this, nor does anybody with ``CHRONICLE_COMPILE=first``
     in the environment.
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 __all__ = ["UNANSWERED", "Interpreting", "answer", "compile_first", "is_running"]
 
 ELEMENTS_MAX = 1 << 20
+BY_ARRAYS_MAX = 1 << 24
+"""The same of a kernel in whose place whole arrays are computed."""
 SECONDS_MAX = 1.5
 SURELY_QUICK = 512
 """Array elements of a call that is not watched, whatever it does with them."""
@@ -66,14 +69,22 @@ class Interpreting:
         Whether sums of integers that leave their type wrap around, in Python as in machine code.
     hopeless : bool
         It has raised once.
+    plain : bool
+        Whether elements of arrays are Python's numbers.
+    instead : callable, optional
+        What runs in the kernel's place: the same over whole arrays.
     seconds : float
         Of a processor, that all its calls have taken.
     """
 
-    __slots__ = ("hopeless", "seconds", "wraps")
+    __slots__ = ("hopeless", "instead", "plain", "seconds", "wraps")
 
-    def __init__(self, wraps: bool) -> None:
+    def __init__(
+        self, wraps: bool, plain: bool = False, instead: Callable[..., Any] | None = None
+    ) -> None:
         self.wraps = wraps
+        self.plain = plain
+        self.instead = instead
         self.hopeless = False
         self.seconds = 0.0
 
@@ -102,18 +113,20 @@ def answer(kernel: Kernel, state: Interpreting, arguments: tuple[Any, ...]) -> A
         return UNANSWERED
     arrays = list(_arrays_of(arguments))
     size = sum(array.size for array in arrays)
-    if size > ELEMENTS_MAX or not beside.owner.here:
+    most = ELEMENTS_MAX if state.instead is None else BY_ARRAYS_MAX
+    if size > most or not beside.owner.here:
         return UNANSWERED
     kinds: list[Kind] = [kind_of(each) for each in arguments]
     if None in kinds or beside.has_compiled(kernel, tuple(kinds)):
         return UNANSWERED
     kept = [(array, array.copy()) for array in arrays if array.flags.writeable]
-    call = kernel.function if size <= SURELY_QUICK else _watched(kernel.function)
+    function = state.instead or kernel.function
+    call = function if size <= SURELY_QUICK else _watched(function)
     began = time.thread_time()
     _here.running = True
     try:
         with np.errstate(all="ignore", over="ignore" if state.wraps else "raise"):
-            return _as_compiled(call(*arguments))
+            return _as_compiled(call(*(map(_plain, arguments) if state.plain else arguments)))
     except (Exception, _TooSlow):
         for array, before in kept:
             array[...] = before
@@ -165,6 +178,12 @@ def _watched(function: Callable[..., Any]) -> Callable[..., Any]:
                 time.sleep(0)
 
     return watched
+
+
+def _plain(argument: Any) -> Any:
+    """An array so that its elements are Python's numbers; what is written goes into the array."""
+    view: Any = argument
+    return memoryview(view) if isinstance(argument, np.ndarray) else argument
 
 
 def _arrays_of(arguments: tuple[Any, ...]) -> Iterator[np.ndarray[Any, Any]]:

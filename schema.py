@@ -14,8 +14,8 @@ Layout
     zone belongs to the schema.
 
 Limits
-    Nested types (list, struct, map) and durations, intervals and time-of-day are refused.
-    Dictionary columns are declared by their value type: encoding is the store's business.
+    Maps, durations, intervals and time-of-day are refused.  Dictionary columns are declared by
+    their value type: encoding is the store's business.
 """
 
 from __future__ import annotations
@@ -32,11 +32,21 @@ from typing import Any
 import pyarrow as pa
 
 from .errors import AttributeNotFound, InvalidArgument, SchemaMismatch, UnsupportedType
+from .json_text import JSON, is_json, json_value, repeated
 from .lazy import lazy
+from .nested_types import is_nested, normal
 from .suggestion import did_you_mean
 from .ticks import INT64_MAX, INT64_MIN, NS_PER_SECOND, TICKS_PER_SECOND
 
-__all__ = ["Attribute", "Storage", "StreamSchema", "storage_of", "stream_schema", "time_text"]
+__all__ = [
+    "Attribute",
+    "Storage",
+    "StreamSchema",
+    "storage_of",
+    "stored_nested",
+    "stream_schema",
+    "time_text",
+]
 
 FOUR_DIGIT_YEARS = (-62_167_219_200, 253_402_300_800)
 """Seconds from the epoch to the beginnings of the years 0 and 10000."""
@@ -86,6 +96,8 @@ class Storage(Enum):
     STRING = "string"  # dictionary codes or offsets and bytes: prefix min, max; no sum
     BINARY = "binary"  # as strings
     DECIMAL = "decimal"  # 16 bytes each: count only
+    JSON = "json"  # offsets and bytes, as strings, of compact text: count only
+    NESTED = "nested"  # lists and structs, an Arrow message a chunk: count only
 
 
 def storage_of(type_: pa.DataType) -> Storage | None:
@@ -103,7 +115,16 @@ def storage_of(type_: pa.DataType) -> Storage | None:
         return Storage.BINARY
     if pa.types.is_decimal128(type_):
         return Storage.DECIMAL
+    if is_json(type_):
+        return Storage.JSON
+    if is_nested(type_) and stored_nested(type_) is not None:
+        return Storage.NESTED
     return None
+
+
+def stored_nested(type_: pa.DataType) -> pa.DataType | None:
+    """A list or struct as streams have it; None where they cannot have it."""
+    return normal(type_, lambda part: not is_json(part) and storage_of(part) is not None)
 
 
 @dataclass(frozen=True)
@@ -129,7 +150,17 @@ class Attribute:
         """The values of events that were given none."""
         if self.default is None:
             return pa.nulls(events, self.type)
-        return pa.repeat(self.default, events)
+        return repeated(self.default, events)
+
+    @property
+    def comparable(self) -> bool:
+        """Whether values have an order, which minima, keys and indexes need."""
+        return self.storage not in (Storage.JSON, Storage.NESTED)
+
+    @property
+    def type_name(self) -> str:
+        """The type as messages call it."""
+        return "JSON" if self.storage is Storage.JSON else str(self.type)
 
     @property
     def summable(self) -> bool:
@@ -196,6 +227,10 @@ class StreamSchema:
             type_ = column.type
             if pa.types.is_dictionary(type_):
                 type_ = type_.value_type
+            if is_json(type_):
+                type_ = JSON
+            elif is_nested(type_):
+                type_ = stored_nested(type_) or type_
             nullable = column.nullable
             if column.name == time:
                 nullable = False
@@ -210,7 +245,8 @@ class StreamSchema:
             if storage is None:
                 raise UnsupportedType(
                     f"attribute {column.name!r} has type {type_}, which a stream cannot store; use "
-                    "bool, integers, float32/64, string, binary, date, timestamp or decimal128"
+                    "bool, integers, float32/64, string, binary, date, timestamp, decimal128, "
+                    "arrow.json, or lists and structs of these but JSON"
                 )
             default = _default(column.name, type_, given.pop(column.name, None))
             attributes.append(Attribute(column.name, type_, nullable, storage, default))
@@ -267,7 +303,7 @@ class StreamSchema:
         return hash((self.time, self.attributes))
 
     def __repr__(self) -> str:
-        columns = ", ".join(f"{a.name} {a.type}" for a in self.attributes)
+        columns = ", ".join(f"{a.name} {a.type_name}" for a in self.attributes)
         return f"StreamSchema({columns}; time {self.time})"
 
     def resolve(self, name: str) -> str:
@@ -493,6 +529,14 @@ def _default(name: str, type_: pa.DataType, value: Any) -> pa.Scalar | None:
     """
     if value is None:
         return None
+    if is_json(type_):
+        text = value.as_py() if isinstance(value, pa.Scalar) else value
+        found = json_value(text)
+        if found is None and text is not None:
+            raise InvalidArgument(f"the default of {name!r} is JSON text, found {text!r}")
+        return found
+    if is_nested(type_):
+        raise InvalidArgument(f"{name!r} is a {type_}, and such a column has no default but null")
     scalar = value
     try:
         if not isinstance(value, pa.Scalar):  # integers above int64 need to be told their type
@@ -526,7 +570,7 @@ def _same(given: pa.Scalar, cast: pa.Scalar) -> bool:
 
 def _written(values: Mapping[str, pa.Scalar]) -> bytes:
     """Values by name as one row of an Arrow stream, which keeps their types and bits."""
-    row = pa.record_batch([pa.repeat(value, 1) for value in values.values()], names=list(values))
+    row = pa.record_batch([repeated(value, 1) for value in values.values()], names=list(values))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, row.schema) as writer:
         writer.write_batch(row)

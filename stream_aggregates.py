@@ -143,6 +143,10 @@ def aggregates_of(
                     ends = snapshot.first_last(attribute.name, low, high)
                 scalar = ends[0 if function == "first" else 1]
                 values[function] = None if scalar is None else _of_scalar(scalar)
+            elif function in ("min", "max") and not attribute.comparable:
+                raise InvalidArgument(
+                    f"{function} needs values that have an order; {given} is {attribute.type_name}"
+                )
             elif function in ("sum", "avg") and not _has_sum(attribute):
                 raise InvalidArgument(f"{function} needs numbers; {given} is {attribute.type}")
             elif element is None:

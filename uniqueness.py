@@ -117,5 +117,18 @@ def _split(text: str) -> tuple[str, ...]:
 
 
 def resolved(names: Sequence[str], schema: StreamSchema) -> tuple[str, ...]:
-    """Columns as the schema calls them; raises :class:`AttributeNotFound`."""
-    return tuple(schema.resolve(name) for name in names)
+    """Columns as the schema calls them.
+
+    Raises
+    ------
+    AttributeNotFound, InvalidArgument
+    """
+    found = tuple(schema.resolve(name) for name in names)
+    for name in found:
+        attribute = schema.attribute(name)
+        if not attribute.comparable:
+            raise InvalidArgument(
+                f"unique names {name!r}, which is {attribute.type_name}: such values are not "
+                "compared; keep what makes an event unique in columns of its own"
+            )
+    return found

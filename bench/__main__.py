@@ -28,6 +28,8 @@ BENCHMARKS = [
     "situations",
     "recency",
     "pattern_indexes",
+    "cold",
+    "segments",
     "selective",
     "index_ingest",
     "crimes",

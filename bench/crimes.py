@@ -209,10 +209,11 @@ def _answer(
     return database.sql(_query(order, where, partition, strategy)).arrow()
 
 
-def _timed(run: Callable[[], pa.Table]) -> tuple[float, pa.Table]:
-    begun = time.perf_counter()
+def _timed(run: Callable[[], pa.Table]) -> tuple[float, float, pa.Table]:
+    """Milliseconds by the clock and of the processor, and rows."""
+    begun, used = time.perf_counter(), time.process_time()
     rows = run()
-    return (time.perf_counter() - begun) * 1000, rows
+    return (time.perf_counter() - begun) * 1000, (time.process_time() - used) * 1000, rows
 
 
 def run(short: bool) -> Section:
@@ -265,7 +266,7 @@ def _variant(
     place: Callable[[], tuple[str, str]],
     queries: int,
 ) -> None:
-    ours, theirs, matches = [], [], 0
+    ours, theirs, busy, matches = [], [], [], 0
     for number in range(queries):
         order = ORDERS[int(rng.integers(len(ORDERS)))]
         where, partition = place()
@@ -274,18 +275,19 @@ def _variant(
         if number == 0:
             ask("auto")
             ask("replay")
-        spent, found = _timed(partial(ask, "auto"))
-        replayed, expected = _timed(partial(ask, "replay"))
+        spent, used, found = _timed(partial(ask, "auto"))
+        replayed, _, expected = _timed(partial(ask, "replay"))
         if not found.equals(expected):
             raise AssertionError(f"rows differ from those of a replay: {order} {where}")
         ours.append(spent)
+        busy.append(used)
         theirs.append(replayed)
         matches += found.num_rows
     middle = statistics.median(ours)
     section.rows.append(
         Row(
             f"{name}, {queries} queries, {matches:,} matches",
-            f"p50 {middle:.1f} ms, most {max(ours):.1f} ms",
+            f"p50 {middle:.1f} ms, most {max(ours):.1f} ms; {statistics.median(busy):.1f} ms busy",
             f"p50 {statistics.median(theirs):.0f} ms",
             f"{statistics.median(b / a for a, b in zip(ours, theirs, strict=True)):.1f}x",
             "p50 at most 50 ms",

@@ -36,6 +36,7 @@ __all__ = ["run"]
 
 SCHEMA = pa.schema([pa.field("t", pa.timestamp("ms"), False), ("k", pa.int64()), ("v", pa.int64())])
 COMMIT = 10_000
+RUNS = 3
 SPACING_MS = 10
 QUERIES = {
     "filter": "SELECT t, k, v FROM s WHERE v < 1000",
@@ -86,26 +87,30 @@ def _check(database: Any) -> None:
 
 
 def _grown(sql: str, table: pa.Table) -> float:
-    """Seconds of the steps of one live query while a stream grows."""
+    """Processor seconds of the steps of one live query while a stream grows."""
     with _store() as (database, stream):
         database.create_live("q", sql)
         taken = 0.0
         for at in range(0, table.num_rows, COMMIT):
             stream.append(table.slice(at, COMMIT))
-            begun = time.perf_counter()
+            begun = time.process_time()
             database.run_live()
-            taken += time.perf_counter() - begun
+            taken += time.process_time() - begun
         _check(database)
     return taken
 
 
 def _late(section: Section, count: int) -> None:
-    """L6: the same number of events, some of them late."""
+    """L6: the same number of events, some of them late; the fastest of some runs each."""
+
+    def fastest(sql: str, table: pa.Table) -> float:
+        return min(_grown(sql, table) for _ in range(RUNS))
+
     for name, sql in QUERIES.items():
         _grown(sql, events(COMMIT))
-        in_order = _grown(sql, events(count))
+        in_order = fastest(sql, events(count))
         for share, by in ((0.01, 60_000), (0.1, 60_000), (0.01, 3_600_000), (0.1, 3_600_000)):
-            taken = _grown(sql, events(count, share, by))
+            taken = fastest(sql, events(count, share, by))
             up_to = "a minute" if by == 60_000 else "an hour"
             section.rows.append(
                 Row(
@@ -210,7 +215,8 @@ def run(short: bool = False) -> Section:
         "Live queries under load",
         f"Events each {SPACING_MS} ms, 100 keys, commits of {COMMIT:,} where nothing else is said; "
         "a filter (0.1 % pass), a window of a minute with 100 keys, a pattern (A B+ C) within a "
-        "minute with 100 keys. Peers are Chronicle itself: in order, without live queries.",
+        "minute with 100 keys. Peers are Chronicle itself: in order, without live queries. Late "
+        f"events: processor time of the steps, the fastest of {RUNS} runs each.",
     )
     _late(section, 50_000 if short else 300_000)
     _corrections(section, 50_000 if short else 300_000)

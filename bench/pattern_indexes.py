@@ -4,7 +4,7 @@ Purpose
     The experiments of thesis section 3.5.3: run times and speed-up by number of symbols (Figure
     3.9), error of the replay estimate (Figures 3.10, 3.14), selection time and combinations
     examined (Figure 3.11), speed-up by distribution (Figure 3.13); then random queries in ``auto``
-    mode, and the same with a cold page cache.
+    mode.  The same from cold caches is :mod:`.cold`.
 
 Guarantee
     The rows of every plan are compared with those of a replay of the same query; a difference ends
@@ -117,8 +117,8 @@ def run(short: bool) -> Section:
     section = Section(
         "Patterns through indexes",
         f"{small:,} and {large:,} events of five doubles and a time, no codec, window {WINDOW}; "
-        "times are from the text of the query to its last row, in the median; warm page cache "
-        "where nothing else is said; every plan's rows are those of the replay.",
+        "times are from the text of the query to its last row, in the median; warm page "
+        "cache; every plan's rows are those of the replay.",
     )
     base = os.environ.get("CHRONICLE_BENCH_DIR")
     with tempfile.TemporaryDirectory(dir=base) as directory:
@@ -132,7 +132,6 @@ def run(short: bool) -> Section:
         bed = Bed(Path(directory), large)
         try:
             _at_full_size(bed, section, short)
-            _cold(bed, section, 1 if short else 5)
         finally:
             bed.close()
     return section
@@ -284,37 +283,6 @@ def _estimates(section: Section, setting: _Setting) -> None:
     if setting.empty:
         section.notes.append(
             f"{name}: {setting.empty} plans replayed nothing at all; their error is not defined."
-        )
-
-
-def _cold(bed: Bed, section: Section, queries: int) -> None:
-    for symbols, special in ((8, "a5"), (16, "a5"), (8, "a2")):
-        rng = np.random.default_rng(symbols)
-        ours, theirs, left = [], [], []
-        for _ in range(queries):
-            text = random_query(symbols, rng, special)
-            planned, rest = bed.cold(text, "auto")
-            replayed, more = bed.cold(text, "replay")
-            if not planned.rows.equals(replayed.rows):
-                raise AssertionError(f"rows differ from those of a replay: {text}")
-            ours.append(planned.total)
-            theirs.append(replayed.total)
-            left += [rest, more]
-        ratio = statistics.median(b / a for a, b in zip(ours, theirs, strict=True))
-        section.rows.append(
-            Row(
-                f"{bed.total:,} events, m = {symbols}, {special.upper()}, cold page cache, auto; "
-                "peer: replay",
-                f"{statistics.median(ours):.0f} ms",
-                f"{statistics.median(theirs):.0f} ms",
-                f"{ratio:.1f}x",
-            )
-        )
-        section.notes.append(
-            f"Cold, m = {symbols}, {special.upper()}: before each run the store was closed, "
-            "synced and dropped from the page cache (fadvise); at most "
-            f"{max(left):.1%} of its bytes were still there. A disk below the system may have "
-            "caches of its own."
         )
 
 

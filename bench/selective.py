@@ -41,6 +41,7 @@ __all__ = [
     "SelectivePattern",
     "covered",
     "filled",
+    "measured",
     "random_pattern",
     "read_share",
     "run",
@@ -56,6 +57,22 @@ INDEXES = (
     "kind", "volume", "x", "kind, symbol", "price - PREV(price) PARTITION BY symbol",
     "price / PREV(price) PARTITION BY symbol", "x - PREV(x)",
 )  # fmt: skip
+
+SHAPES = {
+    "of a symbol (PARTITION BY)": (
+        "SELECT {} * FROM s MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY t MEASURES "
+        "FIRST(t) AS first, LAST(t) AS last, count(*) AS events AFTER MATCH SKIP TO NEXT ROW "
+        "PATTERN (A Z*? B) WITHIN 20000 DEFINE A AS price < PREV(price) - 3, "
+        "B AS price > PREV(price) + 3)"
+    ),
+    "of a symbol, from neighbours (PARTITION BY)": (
+        "SELECT {} * FROM s MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY t MEASURES "
+        "FIRST(t) AS first, LAST(t) AS last, count(*) AS events AFTER MATCH SKIP TO NEXT ROW "
+        "PATTERN (S A+ B+) WITHIN 4000 DEFINE A AS price < PREV(price) - 0.2, "
+        "B AS price > PREV(price) + 0.2)"
+    ),
+}
+"""A fall and a rise of a symbol's price: one that looks before its match, one that does not."""
 
 
 def trades(total: int, seed: int = 7) -> pa.Table:
@@ -297,13 +314,18 @@ def run(short: bool) -> Section:
 
     In so short a stream a replay costs as much as planning does, and ``auto`` does not look far.
     """
-    total, wanted = (300_000, 40) if short else (5_000_000, 500)
-    rng, figures = np.random.default_rng(18), _Figures()
+    return measured(300_000, 40) if short else measured(5_000_000, 500)
+
+
+def measured(total: int, wanted: int) -> Section:
+    """Measure so many patterns over a stream of so many events, and the V-shapes of prices."""
+    rng, figures, shapes = np.random.default_rng(18), _Figures(), list[Row]()
     with tempfile.TemporaryDirectory(dir=os.environ.get("CHRONICLE_BENCH_DIR")) as directory:
         database = filled(Path(directory) / "store", trades(total))
         try:
             while len(figures.patterns) < wanted:
                 _measure(database, random_pattern(rng), total, figures)
+            shapes = [_shape(database, name, text, total) for name, text in SHAPES.items()]
         finally:
             database.close()
     count, below = figures.below()
@@ -333,9 +355,26 @@ def run(short: bool) -> Section:
             min(figures.ratios) >= 0.9,
         ),
     ]  # fmt: skip
+    section.rows += shapes
     parts = ["{}: {} of {}".format(trait, *figures.below(trait)[::-1]) for trait in traits]
     section.notes.append(f"Under {READ:.0%}, by what patterns have: {', '.join(parts)}.")
     return section
+
+
+def _shape(database: Database, name: str, text: str, total: int) -> Row:
+    """What one V-shape reads and costs."""
+    pattern = SelectivePattern(text, "PARTITION" in text, frozenset())
+    replay, auto = pattern.with_strategy("replay"), pattern.with_strategy("auto")
+    expected, found = database.sql(replay).arrow(), database.sql(auto).arrow()
+    if not found.equals(expected):
+        raise AssertionError(f"rows differ from those of a replay: {auto}")
+    best = _faster(database, (replay, auto), PAIRS_MORE, [np.inf, np.inf])
+    share = read_share(database, auto)
+    return Row(
+        f"V-shapes of prices {name}: {expected.num_rows:,} matches; processor time",
+        f"{best[1] * 1000:.1f} ms, {share:.2%} read", f"{best[0] * 1000:.0f} ms",
+        f"{best[0] / best[1]:.1f}x", "under 5 % read", share < READ,
+    )  # fmt: skip
 
 
 def _measure(database: Database, pattern: SelectivePattern, total: int, figures: _Figures) -> None:

@@ -99,7 +99,8 @@ def _literal(name: str, type_: pa.DataType, value: Any) -> str:
     if isinstance(value, (int, Decimal)) or (isinstance(value, float) and isfinite(value)):
         return repr(value) if isinstance(value, float) else str(value)
     try:
-        text = pa.scalar(value).cast(type_).cast(pa.string()).as_py()
+        wanted = type_.storage_type if isinstance(type_, pa.BaseExtensionType) else type_
+        text = pa.scalar(value).cast(wanted).cast(pa.string()).as_py()
     except (pa.ArrowException, ValueError):
         text = None
     if text is None:

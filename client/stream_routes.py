@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..lazy import lazy
 from ..schema import StreamSchema
 from .answers import schema_of
 from .calls import check
@@ -23,12 +24,16 @@ __all__ = ["StreamRoutes"]
 
 
 class StreamRoutes:
-    """A stream behind a server; it need not exist."""
+    """A stream behind a server; it need not exist, nor have a name where only a query is asked."""
 
     def __init__(self, transport: Transport, name: str) -> None:
         self.transport = transport
         self.name = name
-        self.calls = StreamCalls(name)
+
+    @lazy
+    def calls(self) -> StreamCalls:
+        """Requests about the stream."""
+        return StreamCalls(self.name)
 
     def describe(self) -> dict[str, Any]:
         """What the server tells of the stream."""

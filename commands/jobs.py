@@ -99,6 +99,10 @@ def start(
         str | None,
         typer.Option("--older-than", metavar="AGE", help="move: what is older, as '90 days'."),
     ] = None,
+    due: Annotated[
+        bool | None,
+        typer.Option("--due", help="move: what the settings of the streams say, and no more."),
+    ] = None,
     file: Annotated[
         str | None, typer.Option("--file", help="export, import: name of the server's file.")
     ] = None,
@@ -136,6 +140,7 @@ def start(
         "time": time,
         "on_error": on_error,
         "older_than": older_than,
+        "due": due,
     }
     if kind in ("compact", "move"):
         asked["streams"] = stream

@@ -36,7 +36,7 @@ _KEYWORDS = (
     "DESCRIBE", "EXPLAIN", "ANALYZE", "INSERT", "INTO", "VALUES", "DELETE", "TRUNCATE", "TIMESTAMP",
     "INTERVAL", "TUMBLE", "HOP", "HOP_ROWS", "MATCH_RECOGNIZE", "MATCH_SITUATIONS", "PARTITION",
     "MEASURES", "PATTERN", "DEFINE", "WITHIN", "RECENT", "INCREMENTAL", "MAXIMAL", "LIVE", "QUERY",
-    "QUERIES",
+    "QUERIES", "VIEW", "VIEWS",
 )  # fmt: skip
 
 
@@ -48,7 +48,7 @@ _BEFORE_STREAM = re.compile(
 
 
 class Completer:
-    """What may stand where Tab is pressed: streams behind FROM and the like, else anything.
+    """What may stand where Tab is pressed: streams and views behind FROM and such, else anything.
 
     Parameters
     ----------
@@ -64,20 +64,23 @@ class Completer:
         self._found: list[str] = []
 
     def _streams(self) -> dict[str, list[str]]:
-        """Columns by stream; asked for once."""
+        """Columns by stream and view; asked for once."""
         if self._columns is None:
             self._columns = {}
             with contextlib.suppress(ChronicleError, OSError):
                 if self._connection.url is not None:
-                    for stream in self._connection.ask("/v1/streams")["streams"]:
-                        columns = [column["name"] for column in stream.get("schema", ())]
-                        self._columns[stream["name"]] = columns
+                    for what in ("streams", "views"):
+                        for each in self._connection.ask(f"/v1/{what}")[what]:
+                            columns = [column["name"] for column in each.get("schema", ())]
+                            self._columns[each["name"]] = columns
                 else:
                     with self._connection.database() as database:
                         damaged = database.damaged()
                         for name in database.streams():
                             known = () if name in damaged else database.stream(name).schema.names
                             self._columns[name] = list(known)
+                        for view in database.views().values():
+                            self._columns[view.name] = list(view.columns.names)
         return self._columns
 
     def _known(self) -> Iterable[str]:

@@ -17,6 +17,7 @@ _Address = Annotated[
     str,
     typer.Argument(
         metavar="ADDRESS",
+        envvar="CHRONICLE_OBJECTS",
         help="s3://bucket/prefix[?region=...&endpoint_override=host:port&scheme=http], or "
         "file:///directory. Keys come from the environment (AWS_ACCESS_KEY_ID, ...).",
     ),
@@ -39,12 +40,21 @@ def move(
             show_default=False,
         ),
     ] = None,
+    due: Annotated[
+        bool,
+        typer.Option(
+            "--due",
+            help="Only what the settings of the streams say, move_after and keep_local_bytes; a "
+            "server with CHRONICLE_OBJECTS does so by itself.",
+        ),
+    ] = False,
     store: StoreOption = None,
 ) -> None:
     """Move sealed segments to objects, where storage is cheap; queries find them there."""
     with connection_of(store).database("rw", create=False) as database:
         for name in streams or [None]:  # type: ignore[list-item]
-            for moved, done in database.move(to, stream=name, older_than=older_than).items():
+            found = database.move(to, stream=name, older_than=older_than, due=due)
+            for moved, done in found.items():
                 print(f"{moved}: {done.segments:,} segments, {done.bytes:,} bytes moved")
 
 

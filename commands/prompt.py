@@ -31,9 +31,9 @@ WATCH_SECONDS_MAX = 86_400.0
 _HELP = """\
   SELECT ...;         any statement of the dialect, over several lines, ended by ;
   EXPLAIN ...;        how a query would run
-  \\d  \\d NAME         the streams; columns of a stream
+  \\d  \\d NAME         the streams; columns of a stream or view
   \\di NAME            indexes of a stream
-  \\dl                 live queries
+  \\dl  \\dv            live queries; views
   \\x [on|off]         each value on a line of its own
   \\timing [on|off]    how long a statement took
   \\format FORMAT      how answers are written: table, json, ndjson, csv
@@ -43,7 +43,8 @@ _HELP = """\
   \\q  quit            leave (also Ctrl-D); Ctrl-C gives up what was typed, or what runs"""
 _WORDS = {
     "d": "d", "dt": "d", "streams": "d", "tables": "d", "describe": "d", "schema": "d",
-    "di": "di", "indexes": "di", "dl": "dl", "live": "dl", "x": "x", "expanded": "x",
+    "di": "di", "indexes": "di", "dl": "dl", "live": "dl", "dv": "dv",
+    "views": "dv", "x": "x", "expanded": "x",
     "timing": "timing", "timer": "timing", "format": "format", "mode": "format",
     "i": "i", "read": "i", "watch": "watch", "?": "?", "h": "?", "help": "?",
     "q": "q", "quit": "q", "exit": "q",
@@ -77,7 +78,7 @@ class _Prompt:
         if name is None:
             near = did_you_mean(word, _WORDS, quoted=False, prefix="\\")
             raise InvalidArgument(f"there is no command {line[0]}{word}{near}; \\? lists them")
-        if argument and name in ("dl", "?", "q"):
+        if argument and name in ("dl", "dv", "?", "q"):
             raise InvalidArgument(f"\\{name} takes nothing, found {argument!r}")
         if name == "q":
             self.left = True
@@ -91,6 +92,8 @@ class _Prompt:
             self.run(f"SHOW INDEXES ON {_quoted(argument)}")
         elif name == "dl":
             self.run("SHOW LIVE QUERIES")
+        elif name == "dv":
+            self.run("SHOW VIEWS")
         elif name == "x":
             self.expanded = _switched(name, argument, self.expanded)
             say(f"expanded display is {'on' if self.expanded else 'off'}")

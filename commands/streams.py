@@ -42,8 +42,12 @@ _NOTEWORTHY = {
     "late_buffered": "late events in memory and the log",
     "dropped_events": "events dropped by retention",
     "deleted_events": "events deleted",
+    "due_segments": "segments that are due to move to objects",
 }
 """Figures of a stream that are shown when they are not zero."""
+
+_SETTINGS = ("codec", "retention", "move_after", "keep_local_bytes", "within")
+"""Settings of a stream that are shown when they are set."""
 
 
 def _time(value: object) -> str | None:
@@ -89,6 +93,7 @@ def _described(connection: Connection, names: list[str] | None) -> Iterator[dict
                 ],
                 "indexes": stream.indexes() if names is not None else [],
                 "stats": stream.stats() if names is not None else {},
+                "settings": database.stream_options(name) if names is not None else {},
             }
 
 
@@ -147,10 +152,18 @@ def describe(
         print(f"times: {_time(span['first'])} to {_time(span['last'])}")
     stats = found.get("stats") or {}
     if "bytes" in stats:
-        print(f"on disk: {human_bytes(stats['bytes'])} in {stats.get('segments', 0)} segments")
+        cold, moved = stats.get("cold_bytes", 0), stats.get("cold_segments", 0)
+        local = stats.get("segments", 0) - moved
+        print(f"on disk: {human_bytes(stats['bytes'] - cold)} in {local} segments")
+        if moved:
+            print(f"in objects: {human_bytes(cold)} in {moved} segments")
     for name, what in _NOTEWORTHY.items():
         if stats.get(name):
             print(f"{what}: {stats[name]:,}")
+    given = {name: (found.get("settings") or {}).get(name) for name in _SETTINGS}
+    told = [f"{name} = {value}" for name, value in given.items() if value is not None]
+    if told:
+        print(f"settings: {', '.join(told)}")
 
 
 index = typer.Typer(help="Secondary indexes: list, create, drop.", no_args_is_help=True)

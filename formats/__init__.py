@@ -2,15 +2,17 @@
 
 Reading: :class:`EventReader` with a :class:`Layout` (types inferred or given, times, bad rows), or
 :func:`read_batches` for a stream that exists.  Writing: :func:`encode` turns record batches into
-chunks of bytes.  This package knows neither store nor server.
+chunks of bytes.  This package knows neither store nor server.  Importing it loads none of it: each
+name loads the module that has it.
 
 Reading order::
 
     names             kinds  typenames
     bytes             limits  sources  packed
-    records           badrows  chunks  jsonscan  flatscan  flattening  jsontext
+    records           badrows  chunks  jsonscan  flatscan  flattening
+                      jsonmembers  jsontext
                       lineprotocol  csvtext
-    values            isotime  decimals  converted  times  convert
+    values            times_alike  isotime  decimals  converted  times  nestedtext  convert
     typed files       arrowframes  parquetpages  columnar
     events            infer  layout  reader  looking
     in a worker       decoder  isolated
@@ -19,22 +21,28 @@ Reading order::
 
 from __future__ import annotations
 
-from .badrows import BadRow, BadRowPolicy, fail
-from .kinds import (
-    FORMATS,
-    READ_FORMATS,
-    detect,
-    format_of_media_type,
-    media_type_of,
-    stem_of,
-    suffixes_of,
-)
-from .layout import Layout, conform
-from .limits import Limits
-from .reader import EventReader, read_batches
-from .sources import ByteSource, Readable
-from .typenames import name_of_type, parse_pairs, parse_type, parse_types
-from .writers import encode, write
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ..ownership import LOADING
+
+if TYPE_CHECKING:
+    from .badrows import BadRow, BadRowPolicy, fail
+    from .kinds import (
+        FORMATS,
+        READ_FORMATS,
+        detect,
+        format_of_media_type,
+        media_type_of,
+        stem_of,
+        suffixes_of,
+    )
+    from .layout import Layout, conform
+    from .limits import Limits
+    from .reader import EventReader, read_batches
+    from .sources import ByteSource, Readable
+    from .typenames import arrow_name_of_type, name_of_type, parse_pairs, parse_type, parse_types
+    from .writers import encode, write
 
 __all__ = [
     "FORMATS",
@@ -46,6 +54,7 @@ __all__ = [
     "Layout",
     "Limits",
     "Readable",
+    "arrow_name_of_type",
     "conform",
     "detect",
     "encode",
@@ -61,3 +70,26 @@ __all__ = [
     "suffixes_of",
     "write",
 ]
+
+_HOMES = {
+    "badrows": ("BadRow", "BadRowPolicy", "fail"),
+    "kinds": (
+        *("FORMATS", "READ_FORMATS", "detect", "format_of_media_type", "media_type_of", "stem_of"),
+        "suffixes_of",
+    ),
+    "layout": ("Layout", "conform"),
+    "limits": ("Limits",),
+    "reader": ("EventReader", "read_batches"),
+    "sources": ("ByteSource", "Readable"),
+    "typenames": ("arrow_name_of_type", "name_of_type", "parse_pairs", "parse_type", "parse_types"),
+    "writers": ("encode", "write"),
+}
+"""Where the names are: a table on a terminal needs none of what reads files."""
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            with LOADING:
+                return getattr(import_module(f".{home}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ import pyarrow as pa
 
 from ..errors import InvalidData, UnsupportedType
 from ..ownership import LOADING
+from ..schema import storage_of
 from ..soundness import require_sound
 from .arrowframes import FramedStream, check_file
 from .badrows import BadRow
@@ -42,6 +43,9 @@ from .sources import ByteSource
 __all__ = ["ArrowRecords", "ParquetRecords"]
 
 _BATCH_ROWS = 1 << 16
+_ITEM_BYTES = 32
+"""Of an item of a list, for sizing batches."""
+
 _BUFFER_BYTES = 1 << 20
 
 
@@ -117,15 +121,15 @@ class ParquetRecords:
         self._rows = max(1, footer.metadata.num_rows)
         self._columns = list(self.schema.names)
 
-    def keep(self, columns: list[str]) -> None:
-        """Read only these columns."""
+    def keep(self, columns: list[str], nested: Collection[str]) -> None:
+        """Read only these columns; ``nested`` are those that may be lists or structs."""
         self._columns = columns
         for name in columns:
             type_ = self.schema.field(name).type
-            if pa.types.is_nested(type_):
+            if pa.types.is_nested(type_) and (name not in nested or storage_of(type_) is None):
                 raise UnsupportedType(
-                    f"{self._name}: column {name!r} holds {type_}, which a stream cannot store; "
-                    "select the other columns"
+                    f"{self._name}: column {name!r} holds {type_}, which a stream cannot store "
+                    "in a column of that kind; select the other columns"
                 )
 
     def _open(self) -> tuple[Any, int]:
@@ -146,16 +150,22 @@ class ParquetRecords:
             if metadata.schema.column(at).path.split(".", 1)[0] in wanted
             or metadata.schema.column(at).path in wanted
         ]
-        self._meter.expect(metadata.num_rows * max(1, len(leaves)))
+        self._meter.expect(max(metadata.num_rows * max(1, len(leaves)), _values(metadata, leaves)))
         largest = check_pages(self._bytes, metadata, leaves, self._meter)
         rows, dictionaries = _BATCH_ROWS, set()
         for group in range(metadata.num_row_groups):
             for leaf in leaves:
                 column = metadata.row_group(group).column(leaf)
+                if column.path_in_schema not in wanted:  # its rows may have any number of items
+                    items = column.num_values // max(1, metadata.row_group(group).num_rows)
+                    most = self._meter.limits.piece_bytes // (_ITEM_BYTES * (items + 1))
+                    rows = min(rows, max(1, most))
                 if column.physical_type != "BYTE_ARRAY":
                     continue
-                if column.has_dictionary_page:
+                if column.has_dictionary_page and column.path_in_schema in wanted:
                     dictionaries.add(column.path_in_schema)
+                elif column.has_dictionary_page:  # within a list or struct Arrow unpacks it
+                    rows = min(rows, max(1, self._meter.limits.piece_bytes // max(1, largest)))
                 if "DELTA_BYTE_ARRAY" in column.encodings:
                     rows = min(rows, max(1, self._meter.limits.piece_bytes // max(1, largest)))
         # Columns are read in pieces: a row group may be larger than memory should get.
@@ -184,6 +194,12 @@ class ParquetRecords:
             self._source.at_share(row / self._rows)
 
 
+def _values(metadata: Any, leaves: list[int]) -> int:
+    """Values of some columns, as the file tells: lists have more of them than rows."""
+    groups = range(metadata.num_row_groups)
+    return sum(metadata.row_group(g).column(leaf).num_values for g in groups for leaf in leaves)
+
+
 class ArrowRecords:
     """The rows of an Arrow IPC stream or file."""
 
@@ -210,8 +226,9 @@ class ArrowRecords:
         self._meter.columns(len(self.schema))
         self._columns: list[str] | None = None
 
-    def keep(self, columns: list[str]) -> None:
-        """Give only these columns."""
+    def keep(self, columns: list[str], nested: Collection[str]) -> None:
+        """Give only these columns; which may be nested is seen when they are converted."""
+        del nested
         self._columns = columns
 
     def _batches(self) -> Iterator[pa.RecordBatch]:

@@ -19,6 +19,7 @@ Layout
     date        date32      ISO date, or a time at midnight
     decimal     decimal128  digits that fit the scale
     binary      binary      base64
+    JSON        json        JSON text, without its white space
 """
 
 from __future__ import annotations
@@ -32,9 +33,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import UnsupportedType
+from ..json_text import REASONS, is_json, read_json
+from ..nested_types import is_nested
 from .converted import Codes, Converted, flag
 from .decimals import GOOD, parse_decimals
 from .isotime import parse_iso
+from .nestedtext import conform_nested, read_nested
 from .times import TimeRule, is_text
 from .times import convert as convert_times
 from .typenames import name_of_type
@@ -128,8 +132,12 @@ def convert(
         When no value of the one type can become the other.
     """
     type_ = values.type
+    if is_nested(target):
+        return _nested(values, target, exact, required)
     if pa.types.is_nested(type_):
         raise UnsupportedType(f"expected {name_of_type(target)}, found a column of {type_}")
+    if is_json(target) and not (is_text(type_) or pa.types.is_null(type_)):
+        raise UnsupportedType(f"expected JSON text, found a column of {type_}")
     if pa.types.is_null(type_) and rule is not None:
         return convert_times(values.cast(pa.string()), rule, target, required=required)
     if pa.types.is_null(type_):
@@ -145,12 +153,31 @@ def convert(
         result = _from_text(values, target)
     else:
         result = _cast(values, target)
-    if required and values.null_count:
-        codes: Codes = result.codes if result.codes is not None else np.zeros(len(values), np.uint8)
-        reasons = (*result.reasons, _MISSING)
-        flag(codes, values.is_null().to_numpy(zero_copy_only=False), len(reasons))
-        return Converted(result.values, codes, reasons)
-    return result
+    return _required(values, result) if required else result
+
+
+def _nested(values: pa.Array, target: pa.DataType, exact: bool, required: bool) -> Converted:
+    """Lists and structs, from JSON text or from others."""
+
+    def leaf(part: pa.Array, wanted: pa.DataType) -> Converted:
+        rule = TimeRule("iso") if pa.types.is_timestamp(wanted) else None
+        return convert(flatten(part), wanted, rule=rule, exact=exact)
+
+    if is_text(values.type):
+        result = read_nested(values, target, leaf)
+    else:
+        result = conform_nested(values, target, leaf)
+    return _required(values, result) if required else result
+
+
+def _required(values: pa.Array, result: Converted) -> Converted:
+    """A null is a bad value, too."""
+    if not values.null_count:
+        return result
+    codes: Codes = result.codes if result.codes is not None else np.zeros(len(values), np.uint8)
+    reasons = (*result.reasons, _MISSING)
+    flag(codes, values.is_null().to_numpy(zero_copy_only=False), len(reasons))
+    return Converted(result.values, codes, reasons)
 
 
 def _expected(target: pa.DataType) -> str:
@@ -179,6 +206,9 @@ def _outcome(values: pa.Array, bad: npt.NDArray[np.bool_], target: pa.DataType) 
 def _from_text(values: pa.Array, target: pa.DataType) -> Converted:
     if is_text(target):
         return Converted(values.cast(target))
+    if is_json(target):
+        found = read_json(values)
+        return Converted(found.values, found.faults, () if found.faults is None else REASONS)
     if pa.types.is_binary(target) or pa.types.is_large_binary(target):
         return _from_base64(values, target)
     if pa.types.is_date(target):

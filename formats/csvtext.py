@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from ..compiled import kernel
+from ..compiled import interpretable, kernel
 from ..errors import InvalidArgument, InvalidData
 from ..lazy import lazy
 from .badrows import BadRow
@@ -48,6 +48,7 @@ _BOM = b"\xef\xbb\xbf"
 LF, CR = 10, 13
 
 
+@interpretable(plain=True)
 @kernel
 def _breaks(data, separator, wanted, found):  # type: ignore[no-untyped-def]
     """Positions of LF, or of CR that no LF follows, outside of quotes; gives their number.

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..compiled import kernel
+from ..compiled import interpretable, kernel
 
 __all__ = ["DIGITS_MAX", "GOOD", "TOO_FINE", "TOO_LARGE", "UNREAD", "Decimals", "parse_decimals"]
 
@@ -116,6 +116,7 @@ def _parse_one(data, start, end, power, digits_max, low, high, negative, status,
     status[at] = GOOD
 
 
+@interpretable(plain=True)
 @kernel
 def _parse_all(data, offsets, power, digits_max, low, high, negative, status):  # type: ignore[no-untyped-def]
     for i in range(len(status)):

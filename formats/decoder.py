@@ -37,6 +37,7 @@ import pyarrow.parquet
 from ..errors import ChronicleError
 from ..isolation.batches import describe, pack
 from ..isolation.channel import Channel, ChannelClosed
+from ..json_text import JSON, read_json
 from ..machine_code import cache_directory, keep_no_machine_code
 from ..schema import StreamSchema
 from .badrows import BadRow
@@ -57,9 +58,9 @@ SMALL_ROWS = 4096
 _READ_FROM_THE_END = (b"PAR1", b"ARROW1")
 TEXT_CHARACTERS = 1 << 16
 
-_SCHEMA = pa.schema([pa.field("t", pa.timestamp("us"), False), ("x", pa.float64())])
+_SCHEMA = pa.schema([pa.field("t", pa.timestamp("us"), False), ("x", pa.float64()), ("j", JSON)])
 _SAMPLES: dict[str, bytes] = {
-    "ndjson": b'{"t": "2001-01-01T00:00:00.5Z", "x": 1.5}\n{"t": null, "x": "a"}\n',
+    "ndjson": b'{"t": "2001-01-01T00:00:00.5Z", "x": 1.5, "j": {"a": 1}}\n{"t": null, "x": "a"}\n',
     "json": b'[{"t": "2001-01-01", "x": 1.5}, {"t": "2001-01-01 00:00:00", "x": 1}]',
     "lineprotocol": b'm,a=b x=1.5,i=1i,s="a",b=t 1\n# none\n\nno line\n',
     "cloudevents": b'[{"id": "1", "time": "2001-01-01T00:00:00Z", "data": {"x": 1.5}}]',
@@ -82,6 +83,7 @@ def prepare() -> None:
             pass
         reader.close()
     parse_iso(pa.array(["2001-01-01T00:00:00.5Z", None]))
+    read_json(pa.array(['{"a": [1, "b"]}', None]))
 
 
 def readable() -> list[str]:

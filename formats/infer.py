@@ -27,6 +27,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..nested_types import is_nested
+from ..schema import stored_nested
 from .convert import FLOAT_TEXT, INTEGER_TEXT
 from .isotime import parse_iso
 from .times import is_text
@@ -96,4 +98,6 @@ def infer_typed(values: pa.Array) -> pa.DataType | None:
         return pa.string() if pa.types.is_time(type_) else pa.int64()
     if pa.types.is_float16(type_):
         return pa.float32()
+    if is_nested(type_):
+        return stored_nested(type_) or type_
     return type_

@@ -32,13 +32,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..compiled import kernel
+from ..compiled import interpretable, kernel
+from .times_alike import HAS_CLOCK, HAS_OFFSET, OK, read_alike
 
 __all__ = ["IsoTimes", "parse_iso"]
-
-OK = 1
-HAS_OFFSET = 2
-HAS_CLOCK = 4
 
 
 @kernel
@@ -58,9 +55,9 @@ def _number(data, start, end, digits):  # type: ignore[no-untyped-def]
     """Value of exactly `digits` decimal digits at `start`; -1 when they are not there."""
     if start + digits > end:
         return -1
-    value = 0
+    value = np.int64(0)
     for i in range(start, start + digits):
-        c = data[i]
+        c = np.int64(data[i])
         if c < 48 or c > 57:
             return -1
         value = value * 10 + (c - 48)
@@ -105,7 +102,7 @@ def _parse_one(data, start, end, seconds, nanos, flags, at):  # type: ignore[no-
     if month < 1 or month > 12 or day < 1 or day > _days_in_month(year, month):
         return
     total = _days_from_civil(year, month, day) * 86400
-    fraction = 0
+    fraction = np.int64(0)
     flag = OK
     if p == end:
         if basic:
@@ -140,7 +137,7 @@ def _parse_one(data, start, end, seconds, nanos, flags, at):  # type: ignore[no-
             scale = 100_000_000
             while p < end and data[p] >= 48 and data[p] <= 57:
                 if scale > 0:
-                    fraction += (data[p] - 48) * scale
+                    fraction += (np.int64(data[p]) - 48) * scale
                     scale //= 10
                 elif data[p] != 48:
                     return
@@ -182,6 +179,12 @@ def _parse_one(data, start, end, seconds, nanos, flags, at):  # type: ignore[no-
     flags[at] = flag
 
 
+def _parse_alike(data, offsets, seconds, nanos, flags):  # type: ignore[no-untyped-def]
+    for i in read_alike(data, offsets, seconds, nanos, flags).tolist():
+        _parse_one(data, offsets[i], offsets[i + 1], seconds, nanos, flags, i)
+
+
+@interpretable(instead=_parse_alike)
 @kernel
 def _parse_all(data, offsets, seconds, nanos, flags):  # type: ignore[no-untyped-def]
     for i in range(len(flags)):

@@ -17,6 +17,7 @@ Layout
     date            "2018-08-01"                        2018-08-01
     decimal         1.50 (a number, all digits)         1.50
     binary          base64                              base64
+    json            the value itself                    its text
     interval        ISO 8601, "P1DT2H0.5S"              P1DT2H0.5S
     null            null                                empty (an empty string is "")
 
@@ -39,9 +40,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..durations import holds_intervals, iso_nested, iso_text
+from ..json_text import is_json
+from ..nested_types import is_nested
 from ..schema import FOUR_DIGIT_YEARS, time_text
 from ..ticks import INT64_MAX, INT64_MIN, TICKS_PER_SECOND
 from .convert import flatten
+from .nestedtext import nested_text
 from .times import is_text
 
 __all__ = ["csv_bytes", "csv_header", "json_bytes", "shown_columns"]
@@ -122,8 +126,11 @@ def _escaped(text: pa.Array) -> pa.Array:
     return text
 
 
-def _json_column(values: pa.Array) -> tuple[pa.Array, bool]:
+def _json_column(column: pa.Array) -> tuple[pa.Array, bool]:
     """A column as text, and whether it goes between quotes."""
+    values = flatten(column)
+    if is_json(column.type):
+        return values.cast(_TEXT), False
     type_ = values.type
     types = pa.types
     if is_text(type_):
@@ -145,14 +152,19 @@ def _json_column(values: pa.Array) -> tuple[pa.Array, bool]:
         return _base64(values), True
     if types.is_duration(type_) or types.is_interval(type_):
         return iso_text(values), True
+    if is_nested(type_) and not holds_intervals(type_):
+        return nested_text(values, _json_column), False
     nested = values.to_pylist()  # which only query results have
     if holds_intervals(type_):
         nested = [iso_nested(value) for value in nested]
     return pa.array([json.dumps(v, default=_plain) for v in nested], _TEXT), False
 
 
-def _few_values(values: pa.Array) -> list[str]:
+def _few_values(column: pa.Array) -> list[str]:
     """The values of a short column as JSON, each whole."""
+    values = flatten(column)
+    if is_json(column.type):
+        return ["null" if v is None else v for v in values.to_pylist()]
     type_, types = values.type, pa.types
     if is_text(type_):
         found = values.to_pylist()
@@ -180,7 +192,7 @@ def _few_rows(batch: pa.RecordBatch, last: str, heads: pa.Array | None) -> bytes
     """A short batch, as :func:`json_bytes` writes it."""
     before = [""] * batch.num_rows if heads is None else heads.to_pylist()
     names = [json.dumps(name, ensure_ascii=False) for name in batch.schema.names]
-    columns = [_few_values(flatten(column)) for column in batch.columns]
+    columns = [_few_values(column) for column in batch.columns]
     text = ""
     for row, head in enumerate(before):
         members = (f"{name}:{column[row]}" for name, column in zip(names, columns, strict=True))
@@ -249,7 +261,7 @@ def json_bytes(batch: pa.RecordBatch, *, last: str = "}\n", heads: pa.Array | No
         return _joined([*parts, _text("{" + last)], batch.num_rows)
     opening = "{"
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        text, quoted = _json_column(flatten(column))
+        text, quoted = _json_column(column)
         opening += json.dumps(name, ensure_ascii=False) + ":"
         if text.null_count:
             if quoted:

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..compiled import kernel
+from ..compiled import interpretable, kernel
 
 __all__ = [
     "AFTER_END",
@@ -56,6 +56,7 @@ DEEP, STRAY_LINE, ODD_NUMBER = 1, 2, 4
 NUMBER_MAX = 36
 
 
+@interpretable(plain=True)
 @kernel
 def scan(data, state):  # type: ignore[no-untyped-def]
     """Turn an array into lines in place.
@@ -142,6 +143,7 @@ def scan(data, state):  # type: ignore[no-untyped-def]
     return last, wrong, kind
 
 
+@interpretable(plain=True)
 @kernel
 def record_spans(data, spans):  # type: ignore[no-untyped-def]
     """Start and end of each top-level object in scanned text; gives their number."""
@@ -175,6 +177,7 @@ def record_spans(data, spans):  # type: ignore[no-untyped-def]
     return count
 
 
+@interpretable(wraps=True, plain=True)
 @kernel
 def survey(data, lines, seed, paths, keys):  # type: ignore[no-untyped-def]
     """Look over records before they are decoded.

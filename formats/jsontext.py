@@ -41,6 +41,7 @@ from ..lazy import lazy
 from .badrows import BadRow, shown
 from .chunks import CHUNK_BYTES, SAMPLE_BYTES, LineNumbers, Texts
 from .flattening import Rewriting
+from .jsonmembers import Enclosed
 from .jsonscan import (
     AFTER_END,
     DEEP,
@@ -74,13 +75,23 @@ _NO_KEYS = np.zeros(0, np.uint64)
 
 
 class JsonChunk:
-    """Some complete JSON records; see :class:`~chronicle.formats.chunks.RecordChunk`."""
+    """Some complete JSON records; see :class:`~chronicle.formats.chunks.RecordChunk`.
+
+    ``given`` is what they were rewritten from, where people are to be shown that.
+    """
 
     def __init__(
-        self, source: str, data: bytes, first_row: int, first_line: int | None, ignore_new: bool
+        self,
+        source: str,
+        data: bytes,
+        first_row: int,
+        first_line: int | None,
+        ignore_new: bool,
+        given: bytes | None = None,
     ) -> None:
         self.source = source
         self.data = data
+        self._given = given
         self.first_row = first_row
         self.first_line = first_line
         self._ignore_new = ignore_new
@@ -98,11 +109,15 @@ class JsonChunk:
                 cut = int(spans[half, 0])
                 line = self.first_line
                 after = None if line is None else line + self.data.count(b"\n", 0, cut)
-                for data, row, at in (
-                    (self.data[:cut], self.first_row, line),
-                    (self.data[cut:], self.first_row + half, after),
+                before, behind = None, None
+                if self._given is not None:
+                    place = int(self._given_records[half, 0])
+                    before, behind = self._given[:place], self._given[place:]
+                for data, row, at, given in (
+                    (self.data[:cut], self.first_row, line, before),
+                    (self.data[cut:], self.first_row + half, after, behind),
                 ):
-                    part = JsonChunk(self.source, data, row, at, self._ignore_new)
+                    part = JsonChunk(self.source, data, row, at, self._ignore_new, given)
                     yield from part.surveyed(meter)
                 return
         yield self
@@ -237,22 +252,30 @@ class JsonChunk:
         start, end = self._records()[record].tolist()
         line = None if self._lines is None else self._lines.at(start)
         text = self.data[start:end].strip().decode(errors="replace")
+        if self._given is not None:
+            begin, stop = self._given_records[record].tolist()
+            text = self._given[begin:stop].strip().decode(errors="replace")
         return BadRow(self.source, self.first_row + record, "", line=line, record=text)
 
     @lazy
     def _lines(self) -> LineNumbers | None:
         return None if self.first_line is None else LineNumbers(self.data, self.first_line)
 
+    @lazy
+    def _given_records(self) -> npt.NDArray[np.int64]:
+        assert self._given is not None
+        return self._find_records(self._given)
+
     def _records(self) -> npt.NDArray[np.int64]:
         if self._spans is None:
-            self._spans = self._find_records()
+            self._spans = self._find_records(self.data)
         return self._spans
 
-    def _find_records(self) -> npt.NDArray[np.int64]:
+    def _find_records(self, data: bytes) -> npt.NDArray[np.int64]:
         if self.first_line is not None:
-            return _line_spans(self.data)
-        spans = np.empty((self.data.count(b"{") + 1, 2), np.int64)
-        count = record_spans(np.frombuffer(self.data, np.uint8), spans)
+            return _line_spans(data)
+        spans = np.empty((data.count(b"{") + 1, 2), np.int64)
+        count = record_spans(np.frombuffer(data, np.uint8), spans)
         return spans[:count]
 
     @property
@@ -387,7 +410,8 @@ class JsonLines:
                 carry = b""
             if data.strip():
                 text = data if self._rewriting is None else self._rewriting(data, True)
-                chunk = JsonChunk(source.name, text, row, line, self._ignore_new)
+                given = data if isinstance(self._rewriting, Enclosed) else None
+                chunk = JsonChunk(source.name, text, row, line, self._ignore_new, given)
                 yield from chunk.surveyed(self._meter)
                 row += chunk.rows
             line += data.count(b"\n")
@@ -437,7 +461,8 @@ class JsonRecords:
             carry = fresh[last:].tobytes()
             if data.strip():
                 text = data if self._rewriting is None else self._rewriting(data, False)
-                chunk = JsonChunk(source.name, text, row, None, self._ignore_new)
+                given = data if isinstance(self._rewriting, Enclosed) else None
+                chunk = JsonChunk(source.name, text, row, None, self._ignore_new, given)
                 yield from chunk.surveyed(self._meter)
             row += int(state[RECORDS]) - before
             if wrong >= 0:

@@ -29,7 +29,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ..errors import InvalidArgument, InvalidData, SchemaMismatch, UnsupportedType
-from ..schema import StreamSchema
+from ..json_text import is_json
+from ..nested_types import is_nested
+from ..schema import StreamSchema, storage_of
 from ..suggestion import did_you_mean
 from .convert import convert
 from .times import TimeRule, parse_time_format
@@ -229,6 +231,16 @@ class Layout:
             )
         return bound
 
+    @property
+    def json_columns(self) -> list[str]:
+        """The columns that are known to be JSON, lists or structs."""
+        known = {name: field.type for name, field in self.fields.items()} | self.types
+        return [
+            name
+            for name, type_ in known.items()
+            if type_ is not None and (is_json(type_) or is_nested(type_))
+        ]
+
     def check_names(self, names: Sequence[str], source: str) -> None:
         """Refuse options that name columns which a source does not have.
 
@@ -249,14 +261,19 @@ class Layout:
 
     # ---------------------------------------------------------------------------------- types
 
-    def check(self, field: Field, source: str) -> None:
-        """Refuse a type that no stream can store, with a way out."""
+    def check(self, field: Field, source: str, typed: bool) -> None:
+        """Refuse a type that no stream can store, with a way out.
+
+        What JSON has inside of brackets may be of another type in the next record: it is not told.
+        """
         type_ = field.type
-        if type_ is not None and pa.types.is_nested(type_):
+        if type_ is None or (typed and storage_of(type_) is not None):
+            return
+        if pa.types.is_nested(type_):
             what = "arrays" if pa.types.is_list(type_) else "objects"
             raise UnsupportedType(
-                f"{source}: column {field.name!r} holds {what} ({type_}), which a stream cannot "
-                "store; select the other columns, or give it the type string to keep its JSON text"
+                f"{source}: column {field.name!r} holds {what} ({type_}); give it the type json, "
+                "or that of a list or struct, to store them whole, or select the other columns"
             )
 
     def schema(self) -> pa.Schema:

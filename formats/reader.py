@@ -30,6 +30,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import InvalidArgument, InvalidData, UnsupportedType
+from ..json_text import JSON, is_json
+from ..nested_types import is_nested
 from ..schema import StreamSchema
 from .badrows import BadRow, BadRowPolicy, fail, shown
 from .chunks import ChunkReader, RecordChunk
@@ -39,6 +41,7 @@ from .converted import Converted
 from .csvtext import CsvRecords
 from .flattening import IGNORED, Flattened, Rewriting, Unwrapped
 from .infer import infer_text, infer_typed
+from .jsonmembers import Enclosed
 from .jsontext import JsonLines, JsonRecords, looks_like_lines
 from .kinds import detect, stem_of
 from .layout import Field, Layout, wider
@@ -129,13 +132,18 @@ class EventReader:
 
     def _rewriting(self, flatten: str | None) -> Rewriting | None:
         """What is done to records of JSON before they are parsed."""
+        columns = self.layout.json_columns
         if self.format == "cloudevents":
-            return Unwrapped(self.layout.target, self.layout.time, flatten)
-        if flatten is None:
-            return None
-        if self.format not in ("json", "ndjson"):
+            unwrapped = Unwrapped(self.layout.target, self.layout.time, flatten)
+            if columns:
+                return Enclosed(columns, self.layout.rename, before=unwrapped)
+            return unwrapped
+        if flatten is not None and self.format not in ("json", "ndjson"):
             raise InvalidArgument(f"flatten is for json and ndjson; {self.name} is {self.format}")
-        return Flattened(flatten)
+        flattened = None if flatten is None else Flattened(flatten)
+        if columns and self.format in ("json", "ndjson"):
+            return Enclosed(columns, self.layout.rename, behind=flattened)
+        return flattened
 
     def _open(
         self,
@@ -163,7 +171,9 @@ class EventReader:
                 raise InvalidData(f"the name of a column is not UTF-8: {error}") from None
             self._bound = layout.bind(names, self.name)
             layout.check_names(names, self.name)
-            batches.keep(list(self._bound))
+            kinds = {raw: layout.fields[out].type for raw, out in self._bound.items()}
+            nested = [raw for raw, kind in kinds.items() if kind is None or is_nested(kind)]
+            batches.keep(list(self._bound), nested)
             return batches
         ignore = layout.select is not None
         if self.format == "lineprotocol":
@@ -282,8 +292,8 @@ class EventReader:
             if out == layout.time:
                 self._observe_time(field, values)
             elif field.type is None:
-                field.type = self._infer(values, numbers=raw not in quoted)
-                layout.check(field, self.name)
+                field.type = self._infer(raw, values, numbers=raw not in quoted)
+                layout.check(field, self.name, self._reader.typed)
             elif self._reader.typed and not field.fixed:
                 new = infer_typed(values)
                 field.type = (wider(field.type, new) if new is not None else None) or field.type
@@ -299,7 +309,12 @@ class EventReader:
         field.type = decision.type
         self.layout.note(f"time:{self._rule}", decision.note)
 
-    def _infer(self, values: pa.Array, *, numbers: bool) -> pa.DataType | None:
+    def _infer(self, raw: str, values: pa.Array, *, numbers: bool) -> pa.DataType | None:
+        reader = self._reader
+        if isinstance(reader, ParquetRecords | ArrowRecords) and is_json(
+            reader.schema.field(raw).type
+        ):
+            return JSON
         if self._reader.typed or not is_text(values.type):
             return infer_typed(values)
         return infer_text(values, numbers=numbers)
@@ -315,6 +330,7 @@ class EventReader:
             or pa.types.is_binary(type_)
             or pa.types.is_large_binary(type_)
             or pa.types.is_nested(type_)
+            or is_json(type_)
         )
         if self.format == "csv":
             if direct and not pa.types.is_decimal(type_):

@@ -17,9 +17,11 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from ..errors import InvalidArgument
+from ..json_text import JSON
+from ..nested_types import is_list
 from ..suggestion import did_you_mean
 
-__all__ = ["name_of_type", "parse_pairs", "parse_type", "parse_types"]
+__all__ = ["arrow_name_of_type", "name_of_type", "parse_pairs", "parse_type", "parse_types"]
 
 _NAMES: dict[str, pa.DataType] = {
     "bool": pa.bool_(),
@@ -56,6 +58,8 @@ _NAMES: dict[str, pa.DataType] = {
     "blob": pa.binary(),
     "binary": pa.binary(),
     "bytea": pa.binary(),
+    "json": JSON,
+    "arrow.json": JSON,
     "date": pa.date32(),
     "date32": pa.date32(),
     "timestamp": pa.timestamp("us"),
@@ -67,12 +71,41 @@ _NAMES: dict[str, pa.DataType] = {
     "timestamptz": pa.timestamp("us", "UTC"),
     "timestamp with time zone": pa.timestamp("us", "UTC"),
 }
+_MEMBER = re.compile(r'(?:"((?:[^"]|"")+)"|(\w+))\s+(.+)', re.DOTALL)
 _DECIMAL = re.compile(r"(?:decimal|numeric|decimal128)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
 _TIMESTAMP = re.compile(r"timestamp\s*[\[(]\s*(s|ms|us|ns)\s*(?:,\s*(?:tz=)?([\w/+:-]+)\s*)?[\])]")
 
 
+def _outside(text: str, separator: str) -> list[str]:
+    """A text cut where a separator stands outside of brackets and double quotes."""
+    parts, depth, begin, quoted = [], 0, 0, False
+    for at, letter in enumerate(text):
+        quoted ^= letter == '"'
+        if not quoted:
+            depth += (letter in "([<") - (letter in ")]>")
+            if letter == separator and depth == 0:
+                parts.append(text[begin:at])
+                begin = at + 1
+    return [*parts, text[begin:]]
+
+
+def _parse_struct(inside: str, text: str) -> pa.DataType:
+    fields = []
+    for member in _outside(inside, ","):
+        found = _MEMBER.fullmatch(member.strip())
+        if found is None:
+            raise InvalidArgument(
+                f"a struct has names and types, such as struct(a bigint, b varchar); found {text!r}"
+            )
+        name = found[2] if found[1] is None else found[1].replace('""', '"')
+        fields.append(pa.field(name, parse_type(found[3])))
+    return pa.struct(fields)
+
+
 def parse_type(text: str) -> pa.DataType:
     """Arrow type for a SQL or Arrow type name, whatever its case.
+
+    ``double[]`` is a list, ``struct(a bigint, b varchar)`` a struct.
 
     Raises
     ------
@@ -84,6 +117,10 @@ def parse_type(text: str) -> pa.DataType:
     known = _NAMES.get(lower)
     if known is not None:
         return known
+    if lower.endswith("[]"):
+        return pa.list_(parse_type(word[:-2]))
+    if lower.startswith("struct(") and lower.endswith(")"):
+        return _parse_struct(word[7:-1], text)
     match = _DECIMAL.fullmatch(lower)
     if match is not None:
         precision, scale = int(match[1] or 18), int(match[2] or (0 if match[1] else 3))
@@ -98,7 +135,8 @@ def parse_type(text: str) -> pa.DataType:
     hint = did_you_mean(lower, _NAMES)
     raise InvalidArgument(
         f"unknown type {text!r}{hint} (known: bool, int8 to int64, uint8 to uint64, float, double, "
-        "string, binary, date, timestamp[_s|_ms|_us|_ns], timestamptz, decimal(p,s))"
+        "string, binary, json, date, timestamp[_s|_ms|_us|_ns], timestamptz, decimal(p,s); "
+        "lists type[], structs struct(name type, ...))"
     )
 
 
@@ -108,10 +146,25 @@ def name_of_type(type_: pa.DataType) -> str:
         return f"decimal({type_.precision},{type_.scale})"
     if pa.types.is_interval(type_) or pa.types.is_duration(type_):
         return "interval"
+    if is_list(type_):
+        return f"{name_of_type(type_.value_type)}[]"
+    if pa.types.is_struct(type_):
+        fields = (type_.field(i) for i in range(type_.num_fields))
+        return f"struct({', '.join(f'{_quoted(f.name)} {name_of_type(f.type)}' for f in fields)})"
     for name, known in _NAMES.items():
         if known == type_:
             return {"tinyint": "int8", "bool": "bool", "blob": "binary"}.get(name, name)
     return str(type_)
+
+
+def _quoted(name: str) -> str:
+    """The name of a member, in double quotes where it is no plain word."""
+    return name if re.fullmatch(r"\w+", name) else '"' + name.replace('"', '""') + '"'
+
+
+def arrow_name_of_type(type_: pa.DataType) -> str:
+    """The name by which Arrow knows a type."""
+    return str(type_.extension_name if isinstance(type_, pa.BaseExtensionType) else type_)
 
 
 def parse_pairs(items: Iterable[str], what: str) -> dict[str, str]:
@@ -121,7 +174,7 @@ def parse_pairs(items: Iterable[str], what: str) -> dict[str, str]:
     """
     pairs: dict[str, str] = {}
     for item in items:
-        for part in re.split(r",(?![^(\[]*[)\]])", item):
+        for part in _outside(item, ","):
             if not part.strip():
                 continue
             name, equals, value = part.partition("=")

@@ -58,7 +58,7 @@ def descriptor_of(times: TimeRange) -> tuple[bytes, bytes]:
 def blocks_of(run: Run) -> list[tuple[bytes, int]]:
     """Kinds and numbers of all blocks that a run has."""
     blocks = [(kind, block) for kind in (b"k", b"p") for block in range(run.blocks)]
-    if run.nulls and run.entries:
+    if run.listed:
         blocks.append((b"n", 0))
     if run.text == "dictionary":
         blocks.append((b"s", 0))

@@ -2,7 +2,17 @@
 
 Purpose
     :func:`evaluated` computes an expression of :mod:`.index_key` for whole columns at once, and
-    says of which events the value is known.
+    says of each event what is known of its value.
+
+Layout
+    =======  =====================================  =======================================
+    KNOWN    a number                               compared
+    ABSENT   PREV means an event that is not there  NULL, unless it lies before what is seen
+    NULL     an attribute has no value              NULL: no comparison is true
+    UNKNOWN  NaN, infinity, overflow                may be anything
+    =======  =====================================  =======================================
+
+    Of several operands the lowest line decides.
 
 Guarantee
     Numbers are those that a query computes for the same expression: doubles in the order that is
@@ -11,7 +21,7 @@ Guarantee
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +29,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["Node", "Number", "Operation", "Value", "evaluated", "previous"]
+__all__ = [
+    "ABSENT",
+    "KNOWN",
+    "NULL",
+    "UNKNOWN",
+    "Node",
+    "Number",
+    "Operation",
+    "Value",
+    "evaluated",
+    "partition_codes",
+    "previous",
+]
+
+KNOWN, ABSENT, NULL, UNKNOWN = range(4)
 
 _WHOLE_MAX = 2.0**62
 """Integers are computed with while they, and what comes of them, are this small."""
@@ -51,14 +75,20 @@ class Operation:
 Node = Value | Number | Operation
 
 
-def previous(keys: list[pa.Array]) -> npt.NDArray[np.int64]:
-    """Per event the place of the event before it with the same keys, -1 where there is none."""
+def partition_codes(keys: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
+    """A number for each event, the same where all keys are; nulls are equal to each other."""
     codes = np.zeros(len(keys[0]), np.int64)
     for key in keys:
         plain = key.dictionary_decode() if pa.types.is_dictionary(key.type) else key
         encoded = plain.dictionary_encode(null_encoding="encode")
         own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         _, codes = np.unique(codes * len(encoded.dictionary) + own, return_inverse=True)
+    return codes.astype(np.int64)
+
+
+def previous(keys: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
+    """Per event the place of the event before it with the same keys, -1 where there is none."""
+    codes = partition_codes(keys)
     order = np.argsort(codes, kind="stable")
     before = np.full(len(codes), -1, np.int64)
     same = codes[order[1:]] == codes[order[:-1]]
@@ -72,8 +102,8 @@ def evaluated(
     before: npt.NDArray[np.int64] | None,
     whole: bool,
     count: int,
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-    """Values, and where they are known.
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
+    """Values, and what is known of each: :data:`KNOWN`, :data:`ABSENT` and so on.
 
     Parameters
     ----------
@@ -84,17 +114,17 @@ def evaluated(
     """
     if isinstance(tree, Number):
         kind = np.int64 if whole else np.float64
-        return np.full(count, tree.value, kind), np.ones(count, np.bool_)
+        return np.full(count, tree.value, kind), np.zeros(count, np.uint8)
     if isinstance(tree, Value):
         return _shifted(*_read(columns[tree.column], whole), before, tree.back)
     found = [evaluated(operand, columns, before, whole, count) for operand in tree.operands]
-    known = np.logical_and.reduce([part[1] for part in found])
+    states: npt.NDArray[np.uint8] = np.maximum.reduce([part[1] for part in found])
     parts = [part[0] for part in found]
     values = _operated(tree.symbol, parts)
     if whole:
         about = _operated(tree.symbol, [part.astype(np.float64) for part in parts])
-        known &= np.abs(about) < _WHOLE_MAX
-    return values, known
+        states[(states == KNOWN) & ~(np.abs(about) < _WHOLE_MAX)] = UNKNOWN
+    return values, states
 
 
 def _operated(symbol: str, parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
@@ -115,8 +145,9 @@ def _operated(symbol: str, parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     return result
 
 
-def _read(array: pa.Array, whole: bool) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-    known = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+def _read(array: pa.Array, whole: bool) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
+    null = np.asarray(array.is_null().to_numpy(zero_copy_only=False), np.bool_)
+    states = np.where(null, np.uint8(NULL), np.uint8(KNOWN))
     if array.null_count:
         filler = pa.array(np.zeros(1, np.int64)).cast(array.type)[0]
         array = array.fill_null(filler)
@@ -124,21 +155,20 @@ def _read(array: pa.Array, whole: bool) -> tuple[npt.NDArray[Any], npt.NDArray[n
         array = array.cast(pa.int64())
     values = np.asarray(array.to_numpy(zero_copy_only=False))
     if whole:
-        if values.dtype == np.uint64:
-            known &= values < np.uint64(1 << 62)
-        return values.astype(np.int64), known & (np.abs(values.astype(np.float64)) < _WHOLE_MAX)
-    return (values if values.dtype == np.float32 else values.astype(np.float64)), known
+        states[~null & ~(np.abs(values.astype(np.float64)) < _WHOLE_MAX)] = UNKNOWN
+        return values.astype(np.int64), states
+    return (values if values.dtype == np.float32 else values.astype(np.float64)), states
 
 
 def _shifted(
     values: npt.NDArray[Any],
-    known: npt.NDArray[np.bool_],
+    states: npt.NDArray[np.uint8],
     before: npt.NDArray[np.int64] | None,
     back: int,
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
     """Of each event what the event ``back`` places before it has."""
     if not back:
-        return values, known
+        return values, states
     if before is None:
         places = np.arange(len(values)) - back
     else:
@@ -146,4 +176,5 @@ def _shifted(
         for _ in range(back - 1):
             places = np.where(places < 0, -1, before[places])
     there = places >= 0
-    return np.where(there, values[places], 0), there & known[places]
+    at = np.maximum(places, 0)  # there may be fewer events than it looks back
+    return np.where(there, values[at], 0), np.where(there, states[at], np.uint8(ABSENT))

@@ -15,15 +15,15 @@ Layout
     keep all of their bits.
 
     A *derived* value is an ``int64`` where its attributes are integers or times, else a double.
-    It is null, which means *not known*, where an operand is null or not a number, where the result
-    is none, and where the event that PREV speaks of does not lie in the part at hand (a run, the
-    tail): the first event of each partition in each run.  So a run depends on nothing outside its
-    segment, and stays true whatever comes, goes or is compacted around it.
+    It is null where there is no number; :class:`Gaps` says why.  The event that PREV speaks of is
+    looked for in the same segment, with PARTITION BY up to :data:`LOOK_BACK` events before the
+    part at hand.  So a run depends on nothing outside its segment, and stays true whatever comes,
+    goes or is compacted around it.
 
 Guarantee
     A lookup in a pair finds at least the events that satisfy the condition; one in a derived value
-    does when what is not known is taken for a hit, and while no late event lies before an event in
-    question (whoever plans sees to both).
+    does when what is not known, or not found, is taken for a hit, and while no late event lies
+    before an event in question (whoever plans sees to both).
 
 Limits
     Columns, PREV of a column, whole numbers (of any kind where the columns are doubles),
@@ -36,7 +36,7 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -51,13 +51,27 @@ from ..ownership import LOADING
 from ..schema import Attribute, Storage, StreamSchema
 from ..store.leaf_map import LeafMap
 from ..store.prune import Range
-from .derived_values import Node, Number, Operation, Value, evaluated, previous
+from .derived_values import (
+    ABSENT,
+    KNOWN,
+    UNKNOWN,
+    Node,
+    Number,
+    Operation,
+    Value,
+    evaluated,
+    previous,
+)
 from .keys import encode, indexable, key_range, prefixes
+from .looking_back import ColumnReader, as_array, last_events
+from .runs import RUN_EVENTS, Gaps
 
-__all__ = ["ColumnReader", "DerivedKey", "IndexKey", "PairKey", "index_key"]
+__all__ = ["LOOK_BACK", "DerivedKey", "IndexKey", "KeyValues", "PairKey", "index_key"]
 
 HASH_BITS = 20
 _REST = np.uint64(64 - HASH_BITS)
+LOOK_BACK = RUN_EVENTS
+"""Events before a part among which those of its partitions are looked for."""
 _BACK_MAX = 1_000
 _TEXT_MAX = 400
 """So that no expression is nested deeper than a program may call."""
@@ -68,8 +82,21 @@ _NOTHING = Number(0)
 _DOUBLE = Attribute("", pa.float64(), True, Storage.FLOAT)
 _KINDS = "an attribute, two attributes (a, b), or an expression such as price - PREV(price)"
 
-ColumnReader = Callable[[str, int, int], "pa.Array | pa.ChunkedArray | None"]
-"""An attribute at positions [first, end) of a segment or the tail; None where it is older."""
+
+@dataclass(frozen=True)
+class KeyValues:
+    """What an index has of some events.
+
+    Attributes
+    ----------
+    column : pyarrow.ChunkedArray or None
+        None when all are null.
+    gaps : Gaps or None
+        About the nulls of derived values; those of attributes are values like any other.
+    """
+
+    column: pa.ChunkedArray | None
+    gaps: Gaps | None = None
 
 
 @dataclass(frozen=True)
@@ -100,14 +127,22 @@ class IndexKey:
         """The key's text when each of its columns is called otherwise."""
         return now[self.name]
 
-    def column(self, leaves: LeafMap, first: int, end: int) -> pa.ChunkedArray | None:
-        """Values at positions of a segment; None when all of them are null."""
-        return self.values(leaves.column, first, end)
+    def column(self, leaves: LeafMap, first: int, end: int, lowest: int | None = None) -> KeyValues:
+        """Values at positions of a segment."""
+        return self.values(leaves.column, first, end, lowest)
 
-    def values(self, read: ColumnReader, first: int, end: int) -> pa.ChunkedArray | None:
-        """Values at positions [first, end) of what a reader reads; None when all are null."""
+    def values(
+        self, read: ColumnReader, first: int, end: int, lowest: int | None = None
+    ) -> KeyValues:
+        """Values at positions [first, end) of what a reader reads.
+
+        Parameters
+        ----------
+        lowest : int, optional
+            Where looking back for the events of partitions ends; else :data:`LOOK_BACK` before.
+        """
         found = read(self.name, first, end)
-        return pa.chunked_array([found]) if isinstance(found, pa.Array) else found
+        return KeyValues(pa.chunked_array([found]) if isinstance(found, pa.Array) else found)
 
 
 @dataclass(frozen=True)
@@ -120,12 +155,14 @@ class PairKey(IndexKey):
         """The key's text when each of its columns is called otherwise."""
         return _listing([now[attribute.name] for attribute in self.pair])
 
-    def values(self, read: ColumnReader, first: int, end: int) -> pa.ChunkedArray | None:
+    def values(
+        self, read: ColumnReader, first: int, end: int, lowest: int | None = None
+    ) -> KeyValues:
         """Words; null where either value is."""
         parts = [read(attribute.name, first, end) for attribute in self.pair]
         if parts[0] is None or parts[1] is None:
-            return None
-        one, other = _array(parts[0]), _array(parts[1])
+            return KeyValues(None)
+        one, other = as_array(parts[0]), as_array(parts[1])
         valid = pc.and_(one.is_valid(), other.is_valid())
         words = np.zeros(end - first, np.uint64)
         kept = np.asarray(valid.to_numpy(zero_copy_only=False), np.bool_)
@@ -135,7 +172,7 @@ class PairKey(IndexKey):
             words[kept] = (_hashes(one, self.pair[0]) << _REST) | (
                 _rest(other, self.pair[1]) >> np.uint64(HASH_BITS)
             )
-        return pa.chunked_array([pa.array(words, mask=~kept)])
+        return KeyValues(pa.chunked_array([pa.array(words, mask=~kept)]))
 
     def range(self, equal: Range, then: Range | None) -> Range | None:
         """The words of an equality on the first and, perhaps, a range over the second.
@@ -164,26 +201,53 @@ class DerivedKey(IndexKey):
         """The key's text when each of its columns is called otherwise."""
         return _whole_text(_renamed(self.tree, now), [now[name] for name in self.partition])
 
-    def values(self, read: ColumnReader, first: int, end: int) -> pa.ChunkedArray | None:
-        """Numbers; null where they are not known."""
-        start = first if self.partition else max(0, first - self.back)
+    @property
+    def strict(self) -> bool:
+        """Whether a comparison that the value decides is NULL where any of its operands is.
+
+        ``x - PREV(x) + y - y`` is also what ``x > PREV(x)`` asks for, whatever ``y`` is.
+        """
+        values = _values(self.tree)
+        return len(set(values)) == len(values)
+
+    def values(
+        self, read: ColumnReader, first: int, end: int, lowest: int | None = None
+    ) -> KeyValues:
+        """Numbers; null where there is none."""
+        start = seen = first if self.partition else max(0, first - self.back)
         columns: dict[str, pa.Array] = {}
         for name in self.columns:
             found = read(name, start, end)
             if found is None:
-                return None
-            columns[name] = _array(found)
+                return KeyValues(None, Gaps.of([], [], start))
+            columns[name] = as_array(found)
         before = None
-        if self.partition and self.back:
+        if self.partition:
+            seen = max(0, first - LOOK_BACK) if lowest is None else lowest
+            columns = self._with_earlier(read, columns, seen, first)
             before = previous([columns[name] for name in self.partition])
+        count = len(columns[self.columns[0]])
         whole = self.attribute.storage is Storage.SIGNED
         with np.errstate(all="ignore"):  # what overflows is not known
-            values, known = evaluated(self.tree, columns, before, whole, end - start)
+            values, states = evaluated(self.tree, columns, before, whole, count)
         if not whole:
-            known &= np.isfinite(values)
-        kept = slice(first - start, None)
-        array = pa.array(values[kept], mask=~known[kept]).cast(self.attribute.type, safe=False)
-        return pa.chunked_array([array])
+            states[(states == KNOWN) & ~np.isfinite(values)] = UNKNOWN
+        values, states = values[count - (end - first) :], states[count - (end - first) :]
+        if not self.strict:
+            states[states != KNOWN] = UNKNOWN
+        array = pa.array(values, mask=states != KNOWN).cast(self.attribute.type, safe=False)
+        gaps = Gaps.of(np.flatnonzero(states == UNKNOWN), np.flatnonzero(states == ABSENT), seen)
+        return KeyValues(pa.chunked_array([array]), gaps)
+
+    def _with_earlier(
+        self, read: ColumnReader, columns: dict[str, pa.Array], lowest: int, first: int
+    ) -> dict[str, pa.Array]:
+        """The same behind the last events of their partitions before."""
+        if lowest >= first:
+            return columns
+        keys = [columns[name] for name in self.partition]
+        earlier = last_events(read, self.columns, self.partition, keys, self.back, lowest, first)
+        return {name: pa.concat_arrays([earlier[name], columns[name]]) for name in columns}
 
 
 @lru_cache(maxsize=1024)
@@ -400,12 +464,6 @@ def _text(tree: Node) -> str:
 
 
 # ---------------------------------------------------------------------------------- computing
-
-
-def _array(found: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if isinstance(found, pa.Array):
-        return found
-    return found.chunk(0) if found.num_chunks == 1 else pa.concat_arrays(found.chunks)
 
 
 def _exact_type(attribute: Attribute) -> pa.DataType:

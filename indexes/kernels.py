@@ -55,6 +55,7 @@ def float_keys(bits, keys):  # type: ignore[no-untyped-def]
             keys[i] = word | sign
 
 
+@interpretable(plain=True)
 @kernel
 def settle(keys, positions, budget):  # type: ignore[no-untyped-def]
     """Insertion sort of pairs nearly in order; False when it takes over ``budget`` moves."""
@@ -79,6 +80,7 @@ def settle(keys, positions, budget):  # type: ignore[no-untyped-def]
     return True
 
 
+@interpretable(plain=True)
 @kernel
 def pack_positions(positions, width, words):  # type: ignore[no-untyped-def]
     """Write positions as ``width`` bits each."""
@@ -99,6 +101,7 @@ def pack_positions(positions, width, words):  # type: ignore[no-untyped-def]
         words[at] = gathered
 
 
+@interpretable(plain=True)
 @kernel
 def unpack_positions(words, width, first, end, out):  # type: ignore[no-untyped-def]
     """Read entries [first, end) of a position block."""
@@ -113,6 +116,7 @@ def unpack_positions(words, width, first, end, out):  # type: ignore[no-untyped-
         out[i - first] = np.int64(value & mask)
 
 
+@interpretable(wraps=True, plain=True)
 @kernel
 def mark(words, width, first, end, base, bits, size):  # type: ignore[no-untyped-def]
     """Set bit ``base + position``, where in [0, size), for entries [first, end) of a block."""
@@ -178,6 +182,7 @@ def positions_of_bits(bits, base, out):  # type: ignore[no-untyped-def]
             word &= word - np.uint64(1)
 
 
+@interpretable(wraps=True)
 @kernel
 def _entry(block, count, key, upper):  # type: ignore[no-untyped-def]
     """First entry of a key block with a key >= ``key`` (> ``key`` when ``upper``)."""
@@ -230,7 +235,7 @@ def upper_entry(block: npt.NDArray[np.int64], count: int, key: np.uint64) -> int
     return int(_entry(block, count, key, True))
 
 
-@interpretable()
+@interpretable(wraps=True)
 @kernel
 def ticks_at(block, count, positions, out):  # type: ignore[no-untyped-def]
     """Ticks at ascending positions of a time block (packed like keys, in position order)."""
@@ -278,6 +283,7 @@ def ticks_at(block, count, positions, out):  # type: ignore[no-untyped-def]
         out[i] = np.int64(value)
 
 
+@interpretable(wraps=True)
 @kernel
 def first_not_below(block, count, ticks, upper, out):  # type: ignore[no-untyped-def]
     """For each tick the first position of a time block with a tick >= it (> it when ``upper``).

@@ -54,6 +54,11 @@ Keys = tuple[npt.NDArray[np.uint64], list[bytes] | None]
 
 def indexable(attribute: Attribute) -> None:
     """Raise :class:`UnsupportedType` for an attribute whose values have no keys."""
+    if not attribute.comparable:
+        raise UnsupportedType(
+            f"attribute {attribute.name!r} is {attribute.type_name}, whose values have no order to "
+            "index them by; keep the member that is looked for in a column of its own"
+        )
     if attribute.storage is Storage.DECIMAL:
         raise UnsupportedType(
             f"attribute {attribute.name!r} is a {attribute.type}; indexes cover booleans, "

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..compiled import kernel
+from ..compiled import interpretable, kernel
 from ..schema import Attribute
 from ..store.layout import Encoding
 from ..store.packing import unpack
@@ -102,6 +102,7 @@ class KeyRanges:
         return self._shared
 
 
+@interpretable()
 @kernel
 def _ranks(fences, begins, entries, block, key, beyond, out):  # type: ignore[no-untyped-def]
     """About how many entries of each run have keys below ``key`` (all when ``beyond``).
@@ -135,6 +136,7 @@ def _ranks(fences, begins, entries, block, key, beyond, out):  # type: ignore[no
             out[i] = number * block + part * within
 
 
+@interpretable()
 @kernel
 def _witnessed(fences, begins, entries, block, low, high, out):  # type: ignore[no-untyped-def]
     """Some entries for each run that hardly has one in [low, high], though a fence is there.
@@ -186,9 +188,19 @@ class RunFences:
 
 
 def estimate_runs(
-    indexes: OpenedIndexes, known_runs: RunFences, atoms: Sequence[Atom], attribute: Attribute
+    indexes: OpenedIndexes,
+    known_runs: RunFences,
+    atoms: Sequence[Atom],
+    attribute: Attribute,
+    absent: bool = True,
 ) -> npt.NDArray[np.float64]:
-    """About how many events of each run satisfy one of the atoms, without reading blocks."""
+    """About how many events of each run satisfy one of the atoms, without reading blocks.
+
+    Parameters
+    ----------
+    absent : bool
+        Whether derived values count that look back at what the run has not found.
+    """
     runs = known_runs.runs
     total = np.zeros(len(runs))
     if known_runs.text and len(runs) > 1:  # keys are ranks, other ones in every run
@@ -204,14 +216,16 @@ def estimate_runs(
         for low, high in spans:
             total += known_runs.between(low, high)
     if any(isinstance(atom, IsNull) for atom in atoms):
-        total += [run.nulls for run in runs]
+        total += [
+            run.nulls if run.unknown < 0 else run.unknown + absent * run.absent for run in runs
+        ]
     return total
 
 
-def excluded(run: Run, keys: KeyRanges) -> bool:
-    """Whether the bounds of a run rule every atom out."""
+def excluded(run: Run, keys: KeyRanges, absent: int | None = None) -> bool:
+    """Whether the bounds of a run rule every atom out; ``absent`` as for :func:`mark_run`."""
     spans, nulls = keys.of(run)
-    if nulls and run.nulls:
+    if nulls and (run.nulls if run.unknown < 0 else run.unknown or (run.absent and absent != 0)):
         return False
     if not run.entries:
         return True
@@ -286,8 +300,11 @@ def mark_run(
     bits: npt.NDArray[np.uint64],
     size: int,
     metrics: IndexMetrics,
+    absent: int | None = None,
 ) -> None:
     """Set the bits of the events of a run that satisfy one of the atoms.
+
+    IS NULL of a derived value stands for *may be anything*.
 
     Parameters
     ----------
@@ -300,16 +317,25 @@ def mark_run(
         Bits that there are; positions beyond are left out.
     metrics : IndexMetrics
         Added to.
+    absent : int, optional
+        From this position of the run on, a derived value that looks back at an event which is not
+        there is NULL; without it that event may lie before what the run has seen.
     """
     spans, nulls = keys.of(run)
     indexes = keys.indexes
     metrics.runs_read += 1
     if nulls and run.nulls:
-        if run.entries == 0:
+        if run.unknown < 0 and not run.listed:
             _mark_all(base, run.end - run.first, bits, size)
-        else:
-            mark(indexes.words(b"n", run), run.width, 0, run.nulls, base, bits, size)
-        metrics.entries_read += run.nulls
+            metrics.entries_read += run.nulls
+        elif run.listed:
+            certain = run.nulls if run.unknown < 0 else run.unknown
+            until = certain if absent == 0 else certain + run.absent
+            words = indexes.words(b"n", run)
+            mark(words, run.width, 0, certain, base, bits, size)
+            known = size if absent is None else min(size, base + absent)
+            mark(words, run.width, certain, until, base, bits, known)
+            metrics.entries_read += until
     for low, high in spans:
         first, end = entries_between(indexes, run, low, high, metrics)
         metrics.entries_read += end - first

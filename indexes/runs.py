@@ -15,11 +15,14 @@ Layout
         order nulls        positions without a value         dictionary        sorted distinct
         strings
 
-    Positions count from the run's first.  Fences double as an equi-depth histogram.
+    Positions count from the run's first.  Fences double as an equi-depth histogram.  Of derived
+    values the positions without one come in three parts, each ascending: not known, without an
+    event to look back at (:class:`Gaps`), and the others, for which NULL is sure.
 
 Invariants
     Keys ascend over the whole run; positions ascend among equal keys.  ``entries + nulls == end -
-    first``.
+    first``.  Runs of derived values that were built before their nulls were told apart have
+    ``unknown`` -1: any of them may be anything.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +49,7 @@ __all__ = [
     "BLOCK_ENTRIES",
     "RUN_EVENTS",
     "BuiltRun",
+    "Gaps",
     "Run",
     "build_run",
     "build_times",
@@ -55,7 +60,32 @@ BLOCK_ENTRIES = 8192
 RUN_EVENTS = 1 << 20
 """Positions that a full run covers; a bitmap over them fits a processor's second-level cache."""
 
+Ints = npt.NDArray[np.int64]
 _COUNT = struct.Struct("<I")
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Events of which a derived value is not NULL for sure, although there is none.
+
+    Attributes
+    ----------
+    unknown : int64[n]
+        Places whose value may be anything.
+    absent : int64[m]
+        Places that look back at an event that does not lie at ``seen`` or behind it.
+    seen : int
+        Position, counted as those of what was read.
+    """
+
+    unknown: Ints
+    absent: Ints
+    seen: int
+
+    @classmethod
+    def of(cls, unknown: npt.ArrayLike, absent: npt.ArrayLike, seen: int) -> Gaps:
+        """From anything that NumPy takes for numbers."""
+        return cls(np.asarray(unknown, np.int64), np.asarray(absent, np.int64), seen)
 
 
 @dataclass(frozen=True)
@@ -78,6 +108,10 @@ class Run:
         ``""``, or for strings ``"dictionary"`` or ``"prefix"``.
     size : int
         Bytes of its values.
+    unknown, absent : int
+        Of the events without a derived value, how many may have any, and how many look back at
+        an event that is not among those from ``seen`` on, a position in the segment; ``unknown``
+        is -1 where that is not told: of attributes, and in older runs.
     """
 
     index: int
@@ -91,6 +125,14 @@ class Run:
     text: str
     size: int
     fences: npt.NDArray[np.uint64] = field(repr=False, compare=False)
+    unknown: int = -1
+    absent: int = 0
+    seen: int = 0
+
+    @property
+    def listed(self) -> bool:
+        """Whether it has a block with the positions of events without a value."""
+        return self.nulls > 0 and (self.entries > 0 or self.unknown + self.absent > 0)
 
     @property
     def blocks(self) -> int:
@@ -103,12 +145,13 @@ class Run:
 
     def to_bytes(self) -> bytes:
         """The descriptor as stored; identifiers are in its key."""
-        head = json.dumps(
-            {
-                "end": self.end, "generation": self.generation, "entries": self.entries,
-                "nulls": self.nulls, "width": self.width, "text": self.text, "size": self.size,
-            }
-        ).encode()  # fmt: skip
+        told: dict[str, Any] = {
+            "end": self.end, "generation": self.generation, "entries": self.entries,
+            "nulls": self.nulls, "width": self.width, "text": self.text, "size": self.size,
+        }  # fmt: skip
+        if self.unknown >= 0:
+            told.update(unknown=self.unknown, absent=self.absent, seen=self.seen)
+        head = json.dumps(told).encode()
         return _COUNT.pack(len(head)) + head + self.fences.tobytes()
 
     @classmethod
@@ -183,6 +226,7 @@ def build_run(
     events: int,
     column: pa.ChunkedArray | None,
     attribute: Attribute,
+    gaps: Gaps | None = None,
 ) -> BuiltRun:
     """Sort and pack the entries of a range of positions.
 
@@ -194,19 +238,23 @@ def build_run(
         Positions that it covers.
     column : pyarrow.ChunkedArray or None
         The attribute's values; None when all are null.
+    gaps : Gaps, optional
+        What is said of nulls.
     """
     end = first + events
     width = max(1, (events - 1).bit_length())
     empty = np.zeros(0, np.uint64)
+    told = (-1, 0, 0) if gaps is None else (len(gaps.unknown), len(gaps.absent), gaps.seen)
     if column is None or column.null_count == events:
-        run = Run(index, segment, first, end, generation, 0, events, width, "", 0, empty)
-        return BuiltRun(run, [], [], None, None)
+        run = Run(index, segment, first, end, generation, 0, events, width, "", 0, empty, *told)
+        nulls = _nulls(np.arange(events), gaps, width) if run.listed else None
+        return BuiltRun(replace(run, size=len(nulls or b"")), [], [], nulls, None)
     array = pa.concat_arrays(column.chunks) if column.num_chunks > 1 else column.chunk(0)
     positions = missing = None
     if array.null_count:
         valid = np.asarray(array.is_valid())
         positions = np.flatnonzero(valid).astype(np.uint32)
-        missing = np.flatnonzero(~valid).astype(np.uint32)
+        missing = np.flatnonzero(~valid)
         array = pc.drop_null(array)
     keys, dictionary = encode(array, attribute)
     keys, positions = _sorted(keys, positions)
@@ -220,7 +268,7 @@ def build_run(
         position_blocks.append(_packed(positions[start : start + BLOCK_ENTRIES], width))
         fences.append(keys[start])
     fences.append(keys[-1])
-    nulls = None if missing is None else _packed(missing, width)
+    nulls = None if missing is None else _nulls(missing, gaps, width)
     words = None if dictionary is None else _dictionary(dictionary)
     size = sum(map(len, key_blocks)) + sum(map(len, position_blocks))
     size += len(nulls or b"") + len(words or b"")
@@ -234,9 +282,17 @@ def build_run(
         text = "prefix"
     run = Run(
         index, segment, first, end, generation, len(keys), events - len(keys), width, text, size,
-        np.array(fences, np.uint64),
+        np.array(fences, np.uint64), *told,
     )  # fmt: skip
     return BuiltRun(run, key_blocks, position_blocks, nulls, words)
+
+
+def _nulls(missing: Ints, gaps: Gaps | None, width: int) -> bytes:
+    """Positions without a value, those that :class:`Gaps` names before the others."""
+    if gaps is not None:
+        named = np.concatenate([gaps.unknown, gaps.absent])
+        missing = np.concatenate([named, np.setdiff1d(missing, named, assume_unique=True)])
+    return _packed(missing.astype(np.uint32), width)
 
 
 def _packed(positions: npt.NDArray[np.uint32], width: int) -> bytes:

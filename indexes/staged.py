@@ -125,8 +125,10 @@ def _entries(
         puts.append((time_key(segment, first), json.dumps(record).encode()))
         for name, index in known.items():
             key = index_key(name, schema)
-            column = key.column(leaves, first, end)
-            built = build_run(index, segment, first, 0, end - first, column, key.attribute)
+            values = key.column(leaves, first, end)
+            built = build_run(
+                index, segment, first, 0, end - first, values.column, key.attribute, values.gaps
+            )
             at = (index, segment, first, 0)
             for kind, blocks in ((b"k", built.keys), (b"p", built.positions)):
                 puts += [(block_key(kind, *at, i), block) for i, block in enumerate(blocks)]

@@ -274,6 +274,12 @@ class IndexStorage:
             value: bytes | None = self._open().get(key)
             return value
 
+    def get_all(self, keys: list[bytes]) -> list[bytes | None]:
+        """The values of keys: neighbours on the disk are read in one request."""
+        with self._lock, _translated("read", self.path):
+            values: list[bytes | None] = self._open().get(keys)
+            return values
+
     def scan(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         """Keys that begin with a prefix, in order, with their values."""
         options = self._rocksdict.ReadOptions()

@@ -343,8 +343,11 @@ class StreamIndexes(OpenedIndexes):
             old = self._runs.get(run_key)
             generation = self._generation(run_key, old)
             key = index_key(name, schema)
-            column = key.column(leaves, first, end)
-            built = build_run(index, segment, first, generation, end - first, column, key.attribute)
+            values = key.column(leaves, first, end)
+            built = build_run(
+                index, segment, first, generation, end - first, values.column, key.attribute,
+                values.gaps,
+            )  # fmt: skip
             at = (index, segment, first, generation)
             puts = [(block_key(b"k", *at, i), block) for i, block in enumerate(built.keys)]
             puts += [(block_key(b"p", *at, i), block) for i, block in enumerate(built.positions)]

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import CorruptStore
@@ -27,7 +28,7 @@ from .index_key import IndexKey, index_key
 from .kernels import ticks_at, unpack_positions
 from .keys import encode
 from .opened import OpenedIndexes
-from .runs import BLOCK_ENTRIES, Run, read_dictionary
+from .runs import BLOCK_ENTRIES, Gaps, Run, read_dictionary
 
 __all__ = ["verify_indexes"]
 
@@ -92,13 +93,17 @@ def verify_run(indexes: OpenedIndexes, run: Run, view: SegmentView, key: IndexKe
     if run.entries and np.any(keys[1:] < keys[:-1]):
         raise CorruptStore("its keys are not in order")
     nulls = np.zeros(0, np.int64)
-    if run.nulls and run.entries:
+    if run.listed:
         nulls = np.empty(run.nulls, np.int64)
         unpack_positions(indexes.words(b"n", run, stored=True), run.width, 0, run.nulls, nulls)
     everything = np.sort(np.concatenate([positions, nulls]))
-    if run.entries and not np.array_equal(everything, np.arange(count)):
+    if len(everything) and not np.array_equal(everything, np.arange(count)):
         raise CorruptStore("it does not hold every position exactly once")
-    column = key.column(leaf_map(view), run.first, run.end)
+    told = run.unknown >= 0  # older runs look back at nothing before them
+    values = key.column(leaf_map(view), run.first, run.end, run.seen if told else run.first)
+    if told:
+        _verify_gaps(run, values.gaps, nulls)
+    column = values.column
     if column is None or column.null_count == count:
         if run.entries:
             raise CorruptStore("it has entries, the attribute is null throughout")
@@ -113,6 +118,19 @@ def verify_run(indexes: OpenedIndexes, run: Run, view: SegmentView, key: IndexKe
             raise CorruptStore("its dictionary differs from the values of the events")
     if not np.array_equal(expected, keys):
         raise CorruptStore("its keys differ from the values of the events")
+
+
+def _verify_gaps(run: Run, gaps: Gaps | None, nulls: npt.NDArray[np.int64]) -> None:
+    """Raise :class:`CorruptStore` when something else is said of events without a value."""
+    if gaps is None:
+        raise CorruptStore("it tells nulls apart, which attributes do not have")
+    known = run.unknown + run.absent
+    parts = (gaps.unknown, nulls[: run.unknown]), (gaps.absent, nulls[run.unknown : known])
+    if not all(np.array_equal(*pair) for pair in parts):
+        raise CorruptStore(
+            f"{run.unknown} values are not known and {run.absent} look back at nothing, of the "
+            f"events {len(gaps.unknown)} and {len(gaps.absent)}, or other ones"
+        )
 
 
 def verify_times(indexes: OpenedIndexes, times: TimeRange, view: SegmentView) -> None:

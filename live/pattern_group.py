@@ -36,7 +36,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -192,9 +192,9 @@ class PatternGroup:
                 _, others = self._shared.get(id(member.sink), (member.sink, 0))
                 self._shared[id(member.sink)] = (member.sink, others + 1)
                 if own.group != known or own.watermark != self.mark.watermark:
-                    group = {self.key.name: asdict(self.mark)}
+                    group = {self.key.name: self.mark.to_json()}
                     _, marks = sinks.setdefault(id(member.sink), (member.sink, group))
-                    marks[name] = asdict(self.mark_of(name))
+                    marks[name] = self.mark_of(name).to_json()
             else:
                 self._quiet.append(name)
         self._columns = self._read_by(self.bank.layers)
@@ -221,7 +221,7 @@ class PatternGroup:
             left[name] = replace(self.mark_of(name), group="")
             sink = self.members[name].sink
             _, marks = sinks.setdefault(id(sink), (sink, {}))
-            marks[name] = asdict(left[name])
+            marks[name] = left[name].to_json()
         for stream, marks in sinks.values():
             leave_marks(stream, marks)
         for name in names:  # who cannot be let go is a member still
@@ -436,21 +436,21 @@ class PatternGroup:
             said = sinks.setdefault(id(member.sink), (member.sink, []))[1]
             said.append((query.sink, changes, self.mark_of(name, mark)))
         for key, (stream, said) in sinks.items():
-            whole = {self.key.name: asdict(mark)} if key in self._shared else {}
+            whole = {self.key.name: mark.to_json()} if key in self._shared else {}
             put_together(stream, said, whole)
         if not quiet:
             return
         self._marked = now
         for key, (stream, _) in self._shared.items():
             if key not in sinks:
-                leave_marks(stream, {self.key.name: asdict(mark)})
+                leave_marks(stream, {self.key.name: mark.to_json()})
         self._renew(mark, RENEWED_MAX)
 
     def _renew(self, mark: Mark, most: int) -> None:
         """Marks of members that have a sink of their own, in turn."""
         for _ in range(min(most, len(self._quiet))):
             name = self._quiet[0]
-            leave_marks(self.members[name].sink, {name: asdict(self.mark_of(name, mark))})
+            leave_marks(self.members[name].sink, {name: self.mark_of(name, mark).to_json()})
             self._quiet.rotate(-1)
 
     # -- for people -------------------------------------------------------------------------------
@@ -500,7 +500,7 @@ class PatternGroup:
             until = time.monotonic() + seconds
             try:
                 for stream, _ in self._shared.values():
-                    leave_marks(stream, {self.key.name: asdict(self.mark)})
+                    leave_marks(stream, {self.key.name: self.mark.to_json()})
                 for _ in range(len(self._quiet)):
                     if time.monotonic() > until:
                         break

@@ -34,7 +34,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ChronicleError, InvalidArgument, ResourceLimit
@@ -367,7 +367,7 @@ class LiveQuery:
         if not quiet:
             self.sink.put(changes, mark)
         elif now - self._marked >= QUIET_MARK_SECONDS:
-            leave_marks(self.sink.stream, {definition.name: asdict(mark)})
+            leave_marks(self.sink.stream, {definition.name: mark.to_json()})
         else:
             self._unmarked = True
             self._mark = mark

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 from sqlglot import exp
@@ -101,7 +100,7 @@ def rollup_of(
 
     def told() -> dict[str, Any] | None:
         at_work = query()
-        return None if at_work is None else asdict(at_work.mark)
+        return None if at_work is None else at_work.mark.to_json()
 
     return Rollup(
         definition.name, definition.sink, definition.sources[0], definition.rollup["size"],

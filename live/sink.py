@@ -22,14 +22,15 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import InvalidArgument, ResourceLimit, UnsupportedType
+from ..errors import InvalidArgument, InvalidData, ResourceLimit, UnsupportedType
+from ..json_text import is_json, read_json
 from ..query.binding.net_binding import CHANGELOG, DIFFERENCE
 from ..schema import StreamSchema
 from ..store import EventStream, Range, Snapshot, StreamReader
@@ -88,6 +89,10 @@ class Mark:
     ignored: int = 0
     group: str = ""
 
+    def to_json(self) -> dict[str, Any]:
+        """A document for :meth:`of`."""
+        return {**vars(self), "positions": dict(self.positions), "events": dict(self.events)}
+
     @classmethod
     def of(cls, found: Mapping[str, Any], sources: Sequence[str]) -> Mark:
         """Read one; it was written of one source alone before there were more."""
@@ -127,6 +132,12 @@ def sink_schema(
                 f"two columns of the results would be called {field.name!r}; give one an alias"
             )
         taken.add(field.name.lower())
+    for field in fields:
+        if pa.types.is_nested(field.type):
+            raise UnsupportedType(
+                f"column {field.name!r} of the results is a {field.type}, and rows with lists or "
+                "structs have no identity; cast that column in the SELECT"
+            )
     try:
         return StreamSchema(pa.schema([*own, *fields]), "_time")
     except UnsupportedType as error:
@@ -257,6 +268,8 @@ class Sink(SinkReader):
         self._budget = budget
         self._known: Recollection | None = None
         self._rewritten: tuple[object, ...] = ()
+        self.numbered = (-1, 1)
+        """A commit of the stream by this sink, and the ``_seq`` that follows it."""
         self._woken = threading.Condition()
         self._ended = False
 
@@ -391,9 +404,9 @@ def put_together(
         told: list[tuple[Sink, Changes, pa.RecordBatch]] = []
         first = None
         for sink, changes, mark in parts:
-            left[sink.query] = None if mark is None else asdict(mark)
+            left[sink.query] = None if mark is None else mark.to_json()
             if changes is not None and len(changes):
-                first = _next(stream) if first is None else first
+                first = _next(stream, sink) if first is None else first
                 batches.append(sink.batch(changes, first))
                 told.append((sink, changes, batches[-1]))
                 first += len(changes)
@@ -406,6 +419,10 @@ def put_together(
             for sink, _, _ in told:
                 sink.forget()
             raise
+        if first is not None:
+            version = stream.snapshot().version
+            for sink, _, _ in told:
+                sink.numbered = version, first
         for each in told:
             each[0].noted(*each[1:])
 
@@ -416,8 +433,10 @@ def leave_marks(stream: EventStream, marks: Mapping[str, Any]) -> None:
     stream.append(nothing, durability="none", owner=OWNER, marks=marks)
 
 
-def _next(stream: EventStream) -> int:
+def _next(stream: EventStream, sink: Sink) -> int:
     """The next ``_seq``; the stream's lock is held."""
+    if sink.numbered[0] == stream.snapshot().version:
+        return sink.numbered[1]
     told = int(stream.marks().get(SEQUENCE, 1))
     newest = stream.snapshot().aggregate(["_seq"])["_seq"].max
     return max(told, 1 if newest is None else int(newest) + 1)
@@ -425,6 +444,11 @@ def _next(stream: EventStream) -> int:
 
 def _as(column: pa.ChunkedArray, field: pa.Field) -> pa.Array:
     """A column of results in the type that the sink has."""
+    if is_json(field.type) and not is_json(column.type):
+        found = read_json(pa.concat_arrays(getattr(column, "chunks", None) or [column]))
+        if found.faults is not None:
+            raise InvalidData(f"a value of column {field.name!r} is no JSON; cast it in the SELECT")
+        return found.values
     if column.type != field.type:
         try:
             column = column.cast(field.type)

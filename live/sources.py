@@ -116,6 +116,8 @@ class Sources:
 
     def cut(self, moment: Moment, before: int | None, known: int) -> int:
         """How far a step goes: as many events as one may take."""
+        if before == known:
+            return known
         low = None if before is None else added(before, 1)
 
         def events(upto: int) -> int:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlglot import exp
 
+from ..json_text import is_json
 from ..schema import StreamSchema
 from .contract.cancellation import QueryControl
 from .insertion import Insertion
@@ -53,7 +54,9 @@ def default_of(
     row = exp.values([(value.copy(),)])
     insertion = Insertion(engine, stream, schema, row, text, None, QueryControl())
     found = insertion.rows([name], insertion.given()).column(0)[0]
-    return found.cast(type_) if found.is_valid else None
+    if not found.is_valid:
+        return None
+    return found if is_json(type_) else found.cast(type_)
 
 
 def _is_literal(node: Any) -> bool:

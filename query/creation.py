@@ -4,13 +4,16 @@ Guarantee
     The stream is there with all of the rows, in the order of time, or it is not there.  Its columns
     have the names and types of the query's; all but the time may be null.
 
+    They are taken a few batches at a time: memory does not grow with them.
+
 Limits
-    The rows are gathered in memory first, as those of INSERT ... SELECT.
+    Rows that do not come in order of time are written twice; where they come from is how it was
+    when the statement began.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -49,27 +52,33 @@ def create_as(
     query = tree.args["query"]
     at = position_of(query)
     result = engine.query(query.copy(), text, params, control)
-    try:
-        schema = _schema(tree, result.schema, text)
-        rows = result.arrow()
-    except (SchemaMismatch, UnsupportedType) as error:
-        raise error_at(text, at, f"{error}; say CAST(... AS ...) in the query") from None
-    finally:
-        result.close()
+    rows = 0
+
+    def taken() -> Iterator[pa.RecordBatch]:
+        nonlocal rows
+        for batch in result.batches():
+            rows += batch.num_rows
+            yield batch
+
     options = dict(settings)
     try:
+        schema = _schema(tree, result.schema, text)
         made = engine.catalog.create_stream(
             tree.this.name,
             schema,
             retention=options.pop("retention", None),
             codec=options.pop("codec", "lz4"),
             options=options,
-            events=rows,
+            events=taken(),
         )
+    except (SchemaMismatch, UnsupportedType) as error:
+        raise error_at(text, at, f"{error}; say CAST(... AS ...) in the query") from None
     except InvalidData as error:
         raise error_at(text, at, f"{error} of the query's result") from None
+    finally:
+        result.close()
     stored = int(made.count)
-    return stored, rows.num_rows - stored
+    return stored, rows - stored
 
 
 def _schema(tree: Any, given: pa.Schema, text: str) -> StreamSchema:

@@ -32,7 +32,6 @@ from ..errors import InvalidArgument, SqlError, StreamNotFound
 from ..in_order import processors
 from ..ownership import LOADING
 from ..store.snapshot import Snapshot
-from . import statements
 from .contract.access import Access, Tell, VisibleStreams
 from .contract.cancellation import Cancellation, QueryControl, checked_by
 from .contract.catalog import Catalog
@@ -171,9 +170,15 @@ class QueryEngine:
         def prepared() -> PreparedQuery:
             if is_query:
                 return self._prepared.keep(text, self._prepare(tree, text, control))
+            with LOADING:
+                from . import statements
+
             return self._prepare(statements.query_of(tree), text, control)
 
         if allowed is not None:
+            with LOADING:
+                from . import statements
+
             access = statements.declared(tree)
             if statements.query_of(tree) is not None:
                 reads = lambda: frozenset(prepared().streams)  # noqa: E731
@@ -196,6 +201,9 @@ class QueryEngine:
         read = self._read(text, control, allowed)
         if isinstance(read, PreparedQuery):
             return self._run(read, params, control)
+        with LOADING:
+            from . import statements
+
         if isinstance(read, Explain):
             plan = self._explain(read.this, text, params, control, bool(read.args["analyze"]))
             return statements.result_of_plan(plan)

@@ -1,11 +1,16 @@
 """The operators that may stand in FROM: one line for each.
 
 Purpose
-    :data:`OPERATORS` says, for each operator, what it is written as, what binds it, what plans it
-    and which class runs each of its nodes.  The binder, the planner and the run are given their
-    columns of this table; nothing else in query/ lists operators.
+    :data:`OPERATORS` says, for each operator, what it is written as, which nodes of a plan are its
+    own, and where the parts are that bind it, plan it and run each of its nodes.  The binder, the
+    planner and the run are given their columns of this table; nothing else in query/ lists
+    operators.
 
     docs/architecture.md has the recipe for another line.
+
+Guarantee
+    The parts of an operator, with the kernels below them, are loaded by the first statement that
+    names it: whoever asks for ``SELECT 1`` waits for none of them.
 """
 
 from __future__ import annotations
@@ -16,19 +21,10 @@ from typing import Any
 
 from sqlglot import exp
 
-from .binding.frame_binding import BoundFrame, bind_frame
+from ..lazy import lazy
+from ..ownership import LOADING
 from .binding.from_operator import Binders, BoundOperator, OperatorSite
-from .binding.match_binding import BoundMatch, bind_match
-from .binding.net_binding import BoundNet, bind_net
-from .binding.recent_binding import BoundRecent, bind_recent
-from .binding.situation_binding import BoundSituations, bind_situations
-from .binding.system_binding import BoundSystemTable, bind_system_table
-from .binding.window_binding import BoundWindows, bind_windows
-from .binding.window_call import NAMES
 from .contract.frames import Frame
-from .plan.frame_plan import plan_frame
-from .plan.match_plan import plan_recognition
-from .plan.net_plan import plan_net
 from .plan.nodes import (
     FilledWindows,
     FrameRows,
@@ -43,23 +39,34 @@ from .plan.nodes import (
     WindowedEvents,
 )
 from .plan.planner import Planners, Planning
-from .plan.recent_plan import plan_recent
-from .plan.rollup_plan import plan_windowed
-from .plan.situation_plan import plan_situations
-from .plan.system_plan import plan_system_table
 from .run.context import Openers, Relation, RunContext
-from .run.filled_operator import FilledOperator
-from .run.frame_operator import FrameOperator
-from .run.match_operator import MatchOperator
-from .run.net_operator import NetOperator
-from .run.recent_operator import RecentOperator
-from .run.rollup_operator import RollupOperator
-from .run.situation_operator import SituationOperator
-from .run.system_operator import SystemTableOperator
-from .run.window_operator import WindowAggregateOperator, WindowedEventsOperator
 from .sql.dialect import MatchRelation, RecentRelation, SituationRelation
 
-__all__ = ["BINDERS", "OPENERS", "OPERATORS", "PLANNERS", "FromOperator"]
+__all__ = ["BINDERS", "OPENERS", "OPERATORS", "PLANNERS", "FromOperator", "Parts"]
+
+Plan = Callable[[Any, Planning], Leaf]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What one operator is made of.
+
+    Attributes
+    ----------
+    bind : callable
+        From where it stands to a bound operator.
+    bound : type
+        What that is.
+    plan : callable
+        From a bound operator to a node, under the values of one execution.
+    runs : mapping of type to callable
+        The operator of each class of node.
+    """
+
+    bind: Callable[[OperatorSite], BoundOperator]
+    bound: type
+    plan: Plan
+    runs: Mapping[type, Callable[[Any, RunContext], Relation]]
 
 
 @dataclass(frozen=True)
@@ -71,26 +78,51 @@ class FromOperator:
     written : tuple of (str or type)
         Names of table functions in lower case, or the class of node that a clause is parsed to;
         :class:`Frame` for names that stand for one.
-    bind : callable
-        From where it stands to a bound operator.
-    bound : type
-        What that is.
-    plan : callable
-        From a bound operator to a node, under the values of one execution.
-    runs : mapping of type to callable
-        The operator of each class of node.
+    nodes : tuple of type
+        The classes of its nodes.
+    load : callable
+        Imports its parts.
     """
 
     written: tuple[str | type, ...]
-    bind: Callable[[OperatorSite], BoundOperator]
-    bound: type
-    plan: Callable[[Any, Planning], Leaf]
-    runs: Mapping[type, Callable[[Any, RunContext], Relation]]
+    nodes: tuple[type, ...]
+    load: Callable[[], Parts]
+
+    @lazy
+    def parts(self) -> Parts:
+        """Its parts, loaded when they are asked for first."""
+        with LOADING:
+            return self.load()
+
+    def bind(self, site: OperatorSite) -> BoundOperator:
+        """What stands at a site."""
+        return self.parts.bind(site)
+
+    def open(self, node: Any, context: RunContext) -> Relation:
+        """One of its nodes as rows."""
+        return self.parts.runs[type(node)](node, context)
 
 
-OPERATORS = (
-    FromOperator(
-        NAMES,
+class _Planners(dict[type, Plan]):
+    """What plans bound operators, by their class; those of operators come when they are loaded."""
+
+    def __missing__(self, bound: type) -> Plan:
+        loaded = [one for one in OPERATORS if "parts" in vars(one)]
+        for one in (*loaded, *OPERATORS):
+            self[one.parts.bound] = one.parts.plan
+            if one.parts.bound is bound:
+                return one.parts.plan
+        raise KeyError(bound)
+
+
+def _windows() -> Parts:
+    from .binding.window_binding import BoundWindows, bind_windows
+    from .plan.rollup_plan import plan_windowed
+    from .run.filled_operator import FilledOperator
+    from .run.rollup_operator import RollupOperator
+    from .run.window_operator import WindowAggregateOperator, WindowedEventsOperator
+
+    return Parts(
         bind_windows,
         BoundWindows,
         plan_windowed,
@@ -100,31 +132,75 @@ OPERATORS = (
             RollupWindows: RollupOperator,
             FilledWindows: FilledOperator,
         },
-    ),
+    )
+
+
+def _match() -> Parts:
+    from .binding.match_binding import BoundMatch, bind_match
+    from .plan.match_plan import plan_recognition
+    from .run.match_operator import MatchOperator
+
+    return Parts(bind_match, BoundMatch, plan_recognition, {Match: MatchOperator})
+
+
+def _situations() -> Parts:
+    from .binding.situation_binding import BoundSituations, bind_situations
+    from .plan.situation_plan import plan_situations
+    from .run.situation_operator import SituationOperator
+
+    return Parts(
+        bind_situations, BoundSituations, plan_situations, {SituationMatch: SituationOperator}
+    )
+
+
+def _recent() -> Parts:
+    from .binding.recent_binding import BoundRecent, bind_recent
+    from .plan.recent_plan import plan_recent
+    from .run.recent_operator import RecentOperator
+
+    return Parts(bind_recent, BoundRecent, plan_recent, {RecentJoin: RecentOperator})
+
+
+def _net() -> Parts:
+    from .binding.net_binding import BoundNet, bind_net
+    from .plan.net_plan import plan_net
+    from .run.net_operator import NetOperator
+
+    return Parts(bind_net, BoundNet, plan_net, {NetRows: NetOperator})
+
+
+def _system_table() -> Parts:
+    from .binding.system_binding import BoundSystemTable, bind_system_table
+    from .plan.system_plan import plan_system_table
+    from .run.system_operator import SystemTableOperator
+
+    return Parts(
+        bind_system_table, BoundSystemTable, plan_system_table, {SystemRows: SystemTableOperator}
+    )
+
+
+def _frame() -> Parts:
+    from .binding.frame_binding import BoundFrame, bind_frame
+    from .plan.frame_plan import plan_frame
+    from .run.frame_operator import FrameOperator
+
+    return Parts(bind_frame, BoundFrame, plan_frame, {FrameRows: FrameOperator})
+
+
+OPERATORS = (
     FromOperator(
-        (MatchRelation,), bind_match, BoundMatch, plan_recognition, {Match: MatchOperator}
+        ("tumble", "hop", "tumble_rows", "hop_rows", "session"),
+        (WindowAggregate, WindowedEvents, RollupWindows, FilledWindows),
+        _windows,
     ),
-    FromOperator(
-        (SituationRelation,),
-        bind_situations,
-        BoundSituations,
-        plan_situations,
-        {SituationMatch: SituationOperator},
-    ),
-    FromOperator(
-        (RecentRelation,), bind_recent, BoundRecent, plan_recent, {RecentJoin: RecentOperator}
-    ),
-    FromOperator(("net",), bind_net, BoundNet, plan_net, {NetRows: NetOperator}),
-    FromOperator(  # a name with two parts
-        (exp.Table,),
-        bind_system_table,
-        BoundSystemTable,
-        plan_system_table,
-        {SystemRows: SystemTableOperator},
-    ),
-    FromOperator((Frame,), bind_frame, BoundFrame, plan_frame, {FrameRows: FrameOperator}),
+    FromOperator((MatchRelation,), (Match,), _match),
+    FromOperator((SituationRelation,), (SituationMatch,), _situations),
+    FromOperator((RecentRelation,), (RecentJoin,), _recent),
+    FromOperator(("net",), (NetRows,), _net),
+    FromOperator((exp.Table,), (SystemRows,), _system_table),  # a name with two parts
+    FromOperator((Frame,), (FrameRows,), _frame),
 )
 
 BINDERS: Binders = {written: one.bind for one in OPERATORS for written in one.written}
-PLANNERS: Planners = {one.bound: one.plan for one in OPERATORS}
-OPENERS: Openers = {node: run for one in OPERATORS for node, run in one.runs.items()}
+PLANNERS: Planners = _Planners()
+OPENERS: Openers = {node: one.open for one in OPERATORS for node in one.nodes}

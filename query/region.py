@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ..store.snapshot import Snapshot
-from .pattern.compiled import CompiledMatch
-from .situations.compiled import CompiledSituations
-from .split.parts import MatchPart
-from .split.situation_parts import SituationPart
-from .windows.kept_groups import GroupHook
+if TYPE_CHECKING:
+    from ..store.snapshot import Snapshot
+    from .pattern.compiled import CompiledMatch
+    from .situations.compiled import CompiledSituations
+    from .split.parts import MatchPart
+    from .split.situation_parts import SituationPart
+    from .windows.kept_groups import GroupHook
 
 __all__ = ["Region"]
 

@@ -83,6 +83,8 @@ _OPTIONS = (
     "compaction",
     "unique",
     "within",
+    "move_after",
+    "keep_local_bytes",
 )
 _INDEX_OPTIONS = ("lag_events_max",)
 

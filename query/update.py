@@ -29,12 +29,13 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from ..errors import AttributeNotFound, InvalidData, SqlError
+from ..json_text import REASONS, is_json, read_json
 from ..schema import StreamSchema, time_text
 from ..store.recent import BatchSnapshot
 from ..store.tail import ticks_of
 from .contract.cancellation import QueryControl
 from .deletion import Deletion
-from .insertion import Insertion
+from .insertion import SHOWN_CHARACTERS, Insertion
 from .region import Region
 from .sql.dialect import error_at, position_of
 from .sql.parameters import bind_values, number_placeholders
@@ -102,7 +103,7 @@ class Update:
             rows = made.rows(columns, types)
             for name in names:
                 self._check_nulls(name, rows.column(name), events)
-            batch = conform(rows.combine_chunks().to_batches()[0], fields)
+            batch = self._json_read(conform(rows.combine_chunks().to_batches()[0], fields), events)
             if not np.array_equal(ticks_of(batch, wanted), ticks_of(events, self.schema)):
                 raise SqlError("the new values were not evaluated in order of time")
             return batch.select(names)
@@ -116,6 +117,20 @@ class Update:
             self.control, change,
         )  # fmt: skip
         return deletion.run(start, end)
+
+    def _json_read(self, batch: pa.RecordBatch, events: pa.RecordBatch) -> pa.RecordBatch:
+        """JSON values as they are stored; the executor leaves them as they were written."""
+        for place, field_ in enumerate(batch.schema):
+            if is_json(field_.type):
+                found = read_json(batch.column(place))
+                if found.faults is not None:
+                    row = int(found.faults.argmax())
+                    value = repr(batch.column(place)[row].as_py()[:SHOWN_CHARACTERS])
+                    reason = REASONS[found.faults[row] - 1].format(value=value)
+                    event = _event(self.schema, events, row)
+                    raise InvalidData(f"column {field_.name!r}: {reason} for the {event}", row)
+                batch = batch.set_column(place, field_, found.values)
+        return batch
 
     def _check_nulls(self, name: str, values: pa.ChunkedArray, events: pa.RecordBatch) -> None:
         if values.null_count and not self.schema.attribute(name).nullable:

@@ -184,6 +184,7 @@ ROUTES: dict[str, Described] = {
     "check": _ok(answers.Checked, 404, example=_SQL),
     "dialect": Described({200: answers.Dialect, 304: None}),
     "matches": _ok(answers.Matches, 404, 499, 504),
+    "list_views": _ok(answers.Views),
     "profile": Described(rows="events"),
     "session": _ok(answers.Session),
     "status": _ok(answers.Status),

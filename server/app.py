@@ -112,6 +112,7 @@ def create_app(
         tail,
         tokens,
         transactions,
+        views,
     )
 
     server = Server(database, settings or load_settings())
@@ -163,7 +164,8 @@ def create_app(
         console.mount_console(app)
     # Routes are tried in order: those that are asked most come first
     modules = (queries, events, streams, tail, live, positions, transactions, profile, status)
-    for module in (*modules, ingest, console, language, matches, jobs, backups, tokens, agents):
+    others = (ingest, console, language, matches, views, jobs, backups, tokens, agents)
+    for module in (*modules, *others):
         app.include_router(module.router, dependencies=[Depends(only_known)])
     describe(app)
     if server.settings.cors_origins:

@@ -78,6 +78,7 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
         query_memory_bytes=settings.query_memory_bytes,
         isolation=settings.isolation,
         live=settings.live,
+        objects=settings.objects,
     )
     with contextlib.ExitStack() as stack:
         stack.callback(database.close)  # again is fine: the application closes it first

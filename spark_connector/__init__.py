@@ -6,7 +6,7 @@ installed with Chronicle; :func:`register` does the same by hand where that sear
 Reading order::
 
     what is asked     options  types  source
-    where it lies     backend  task_metrics  local  server_backend  opening
+    where it lies     backend  task_metrics  local  server_backend  opening  view_reading
     batch reads       pushdown  reader  measuring
     queries           pinned_catalog  queries  query_reader  query_plan
     writes            overwriting  writer  loading

@@ -103,6 +103,10 @@ class Backend(Protocol):
         """The stream's schema, as of now."""
         ...
 
+    def has_view(self, name: str) -> bool:
+        """Whether there is a view of that name."""
+        ...
+
     def count(self) -> int:
         """Events in the stream, as of now."""
         ...

@@ -30,6 +30,7 @@ from ..errors import InvalidArgument
 from ..schema import StreamSchema
 from ..store import ScanMetrics, Store
 from ..store.pins import Pin, open_pinned, pin_stream
+from ..store.views import kept_views
 from .backend import EventPartition, ScanRequest, partition_count
 from .options import Options
 from .task_metrics import counted, measured
@@ -63,6 +64,11 @@ class LocalBackend:
         """Schema of the stream."""
         with self._open() as store:
             return store.stream(self._stream).schema
+
+    def has_view(self, name: str) -> bool:
+        """Whether there is a view of that name."""
+        with self._open() as store:
+            return name.lower() in map(str.lower, kept_views(store.files))
 
     def count(self) -> int:
         """Events in the stream."""

@@ -50,7 +50,7 @@ OPTIONS: tuple[Option, ...] = (
         "timeout", "rswx", "seconds", "60", "seconds to wait for the server or for the writer lock"
     ),
     Option("retries", "rswx", "number", "3", "how often a request to the server is tried again"),
-    Option("stream", "rswx", "text", "", "name of the stream"),
+    Option("stream", "rswx", "text", "", "name of the stream; in batch reads of a view, too"),
     Option("columns", "rs", "names", "all", "columns to read, separated by commas"),
     Option("startTime", "rw", "time", "first event", "earliest time, inclusive: ISO 8601 or µs"),
     Option("endTime", "rw", "time", "last event", "latest time, exclusive: ISO 8601 or µs"),
@@ -255,6 +255,11 @@ class Options:
             given = [name for name, value in clashing.items() if value is not None]
             if self.push_filters:
                 given.append("pushFilters")
+            if self.as_of is not None:
+                raise InvalidArgument(
+                    "option 'asOf' is for a stream; a query reads the newest commit of each of its "
+                    "streams"
+                )
             if given:
                 raise InvalidArgument(
                     f"option 'query' holds the whole question; put {', '.join(given)} into its SQL"

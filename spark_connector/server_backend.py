@@ -49,6 +49,15 @@ class ServerBackend:
         """Schema of the stream."""
         return self._stream.schema()
 
+    def has_view(self, name: str) -> bool:
+        """Whether there is a view of that name."""
+        text = (
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = 'main' AND "
+            "table_type = 'VIEW'"
+        )
+        found = self._stream.transport.batches(query(text)).read_all()
+        return name.lower() in map(str.lower, found.column(0).to_pylist())
+
     def count(self) -> int:
         """Events in the stream."""
         return self._stream.count()

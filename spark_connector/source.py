@@ -46,8 +46,9 @@ class DefaultSource(DataSource):
         """Schema of the stream, of the columns chosen, or of the query's result."""
         from .opening import open_backend
         from .types import spark_schema
+        from .view_reading import of_view
 
-        options = Options.parse(self.options, "a")
+        options = of_view(Options.parse(self.options, "a"))
         backend = open_backend(options)
         if options.query is not None:
             return spark_schema(backend.query_schema(options.query))
@@ -56,7 +57,9 @@ class DefaultSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read."""
-        options = Options.parse(self.options, "r")
+        from .view_reading import of_view
+
+        options = of_view(Options.parse(self.options, "r"))
         if options.query is not None:
             from .query_reader import QueryReader
 

@@ -25,6 +25,8 @@ Layout
     timestamp with a zone     timestamp              an instant; µs
     timestamp without         timestamp_ntz          the stream's UTC wall clock; µs
     decimal128(p, s)          decimal(p, s)          0 <= s <= p
+    arrow.json                string                 its text; ``parse_json`` makes a variant
+    list, struct              array, struct          of these types
     ========================  =====================  ==========================================
 
     A schema given by the user may name fewer columns, in any order, and wider types of the same
@@ -45,6 +47,8 @@ from pyspark.sql import types as T  # noqa: N812  (the name that Spark's own doc
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ..errors import InvalidData, SchemaMismatch, UnsupportedType
+from ..json_text import REASONS, is_json, read_json
+from ..nested_types import is_list, is_nested, rebuilt
 from ..schema import StreamSchema
 from ..soundness import require_sound
 
@@ -88,6 +92,13 @@ def spark_type(type_: pa.DataType, column: str = "") -> T.DataType:
         return T.TimestampType() if type_.tz is not None else T.TimestampNTZType()
     if pa.types.is_decimal128(type_) and 0 <= type_.scale <= type_.precision:
         return T.DecimalType(type_.precision, type_.scale)
+    if is_json(type_):
+        return T.StringType()
+    if is_list(type_):
+        return T.ArrayType(spark_type(type_.value_type, column), True)
+    if pa.types.is_struct(type_):
+        fields = [type_.field(i) for i in range(type_.num_fields)]
+        return T.StructType([T.StructField(f.name, spark_type(f.type, column)) for f in fields])
     found = _SIMPLE.get(type_)
     if found is None:
         raise UnsupportedType(
@@ -128,6 +139,13 @@ def _widens(found: T.DataType, wanted: T.DataType) -> bool:
         return bool(whole and wanted.scale >= found.scale)
     if isinstance(found, T.FloatType) and isinstance(wanted, T.DoubleType):
         return True
+    if isinstance(found, T.ArrayType) and isinstance(wanted, T.ArrayType):
+        return wanted.containsNull and _widens(found.elementType, wanted.elementType)
+    if isinstance(found, T.StructType) and isinstance(wanted, T.StructType):
+        return found.names == wanted.names and all(
+            other.nullable and _widens(one.dataType, other.dataType)
+            for one, other in zip(found.fields, wanted.fields, strict=True)
+        )
     return isinstance(found, _TIMES) and isinstance(wanted, _TIMES)
 
 
@@ -195,6 +213,10 @@ def _exactly(array: pa.Array, field: pa.Field) -> pa.Array:
     type_ = array.type
     if type_ == field.type:
         return array
+    if is_nested(type_) and is_nested(field.type):
+        return rebuilt(array, field.type, lambda part, to: _exactly(part, field.with_type(to)))
+    if is_json(type_):
+        return _exactly(array.storage, field)
     try:
         if pa.types.is_dictionary(type_):
             return _exactly(array.cast(type_.value_type), field)
@@ -265,9 +287,10 @@ class WriteConversion:
             if position is not None:
                 found = given.fields[position].dataType
                 if not _storable(found, attribute.type):
+                    how = "make it text with to_json" if is_json(attribute.type) else "cast it"
                     raise SchemaMismatch(
-                        f"column {attribute.name!r} is {attribute.type} in the stream and "
-                        f"{found.simpleString()} in the DataFrame; cast it in Spark"
+                        f"column {attribute.name!r} is {attribute.type_name} in the stream and "
+                        f"{found.simpleString()} in the DataFrame; {how} in Spark"
                     )
         if unused:
             extra = ", ".join(given.fields[index].name for index in unused.values())
@@ -303,6 +326,14 @@ class WriteConversion:
 
 
 def _storable(found: T.DataType, type_: pa.DataType) -> bool:
+    if is_list(type_) and isinstance(found, T.ArrayType):
+        return _storable(found.elementType, type_.value_type)
+    if pa.types.is_struct(type_) and isinstance(found, T.StructType):
+        known = {type_.field(i).name.lower(): type_.field(i).type for i in range(type_.num_fields)}
+        return len(set(map(str.lower, found.names))) == len(found.names) and all(
+            field.name.lower() in known and _storable(field.dataType, known[field.name.lower()])
+            for field in found.fields
+        )
     wanted = spark_type(type_)
     if _widens(found, wanted):
         return True
@@ -314,8 +345,17 @@ def _storable(found: T.DataType, type_: pa.DataType) -> bool:
 
 def _stored(array: pa.Array, field: pa.Field) -> pa.Array:
     type_ = array.type
+    if is_json(field.type):
+        found = read_json(array)
+        if found.faults is not None:
+            at = int(found.faults.argmax())
+            reason = REASONS[found.faults[at] - 1].format(value=repr(array[at].as_py()[:60]))
+            raise InvalidData(f"column {field.name!r}: {reason}")
+        return found.values
     if type_ == field.type:
         return array
+    if is_nested(type_) and is_nested(field.type):
+        return rebuilt(array, field.type, lambda part, to: _stored(part, field.with_type(to)))
     try:
         if pa.types.is_timestamp(type_) and pa.types.is_timestamp(field.type):
             # Spark's batches carry the session's zone; the integers are UTC whatever it says.

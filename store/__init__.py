@@ -4,20 +4,20 @@ Reading order, bottom up.
 
 ::
 
-    the disk      progress  file_contract  files  memory_files  faulty_files  group_commit
-                  write_behind  object_store  cold_stub  cold_file  cold_files
+    the disk      progress  file_contract  read_plan  files  memory_files  faulty_files
+                  group_commit  write_behind  object_store  cold_stub  cold_file  cold_files
     one block     layout  block  packing  aggregates  columns  dictionary  prune
-    one tree      residency  leaf  node  segment_writer  evolution  segment_file  segment
-                  leaf_map  inspect
+    one tree      residency  sections  leaf  node  segment_writer  leaf_line  evolution
+                  segment_file  segment  leaf_map  inspect
     in memory     tail  late_merge  merge  tap  deletions  key_hash  key_window
     on disk       options  atomic_file  manifest  views  catalog  bulk_jobs  log  journal  lock
                   losses
     reading       snapshot  difference  recovery  recent  check  pins  pin_files
     writing       conform  append_queue  retention  garbage  edit  commits  duplicates  append_jobs
-                  draft  leaf_append  creation  compaction  deleting  moving  background  repair
-                  schema_change  figures  stream  stream_reader
-    the store     placing  bulk_duplicates  replacing  staging  filling  store  changes  backups
-                  backup  restoring
+                  draft  leaf_append  creation  fold  rewriting  compaction  deleting  moving
+                  background  tiering  repair  schema_change  figures  stream  stream_reader
+    the store     mover  placing  bulk_duplicates  replacing  staging  sorted_segments  filling
+                  store  changes  backups  backup  restoring
 """
 
 from __future__ import annotations

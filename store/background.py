@@ -7,8 +7,8 @@ Purpose
 
 Guarantee
     Both end when the stream is closed: :meth:`Compactor.stop` interrupts a compaction between two
-    batches, which leaves the stream as it was.  What fails in the background is logged, tried again
-    later, and never disturbs an append.
+    batches, which leaves the stream as it was, and a move between two requests.  What fails in the
+    background is logged, tried again later, and never disturbs an append.
 
 When late runs are folded
     Spilling keeps at most :data:`~chronicle.store.compaction.RUNS_MAX` runs.  They are folded in
@@ -41,11 +41,12 @@ from contextlib import contextmanager
 from math import exp
 
 from ..errors import ChronicleError, StoreClosed
-from .cold_files import purge_quietly
+from .cold_files import DOOMED, MOVING, purge_quietly
 from .commits import Commits
-from .compaction import RUNS_MAX, Interrupted, compact
+from .compaction import RUNS_MAX, compact
 from .deleting import Addition, Change, Choice, delete_events, replace_events, update_events
-from .moving import Moved, move_segments
+from .fold import Interrupted
+from .moving import Chosen, Moved, Stopped, ending_before, move_segments
 from .object_store import ObjectStore
 
 __all__ = ["Compactor", "Flusher"]
@@ -97,6 +98,7 @@ class Compactor:
     def __init__(self, commits: Commits) -> None:
         self._commits = commits
         self._one = threading.Lock()
+        self._moving = threading.Lock()
         self._due = threading.Event()
         self._stopped = threading.Event()
         self._waiting = 0
@@ -124,10 +126,17 @@ class Compactor:
         with self.alone("replaced"):
             return replace_events(self._commits, first, last, addition, self._stopped.is_set)
 
-    def move(self, to: ObjectStore, owner: str, before: int) -> Moved:
-        """Move segments now, in this thread, as :func:`.moving.move_segments` does."""
-        with self.alone("moved"):
-            return move_segments(self._commits, to, owner, before, self._stopped.is_set)
+    def move(self, to: ObjectStore, owner: str, which: int | Chosen, stopped: Stopped) -> Moved:
+        """Move segments now, in this thread, as :func:`.moving.move_segments` does.
+
+        Beside compactions and deletes, which need not wait for what objects take.
+        """
+
+        chosen = ending_before(which) if isinstance(which, int) else which
+        with self._moving:
+            return move_segments(
+                self._commits, to, owner, chosen, lambda: self._stopped.is_set() or stopped()
+            )
 
     @contextmanager
     def alone(self, doing: str) -> Iterator[None]:
@@ -140,7 +149,7 @@ class Compactor:
         try:
             with self._one:
                 yield
-                purge_quietly(self._commits.files, self._commits.directory)
+                self._purge()
         except Interrupted:
             raise StoreClosed(
                 f"{self._commits.directory} was closed while it was {doing}; nothing has changed"
@@ -148,6 +157,16 @@ class Compactor:
         finally:
             with self._commits.lock:
                 self._waiting -= 1
+
+    def _purge(self) -> None:
+        """Remove objects that nothing wants; who is moving a segment has one that is not whole."""
+        alone = self._moving.acquire(blocking=False)
+        try:
+            endings = (DOOMED, MOVING) if alone else (DOOMED,)
+            purge_quietly(self._commits.files, self._commits.directory, endings)
+        finally:
+            if alone:
+                self._moving.release()
 
     def wake(self) -> None:
         """Compact in the background if it is due; called with the stream's lock held."""
@@ -196,8 +215,10 @@ class Compactor:
             except Exception:
                 logger.exception("%s: compaction failed", self._commits.directory)
                 self._stopped.wait(RETRY_SECONDS)
-            if self._commits.figures["compactions"] > done and self.due():
-                self._due.set()  # what has come meanwhile
+            if self._commits.figures["compactions"] > done:
+                self._purge()
+                if self.due():
+                    self._due.set()  # what has come meanwhile
 
     def _interrupted(self) -> Callable[[], bool]:
         """Whether a compaction in the background has to end."""
@@ -216,11 +237,13 @@ class Compactor:
             self._due.clear()
 
     def stop(self) -> None:
-        """Interrupt what runs and wait for the thread; nothing is compacted afterwards."""
+        """Interrupt what runs and wait for it; nothing is compacted or moved afterwards."""
         self._stopped.set()
         self._due.set()
         if self._thread is not None and threading.current_thread() is not self._thread:
             self._thread.join()
+        with self._moving:  # its request to the objects ends first
+            pass
 
 
 class _Pace:

@@ -55,7 +55,7 @@ from .recovery import load
 from .store import MARK, UNFINISHED, Store
 from .stream import EventStream
 
-__all__ = ["LOCAL", "backup_store"]
+__all__ = ["LOCAL", "backup_store", "begin_unfinished"]
 
 LOCAL = ".local"
 """How names end of what belongs to a process of this directory, and to no copy of it."""
@@ -95,7 +95,7 @@ def backup_store(
     for name, what in store.damaged().items():
         raise CorruptStore(f"no backup of a store with damaged streams; {name}: {what}")
     begun = time.strftime(MOMENT, time.gmtime())
-    _begin(target)
+    begin_unfinished(target)
     files = RealFiles(target)
     _copy_beside(store, target)
     files.make_directory("streams")
@@ -122,7 +122,7 @@ def backup_store(
     files.sync_directory("")
 
 
-def _begin(target: str) -> None:
+def begin_unfinished(target: str) -> None:
     """Make the target, with the file that says that it is unfinished.
 
     A new directory is made under another name, so that there is none without that file.

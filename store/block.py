@@ -15,14 +15,18 @@ Layout
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import xxhash
 
 from ..errors import CorruptBlock
-from .layout import BLOCK_FRAME, BLOCK_MAGIC, BlockKind, align
+from .layout import BLOCK_FRAME, BLOCK_MAGIC, SECTION_BYTES, BlockKind, align
 
-__all__ = ["Frame", "frame_head", "open_block", "verify_chunk"]
+__all__ = ["Frame", "frame_head", "open_block", "section_sums", "verify_chunk"]
 
 _BODY = BLOCK_FRAME.size
 _CHECKSUM_AT = _BODY - 8
@@ -143,3 +147,22 @@ def verify_chunk(chunk: memoryview, checksum: int, what: str, file: str, offset:
     found = xxhash.xxh3_64_intdigest(chunk)
     if found != checksum:
         raise CorruptBlock(f"{what} hashes to {found:016x}, expected {checksum:016x}", file, offset)
+
+
+def section_sums(parts: Sequence[Any], length: int) -> npt.NDArray[np.uint64]:
+    """Checksums of the sections of a chunk; none of one that is no longer than a section.
+
+    Parameters
+    ----------
+    parts : sequence of buffers
+        The chunk, one after the other.
+    length : int
+        Of all of them.
+    """
+    if length <= SECTION_BYTES:
+        return np.zeros(0, np.uint64)
+    views = [memoryview(part).cast("B") for part in parts if memoryview(part).nbytes]
+    chunk = views[0] if len(views) == 1 else memoryview(b"".join(views))
+    starts = range(0, length, SECTION_BYTES)
+    digest = xxhash.xxh3_64_intdigest
+    return np.array([digest(chunk[at : at + SECTION_BYTES]) for at in starts], np.uint64)

@@ -48,7 +48,7 @@ from .segment import SegmentView
 from .snapshot import Snapshot, StreamState
 from .tail import ticks_of
 
-__all__ = ["Sift", "snapshot_of", "without_duplicates"]
+__all__ = ["Sift", "Sweep", "snapshot_of", "without_duplicates"]
 
 Sift = Callable[[Sequence[StagedSegment], Snapshot | None], tuple[list[StagedSegment], int]]
 """Of a job and what is stored beside it: the segments to commit, and events that were left out."""
@@ -94,11 +94,11 @@ def without_duplicates(
     ]  # fmt: skip
     try:
         job = snapshot_of(manifest.schema, (), views)
-        sweep = _Sweep(job, stored, rule)
+        sweep = Sweep(job, stored, rule)
         keys = job.scan(columns=sweep.columns)
         if not any(sweep.duplicates(batch).size for batch in keys):
             return list(staged), 0
-        sweep = _Sweep(job, stored, rule)
+        sweep = Sweep(job, stored, rule)
         cut = commits.journal.last  # what is older becomes a late run, the rest need not
         halves = [sweep.kept(job.scan(end=cut))] if cut is not None else []
         kept = write([*halves, sweep.kept(job.scan(start=cut))])
@@ -108,7 +108,7 @@ def without_duplicates(
             view.close()
 
 
-class _Sweep:
+class Sweep:
     """One pass over a job, in order of time.
 
     Attributes

@@ -325,6 +325,8 @@ class StreamManifest:
             for was, now in zip(layout.written.names, layout.names, strict=True)
             if now is not None
         )
+        if not all(attribute.comparable for attribute in self.schema.attributes):
+            return {NEEDED: 4}
         if widened or self.schema.defaults or self.options.unique is not None:
             return {NEEDED: 3}
         return {NEEDED: 2} if self.layouts or self.deletions.has_updates else {}

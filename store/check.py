@@ -25,6 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..errors import ChronicleError, CorruptStore
+from ..json_text import is_json, read_json
 from ..schema import StreamSchema
 from .block import open_block
 from .catalog import StreamManifest, log_name, segment_name
@@ -294,6 +295,10 @@ def _check_leaf(view: SegmentView, leaf: LeafReader) -> None:
     for attribute in schema.attributes:
         array = view.column(leaf, attribute.name, 0, leaf.events)
         array.validate(full=True)
+        if is_json(array.type) and read_json(array).faults is not None:
+            raise CorruptStore(
+                f"column {attribute.name!r} of the leaf at byte {leaf.offset} has what is no JSON"
+            )
         columns.append(ColumnView(attribute, array))
     ticks = leaf.ticks()
     if np.any(ticks[1:] < ticks[:-1]):

@@ -41,15 +41,16 @@ import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 
-from ..errors import SnapshotExpired, StoreClosed
+from ..errors import SnapshotExpired, StorageFailed, StoreClosed
 from ..ownership import ModuleLock, OwnedLock
 from .cold_stub import PAGE, SUFFIX, ColdStub
 from .file_contract import Files, short_read
-from .object_store import object_store
+from .object_store import REQUESTS, object_store
+from .read_plan import Range, requests
 
 __all__ = ["ColdFile", "ColdMapping", "cache"]
 
@@ -57,14 +58,8 @@ __all__ = ["ColdFile", "ColdMapping", "cache"]
 GAP_BYTES = 256 << 10
 PIECE_BYTES = 4 << 20
 AHEAD_BYTES = 16 << 20
-REQUESTS = 16
-"""Requests of this process that are under way at once."""
 
 CACHE_BYTES = 8 << 30
-
-Range = tuple[int, int]
-"""Offset and length."""
-
 
 _numbers = itertools.count()
 
@@ -89,19 +84,16 @@ class ColdMapping:
     ----------
     kept : iterable of (int, memoryview)
         What is there from the beginning, and where.
-    forget : bound method, optional
-        Called when it is given up.
     """
 
     def __init__(
         self,
         stub: ColdStub,
         kept: Iterable[tuple[int, memoryview]],
-        forget: Callable[[], object] | None = None,
     ) -> None:
         self.number = next(_numbers)
         self._stub = stub
-        self._forget = None if forget is None else weakref.WeakMethod(forget)
+        self._forget: weakref.WeakMethod[Callable[[], object]] | None = None
         self.retired = False
         with tempfile.TemporaryFile(buffering=0) as file:
             file.truncate(stub.length)
@@ -134,7 +126,7 @@ class ColdMapping:
             ]
             if len(ranges) == 1 and missing:
                 missing = self._read_on(*missing[-1], before=missing[:-1])
-            pieces = list(_pieces(_joined(missing)))
+            pieces = list(requests(missing, GAP_BYTES, PIECE_BYTES))
             if not pieces:
                 return
             self._fetch(pieces)
@@ -189,6 +181,11 @@ class ColdMapping:
         self.bytes += (len(pages) - int(np.count_nonzero(pages))) * PAGE
         pages[:] = True
 
+    def tell(self, forget: Callable[[], object] | None) -> None:
+        """Have a bound method called when it is given up; of the first who wants that."""
+        if forget is not None and self._forget is None:
+            self._forget = weakref.WeakMethod(forget)
+
     def give_up(self) -> None:
         """Have its readers let go of it; what was handed out stays valid."""
         forget = None if self._forget is None else self._forget()
@@ -228,6 +225,7 @@ class ColdFile:
         """The mapping, without fetching anything; ``forget`` is called when it is given up."""
         mapping = self._mapping
         if mapping is not None and not mapping.retired:
+            mapping.tell(forget)
             return mapping
         with self._lock:  # who holds a mapping and who reads must have the same one
             if self._closed:
@@ -240,7 +238,8 @@ class ColdFile:
                         "again"
                     )
                 kept = self._stub.kept(self._files, self.path + SUFFIX)
-                mapping = self._mapping = ColdMapping(self._stub, kept, forget)
+                mapping = self._mapping = ColdMapping(self._stub, kept)
+            mapping.tell(forget)
             return mapping
 
     @contextmanager
@@ -267,6 +266,11 @@ class ColdFile:
         mapping = self.sparse()
         mapping.need([(0, self.size)])
         return mapping.data
+
+    def announce(self, ranges: Sequence[Range]) -> None:
+        """Fetch bytes that will be read, side by side."""
+        with suppress(StorageFailed):  # whoever reads them is told
+            self.sparse().need(ranges)
 
     def close(self) -> None:
         """Let go of the mapping; buffers from it stay valid."""
@@ -304,6 +308,8 @@ class _Cache:
         """A mapping has grown: it is the most recently used, and others may have to go."""
         with self._lock.lock:
             self.fetched += fetched
+            if mapping.retired:  # who still reads of it keeps it no longer than that
+                return
             while self._dropped:
                 self.bytes -= self._mappings.pop(self._dropped.popleft(), (None, 0))[1]
             _, known = self._mappings.pop(mapping.number, (None, 0))
@@ -340,27 +346,6 @@ class _Cache:
 
 cache = _Cache()
 """Of this process."""
-
-
-def _joined(missing: Sequence[Range]) -> Iterator[Range]:
-    """Ranges in order, those joined whose gap costs less than a request."""
-    begun: Range | None = None
-    for offset, length in sorted(missing):
-        if begun is not None and offset - sum(begun) <= GAP_BYTES:
-            begun = begun[0], max(sum(begun), offset + length) - begun[0]
-            continue
-        if begun is not None:
-            yield begun
-        begun = offset, length
-    if begun is not None:
-        yield begun
-
-
-def _pieces(ranges: Iterable[Range]) -> Iterator[Range]:
-    """Ranges, cut where they are longer than a request should be."""
-    for offset, length in ranges:
-        for start in range(offset, offset + length, PIECE_BYTES):
-            yield start, min(PIECE_BYTES, offset + length - start)
 
 
 _pools: dict[int, ThreadPoolExecutor] = {}

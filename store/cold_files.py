@@ -27,7 +27,7 @@ from .cold_stub import SUFFIX, ColdStub
 from .file_contract import Files, ReadFile
 from .object_store import object_store
 
-__all__ = ["ColdFiles", "purge", "purge_quietly"]
+__all__ = ["DOOMED", "MOVING", "ColdFiles", "purge", "purge_quietly"]
 
 logger = logging.getLogger("chronicle.store")
 
@@ -62,6 +62,15 @@ class ColdFiles:
 
     def __repr__(self) -> str:
         return f"ColdFiles({self.inner!r})"
+
+    def cold(self, directory: str) -> frozenset[str]:
+        """Names of the segments of a directory that have moved to objects."""
+        names = set(self.inner.list(directory))
+        return frozenset(
+            name
+            for name in (each.removesuffix(SUFFIX) for each in names if each.endswith(COLD))
+            if name not in names
+        )
 
     def is_cold(self, path: str) -> bool:
         """Whether a segment has moved to an object."""
@@ -136,16 +145,18 @@ class ColdFiles:
         return None if self.is_cold(path) else self.inner.local_path(path)
 
 
-def purge_quietly(files: Files, directory: str) -> None:
-    """Remove the objects of segments that were removed; what fails is tried again later."""
+def purge_quietly(files: Files, directory: str, endings: tuple[str, ...] = (DOOMED,)) -> None:
+    """As :func:`purge`; what fails is tried again later."""
     try:
-        purge(files, directory)
+        purge(files, directory, endings)
     except OSError as error:
         logger.warning("%s: %s", directory, error)
 
 
 def purge(files: Files, directory: str, endings: tuple[str, ...] = (DOOMED,)) -> int:
     """Remove the objects of a stream's segments that were removed; gives their number.
+
+    Several may do so at once.
 
     Parameters
     ----------
@@ -167,11 +178,14 @@ def purge(files: Files, directory: str, endings: tuple[str, ...] = (DOOMED,)) ->
     for name in names:
         path = f"{directory}/{name}"
         if name.endswith(tuple(SEGMENT + ending for ending in endings)):
-            found = ColdStub.read(files, path)
-            objects = object_store(found.store)
-            objects.remove(found.key + SUFFIX)  # what a restore begins with
-            objects.remove(found.key)
-            files.remove(path)
+            try:
+                found = ColdStub.read(files, path)
+                objects = object_store(found.store)
+                objects.remove(found.key + SUFFIX)  # what a restore begins with
+                objects.remove(found.key)
+                files.remove(path)
+            except FileNotFoundError:
+                continue  # another was quicker
             removed += 1
         elif "." not in name:
             removed += purge(files, path, endings)

@@ -14,10 +14,11 @@ Guarantee
 Layout
     A chunk is ``[validity bitmap, padded to 64][values]``; the bitmap is there only when there are
     nulls. Values are, by encoding (:class:`~chronicle.store.layout.Encoding`): plain fixed width;
-    bit-packed integers (:mod:`~chronicle.store.packing`); offsets and bytes; or packed dictionary
-    codes.  With a codec, plain values are cut into pages of 4096 events, ``[page starts: uint64 x
-    (pages + 1)][page]...``, and offsets and bytes are one page, ``[uncompressed bytes:
-    uint64][page]``.
+    bit-packed integers (:mod:`~chronicle.store.packing`); offsets and bytes; packed dictionary
+    codes; or for lists and structs a message of Arrow's IPC format, which has their validity, too.
+    With a codec, plain values are cut into pages of 4096 events, ``[page starts: uint64 x
+    (pages + 1)][page]...``, and offsets and bytes, or a message, are one page, ``[uncompressed
+    bytes: uint64][page]``.
 
 Invariants
     A codec is used only where it saves a tenth of the chunk, which a first page tells.
@@ -40,15 +41,18 @@ import xxhash
 
 from ..compiled import interpretable, kernel
 from ..errors import CorruptBlock
+from ..json_text import json_column
+from ..nested_types import value_bytes
 from ..schema import Attribute, Storage
 from .aggregates import (
     aggregate_floats,
     aggregate_integers,
 )
 from .layout import PAGE_EVENTS, Codec, Encoding, align
-from .packing import fill_nulls, pack, pooled, unpack
+from .packing import Packing, fill_nulls, pack, pooled, unpack
 
 __all__ = [
+    "SIZED",
     "ChunkEntry",
     "ColumnView",
     "EncodedChunk",
@@ -60,7 +64,14 @@ __all__ = [
 
 NO_VALIDITY = np.empty(0, np.uint8)
 NO_VALIDITY.flags.writeable = False
+VARIABLE = frozenset((Storage.STRING, Storage.BINARY, Storage.JSON))
+"""Kinds whose values are offsets and bytes."""
+
+SIZED = VARIABLE | {Storage.NESTED}
+"""Kinds whose values differ in length."""
+
 NO_FLIP, TURNED = np.int64(0), np.int64(-(2**63))
+MESSAGE_COLUMN = "values"
 WORTHWHILE = 0.9
 """A codec must bring a chunk below this share of its plain size."""
 
@@ -80,7 +91,11 @@ def codec_of(name: str) -> Codec:
 
 @dataclass(frozen=True, slots=True)
 class ChunkEntry:
-    """Where a chunk lies in its leaf and how to read it."""
+    """Where a chunk lies in its leaf and how to read it.
+
+    ``section``: the logarithm of the bytes that have a checksum of their own; 0 where the chunk has
+    but one.
+    """
 
     encoding: Encoding
     codec: Codec
@@ -90,6 +105,7 @@ class ChunkEntry:
     checksum: int
     pages: int
     page_events: int
+    section: int = 0
 
 
 @dataclass(slots=True)
@@ -121,7 +137,16 @@ def _copy_bits(source, bit_start, count, out):  # type: ignore[no-untyped-def]
         out[out.size - 1] &= np.uint8(0xFF >> spare)
 
 
-@interpretable()
+def _prefixes_of_all(offsets, data, out):  # type: ignore[no-untyped-def]
+    starts, ends = offsets[: out.size], offsets[1 : out.size + 1]
+    out[:] = 0
+    for place in range(8):
+        there = np.flatnonzero(starts + place < ends)
+        byte = data[starts[there] + place].astype(np.uint64)
+        out[there] |= byte << np.uint64(8 * (7 - place))
+
+
+@interpretable(instead=_prefixes_of_all)
 @kernel
 def _prefixes(offsets, data, out):  # type: ignore[no-untyped-def]
     """First eight bytes of each value as a big-endian number, padded with zeros."""
@@ -176,7 +201,7 @@ class ColumnView:
         self._codes = None if codes is None else _frozen(codes)
         self.nulls = array.null_count
         storage = attribute.storage
-        values = array
+        values = array.storage if isinstance(array, pa.ExtensionArray) else array
         if pa.types.is_dictionary(array.type):
             if codes is None:
                 values = array.dictionary_decode()
@@ -189,12 +214,14 @@ class ColumnView:
         self.values: npt.NDArray[Any]
         self._data = NO_VALIDITY
         self._wide: npt.NDArray[np.float64] | None = None
-        if storage is Storage.BOOL:
+        if storage is Storage.NESTED:
+            self.values = NO_VALIDITY
+        elif storage is Storage.BOOL:
             self.values = _buffer(buffers[1], np.uint8)
         elif storage is Storage.DECIMAL:
             raw = _buffer(buffers[1], np.uint8)
             self.values = raw[16 * self._offset : 16 * (self._offset + len(array))]
-        elif storage in (Storage.STRING, Storage.BINARY):
+        elif storage in VARIABLE:
             if codes is None:
                 wide = pa.types.is_large_string(values.type) or pa.types.is_large_binary(
                     values.type
@@ -218,8 +245,10 @@ class ColumnView:
 
     def row_bytes(self) -> npt.NDArray[np.int64] | None:
         """Bytes of each value of a column stored with variable width; None for fixed width."""
-        if self.attribute.storage in (Storage.STRING, Storage.BINARY) and self._codes is None:
+        if self.attribute.storage in VARIABLE and self._codes is None:
             return np.diff(self.values).astype(np.int64)
+        if self.attribute.storage is Storage.NESTED:
+            return value_bytes(self._array)
         return None
 
     def aggregate(
@@ -240,7 +269,7 @@ class ColumnView:
             part = self.values[first >> 3 : (end + 7) >> 3]
             bits = np.unpackbits(part, bitorder="little")[first & 7 :]
             aggregate_integers(bits, NO_FLIP, validity, first, starts - starts[0], table, row)
-        elif storage is Storage.DECIMAL:
+        elif not self.attribute.comparable or storage is Storage.DECIMAL:
             for zone in range(len(starts) - 1):
                 first, end = int(starts[zone]), int(starts[zone + 1])
                 table[row, zone] = end - first - self._array.slice(first, end - first).null_count
@@ -263,10 +292,9 @@ class ColumnView:
         if pa.types.is_dictionary(array.type):
             of_values = prefix_words(array.dictionary)
             indices = array.indices.fill_null(0) if self.nulls else array.indices
-            picked = indices.to_numpy(zero_copy_only=False)
             if not of_values.size:
                 return _frozen(np.zeros(len(array), np.uint64))
-            return _frozen(of_values[picked])
+            return _frozen(pc.take(pa.array(of_values), indices).to_numpy())
         return _frozen(prefix_words(array))
 
     def encode(self, first: int, end: int, codec: Codec) -> EncodedChunk:
@@ -274,7 +302,7 @@ class ColumnView:
         count = end - first
         nulls = self._array.slice(first, count).null_count if self.nulls else 0
         parts: list[Any] = []
-        if nulls:
+        if nulls and self.attribute.storage is not Storage.NESTED:
             bitmap = _bits(self.validity, self._offset + first, count)
             parts.append(bitmap)
             parts.append(bytes(align(bitmap.size) - bitmap.size))
@@ -291,6 +319,8 @@ class ColumnView:
         self, first: int, end: int, nulls: int, codec: Codec
     ) -> tuple[Encoding, Codec, list[Any], int]:
         storage = self.attribute.storage
+        if storage is Storage.NESTED:
+            return self._encode_message(first, end, codec)
         if storage is Storage.BOOL:
             return (
                 Encoding.PLAIN,
@@ -298,7 +328,7 @@ class ColumnView:
                 [_bits(self.values, self._offset + first, end - first)],
                 1,
             )
-        if storage in (Storage.STRING, Storage.BINARY):
+        if storage in VARIABLE:
             if self._codes is not None:
                 codes = _frozen(np.ascontiguousarray(self._codes[first:end]))
                 return (
@@ -339,6 +369,17 @@ class ColumnView:
             if len(squeezed) < WORTHWHILE * len(raw):
                 return Encoding.VARIABLE, codec, [len(raw).to_bytes(8, "little"), squeezed], 1
         return Encoding.VARIABLE, Codec.NONE, [local, data], 1
+
+    def _encode_message(
+        self, first: int, end: int, codec: Codec
+    ) -> tuple[Encoding, Codec, list[Any], int]:
+        values = self._array.slice(first, end - first)
+        raw = memoryview(pa.RecordBatch.from_arrays([values], names=[MESSAGE_COLUMN]).serialize())
+        if codec is not Codec.NONE:
+            squeezed = _CODECS[codec].compress(raw, asbytes=True)
+            if len(squeezed) < WORTHWHILE * len(raw):
+                return Encoding.MESSAGE, codec, [len(raw).to_bytes(8, "little"), squeezed], 1
+        return Encoding.MESSAGE, Codec.NONE, [raw], 1
 
 
 def _signed(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], np.int64]:
@@ -385,14 +426,12 @@ def _pack_smallest(values: npt.NDArray[Any]) -> tuple[Encoding, bytes] | None:
         return None
     unsigned64 = values.dtype == np.uint64
     wide = _frozen(values.view(np.int64) if unsigned64 else values.astype(np.int64, copy=False))
-    best: tuple[Encoding, bytes] | None = None
-    for encoding in (Encoding.DELTA, Encoding.PACKED):
-        packed = pack(wide, encoding)
-        if packed is not None and (best is None or len(packed) < len(best[1])):
-            best = (encoding, packed)
-    if best is None or len(best[1]) > WORTHWHILE * values.nbytes:
+    best = Packing(wide, Encoding.DELTA)
+    if not best.ascends:
+        best = min(best, Packing(wide, Encoding.PACKED), key=lambda each: each.nbytes)
+    if best.nbytes > WORTHWHILE * values.nbytes:
         return None
-    return best
+    return best.encoding, best.packed()
 
 
 def _compress_pages(values: npt.NDArray[Any], codec: Codec) -> list[Any] | None:
@@ -464,6 +503,15 @@ def decode_values(
     return wide.astype(dtype)
 
 
+def _decode_message(chunk: memoryview, entry: ChunkEntry, attribute: Attribute) -> pa.Array:
+    """All values of a chunk of lists or structs."""
+    if entry.codec is not Codec.NONE:
+        size = int.from_bytes(chunk[:8], "little")
+        chunk = memoryview(_CODECS[entry.codec].decompress(chunk[8:], decompressed_size=size))
+    schema = pa.schema([pa.field(MESSAGE_COLUMN, attribute.type)])
+    return pa.ipc.read_record_batch(pa.py_buffer(chunk), schema).column(0)
+
+
 def decode_chunk(
     chunk: memoryview,
     entry: ChunkEntry,
@@ -495,6 +543,8 @@ def decode_chunk(
         When the codes point outside the dictionary.
     """
     rows = end - first
+    if entry.encoding is Encoding.MESSAGE:
+        return _decode_message(chunk, entry, attribute).slice(first, rows)
     validity = pa.py_buffer(chunk[: (count + 7) // 8]) if entry.nulls else None
     storage = attribute.storage
     if entry.encoding is Encoding.DICTIONARY:
@@ -518,9 +568,11 @@ def decode_chunk(
             size = int.from_bytes(body[:8], "little")
             body = memoryview(_CODECS[entry.codec].decompress(body[8:], decompressed_size=size))
         offsets, data = body[: 4 * (count + 1)], body[4 * (count + 1) :]
-        narrow = pa.string() if storage is Storage.STRING else pa.binary()
+        narrow = pa.binary() if storage is Storage.BINARY else pa.string()
         buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
         array = pa.Array.from_buffers(narrow, rows, buffers, offset=first)
+        if storage is Storage.JSON:
+            return json_column(array)
         return array if narrow == type_ else array.cast(type_)
     if entry.encoding is Encoding.PLAIN and entry.codec is Codec.NONE:
         return pa.Array.from_buffers(type_, rows, [validity, pa.py_buffer(body)], offset=first)

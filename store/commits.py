@@ -75,6 +75,8 @@ FIGURES = (
     "events_rewritten",
     "manifest_commits",
     "positions_dropped",
+    "moved_segments",
+    "moved_bytes",
 )
 """What is counted since the stream was opened, for ``stats``."""
 
@@ -119,6 +121,8 @@ class Commits:
         Hears of every commit that brings events, once somebody has asked for one.
     recent : RecentCommits or None
         The latest commits with their events, while somebody follows the stream.
+    told : int
+        Version of the manifest that lies with the objects, as far as is known; 0 where it is not.
     holders : tuple of callable
         What each of those needs that have yet to take events in, see :class:`.retention.Hold`.
     """
@@ -134,6 +138,7 @@ class Commits:
         self.recent: RecentCommits | None = None
         self.holders: tuple[Callable[[], Hold], ...] = ()
         self._followers = 0
+        self.told = 0
         self.closed = False
         self.failed: str | None = None
         self.folding: frozenset[int] = frozenset()
@@ -356,6 +361,10 @@ class Commits:
     def note_reach(self, lateness: int) -> None:
         """Remember how late the events of an append were; what was seen long ago fades."""
         self.reach = max(float(lateness), REACH_KEPT * self.reach)
+
+    def note_told(self, version: int) -> None:
+        """Note which manifest lies with the objects now."""
+        self.told = version
 
     def new_segment(self, schema: StreamSchema | None = None) -> ActiveSegment:
         """Begin a segment file that nothing names yet, in the stream's schema if not another."""

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ..errors import InvalidData, SchemaMismatch
-from ..schema import Storage, StreamSchema
+from ..schema import StreamSchema
 from ..uniqueness import Uniqueness
 from .catalog import StreamManifest
-from .options import StreamOptions, retention_limits, uniqueness
+from .columns import SIZED
+from .options import StreamOptions, moving_ticks, retention_limits, uniqueness
 from .segment_writer import leaf_events, plain_row_bytes
 
 __all__ = ["AppendRules", "conform", "widened"]
@@ -52,6 +53,7 @@ class AppendRules:
     leaf_events: int
     segment_bytes: int
     retention_ticks: int | None
+    moving_ticks: int | None
     unique: Uniqueness | None
 
     @classmethod
@@ -64,16 +66,20 @@ class AppendRules:
             options,
             schema.arrow,
             tuple(i for i, attribute in enumerate(schema.attributes) if not attribute.nullable),
-            not any(a.storage in (Storage.STRING, Storage.BINARY) for a in schema.attributes),
+            not any(a.storage in SIZED for a in schema.attributes),
             leaf_events(plain_row_bytes(schema), options.leaf_bytes),
             options.sealed_bytes,
             ticks,
+            moving_ticks(options, schema),
             uniqueness(options, schema),
         )
 
 
-def conform(data: pa.RecordBatch | pa.Table, rules: AppendRules) -> pa.RecordBatch:
-    """One batch in the stream's schema, without a copy where the columns are contiguous."""
+def conform(data: pa.RecordBatch | pa.Table, rules: AppendRules, before: int = 0) -> pa.RecordBatch:
+    """One batch in the stream's schema, without a copy where the columns are contiguous.
+
+    Rows are counted as if so many had come before.
+    """
     arrow = rules.arrow
     if isinstance(data, pa.RecordBatch) and data.schema.equals(arrow):
         batch = data
@@ -81,7 +87,7 @@ def conform(data: pa.RecordBatch | pa.Table, rules: AppendRules) -> pa.RecordBat
         batch = _conformed(data, arrow)
     for position in rules.required:
         if batch.column(position).null_count:
-            row = batch.column(position).is_valid().index(False).as_py() + 1
+            row = batch.column(position).is_valid().index(False).as_py() + 1 + before
             raise InvalidData(
                 f"column {arrow.names[position]!r} must not be null, but is in row {row}", row
             )

@@ -42,7 +42,7 @@ Limits
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -52,12 +52,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ResourceLimit
+from ..in_order import processors
 from .catalog import SegmentEntry, StreamManifest
 from .commits import Commits
-from .compaction import ATTEMPTS, Fold, active_first, events_between, rewritten, show, spill
+from .compaction import ATTEMPTS, active_first, rewritten, show, spill
 from .deletions import DeletedEvents, TickRun, write_deletion
 from .draft import seal
 from .edit import Edit
+from .fold import Fold, events_between
 from .recent import LargeCommit
 from .segment import TICK_MAX
 from .snapshot import Snapshot, StreamState
@@ -65,6 +67,9 @@ from .tail import ticks_of
 from .tap import Arrival, Spans, united
 
 __all__ = ["Addition", "Change", "Choice", "delete_events", "replace_events", "update_events"]
+
+THREADS_MAX = 4
+"""Threads that rewrite: each holds some leaves of megabytes."""
 
 Choice = Callable[[Snapshot], Iterable[tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]]]
 """Of the events of a snapshot, in its order and in pieces: their ticks, and which are to go."""
@@ -254,7 +259,7 @@ class _Removed:
             self._fold = _Delete(
                 commits.schema, runs, manifest.segments, views,
                 deleted=deleted, change=self._change, addition=self._addition, whole=whole,
-                begun=Snapshot(commits.state()),
+                begun=Snapshot(commits.state()), threads=min(THREADS_MAX, processors()),
             )  # fmt: skip
             if self._addition is not None:
                 self._fold.horizon, self._fold.cold_bytes = deleted.first, 0
@@ -333,27 +338,33 @@ class _Delete(Fold):
     def touches(self, entry: SegmentEntry) -> bool:
         return self.deleted.touches(entry.first, entry.last)
 
-    def kept(
-        self, group: Sequence[SegmentEntry], batches: Iterator[pa.RecordBatch]
-    ) -> Iterator[pa.RecordBatch]:
-        run = TickRun()
-        if group:  # its first tick may have begun in the segments before it
-            tick = group[0].first
-            before = self.segments[: self.segments.index(group[0])]
-            ending = (self.views[entry.id] for entry in before if entry.last == tick)
-            run = TickRun(tick, sum(events_between(view, tick, tick) for view in ending))
-        for batch in batches:
-            ticks = ticks_of(batch, self.schema)
-            places = self.deleted.places(ticks, run.before(ticks))
-            self.removed += places.size
-            if not places.size:
-                yield batch
-            elif self.change is not None:
-                yield _changed(batch, places, self.change)
-            elif places.size < ticks.size:
-                kept = np.ones(ticks.size, np.bool_)
-                kept[places] = False
-                yield batch.filter(pa.array(kept))
+    @property
+    def in_turn(self) -> bool:
+        return self.change is not None
+
+    def begun_tick(self, group: Sequence[SegmentEntry]) -> TickRun:
+        if not group:
+            return TickRun()
+        tick = group[0].first
+        before = self.segments[: self.segments.index(group[0])]
+        ending = (self.views[entry.id] for entry in before if entry.last == tick)
+        return TickRun(tick, sum(events_between(view, tick, tick) for view in ending))
+
+    def left(self, batch: pa.RecordBatch, before: int) -> tuple[pa.RecordBatch, int]:
+        places = self.deleted.places(ticks_of(batch, self.schema), before)
+        if not places.size:
+            return batch, 0
+        if self.change is not None:
+            return _changed(batch, places, self.change), places.size
+        kept = np.ones(batch.num_rows, np.bool_)
+        kept[places] = False
+        mask = pa.array(kept)
+        # column by column: a whole batch is filtered by way of positions, in three times as long
+        arrays = [pc.filter(column, mask) for column in batch.columns]
+        return pa.RecordBatch.from_arrays(arrays, schema=batch.schema), places.size
+
+    def note(self, gone: int) -> None:
+        self.removed += gone
 
     def ready(self, commits: Commits) -> None:
         """What has come meanwhile is older than the addition: it goes into files before it."""
@@ -417,10 +428,15 @@ def _changed(
     new = change(batch if whole else batch.take(pa.array(places)))
     mask = np.zeros(batch.num_rows, np.bool_)
     mask[places] = True
+    order = np.arange(batch.num_rows)
+    order[places] = batch.num_rows + np.arange(places.size)
     for name, values in zip(new.schema.names, new.columns, strict=True):
         at = batch.schema.get_field_index(name)
-        column = values
-        if not whole:
+        if whole:
+            column = values
+        elif isinstance(values, pa.ExtensionArray) or pa.types.is_nested(values.type):
+            column = pa.concat_arrays([batch.column(at), values]).take(pa.array(order))
+        else:
             column = pc.replace_with_mask(batch.column(at), pa.array(mask), values)
         batch = batch.set_column(at, batch.schema.field(at), column)
     return batch

@@ -66,10 +66,14 @@ class TickRun:
         self._tick = tick
         self._events = events
 
+    def so_far(self, tick: int) -> int:
+        """Events of a tick that have been read, unless newer ones have."""
+        return self._events if tick == self._tick else 0
+
     def before(self, ticks: Ints) -> int:
         """Events of the first tick of a batch that came before it; the batch counts as read."""
         first, newest = int(ticks[0]), int(ticks[-1])
-        before = self._events if first == self._tick else 0
+        before = self.so_far(first)
         own = ticks.size - int(ticks.searchsorted(newest))
         self._tick, self._events = newest, own + (before if first == newest else 0)
         return before

@@ -27,12 +27,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import xxhash
 
+from ..compiled import interpretable, kernel
 from ..errors import CorruptBlock
 from ..schema import Attribute, Storage
 from .block import frame_head, open_block, verify_chunk
 from .layout import BLOCK_FRAME, DICTIONARY_HEADER, BlockKind, align
+from .packing import pooled
 
 __all__ = ["DictionaryBuilder", "read_page"]
 
@@ -90,15 +93,19 @@ class DictionaryBuilder:
             return np.zeros(len(array), np.int64)
         codes = self._known_codes(distinct)
         indices = encoded.indices
-        present = indices.drop_null() if indices.null_count else indices
-        occurs = np.bincount(present.to_numpy(zero_copy_only=False), minlength=len(distinct)) > 0
-        fresh = np.flatnonzero(occurs & (codes < 0))
+        found = pooled(len(array), np.int64)
+        known = _words(indices.fill_null(0) if indices.null_count else indices)
+        unknown = _translate(known, codes, found)
+        if unknown < 0:
+            raise ValueError(f"an index of {self.attribute.name!r} lies outside its dictionary")
+        if not unknown:
+            return found
+        occurs = np.sort(pc.unique(indices).drop_null().to_numpy(zero_copy_only=False))
+        fresh = occurs[codes[occurs] < 0].astype(np.int64)
         if fresh.size and not self._take_over(distinct, fresh, codes):
             self.exploded, self._source = True, None
             return None
-        if indices.null_count:
-            indices = indices.fill_null(0)
-        found: npt.NDArray[np.int64] = np.maximum(codes, 0)[indices.to_numpy(zero_copy_only=False)]
+        _translate(known, codes, found)
         return found
 
     def _known_codes(self, distinct: pa.Array) -> npt.NDArray[np.int64]:
@@ -147,6 +154,33 @@ class DictionaryBuilder:
         )
         self.written = len(self._values)
         return [head, body, padding], len(head) + len(body) + len(padding)
+
+
+@interpretable()
+@kernel
+def _translate(indices, codes, found):  # type: ignore[no-untyped-def]
+    """The code of each value, 0 of one that has none; gives how many have none.
+
+    -1 where an index lies outside of the dictionary.
+    """
+    unknown = 0
+    for i in range(indices.size):
+        index = indices[i]
+        if index < 0 or index >= codes.size:
+            return -1
+        code = codes[index]
+        if code < 0:
+            unknown += 1
+            code = np.int64(0)
+        found[i] = code
+    return unknown
+
+
+def _words(indices: pa.Array) -> npt.NDArray[np.int32]:
+    words: npt.NDArray[np.int32] = indices.to_numpy(zero_copy_only=False)
+    words = words.astype(np.int32, copy=False).view()
+    words.flags.writeable = False
+    return words
 
 
 def _end(array: pa.Array) -> int:

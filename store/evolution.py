@@ -47,7 +47,8 @@ from .layout import (
     table_rows,
     value_kind,
 )
-from .leaf import LeafReader
+from .leaf import LeafReader, Need
+from .sections import Ranges
 
 __all__ = ["Evolution", "EvolvedLeaf", "evolution_of", "widens"]
 
@@ -165,9 +166,16 @@ class EvolvedLeaf(LeafReader):
     __slots__ = ("_evolution",)
 
     def __init__(
-        self, data: memoryview, offset: int, segment_id: int, evolution: Evolution, file: str
+        self,
+        data: memoryview,
+        offset: int,
+        segment_id: int,
+        evolution: Evolution,
+        file: str,
+        need: Need | None = None,
+        holes: bool = False,
     ) -> None:
-        super().__init__(data, offset, segment_id, evolution.written, file)
+        super().__init__(data, offset, segment_id, evolution.written, file, need=need, holes=holes)
         self._evolution = evolution
         self.schema = evolution.now
         self.zones = evolution.table(self.zones)
@@ -187,18 +195,20 @@ class EvolvedLeaf(LeafReader):
         end: int,
         dictionary: pa.Array | None = None,
         keep_dictionary: bool = False,
+        ranges: Ranges | None = None,
     ) -> pa.Array:
         """Rows [first, end) of a column as an Arrow array."""
         added = self._evolution.added.get(name)
         if added is not None:
             return added.missing(end - first)
-        array = super().column(name, first, end, dictionary, keep_dictionary)
         cast = self._evolution.cast.get(name)
-        return array if cast is None else array.cast(cast.type)
+        if cast is None:
+            return super().column(name, first, end, dictionary, keep_dictionary, ranges)
+        return super().column(name, first, end, dictionary, keep_dictionary).cast(cast.type)
 
-    def plain(self, name: str, dtype: Any) -> npt.NDArray[Any] | None:
+    def plain(self, name: str, dtype: Any, ranges: Ranges | None = None) -> npt.NDArray[Any] | None:
         """As :meth:`LeafReader.plain`: the values of a changed column lie nowhere."""
-        return None if self._evolution.changes((name,)) else super().plain(name, dtype)
+        return None if self._evolution.changes((name,)) else super().plain(name, dtype, ranges)
 
     def uses_dictionary(self, name: str) -> bool:
         """Whether a column of this leaf is stored as dictionary codes."""

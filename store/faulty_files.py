@@ -360,6 +360,9 @@ class FaultyReadFile:
         self._owner.alive()
         return self._inner.map()
 
+    def announce(self, ranges: Sequence[tuple[int, int]]) -> None:
+        self._inner.announce(ranges)
+
     def close(self) -> None:
         self._inner.close()
 

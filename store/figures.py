@@ -6,6 +6,7 @@ from typing import Any
 
 from .commits import Commits
 from .snapshot import Snapshot
+from .tiering import places
 
 __all__ = ["figures_of"]
 
@@ -35,5 +36,6 @@ def figures_of(commits: Commits) -> dict[str, Any]:
         "garbage_bytes": sum(garbage),
         "manifest_version": manifest.version,
         "dirty_ranges": snapshot.dirty_ranges(),
+        **places(commits),
         **commits.figures,
     }

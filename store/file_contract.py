@@ -130,6 +130,12 @@ class ReadFile(Protocol):
         ``truncate`` cuts off later must not be touched (the system kills a process that does).
         """
 
+    def announce(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Say which bytes (offset and length) will be read soon, so that they may come meanwhile.
+
+        A hint: it neither fails, of a closed file neither, nor promises anything.
+        """
+
     def close(self) -> None:
         """Close; buffers from :meth:`map` stay valid.  Doing so again does nothing."""
 

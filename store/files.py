@@ -38,6 +38,7 @@ from .file_contract import (
     short_read,
     storage_error,
 )
+from .read_plan import requests
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -54,6 +55,12 @@ PARTS_MAX = max(16, os.sysconf("SC_IOV_MAX"))
 
 COPY_BYTES = 1 << 20
 """Bytes moved at a time by a copy."""
+
+GAP_BYTES = 64 << 10
+"""Between two ranges that are announced as one: a disk reads them in the time of a request."""
+
+ANNOUNCED_BYTES = 512 << 10
+"""Announced at a time: some systems take no notice of what lies behind their own read-ahead."""
 
 READ_BYTES = 1 << 16
 """Bytes read at a time of a file that is read whole."""
@@ -212,6 +219,12 @@ class RealReadFile(_Handle):
             return memoryview(b"")
         with _Telling("map", self.path):
             return memoryview(mmap.mmap(self._open_descriptor(), size, access=mmap.ACCESS_READ))
+
+    def announce(self, ranges: Sequence[tuple[int, int]]) -> None:
+        descriptor = self._descriptor  # closed: whoever reads on has a mapping
+        with suppress(OSError):  # a file system that knows no hints reads when it is asked
+            for offset, length in requests(ranges, GAP_BYTES, ANNOUNCED_BYTES):
+                os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_WILLNEED)
 
 
 class RealFileLock(_Handle):

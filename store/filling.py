@@ -9,28 +9,23 @@ Guarantee
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 
 from ..schema import StreamSchema
-from .catalog import SegmentEntry, StreamManifest
-from .conform import AppendRules, conform
+from .catalog import SegmentEntry
 from .creation import initialise
-from .duplicates import unique_events
 from .file_contract import Files
-from .merge import sort_nearly
-from .options import StreamOptions, uniqueness
-from .staging import StagingPlan, abort_staged, new_job, prepare_staging, stage
-from .tail import is_sorted, ticks_of
+from .options import StreamOptions
+from .sorted_segments import sorted_segments
+from .staging import StagingPlan, abort_staged, new_job, prepare_staging
 
 __all__ = ["HIDDEN", "filled_directory", "hidden_directory"]
 
 HIDDEN = ".dropped-"
 """How the directory of a stream begins that is being made, or dropped; no other stream's does."""
-
-PIECE_EVENTS = 1 << 20
 
 
 def hidden_directory() -> str:
@@ -40,7 +35,11 @@ def hidden_directory() -> str:
 
 @contextmanager
 def filled_directory(
-    files: Files, name: str, schema: StreamSchema, options: StreamOptions, events: pa.Table
+    files: Files,
+    name: str,
+    schema: StreamSchema,
+    options: StreamOptions,
+    events: pa.Table | Iterable[pa.RecordBatch],
 ) -> Iterator[str]:
     """A hidden directory that is a stream in all but its place; removed, if it is still there.
 
@@ -48,26 +47,21 @@ def filled_directory(
     ----------
     name : str
         Of the stream.
-    events : pyarrow.Table
-        In the schema's columns, and in any order.
+    events : pyarrow.Table or iterable of pyarrow.RecordBatch
+        In the schema's columns, in any order; of the latter a few are held at a time.
 
     Raises
     ------
     AttributeNotFound, InvalidArgument, InvalidData, StorageFull, StorageFailed
     """
-    batch = conform(events, AppendRules.of(StreamManifest(name, schema, options)))
-    if batch.num_rows and not is_sorted(ticks := ticks_of(batch, schema)):
-        batch = sort_nearly(batch, ticks)
-    rule = uniqueness(options, schema)
-    if rule is not None and batch.num_rows:
-        batch = unique_events(batch, rule, schema)
-    hidden = hidden_directory()
+    if isinstance(events, pa.Table):
+        events = events.to_batches() or [pa.RecordBatch.from_pylist([], events.schema)]
+    batches, hidden = events, hidden_directory()
 
     def fill() -> Sequence[SegmentEntry]:
         plan = StagingPlan(hidden, new_job(), schema, options)
         prepare_staging(files, plan)
-        starts = range(0, batch.num_rows, PIECE_EVENTS)
-        staged = stage(files, plan, 0, [iter([batch.slice(at, PIECE_EVENTS) for at in starts])])
+        staged = sorted_segments(files, plan, batches)
         for item in staged:
             files.link(item.file, f"{hidden}/{item.entry.file}")
         abort_staged(files, hidden, plan.job)

@@ -51,6 +51,8 @@ __all__ = [
     "ROW_LAST",
     "ROW_LENGTH",
     "ROW_OFFSET",
+    "SECTION_BYTES",
+    "SECTION_SHIFT",
     "SEGMENT_MAGIC",
     "ZONE_EVENTS",
     "BlockKind",
@@ -83,8 +85,8 @@ NODE_HEADER = struct.Struct("<II8x")
 """children, rows of the entry table, padding."""
 
 CHUNK_ENTRY = struct.Struct("<BBHIQQQII")
-"""encoding, codec, reserved, nulls, offset in block, bytes, xxh3-64 of the chunk, pages, events per
-page."""
+"""encoding, codec, logarithm of the bytes of a section, nulls, offset in block, bytes, xxh3-64 of
+the chunk, pages, events per page."""
 
 DICTIONARY_HEADER = struct.Struct("<IIIIQQ")
 """column, first code, strings, reserved, body bytes, xxh3-64 of the body."""
@@ -98,6 +100,10 @@ ZONE_EVENTS = 512
 
 PAGE_EVENTS = 4096
 """Events compressed together by a block codec; a multiple of :data:`ZONE_EVENTS`."""
+
+SECTION_SHIFT = 15
+SECTION_BYTES = 1 << SECTION_SHIFT
+"""Bytes of a chunk that have a checksum of their own, where a chunk is longer than that."""
 
 NODE_FANOUT = 256
 """Children of a full index node (D in thesis section 3.3.2)."""
@@ -128,6 +134,7 @@ class Encoding(IntEnum):
     PACKED = 2  # per zone: smallest value, bit-packed distances to it
     VARIABLE = 3  # int32 offsets, then bytes
     DICTIONARY = 4  # codes of the segment's dictionary, PACKED
+    MESSAGE = 5  # an Arrow IPC message of one column
 
 
 class Codec(IntEnum):
@@ -156,6 +163,8 @@ _KINDS = {
     Storage.STRING: ValueKind.PREFIX,
     Storage.BINARY: ValueKind.PREFIX,
     Storage.DECIMAL: ValueKind.COUNT,
+    Storage.JSON: ValueKind.COUNT,
+    Storage.NESTED: ValueKind.COUNT,
 }
 
 

@@ -8,13 +8,19 @@ Purpose
 Layout
     After the frame: :data:`~chronicle.store.layout.LEAF_HEADER`, one
     :data:`~chronicle.store.layout.CHUNK_ENTRY` per column (time included, in schema order),
-    padding to 8 bytes, the zone table (int64, rows x zones).  Then the chunks, each at a multiple
-    of 64.
+    padding to 8 bytes, the zone table (int64, rows x zones), and of each chunk longer than
+    :data:`~chronicle.store.layout.SECTION_BYTES` the checksums of its sections.  Then the chunks,
+    each at a multiple of 64.
 
     ::
 
-        frame | events zones zone-size columns | chunk entries | zone table || chunk | chunk | ...
-        \\_____________________ head, one checksum ________________________/    \\_ one each
+        frame | events zones zone-size columns | chunk entries | zones | sums || chunk | chunk | ...
+        \\______________________ head, one checksum _______________________/    \\_ one each
+
+Guarantee
+    What is read of a column was compared with a checksum: with that of the whole chunk, or, where
+    few of its rows are wanted, with those of the sections that hold them.  So a few events of a
+    leaf cost a few sections, on a disk and from an object.
 
 Invariants
     Events are in time order; ties keep arrival order.  Every zone but the last holds
@@ -23,7 +29,8 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,7 +40,7 @@ import pyarrow as pa
 from ..errors import CorruptBlock
 from ..schema import StreamSchema
 from .aggregates import merge_children
-from .block import Frame, frame_head, open_block, verify_chunk
+from .block import Frame, frame_head, open_block, section_sums, verify_chunk
 from .columns import ChunkEntry, ColumnView, decode_chunk, decode_values
 from .layout import (
     ALIGNMENT,
@@ -47,6 +54,8 @@ from .layout import (
     ROW_LAST,
     ROW_OFFSET,
     ROWS_PER_ATTRIBUTE,
+    SECTION_BYTES,
+    SECTION_SHIFT,
     ZONE_EVENTS,
     BlockKind,
     Codec,
@@ -56,10 +65,21 @@ from .layout import (
     value_kind,
 )
 from .residency import resident
+from .sections import Ranges, about, prefix_bytes, sections_of, value_spans, worthwhile
 
-__all__ = ["LeafReader", "build_leaf", "entry_of_table", "zone_table"]
+__all__ = [
+    "EncodedLeaf",
+    "LeafReader",
+    "Need",
+    "encode_leaf",
+    "entry_of_table",
+    "head_limit",
+    "zone_table",
+]
 
 Table = npt.NDArray[np.int64]
+Need = Callable[[Sequence[tuple[int, int]]], object]
+"""Sees to it that bytes of a segment are there, or come: offsets and lengths."""
 
 
 def zone_table(schema: StreamSchema, columns: Sequence[ColumnView], first: int, end: int) -> Table:
@@ -114,38 +134,63 @@ def entry_of_table(schema: StreamSchema, table: Table, offset: int, length: int)
     return entry
 
 
-def build_leaf(
-    schema: StreamSchema,
-    columns: Sequence[ColumnView],
-    first: int,
-    end: int,
-    codec: Codec,
-    offset: int,
-    segment_id: int,
-) -> tuple[list[Any], Table]:
-    """Build the leaf that holds rows [first, end) of prepared columns.
+@dataclass(frozen=True, slots=True)
+class EncodedLeaf:
+    """A leaf that has no place in a file yet.
 
-    Returns
-    -------
-    parts : list of buffers
-        To be written one after the other at ``offset``.
+    Attributes
+    ----------
+    tables : bytes
+        What stands in its head behind the frame.
+    body : list of buffers
+    body_bytes : int
     entry : int64[rows]
-        The leaf's entry for its parent.
+        For its parent; where it lies is missing.
     """
+
+    events: int
+    tables: bytes
+    body: list[Any]
+    body_bytes: int
+    entry: Table
+
+    def placed(self, offset: int, segment_id: int) -> tuple[list[Any], Table]:
+        """The leaf at a place.
+
+        Returns
+        -------
+        parts : list of buffers
+            To be written one after the other at ``offset``.
+        entry : int64[rows]
+            The leaf's entry for its parent.
+        """
+        head = frame_head(
+            BlockKind.LEAF, 0, offset, self.tables, self.body_bytes, self.events, segment_id
+        )
+        entry = self.entry.copy()
+        entry[ROW_OFFSET] = offset
+        return [head, *self.body], entry
+
+
+def encode_leaf(
+    schema: StreamSchema, columns: Sequence[ColumnView], first: int, end: int, codec: Codec
+) -> EncodedLeaf:
+    """Encode the leaf that holds rows [first, end) of prepared columns."""
     table = zone_table(schema, columns, first, end)
+    chunks = [column.encode(first, end, codec) for column in columns]
+    sums = [section_sums(chunk.parts, chunk.length) for chunk in chunks]
     tables_bytes = LEAF_HEADER.size + CHUNK_ENTRY.size * len(columns)
-    tables_bytes += -tables_bytes % 8 + table.nbytes
+    tables_bytes += -tables_bytes % 8 + table.nbytes + sum(each.nbytes for each in sums)
     head_bytes = align(BLOCK_FRAME.size + tables_bytes)
     entries = [LEAF_HEADER.pack(end - first, table.shape[1], ZONE_EVENTS, len(columns))]
     body: list[Any] = []
     at = head_bytes
-    for column in columns:
-        chunk = column.encode(first, end, codec)
+    for chunk, each in zip(chunks, sums, strict=True):
         entries.append(
             CHUNK_ENTRY.pack(
                 chunk.encoding,
                 chunk.codec,
-                0,
+                SECTION_SHIFT if len(each) else 0,
                 chunk.nulls,
                 at,
                 chunk.length,
@@ -160,9 +205,25 @@ def build_leaf(
             body.append(bytes(padding))
         at += chunk.length + padding
     tables = b"".join(entries)
-    tables += bytes(-len(tables) % 8) + table.tobytes()
-    head = frame_head(BlockKind.LEAF, 0, offset, tables, at - head_bytes, end - first, segment_id)
-    return [head, *body], entry_of_table(schema, table, offset, at)
+    tables += bytes(-len(tables) % 8) + table.tobytes() + b"".join(each.tobytes() for each in sums)
+    entry = entry_of_table(schema, table, 0, at)
+    return EncodedLeaf(end - first, tables, body, at - head_bytes, entry)
+
+
+def head_limit(schema: StreamSchema, events: int, length: int) -> int:
+    """Bytes that the head of a leaf takes at most.
+
+    Parameters
+    ----------
+    schema : StreamSchema
+        As the leaf was written.
+    events, length : int
+        Of the leaf.
+    """
+    columns, zones = len(schema.attributes), -(-events // ZONE_EVENTS)
+    tables = LEAF_HEADER.size + CHUNK_ENTRY.size * columns + 8
+    sums = columns + length // SECTION_BYTES
+    return min(length, align(BLOCK_FRAME.size + tables + 8 * (table_rows(schema) * zones + sums)))
 
 
 class LeafReader:
@@ -176,6 +237,10 @@ class LeafReader:
         Of the segment.
     file : str
         Name for error messages.
+    need : callable, optional
+        Told which bytes of columns are going to be looked at, before they are.
+    holes : bool
+        Whether they are only there then; the head is.
 
     Raises
     ------
@@ -186,8 +251,12 @@ class LeafReader:
     __slots__ = (
         "_data",
         "_entries",
+        "_holes",
+        "_need",
         "_positions",
+        "_sound",
         "_stored",
+        "_sums",
         "_verified",
         "events",
         "file",
@@ -204,6 +273,8 @@ class LeafReader:
         schema: StreamSchema,
         file: str,
         frame: Frame | None = None,
+        need: Need | None = None,
+        holes: bool = False,
     ) -> None:
         frame = frame or open_block(data, offset, segment_id, file)
         if frame.kind is not BlockKind.LEAF:
@@ -216,8 +287,10 @@ class LeafReader:
             )
         at += LEAF_HEADER.size
         self._entries = [
-            ChunkEntry(Encoding(e), Codec(c), nulls, start, length, checksum, pages, page_events)
-            for e, c, _, nulls, start, length, checksum, pages, page_events in (
+            ChunkEntry(
+                Encoding(e), Codec(c), nulls, start, length, checksum, pages, page_events, section
+            )
+            for e, c, section, nulls, start, length, checksum, pages, page_events in (
                 CHUNK_ENTRY.iter_unpack(data[at : at + CHUNK_ENTRY.size * columns])
             )
         ]
@@ -225,6 +298,10 @@ class LeafReader:
         at += -(at - offset) % 8
         rows = table_rows(schema)
         self.zones: Table = np.frombuffer(data, np.int64, rows * zones, at).reshape(rows, zones)
+        self._sums = at + 8 * rows * zones
+        self._sound: dict[int, bytearray] = {}
+        self._need = need
+        self._holes = holes
         self._data = data
         self._positions = {attribute.name: i for i, attribute in enumerate(schema.attributes)}
         self._stored = schema.attributes
@@ -243,12 +320,93 @@ class LeafReader:
         if whole or fresh:
             resident.touch(self._data, start, entry.length)
         if fresh:
-            name = self._stored[position].name
-            verify_chunk(
-                chunk, entry.checksum, f"column {name!r} of a leaf", self.file, self.offset
-            )
+            if self._holes and self._need is not None:
+                self._need(((start, entry.length),))
+            verify_chunk(chunk, entry.checksum, self._told(position), self.file, self.offset)
             self._verified |= bit
         return chunk
+
+    def reads(self, data: memoryview) -> bool:
+        """Whether it reads of that mapping."""
+        return self._data is data
+
+    def _told(self, position: int) -> str:
+        return f"column {self._stored[position].name!r} of a leaf"
+
+    def _rows(self, position: int, ranges: Ranges, *, whole: bool = True) -> memoryview:
+        """Bytes of a column, of which those are verified that some rows are read from."""
+        entry = self._entries[position]
+        if self._verified >> position & 1 or not worthwhile(entry, self.events, ranges):
+            return self._chunk(position, whole)
+        start = self.offset + entry.offset
+        chunk = self._data[start : start + entry.length]
+        if whole:
+            resident.touch(self._data, start, entry.length)
+        prefix = prefix_bytes(entry, self.events)
+        if prefix:
+            self._verify_spans(position, chunk, iter(((0, prefix),)))
+        storage = self._stored[position].storage
+        self._verify_spans(position, chunk, value_spans(chunk, entry, storage, self.events, ranges))
+        return chunk
+
+    def _verify_spans(
+        self, position: int, chunk: memoryview, spans: Iterator[tuple[int, int]]
+    ) -> None:
+        """Compare the sections that some bytes of a chunk lie in with their checksums."""
+        entry, sound = self._entries[position], self._known(position)
+        missing = sections_of(entry, spans, sound)
+        if not missing:
+            return
+        shift = entry.section
+        if self._need is not None:
+            self._need(list(self._places(entry, missing)))
+        first = self._sums + 8 * sum(
+            -(-each.length >> each.section) for each in self._entries[:position] if each.section
+        )
+        sums = np.frombuffer(self._data, np.uint64, len(sound), first)
+        for number in missing:
+            section = chunk[number << shift : (number + 1) << shift]
+            what = f"section {number} of {self._told(position)}"
+            verify_chunk(section, int(sums[number]), what, self.file, self.offset)
+            sound[number] = 1
+
+    def _known(self, position: int) -> bytearray:
+        """Which sections of a column were found sound."""
+        sound = self._sound.get(position)
+        if sound is None:
+            entry = self._entries[position]
+            sound = self._sound.setdefault(position, bytearray(-(-entry.length >> entry.section)))
+        return sound
+
+    def _places(self, entry: ChunkEntry, sections: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """Offset and length of sections of a chunk."""
+        start = self.offset + entry.offset
+        for number in sections:
+            at = number << entry.section
+            yield start + at, min(1 << entry.section, entry.length - at)
+
+    def unread(
+        self, names: Sequence[str], ranges: Ranges | None = None
+    ) -> Iterator[tuple[int, int]]:
+        """Offset and length of what was never read and will be, for some rows of columns.
+
+        Parameters
+        ----------
+        names : sequence of str
+            Those that the leaf lacks are left out.
+        ranges : sequence of (int, int), optional
+            Rows; all when not given.
+        """
+        for name in names:
+            position = self._positions.get(name)
+            if position is None or self._verified >> position & 1:
+                continue
+            entry = self._entries[position]
+            if ranges is None or not worthwhile(entry, self.events, ranges):
+                yield self.offset + entry.offset, entry.length
+                continue
+            spans = about(entry, self.events, ranges)
+            yield from self._places(entry, sections_of(entry, spans, self._known(position)))
 
     def chunk_bytes(self, name: str) -> int:
         """Stored bytes of a column."""
@@ -263,7 +421,7 @@ class LeafReader:
         position = self._positions[self.schema.time]
         end = self.events if end is None else end
         entry = self._entries[position]
-        chunk = self._chunk(position)
+        chunk = self._rows(position, ((first, end),))
         result: npt.NDArray[np.int64] = decode_values(
             chunk, entry, np.int64, self.events, first, end
         )
@@ -284,12 +442,17 @@ class LeafReader:
         end: int,
         dictionary: pa.Array | None = None,
         keep_dictionary: bool = False,
+        ranges: Ranges | None = None,
     ) -> pa.Array:
-        """Rows [first, end) of a column as an Arrow array; may point into the mapped file."""
+        """Rows [first, end) of a column as an Arrow array; may point into the mapped file.
+
+        ``ranges``: the rows of these that will be looked at, where they are not all; others may
+        hold anything.
+        """
         position = self._positions[name]
         try:
             return decode_chunk(
-                self._chunk(position),
+                self._rows(position, ((first, end),) if ranges is None else ranges),
                 self._entries[position],
                 self._stored[position],
                 self.events,
@@ -303,10 +466,12 @@ class LeafReader:
                 raise
             raise CorruptBlock(str(error), self.file, self.offset) from error
 
-    def plain(self, name: str, dtype: Any) -> npt.NDArray[Any] | None:
+    def plain(self, name: str, dtype: Any, ranges: Ranges | None = None) -> npt.NDArray[Any] | None:
         """All values of a column where they lie in the file; None where they do not lie so.
 
         For whoever looks at few of them: what is read through it does not count as resident.
+
+        ``ranges``: the rows that will be looked at, where they are not all.
         """
         position = self._positions.get(name)
         entry = None if position is None else self._entries[position]
@@ -315,7 +480,8 @@ class LeafReader:
             or entry.encoding is not Encoding.PLAIN or entry.codec is not Codec.NONE
         ):  # fmt: skip
             return None
-        return np.frombuffer(self._chunk(position, whole=False), dtype, self.events)
+        rows = ((0, self.events),) if ranges is None else ranges
+        return np.frombuffer(self._rows(position, rows, whole=False), dtype, self.events)
 
     def uses_dictionary(self, name: str) -> bool:
         """Whether a column of this leaf is stored as dictionary codes."""
@@ -326,7 +492,9 @@ class LeafReader:
         self._chunk(self._positions[name])
 
     def verify(self) -> None:
-        """Compare every chunk with its checksum, again even where that was done before."""
-        self._verified = 0
-        for position in range(len(self._entries)):
-            self._chunk(position)
+        """Compare every chunk with its checksums, again even where that was done before."""
+        self._verified, self._sound = 0, {}
+        for position, entry in enumerate(self._entries):
+            chunk = self._chunk(position)
+            if entry.section:
+                self._verify_spans(position, chunk, iter(((0, entry.length),)))

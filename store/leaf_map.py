@@ -8,24 +8,34 @@ Purpose
 Cost
     Making one reads the index nodes of the segment, not its leaves.  Maps of recent views are
     remembered.
+
+Reading ahead
+    Who knows several leaves of which it wants rows takes them from :meth:`LeafMap.ahead`, which
+    asks for the heads of many of them together and then, as the heads say where they lie, for the
+    bytes of the rows: two rounds of waiting, however many leaves, not two for each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from ..lru import Lru
-from .layout import ROW_COUNT, ROW_FIRST, ROW_LAST, ROW_LENGTH, ROW_OFFSET
+from .layout import ROW_COUNT, ROW_FIRST, ROW_LAST, ROW_LENGTH, ROW_OFFSET, SECTION_BYTES
 from .leaf import LeafReader
+from .sections import Ranges
 from .segment import SegmentView
 
 __all__ = ["LeafMap", "leaf_map"]
 
 Table = npt.NDArray[np.int64]
+Rows = Ranges | None
+"""Of a leaf; None stands for all."""
+AHEAD_BYTES = 32 << 20
+"""Asked for together: what is read ahead of who reads it."""
 MAPS_REMEMBERED = 256
 BOUNDS_REMEMBERED = 4096
 
@@ -68,28 +78,92 @@ class LeafMap:
             int(self.table[ROW_OFFSET, number]), int(self.table[ROW_LENGTH, number])
         )
 
-    def fetch(self, numbers: Table) -> None:
-        """Have leaves that will be wanted come together, where to wait for each takes long."""
-        if self.view.file.moved and len(numbers) > 1:
-            offsets, lengths = self.table[ROW_OFFSET, numbers], self.table[ROW_LENGTH, numbers]
-            self.view.file.fetch(offsets.tolist(), lengths.tolist())
+    def fetch(self, numbers: Iterable[int], names: Sequence[str] = ()) -> None:
+        """Have what will be wanted of leaves come together: their heads, and whole columns."""
+        for _ in self.ahead([(number, None) for number in numbers], names):
+            pass
 
-    def pieces(self, first: int, end: int) -> Iterator[tuple[LeafReader, int, int]]:
-        """Leaves that hold positions [first, end), each with the rows wanted."""
+    def fetch_heads(self, numbers: Sequence[int]) -> None:
+        """Have the heads of leaves come together, as many as are read ahead."""
+        most = max([1, *(self._bytes_wanted(number, None, 0) for number in numbers[:1])])
+        self.fetch(numbers[: AHEAD_BYTES // most])
+
+    def ahead(
+        self, wanted: Iterable[tuple[int, Rows]], names: Sequence[str] = ()
+    ) -> Iterator[tuple[LeafReader, Rows]]:
+        """Leaves, each with the rows wanted of it, which have come or are coming.
+
+        Parameters
+        ----------
+        wanted : iterable of (int, ranges)
+            Numbers of leaves, ascending, and rows of each; None for all.
+        names : sequence of str
+            Columns that will be read of these rows.
+        """
+        group: list[tuple[int, Rows]] = []
+        size = 0
+        for number, rows in wanted:
+            group.append((number, rows))
+            size += self._bytes_wanted(number, rows, len(names))
+            if size >= AHEAD_BYTES:
+                yield from self._together(group, names)
+                group, size = [], 0
+        yield from self._together(group, names)
+
+    def _bytes_wanted(self, number: int, rows: Rows, columns: int) -> int:
+        """About what is read of a leaf."""
+        length, events = (int(self.table[row, number]) for row in (ROW_LENGTH, ROW_COUNT))
+        file = self.view.file
+        most = length * columns // len(file.schema.attributes)
+        if rows is not None:
+            wanted = sum(end - first for first, end in rows)
+            most = min(most, 2 * columns * len(rows) * SECTION_BYTES + 8 * columns * wanted)
+        return most + file.head_limit(events, length)
+
+    def _together(
+        self, group: Sequence[tuple[int, Rows]], names: Sequence[str]
+    ) -> Iterator[tuple[LeafReader, Rows]]:
+        file, table = self.view.file, self.table
+        fresh = [number for number, _ in group if not file.knows(int(table[ROW_OFFSET, number]))]
+        if len(fresh) > 1:
+            offsets, lengths = table[ROW_OFFSET, fresh].tolist(), table[ROW_LENGTH, fresh].tolist()
+            events = table[ROW_COUNT, fresh].tolist()
+            heads = map(file.head_limit, events, lengths)
+            file.fetch(list(zip(offsets, heads, strict=True)))
+        places = table[[ROW_OFFSET, ROW_LENGTH]][:, [number for number, _ in group]].T.tolist()
+        leaves = [file.leaf(offset, length, asked=len(fresh) > 1) for offset, length in places]
+        if names:
+            unread = [
+                place
+                for leaf, (_, rows) in zip(leaves, group, strict=True)
+                for place in leaf.unread(names, rows)
+            ]
+            file.fetch(unread)
+        for leaf, (_, rows) in zip(leaves, group, strict=True):
+            yield leaf, rows
+
+    def pieces(
+        self, first: int, end: int, names: Sequence[str] = ()
+    ) -> Iterator[tuple[LeafReader, int, int]]:
+        """Leaves that hold positions [first, end), each with the rows wanted of some columns."""
+        for leaf, rows in self.ahead(self._rows_of(first, end), names):
+            assert rows is not None
+            yield leaf, *rows[0]
+
+    def _rows_of(self, first: int, end: int) -> Iterator[tuple[int, Ranges]]:
+        """Numbers of the leaves that hold positions [first, end), and their rows."""
         number = int(np.searchsorted(self.starts, first, side="right")) - 1
-        if end > self.starts[number + 1]:
-            last = int(np.searchsorted(self.starts, end - 1, side="right"))
-            self.fetch(np.arange(number, last))
         while first < end:
             base, stop = int(self.starts[number]), int(self.starts[number + 1])
             until = min(end, stop)
-            yield self.leaf(number), first - base, until - base
+            yield number, ((first - base, until - base),)
             first = until
             number += 1
 
     def ticks(self, first: int, end: int) -> Table:
         """Times of the events at positions [first, end)."""
-        parts = [leaf.ticks(low, high) for leaf, low, high in self.pieces(first, end)]
+        time = (self.view.file.schema.time,)
+        parts = [leaf.ticks(low, high) for leaf, low, high in self.pieces(first, end, time)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts or [np.zeros(0, np.int64)])
 
     def bounds(self, first: int, end: int) -> tuple[int, int]:
@@ -107,13 +181,27 @@ class LeafMap:
             self._bounds.put((first, end), known)
         return known
 
+    def fetch_bounds(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Have what :meth:`bounds` of some ranges of positions looks at come together."""
+        asked = [
+            position
+            for first, end in ranges
+            if self._bounds.get((first, end)) is None
+            for position, edge in ((first, first), (end - 1, end))
+            if self.starts[int(np.searchsorted(self.starts, edge))] != edge
+        ]
+        if len(asked) > 1:
+            numbers = np.unique(np.searchsorted(self.starts, asked, side="right") - 1)
+            self.fetch(numbers.tolist(), (self.view.file.schema.time,))
+
     def column(self, name: str, first: int, end: int) -> pa.ChunkedArray | None:
         """An attribute at positions [first, end); None when the segment is older than it."""
         schema = self.view.file.schema
         if name not in schema:
             return None
         parts = [
-            self.view.column(leaf, name, low, high) for leaf, low, high in self.pieces(first, end)
+            self.view.column(leaf, name, low, high)
+            for leaf, low, high in self.pieces(first, end, (name,))
         ]
         return pa.chunked_array(parts, schema.attribute(name).type)
 
@@ -122,7 +210,9 @@ def _collect(view: SegmentView, level: int, table: Table, parts: list[Table]) ->
     if level == 1:
         parts.append(table)
         return
-    for offset, length in zip(table[ROW_OFFSET].tolist(), table[ROW_LENGTH].tolist(), strict=True):
+    places = list(zip(table[ROW_OFFSET].tolist(), table[ROW_LENGTH].tolist(), strict=True))
+    view.file.fetch([place for place in places if not view.file.knows(place[0])])
+    for offset, length in places:
         _collect(view, level - 1, view.file.node(offset, length), parts)
 
 

@@ -15,7 +15,8 @@ Layout
 
     The version is what a reader has to know, where the body says what it ``"needs"``: 2 (updates,
     columns that were renamed or dropped), 3 (columns with a default or of a new
-    type, events that are unique); else 1.
+    type, events that are unique), 4 (columns of JSON, lists
+    and structs); else 1.
 
     The checksum is the XXH3-64 (seed 0) of the body in canonical form: keys sorted, no white space,
     everything outside of ASCII escaped.  How the file itself is spaced and ordered does not matter.
@@ -52,7 +53,7 @@ __all__ = ["MANIFEST", "MANIFEST_VERSION", "NEEDED", "read_manifest", "write_man
 MANIFEST = "MANIFEST"
 TEMPORARY = "MANIFEST.tmp"
 FORMAT = "chronicle manifest"
-MANIFEST_VERSION = 3
+MANIFEST_VERSION = 4
 NEEDED = "needs"
 """Key of a body that needs a version greater than 1 to be understood: that version."""
 

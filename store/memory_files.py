@@ -239,6 +239,9 @@ class MemoryReadFile:
                 self._file.image = bytes(self._file.data)
             return memoryview(self._file.image)
 
+    def announce(self, ranges: Sequence[tuple[int, int]]) -> None:
+        pass  # it is in memory
+
     def close(self) -> None:
         self._closed = True
 

@@ -15,11 +15,12 @@ Order
     accident before the last step leaves both, and the file is read.
 
     The last two steps are made with the stream's lock held, if the manifest still names the
-    segment; appends and queries go on beside all others.  No commit is made: where a segment lies
-    is none of what a stream says.
+    segment; appends, queries, compactions and deletes go on beside all others.  Where one of these
+    replaces the segment meanwhile, the move of it ends between two pieces, and what there is of the
+    object goes.  No commit is made: where a segment lies is none of what a stream says.
 
-    Beside each object lies its stub, and beside those of a stream its manifest as of the last move:
-    :mod:`.restoring` begins with these where the disk is lost.
+    Beside each object lies its stub, and beside those of a stream its manifest as of the last move,
+    of nothing perhaps: :mod:`.restoring` begins with these where the disk is lost.
 
 Guarantee
     At each moment a segment can be read whole, from the file or from the object.
@@ -33,7 +34,7 @@ Limits
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,7 @@ import xxhash
 
 from ..errors import InvalidArgument, StorageFailed
 from .atomic_file import replace_file
-from .catalog import SegmentEntry
+from .catalog import SegmentEntry, StreamManifest
 from .cold_files import DOOMED, MOVING, ColdFiles, purge
 from .cold_stub import SUFFIX, ColdStub, pages_of
 from .commits import Commits
@@ -55,9 +56,35 @@ from .segment import SegmentView
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Moved", "move_segments"]
+__all__ = ["Chosen", "Moved", "Stopped", "ending_before", "move_segments", "never"]
 
 PIECE_BYTES = 4 << 20
+
+Chosen = Callable[[StreamManifest, int | None], Sequence[SegmentEntry]]
+"""Says of a stream, and of its newest tick in order, which of its segments go."""
+
+
+Stopped = Callable[[], bool]
+"""Asked now and then: True ends the work."""
+
+
+def never() -> bool:
+    """Go on."""
+    return False
+
+
+def ending_before(tick: int) -> Chosen:
+    """Choose the segments that end before a tick."""
+
+    def chosen(manifest: StreamManifest, newest: int | None) -> Sequence[SegmentEntry]:
+        del newest
+        return [entry for entry in manifest.segments if entry.last < tick]
+
+    return chosen
+
+
+class _Ended(Exception):
+    """The move of a segment is not to go on."""
 
 
 @dataclass(frozen=True)
@@ -79,19 +106,19 @@ def move_segments(
     commits: Commits,
     store: ObjectStore,
     owner: str,
-    before: int,
-    stopped: Callable[[], bool],
+    chosen: Chosen,
+    stopped: Stopped,
 ) -> Moved:
-    """Move segments that end before a tick; the caller keeps others from compacting.
+    """Move some segments of a stream; the caller keeps others from moving any.
 
     Parameters
     ----------
     owner : str
         Identity of the store: begins the keys of its objects.
-    before : int
-        Tick, exclusive.
+    chosen : callable
+        Those that lie in objects already are left out.
     stopped : callable
-        Asked between two segments.
+        Asked between two pieces: True ends the move with what has moved until then.
 
     Raises
     ------
@@ -106,61 +133,87 @@ def move_segments(
         if not commits.manifest.identity:  # of an old release
             commits.renew_log()
         place = f"{owner}/{commits.manifest.identity:07x}"
-        entries = [entry for entry in commits.manifest.segments if entry.last < before]
+        entries = chosen(commits.manifest, commits.journal.last)
     purge(files.inner, commits.directory, (DOOMED, MOVING))
     segments = moved = 0
     for entry in each(entries):
         if stopped():
             break
-        if not files.is_cold(commits.path(entry.file)) and _move(
-            commits, files, store, place, entry
-        ):
+        if files.is_cold(commits.path(entry.file)):
+            continue
+        if _move(commits, files, store, place, entry, stopped):
             segments, moved = segments + 1, moved + entry.bytes
-    if segments:
-        with commits.lock:
-            said = files.read(commits.path(MANIFEST))
+            with commits.lock:
+                commits.count(moved_segments=1, moved_bytes=entry.bytes)
+        else:
+            purge(files.inner, commits.directory, (MOVING,))
+    with commits.lock:
+        version = commits.manifest.version
+        said = files.read(commits.path(MANIFEST))
+    if version != commits.told and files.cold(commits.directory):
         store.put(f"{place}/{MANIFEST}", [said])
+        commits.note_told(version)
     return Moved(segments, moved)
 
 
 def _move(
-    commits: Commits, files: ColdFiles, store: ObjectStore, place: str, entry: SegmentEntry
+    commits: Commits,
+    files: ColdFiles,
+    store: ObjectStore,
+    place: str,
+    entry: SegmentEntry,
+    stopped: Stopped,
 ) -> bool:
-    """Move one segment; False when the stream has no such segment any more."""
+    """Move one segment; False when the stream has no such segment any more, or it was stopped."""
     path = commits.path(entry.file)
     moving = path + MOVING
     view = commits.views.get(entry.id)
     if view is None:
         return False
-    if not files.inner.exists(path + SUFFIX):  # else an accident has left it to the last step
-        key = f"{place}/{entry.file.removesuffix('.seg')}-{secrets.token_hex(8)}.seg"
-        ranges = pages_of(_kept(view), entry.bytes)
-        with files.inner.open(path) as file:
-            digest = _digest(file.read, entry.bytes)
-            kept = b"".join(bytes(file.read(at, length)) for at, length in ranges)
-            told = ColdStub(
-                store.url, key, entry.bytes, digest, ranges, xxhash.xxh3_64_hexdigest(kept)
-            )
-            stub = told.to_bytes(kept)
-            replace_file(files.inner, moving, stub)
-            store.put(key, (bytes(file.read(*piece)) for piece in _pieces(entry.bytes)))
-        found = _digest(lambda at, length: store.read(key, at, length), entry.bytes)
-        if found != digest:
-            raise StorageFailed(
-                f"{store.describe(key)} does not read back as it was written ({found}, expected "
-                f"{digest}): {path} stays where it is; look at the place of the objects"
-            )
-        store.put(key + SUFFIX, [stub])
+
+    def pieces() -> Iterator[tuple[int, int]]:
+        for piece in _pieces(entry.bytes):
+            if stopped() or entry.id not in commits.views:
+                raise _Ended
+            yield piece
+
+    try:
+        if not files.inner.exists(path + SUFFIX):  # else an accident has left it to the last step
+            key = f"{place}/{entry.file.removesuffix('.seg')}-{secrets.token_hex(8)}.seg"
+            ranges = pages_of(_kept(view), entry.bytes)
+            with files.inner.open(path) as file:
+                digest = _digest(file.read, pieces())
+                kept = b"".join(bytes(file.read(at, length)) for at, length in ranges)
+                told = ColdStub(
+                    store.url, key, entry.bytes, digest, ranges, xxhash.xxh3_64_hexdigest(kept)
+                )
+                stub = told.to_bytes(kept)
+                replace_file(files.inner, moving, stub)
+                store.put(key, (bytes(file.read(*piece)) for piece in pieces()))
+            found = _digest(lambda at, length: store.read(key, at, length), pieces())
+            if found != digest:
+                raise StorageFailed(
+                    f"{store.describe(key)} does not read back as it was written ({found}, "
+                    f"expected {digest}): {path} stays where it is; look at the place of the "
+                    "objects"
+                )
+            store.put(key + SUFFIX, [stub])
+    except _Ended:
+        return False
+    except FileNotFoundError:
+        if entry.id in commits.views:
+            raise
+        return False  # replaced meanwhile, and nobody wants it any more
     with commits.lock:
         commits.check_writable()
         if entry not in commits.manifest.segments:
-            return False  # replaced meanwhile; the next move removes the object
+            return False  # replaced meanwhile
         if files.inner.exists(moving):
             files.inner.replace(moving, path + SUFFIX)
             files.sync_directory(commits.directory)
         files.inner.remove(path)
         files.sync_directory(commits.directory)
-        view.file.reopen()
+        commits.views[entry.id].file.reopen()  # not that of then: columns may have changed
     return True
 
 
@@ -192,8 +245,8 @@ def _pieces(length: int) -> Iterator[tuple[int, int]]:
         yield at, min(PIECE_BYTES, length - at)
 
 
-def _digest(read: Callable[[int, int], Buffer], length: int) -> str:
+def _digest(read: Callable[[int, int], Buffer], pieces: Iterator[tuple[int, int]]) -> str:
     digest = xxhash.xxh3_64()
-    for at, size in _pieces(length):
+    for at, size in pieces:
         digest.update(read(at, size))
     return digest.hexdigest()

@@ -35,13 +35,15 @@ from ..errors import InvalidArgument, StorageFailed
 from ..lru import Lru
 from ..ownership import ModuleLock
 
-__all__ = ["ObjectStore", "object_store"]
+__all__ = ["REQUESTS", "ObjectStore", "object_store"]
 
 ATTEMPTS = 4
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 30.0
 OPTIONS = ("region", "endpoint_override", "scheme")
 FILES_OPEN = 256
+REQUESTS = 64
+"""Of this process that are under way at once: waiting costs nothing, each wait costs all of it."""
 
 
 class ObjectStore:
@@ -178,6 +180,8 @@ class ObjectStore:
 
         if self._local:
             return fs.LocalFileSystem()
+        # Arrow keeps as many connections to a service as it has threads
+        pa.set_io_thread_count(max(REQUESTS, pa.io_thread_count()))
         return fs.S3FileSystem(
             **self._options,
             connect_timeout=CONNECT_SECONDS,

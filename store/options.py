@@ -20,10 +20,18 @@ from ..schema import StreamSchema
 from ..ticks import INT64_MAX
 from ..uniqueness import Uniqueness, key_names, resolved
 
-__all__ = ["DURABILITIES", "StreamOptions", "retention_limits", "settled", "uniqueness"]
+__all__ = [
+    "DURABILITIES",
+    "StreamOptions",
+    "moving_ticks",
+    "retention_limits",
+    "settled",
+    "uniqueness",
+]
 
 CODECS = ("none", "lz4", "zstd")
 SEALED_BYTES_MIN = 64 << 10
+MOVED_BYTES_MIN = 8 << 20
 DURABILITIES = ("commit", "interval", "none")
 COMPACTIONS = ("background", "manual")
 _TIME_UNITS = {
@@ -60,6 +68,12 @@ class StreamOptions:
         Plain bytes of a full leaf.
     segment_bytes : int
         A segment is sealed when its file has grown to this.
+    move_after : str or None
+        Age such as ``"90 days"``, or a number of ticks for integer time: sealed segments whose
+        events are all older than that, beside the newest, move to objects (:mod:`.tiering`).
+    keep_local_bytes : str, int or None
+        Size such as ``"50 GB"``: where sealed segments and late runs take more on the disk, the
+        oldest segments move to objects.
     retention : str or None
         Age such as ``"30 days"``, a number of ticks for integer time, or a size such as ``"10
         GB"``: older sealed segments are dropped.
@@ -94,6 +108,8 @@ class StreamOptions:
     kept_bytes_max: int = 1 << 30
     unique: str | Sequence[str] | None = None
     within: str | None = None
+    move_after: str | None = None
+    keep_local_bytes: str | int | None = None
 
     def __post_init__(self) -> None:
         if self.codec not in CODECS:
@@ -120,6 +136,14 @@ class StreamOptions:
                 )
         if self.retention is not None:
             _parse(self.retention)
+        if self.move_after is not None:
+            object.__setattr__(self, "move_after", str(self.move_after))
+            if _parse(str(self.move_after), "move_after")[0] == "bytes":
+                raise InvalidArgument(
+                    f"move_after is an age such as '90 days', found the size {self.move_after!r}; "
+                    "keep_local_bytes is a size"
+                )
+        _ = self.local_bytes
         if (self.unique is None) != (self.within is None):
             raise InvalidArgument(
                 "unique and within go together: unique = 'device, seq', within = '1 hour'; found "
@@ -132,12 +156,33 @@ class StreamOptions:
                 raise InvalidArgument(f"within is a span of time, found the size {self.within!r}")
 
     @property
+    def local_bytes(self) -> int | None:
+        """What ``keep_local_bytes`` says, in bytes."""
+        if self.keep_local_bytes is None:
+            return None
+        what, amount = _parse(str(self.keep_local_bytes), "keep_local_bytes")
+        if what == "seconds" or isinstance(self.keep_local_bytes, bool):
+            raise InvalidArgument(
+                f"keep_local_bytes is a size such as '50 GB', found {self.keep_local_bytes!r}; "
+                "move_after is an age"
+            )
+        return int(amount)
+
+    @property
+    def moved_bytes_min(self) -> int:
+        """What a segment has at least that is sealed so that it can move."""
+        return min(MOVED_BYTES_MIN, self.segment_bytes)
+
+    @property
     def sealed_bytes(self) -> int:
-        """Length at which a segment is sealed: retention by size must have some to drop."""
+        """Length at which a segment is sealed: what drops or moves some must have some."""
+        limit, local = self.segment_bytes, self.local_bytes
+        if local is not None:
+            limit = min(limit, max(self.moved_bytes_min, local // 8))
         what, amount = ("ticks", 0.0) if self.retention is None else _parse(self.retention)
-        if what != "bytes":
-            return self.segment_bytes
-        return min(self.segment_bytes, max(SEALED_BYTES_MIN, int(amount) // 8))
+        if what == "bytes":
+            limit = min(limit, max(SEALED_BYTES_MIN, int(amount) // 8))
+        return limit
 
     def to_json(self) -> dict[str, Any]:
         """A form for the manifest."""
@@ -154,8 +199,7 @@ def _parse(text: str, setting: str = "retention") -> tuple[str, float]:
     """Split a setting into ("seconds" | "ticks" | "bytes", amount)."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", str(text))
     if match is None:
-        sizes = " or a size such as '10 GB'" if setting == "retention" else ""
-        raise InvalidArgument(f"{setting} must be an age such as '30 days'{sizes}, found {text!r}")
+        raise InvalidArgument(f"{setting} must be {_EXPECTED[setting]}, found {text!r}")
     amount, unit = float(match[1]), match[2].lower()
     if not unit:
         return "ticks", amount
@@ -165,10 +209,18 @@ def _parse(text: str, setting: str = "retention") -> tuple[str, float]:
     if singular in _TIME_UNITS:
         return "seconds", amount * _TIME_UNITS[singular]
     sizes = ", or KB, MB, GB, TB" if setting == "retention" else ""
-    raise InvalidArgument(
-        f"unknown unit {match[2]!r} in the {setting} {text!r}; use seconds, minutes, hours, days, "
-        f"weeks{sizes}"
-    )
+    known = f"seconds, minutes, hours, days, weeks{sizes}"
+    if setting == "keep_local_bytes":
+        known = "KB, MB, GB, TB"
+    raise InvalidArgument(f"unknown unit {match[2]!r} in the {setting} {text!r}; use {known}")
+
+
+_EXPECTED = {
+    "retention": "an age such as '30 days' or a size such as '10 GB'",
+    "within": "an age such as '30 days'",
+    "move_after": "an age such as '90 days'",
+    "keep_local_bytes": "a size such as '50 GB'",
+}
 
 
 def retention_limits(retention: str | None, schema: StreamSchema) -> tuple[int | None, int | None]:
@@ -184,6 +236,19 @@ def retention_limits(retention: str | None, schema: StreamSchema) -> tuple[int |
     if _parse(retention)[0] == "bytes":
         return None, int(_parse(retention)[1])
     return _ticks(retention, "retention", schema), None
+
+
+def moving_ticks(options: StreamOptions, schema: StreamSchema) -> int | None:
+    """What ``move_after`` says, in ticks; None where it sets no limit.
+
+    Raises
+    ------
+    InvalidArgument
+        It does not go with the time.
+    """
+    if options.move_after is None:
+        return None
+    return _ticks(options.move_after, "move_after", schema)
 
 
 def _ticks(age: str, setting: str, schema: StreamSchema) -> int:
@@ -224,5 +289,6 @@ def settled(options: StreamOptions, schema: StreamSchema) -> StreamOptions:
     AttributeNotFound, InvalidArgument
     """
     retention_limits(options.retention, schema)
+    moving_ticks(options, schema)
     rule = uniqueness(options, schema)
     return options if rule is None else replace(options, unique=rule.columns)

@@ -21,6 +21,7 @@ Limits
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -30,10 +31,47 @@ import pyarrow as pa
 from ..compiled import interpretable, kernel, machine_operation
 from .layout import ZONE_EVENTS, Encoding
 
-__all__ = ["fill_nulls", "pack", "pooled", "unpack"]
+__all__ = ["Packing", "fill_nulls", "pack", "pooled", "unpack"]
 
 
-@interpretable()
+def _zones(
+    values: npt.NDArray[np.int64], zone_events: int, delta: bool
+) -> Iterator[tuple[Any, Any, npt.NDArray[np.uint64]]]:
+    """Base, minimum and what is stored of each zone; differences wrap around."""
+    for first in range(0, values.size, zone_events):
+        part = values[first : first + zone_events]
+        if delta:
+            steps = np.diff(part)
+            low = steps.min() if steps.size else np.int64(0)
+            yield part[0], low, (steps - low).view(np.uint64)
+        else:
+            low = part.min()
+            yield low, 0, (part - low).view(np.uint64)
+
+
+def _plan_zones(values, zone_events, bases, minimums, widths, words, delta):  # type: ignore[no-untyped-def]
+    words[0] = 0
+    for zone, (base, low, stored) in enumerate(_zones(values, zone_events, delta)):
+        width = int(np.bitwise_or.reduce(stored)).bit_length()
+        bases[zone], minimums[zone], widths[zone] = base, low, width
+        words[zone + 1] = words[zone] + (width * stored.size + 63) // 64
+
+
+def _pack_zones(values, zone_events, bases, minimums, widths, words, delta, packed):  # type: ignore[no-untyped-def]
+    for zone, (_, _, stored) in enumerate(_zones(values, zone_events, delta)):
+        width = int(widths[zone])
+        if width == 0:
+            continue
+        bits = np.arange(stored.size) * width
+        places, shifts = bits >> 6, (bits & 63).astype(np.uint64)
+        begins = np.flatnonzero(np.diff(places, prepend=-1))
+        word = packed[words[zone] :]
+        word[places[begins]] = np.bitwise_or.reduceat(stored << shifts, begins)
+        over = np.flatnonzero((bits & 63) + width > 64)
+        word[places[over] + 1] |= stored[over] >> (np.uint64(64) - shifts[over])
+
+
+@interpretable(instead=_plan_zones)
 @kernel
 def _plan(values, zone_events, bases, minimums, widths, words, delta):  # type: ignore[no-untyped-def]
     """Choose base, minimum and width of each zone; count the packed words before each."""
@@ -74,7 +112,7 @@ def _plan(values, zone_events, bases, minimums, widths, words, delta):  # type: 
         words[zone + 1] = words[zone] + (width * stored + 63) // 64
 
 
-@interpretable(wraps=True)
+@interpretable(instead=_pack_zones)
 @kernel
 def _pack(values, zone_events, bases, minimums, widths, words, delta, packed):  # type: ignore[no-untyped-def]
     """Write the packed words of every zone."""
@@ -106,15 +144,34 @@ def _pack(values, zone_events, bases, minimums, widths, words, delta, packed):  
             packed[at] = gathered
 
 
-def _plain_word_at(words: npt.NDArray[np.uint64], byte: Any) -> np.uint64:
-    at, shift = int(byte) >> 3, (int(byte) & 7) * 8
-    word = int(words[at]) >> shift
-    if shift:
-        word |= int(words[at + 1]) << (64 - shift)
-    return np.uint64(word & 0xFFFFFFFFFFFFFFFF)
+def _unpack_zones(  # type: ignore[no-untyped-def]
+    bases, minimums, words, widths, packed, zone_events, count, first_zone, delta, out
+):
+    at, zone = 0, first_zone
+    while at < out.size:
+        first = zone * zone_events
+        events = min(first + zone_events, count, first + out.size - at) - first
+        width = int(widths[zone])
+        stored = np.zeros(events - 1 if delta else events, np.uint64)
+        if width:
+            bits = np.arange(stored.size) * width
+            places, shifts = (bits >> 6) + words[zone], (bits & 63).astype(np.uint64)
+            stored |= packed[places] >> shifts
+            over = np.flatnonzero((bits & 63) + width > 64)
+            stored[over] |= packed[places[over] + 1] << (np.uint64(64) - shifts[over])
+            if width < 64:
+                stored &= np.uint64((1 << width) - 1)
+        part = out[at : at + events].view(np.uint64)
+        base = bases[zone : zone + 1].view(np.uint64)
+        if delta:
+            part[0] = base[0]
+            part[1:] = np.cumsum(stored + minimums[zone : zone + 1].view(np.uint64)) + base
+        else:
+            part[:] = stored + base
+        at, zone = at + events, zone + 1
 
 
-@machine_operation(_plain_word_at)
+@machine_operation()
 def _word_at(typing_context, words, byte):  # type: ignore[no-untyped-def]
     """The eight bytes that begin at any byte of packed words."""
     from numba.core import cgutils, types
@@ -130,7 +187,7 @@ def _word_at(typing_context, words, byte):  # type: ignore[no-untyped-def]
     return types.uint64(words, types.uint64), generate
 
 
-@interpretable(wraps=True)
+@interpretable(instead=_unpack_zones)
 @kernel
 def _unpack(bases, minimums, words, widths, packed, zone_events, count, first_zone, delta, out):  # type: ignore[no-untyped-def]
     """Decode consecutive zones from ``first_zone`` until ``out`` is full.
@@ -208,6 +265,49 @@ def pooled(count: int, dtype: Any) -> npt.NDArray[Any]:
     return np.frombuffer(buffer, dtype)
 
 
+class Packing:
+    """How integers would be encoded, and in how many bytes, before they are.
+
+    Parameters
+    ----------
+    values : int64[n], n > 0, read-only view
+    encoding : Encoding
+        DELTA or PACKED.
+    """
+
+    __slots__ = ("_bases", "_minimums", "_values", "_widths", "_words", "encoding", "nbytes")
+
+    def __init__(self, values: npt.NDArray[np.int64], encoding: Encoding) -> None:
+        zones = -(-values.size // ZONE_EVENTS)
+        self._values = values
+        self.encoding = encoding
+        self._bases = np.empty(zones, np.int64)
+        self._minimums = np.empty(zones, np.int64)
+        self._widths = np.empty(zones, np.int64)
+        self._words = np.empty(zones + 1, np.int64)
+        _plan(
+            values, ZONE_EVENTS, self._bases, self._minimums, self._widths, self._words,
+            encoding is Encoding.DELTA,
+        )  # fmt: skip
+        self.nbytes = (4 * zones + 1 + int(self._words[-1])) * 8
+
+    @property
+    def ascends(self) -> bool:
+        """Whether no value of a zone is smaller than the one before it, as DELTA has found.
+
+        Then PACKED needs no fewer bytes: a step of such values is never larger than a distance.
+        """
+        return self.encoding is Encoding.DELTA and not (self._minimums < 0).any()
+
+    def packed(self) -> bytes:
+        """The encoded chunk."""
+        packed = np.zeros(int(self._words[-1]), np.uint64)
+        bases, minimums, widths, words = self._bases, self._minimums, self._widths, self._words
+        delta = self.encoding is Encoding.DELTA
+        _pack(self._values, ZONE_EVENTS, bases, minimums, widths, words, delta, packed)
+        return b"".join(part.tobytes() for part in (bases, minimums, words, widths, packed))
+
+
 def pack(values: npt.NDArray[np.int64], encoding: Encoding, *, force: bool = False) -> bytes | None:
     """Encode integers as DELTA or PACKED.
 
@@ -224,19 +324,8 @@ def pack(values: npt.NDArray[np.int64], encoding: Encoding, *, force: bool = Fal
     bytes or None
         The encoded chunk; None when it would not be smaller than the plain values.
     """
-    delta = encoding is Encoding.DELTA
-    zones = -(-values.size // ZONE_EVENTS)
-    bases = np.empty(zones, np.int64)
-    minimums = np.empty(zones, np.int64)
-    widths = np.empty(zones, np.int64)
-    words = np.empty(zones + 1, np.int64)
-    _plan(values, ZONE_EVENTS, bases, minimums, widths, words, delta)
-    total_words = int(words[-1])
-    if not force and (4 * zones + 1 + total_words) * 8 >= values.size * 8:
-        return None
-    packed = np.zeros(total_words, np.uint64)
-    _pack(values, ZONE_EVENTS, bases, minimums, widths, words, delta, packed)
-    return b"".join(part.tobytes() for part in (bases, minimums, words, widths, packed))
+    packing = Packing(values, encoding)
+    return packing.packed() if force or packing.nbytes < 8 * values.size else None
 
 
 def unpack(

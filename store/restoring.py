@@ -22,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import InvalidArgument
+from .backup import begin_unfinished
 from .catalog import StreamManifest, directory_name, log_name
 from .cold_stub import SUFFIX
 from .files import RealFiles
@@ -65,11 +66,9 @@ def restore_store(objects: ObjectStore, path: str | os.PathLike[str]) -> Restore
             f"{objects.url} holds {len(stores)} stores: restore them one by one, adding "
             f"/{stores[0]} and so on to the address"
         )
-    Store.open(target).close()
+    begin_unfinished(os.path.abspath(target))
+    Store.open(target, unfinished=True).close()
     files = RealFiles(target)
-    with files.create(UNFINISHED) as file:
-        file.sync()
-    files.sync_directory("")
     done = {}
     for place in places:
         name, found = _restore_stream(objects, place, keys, files)

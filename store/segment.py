@@ -53,6 +53,7 @@ from .layout import (
 from .leaf import LeafReader, entry_of_table
 from .node import find_children
 from .prune import Pruner
+from .sections import Ranges
 from .segment_file import SegmentFile
 from .segment_writer import Extent
 
@@ -333,6 +334,7 @@ class SegmentView:
         *,
         type_: pa.DataType | None = None,
         encoded: bool = False,
+        ranges: Ranges | None = None,
     ) -> pa.Array:
         """Rows [first, end) of one column of a leaf, as every reader of leaves wants them.
 
@@ -345,13 +347,15 @@ class SegmentView:
             the attribute must be there.
         encoded : bool
             Leave strings that are stored as codes encoded.
+        ranges : sequence of (int, int), optional
+            The rows of these that will be looked at, where they are not all.
         """
         if type_ is not None and name not in self.file.schema:
             return pa.nulls(end - first, type_)
         if leaf.uses_dictionary(name):
             values = self.file.dictionary(name, self.pages.get(name, ()))
             return leaf.column(name, first, end, values, encoded)
-        return leaf.column(name, first, end)
+        return leaf.column(name, first, end, ranges=ranges)
 
     def leaves(
         self, start: int, last: int, pruner: Pruner | None, metrics: ScanMetrics | None
@@ -380,7 +384,7 @@ class SegmentView:
                 while due < end and offsets[due] - offsets[begun] < ahead:
                     due += 1
                 near = [i for i in range(begun, due) if wanted is None or wanted[i - first]]
-                self.file.fetch([offsets[i] for i in near], [lengths[i] for i in near])
+                self.file.fetch([(offsets[i], lengths[i]) for i in near])
                 ahead = min(4 * ahead, AHEAD_BYTES)
             if wanted is not None and not wanted[child - first]:
                 if metrics is not None:
@@ -425,7 +429,6 @@ class SegmentView:
             Events after which nothing more is read; at least one.
         """
         left = limit
-        wanted = list(zip(columns, (field.type for field in output), strict=True))
         for leaf in self.leaves(start, last, pruner, metrics):
             for first, end in rows_within(leaf, start, last, pruner):
                 if left is not None:
@@ -436,18 +439,29 @@ class SegmentView:
                     metrics.bytes_read += sum(
                         leaf.chunk_bytes(name) for name in columns if name in self.file.schema
                     )
-                arrays = [
-                    self.column(leaf, name, first, end, type_=type_, encoded=dictionary)
-                    for name, type_ in wanted
-                ]
-                if not arrays:
-                    yield _counted(end - first)
-                elif dictionary and any(pa.types.is_dictionary(array.type) for array in arrays):
-                    yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
-                else:
-                    yield pa.RecordBatch.from_arrays(arrays, schema=output)
+                yield self.batch(leaf, first, end, columns, output, dictionary)
                 if left == 0:
                     return
+
+    def batch(
+        self,
+        leaf: LeafReader,
+        first: int,
+        end: int,
+        columns: Sequence[str],
+        output: pa.Schema,
+        dictionary: bool,
+    ) -> pa.RecordBatch:
+        """Columns of rows [first, end) of a leaf of this segment, as :meth:`scan` gives them."""
+        arrays = [
+            self.column(leaf, name, first, end, type_=type_, encoded=dictionary)
+            for name, type_ in zip(columns, output.types, strict=True)
+        ]
+        if not arrays:
+            return _counted(end - first)
+        if dictionary and any(pa.types.is_dictionary(array.type) for array in arrays):
+            return pa.RecordBatch.from_arrays(arrays, names=list(columns))
+        return pa.RecordBatch.from_arrays(arrays, schema=output)
 
     def close(self) -> None:
         """Close the file beneath."""

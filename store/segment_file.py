@@ -2,9 +2,9 @@
 
 Purpose
     :class:`SegmentFile` maps a file, finds blocks in it and remembers those it has verified.  Of a
-    segment that has moved to an object (:mod:`.cold_file`) it sees to it that a block is there
-    before it is looked at; :meth:`SegmentFile.fetch` says beforehand which will be wanted, so that
-    they come side by side.
+    segment that has moved to an object (:mod:`.cold_file`) it sees to it that bytes are there
+    before they are looked at; :meth:`SegmentFile.fetch` says beforehand which will be wanted, so
+    that they come side by side, from an object or from a disk.
 
 Guarantee
     Every byte is compared with its checksum before it is used for the first time by this process;
@@ -37,24 +37,32 @@ import xxhash
 from ..errors import CorruptBlock, UnsupportedFormat
 from ..ownership import OwnedLock
 from ..schema import StreamSchema
-from .cold_file import ColdFile
+from .cold_file import ColdFile, ColdMapping
+from .cold_files import ColdFiles
 from .dictionary import read_page
 from .evolution import Evolution, EvolvedLeaf
 from .file_contract import Files, ReadFile
 from .layout import BLOCK_FRAME, FILE_HEADER, FORMAT_VERSION, SEGMENT_MAGIC
-from .leaf import LeafReader
+from .leaf import LeafReader, Need, head_limit
 from .node import read_node
+from .read_plan import Range
 
 __all__ = ["Epoch", "SegmentFile"]
 
 Table = npt.NDArray[np.int64]
 BLOCKS_REMEMBERED = 4096
+HEAD_SHARE, HEAD_BYTES = 64, 4096
+"""Of a leaf, about what its head takes: a part of it, and what is there in any case."""
 
 
 class Epoch:
     """The time in which a segment is read through one mapping, for those who remember of it."""
 
     __slots__ = ("__weakref__",)
+
+
+def _unsaid(_: Sequence[Range]) -> None:
+    """Nobody is told what will be read of a file that is being opened anew."""
 
 
 class SegmentFile:
@@ -157,10 +165,28 @@ class SegmentFile:
             self.block(0, FILE_HEADER.size)
         return self._cold is not None
 
-    def fetch(self, offsets: Sequence[int], lengths: Sequence[int]) -> None:
-        """Have blocks that will be wanted come together, if it has moved."""
+    @property
+    def in_objects(self) -> bool:
+        """Whether the segment has moved to an object; nothing is opened for the answer."""
+        return isinstance(self._files, ColdFiles) and self._files.is_cold(self.path)
+
+    def fetch(self, ranges: Sequence[Range]) -> None:
+        """Have bytes that will be wanted come together: wait for them only if it has moved."""
+        if not ranges:
+            return
         if self.moved and self._cold is not None:
-            self._cold.sparse(self._forget).need(list(zip(offsets, lengths, strict=True)))
+            self._cold.sparse(self._forget).need(ranges)
+        elif (file := self._file) is not None:
+            file.announce(ranges)
+
+    def knows(self, offset: int) -> bool:
+        """Whether the block at an offset has been read, and is remembered."""
+        return offset in self._blocks
+
+    def head_limit(self, events: int, length: int) -> int:
+        """Bytes that the head of a leaf takes at most."""
+        written = self.schema if self._evolution is None else self._evolution.written
+        return head_limit(written, events, length)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -172,15 +198,19 @@ class SegmentFile:
             yield
 
     def _there(self, cold: ColdFile, offset: int, length: int) -> memoryview:
+        mapping = self._mapping_of(cold, offset, length)
+        mapping.need(((offset, length),))
+        return mapping.data
+
+    def _mapping_of(self, cold: ColdFile, offset: int, length: int) -> ColdMapping:
+        """The mapping of a segment that has moved, which has these bytes, there or not."""
         if offset + length > cold.size:
             raise CorruptBlock(
                 f"expected {offset + length} committed bytes, found {cold.size}",
                 self.path,
                 cold.size,
             )
-        mapping = cold.sparse(self._forget)
-        mapping.need(((offset, length),))
-        return mapping.data
+        return cold.sparse(self._forget)
 
     def _open(self) -> None:
         """Open the file, if it is not open; the caller has the lock."""
@@ -232,18 +262,40 @@ class SegmentFile:
                     blocks.pop(old, None)
         blocks[offset] = block
 
-    def leaf(self, offset: int, length: int) -> LeafReader:
-        """The leaf at an offset."""
-        data = self.block(offset, length)
+    def leaf(self, offset: int, length: int, *, asked: bool = False) -> LeafReader:
+        """The leaf at an offset; ``asked``: its head was asked for with those of others."""
+        data, need, holes = self._leaf_bytes(offset, length)
         block = self._blocks.get(offset)
-        if isinstance(block, LeafReader):
+        if isinstance(block, LeafReader) and (not holes or block.reads(data)):
             return block
+        if not asked:
+            need(((offset, min(length, HEAD_BYTES + length // HEAD_SHARE)),))
+        if holes:  # what was asked for may have come to a mapping that is given up
+            need(((offset, BLOCK_FRAME.size),))
+            need(((offset, min(length, int(BLOCK_FRAME.unpack_from(data, offset)[5]))),))
+        leaf: LeafReader
         if self._evolution is None:
-            leaf = LeafReader(data, offset, self.segment_id, self.schema, self.path)
+            leaf = LeafReader(
+                data, offset, self.segment_id, self.schema, self.path, need=need, holes=holes
+            )
         else:
-            leaf = EvolvedLeaf(data, offset, self.segment_id, self._evolution, self.path)
+            leaf = EvolvedLeaf(
+                data, offset, self.segment_id, self._evolution, self.path, need, holes
+            )
         self._remember(offset, leaf)
         return leaf
+
+    def _leaf_bytes(self, offset: int, length: int) -> tuple[memoryview, Need, bool]:
+        """The mapping, who is told what is wanted of it, and whether it has holes."""
+        if self._file is None:
+            with self._lock:
+                self._open()
+        cold, file = self._cold, self._file
+        if cold is None or file is None:
+            return self.data(offset + length), _unsaid if file is None else file.announce, False
+        self._lock.check()
+        mapping = self._mapping_of(cold, offset, length)
+        return mapping.data, mapping.need, True
 
     def node(self, offset: int, length: int) -> Table:
         """The entry table of the node at an offset."""
@@ -251,6 +303,8 @@ class SegmentFile:
         block = self._blocks.get(offset)
         if isinstance(block, np.ndarray):
             return block
+        if not self.moved:
+            self.fetch(((offset, length),))
         written = self.schema if self._evolution is None else self._evolution.written
         table = read_node(data, offset, self.segment_id, written, self.path)
         if self._evolution is not None:

@@ -35,7 +35,7 @@ import xxhash
 
 from ..schema import Storage, StreamSchema
 from .block import frame_head
-from .columns import ColumnView, codec_of
+from .columns import SIZED, ColumnView, codec_of
 from .dictionary import DictionaryBuilder
 from .file_contract import AppendFile, Files
 from .layout import (
@@ -46,12 +46,13 @@ from .layout import (
     ROW_COUNT,
     ROW_FIRST,
     ROW_LAST,
+    ROW_LENGTH,
     SEGMENT_MAGIC,
     ZONE_EVENTS,
     BlockKind,
     table_rows,
 )
-from .leaf import build_leaf, entry_of_table
+from .leaf import EncodedLeaf, encode_leaf, entry_of_table
 from .node import LevelBuilder, build_node
 from .write_behind import WriteBehind
 
@@ -131,7 +132,7 @@ def plain_row_bytes(schema: StreamSchema) -> int:
     """Plain bytes of one event, counting a string as the 4 bytes of its code or offset."""
     total = 0.0
     for attribute in schema.attributes:
-        if attribute.storage in (Storage.STRING, Storage.BINARY):
+        if attribute.storage in SIZED:
             total += 4
         elif attribute.storage is Storage.BOOL:
             total += 0.125
@@ -278,22 +279,27 @@ class SegmentWriter:
             Events written.
         """
         columns = self.columns(batch)
-        cuts = self._cuts(columns, batch.num_rows, whole_leaves)
-        if len(cuts) > 1:
-            self._write_pages()
+        cuts = self.cuts(columns, batch.num_rows, whole_leaves)
         for first, end in pairwise(cuts):
-            parts, entry = build_leaf(
-                self.schema, columns, first, end, self.codec, self.length, self.segment_id
-            )
-            self._out.put(parts, int(entry[1]))
-            self._add(0, entry)
-            self.events += end - first
-            if self.first is None:
-                self.first = int(entry[ROW_FIRST])
-            self.last = int(entry[ROW_LAST])
+            self.place(self.encode(columns, first, end))
         return cuts[-1]
 
-    def _cuts(self, columns: list[ColumnView], rows: int, whole_leaves: bool) -> list[int]:
+    def encode(self, columns: list[ColumnView], first: int, end: int) -> EncodedLeaf:
+        """Rows [first, end) of prepared columns as a leaf; any thread may do it."""
+        return encode_leaf(self.schema, columns, first, end, self.codec)
+
+    def place(self, leaf: EncodedLeaf) -> None:
+        """Append a leaf that was encoded for this segment, in the order of their columns."""
+        self._write_pages()
+        parts, entry = leaf.placed(self.length, self.segment_id)
+        self._out.put(parts, int(entry[ROW_LENGTH]))
+        self._add(0, entry)
+        self.events += leaf.events
+        if self.first is None:
+            self.first = int(entry[ROW_FIRST])
+        self.last = int(entry[ROW_LAST])
+
+    def cuts(self, columns: list[ColumnView], rows: int, whole_leaves: bool) -> list[int]:
         """Row numbers at which leaves begin and end."""
         extra = [sizes for column in columns if (sizes := column.row_bytes()) is not None]
         fixed = plain_row_bytes(self.schema)

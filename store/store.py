@@ -33,9 +33,10 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -62,6 +63,8 @@ from .files import RealFiles
 from .filling import HIDDEN, filled_directory, hidden_directory
 from .lock import WriterLock
 from .manifest import read_manifest, write_manifest
+from .mover import Mover
+from .object_store import ObjectStore
 from .options import StreamOptions
 from .progress import each
 from .recovery import lost_manifest
@@ -109,6 +112,7 @@ class Store:
         self._open: dict[str, EventStream | StreamReader] = {}
         self._aside: dict[str, str] = {}
         self._closed = False
+        self._mover: Mover | None = None
 
     @classmethod
     def open(
@@ -129,7 +133,7 @@ class Store:
         files : Files, optional
             The seam to the disk; the real file system below ``path`` when not given.
         unfinished : bool
-            Open a backup that is still being written, to add to it.
+            Open a backup that is still being written, to add to it; or begin one.
 
         Raises
         ------
@@ -161,7 +165,8 @@ class Store:
             )
         marked = files.exists(MARK + "/MANIFEST")
         if not marked:
-            present = [name for name in files.list("") if name not in ("LOCK", "streams", MARK)]
+            own = ("LOCK", "streams", MARK, *([UNFINISHED] if unfinished else []))
+            present = [name for name in files.list("") if name not in own]
             if files.exists("streams"):  # a creation that was cut short has none
                 present += [f"streams/{name}" for name in files.list("streams")]
             if mode == "r" or present:
@@ -244,7 +249,7 @@ class Store:
         *,
         if_not_exists: bool = False,
         owner: str | None = None,
-        events: pa.Table | None = None,
+        events: pa.Table | Iterable[pa.RecordBatch] | None = None,
     ) -> EventStream:
         """Create a stream.
 
@@ -252,7 +257,7 @@ class Store:
         ----------
         owner : str, optional
             Who alone may append to it.
-        events : pyarrow.Table, optional
+        events : pyarrow.Table or iterable of pyarrow.RecordBatch, optional
             What it holds from the beginning, in the schema's columns; empty without it.
 
         Raises
@@ -454,6 +459,35 @@ class Store:
                 found.notes.append(f"{name}: cannot be repaired: {error}")
                 return None
 
+    @property
+    def identity(self) -> str:
+        """What the store was called when it was made, like no other; begins keys of its objects."""
+        body = read_manifest(self.files, MARK)
+        assert body is not None
+        return str(body["identity"])
+
+    def move_to(self, objects: ObjectStore) -> None:
+        """Have segments move to objects from now on, by the settings of their streams.
+
+        See :mod:`.mover`.
+        """
+        self._check_writable()
+
+        def opened(name: str) -> EventStream | None:
+            try:
+                found = self.stream(name)
+            except (StreamNotFound, CorruptStore, UnsupportedFormat):
+                return None  # told by who asks for it
+            return found if isinstance(found, EventStream) else None
+
+        assert self._mover is None
+        self._mover = Mover(self.streams, opened, objects, self.identity)
+
+    def moving(self) -> dict[str, Any] | None:
+        """How moving to objects does (:meth:`.mover.Mover.status`); None where nothing moves."""
+        mover = self._mover
+        return None if mover is None else mover.status()
+
     def backup(
         self, path: str | os.PathLike[str], add: Callable[[str], None] | None = None
     ) -> None:
@@ -475,6 +509,8 @@ class Store:
         """
         if not self._lock.here:
             return
+        if self._mover is not None:  # not under the lock, which it may wait for
+            self._mover.stop()
         with self._lock:
             if self._closed:
                 return

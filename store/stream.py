@@ -55,7 +55,7 @@ from .journal import Marks, encode_append
 from .leaf_append import append_leaves
 from .log import LogWriter
 from .merge import sort_nearly
-from .moving import Moved
+from .moving import Chosen, Moved, Stopped, never
 from .object_store import ObjectStore
 from .options import DURABILITIES, StreamOptions
 from .recent import LARGE_BYTES, Commit, LargeCommit, RecentCommits
@@ -65,6 +65,7 @@ from .segment import TICK_MAX, TICK_MIN
 from .snapshot import Snapshot, StreamState
 from .tail import is_sorted, ticks_of
 from .tap import Arrival, CommitTap, tick_ranges
+from .tiering import worth_moving
 
 __all__ = ["EventStream"]
 
@@ -72,10 +73,8 @@ logger = logging.getLogger("chronicle.store")
 
 BYTES_PER_LEAF = 2
 """A tail that is so many times as large as a leaf, in plain bytes, is written as one."""
-
 LATE_FEW = 64
 """One in so many late events may lie beyond the reach that an append leaves behind."""
-
 LOG_BYTES_MAX = 16 << 20
 LOG_RECORDS_MAX = 4096
 """A log that has grown to this is replaced by one that begins with a checkpoint: what an opening
@@ -403,7 +402,7 @@ class EventStream:
             logger.warning("%s: %s", self.commits.directory, error)
 
     def _tidy(self, rules: AppendRules) -> None:
-        """What a commit may leave to do: spill, begin a new log, seal what retention waits for."""
+        """What a commit may leave to do: spill, begin a new log, seal what is to go or to move."""
         commits = self.commits
         journal, log = commits.journal, commits.log
         full = log.size >= LOG_BYTES_MAX or log.records >= LOG_RECORDS_MAX
@@ -416,11 +415,14 @@ class EventStream:
             self._compactor.wake()
         elif full:
             commits.renew_log()
-        if rules.retention_ticks is not None and journal.last is not None:
-            self._seal_when_wide(rules.retention_ticks, journal.last)
+        if journal.last is not None:
+            if rules.retention_ticks is not None:
+                self._seal_when_wide(rules.retention_ticks, journal.last)
+            if rules.moving_ticks is not None and worth_moving(commits):
+                self._seal_when_wide(rules.moving_ticks, journal.last)
 
     def _seal_when_wide(self, age: int, last: int) -> None:
-        """Seal the active segment, so that retention can drop it, when it spans enough."""
+        """Seal the active segment, so that it can be dropped, or move, when it spans enough."""
         first = active_first(self.commits)
         if first is not None and last - first > span_max(age):
             seal(self.commits)
@@ -453,10 +455,12 @@ class EventStream:
         self.commits.lock.check()
         self._compactor.run()
 
-    def move(self, to: ObjectStore, owner: str, before: int) -> Moved:
-        """Move segments that end before a tick to objects; see :func:`.moving.move_segments`."""
+    def move(
+        self, to: ObjectStore, owner: str, which: int | Chosen, stopped: Stopped = never
+    ) -> Moved:
+        """Move segments, those before a tick or chosen, as :func:`.moving.move_segments` does."""
         self.commits.lock.check()
-        return self._compactor.move(to, owner, before)
+        return self._compactor.move(to, owner, which, stopped)
 
     def delete(
         self, start: int | None = None, end: int | None = None, choose: Choice | None = None

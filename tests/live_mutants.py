@@ -11,6 +11,7 @@ __all__ = ["LIVE_MUTANTS"]
 
 BANK = "../live/test_bank_regions.py ../live/test_late_history.py"
 ROWS = "../live/test_arranged.py"
+SORTED = "../live/test_postings.py"
 
 LIVE_MUTANTS = [
     # -- events by partition ----------------------------------------------------------------------
@@ -21,7 +22,7 @@ LIVE_MUTANTS = [
     # -- neighbourhoods ---------------------------------------------------------------------------
     ("a run of hits is cut at the late event", "live/bank", "at = run if newest >= 0 and newest == late[p] - 1 else late[p]", "at = late[p]", BANK),
     ("searches meet again without a bare row", "live/bank", "behind < size[p] - 1 - last_late[p]", "behind <= size[p] - 1 - last_late[p]", BANK),
-    ("a hit before a late event is left out", "live/bank", "hits = layer.hits(batch, order, self.new, room, near_first)", "hits = layer.hits(batch, order, self.new, room)", BANK),
+    ("a hit before a late event is left out", "live/bank", "hits = layer.hits(batch, self.every, self.new, room, near_first)", "hits = layer.hits(batch, self.every, self.new, room)", BANK),
     ("patterns that pass over events have bare rows", "live/bank", "cut[count] = at if at > 0 and not passes[q] else NONE", "cut[count] = at if at > 0 else NONE", BANK),
     ("the first row read is the first there is", "live/bank", "(near.begin == 0) & (events.first <= first)", "near.begin == 0", BANK),
     ("neighbourhoods that were joined are not searched again", "live/bank", "self.done[order[fresh]] & alone", "self.done[order[fresh]]", BANK),
@@ -29,6 +30,13 @@ LIVE_MUTANTS = [
     ("open matches are not put right", "live/bank", "kept = kept_where(layer.kept, ~ends[layer.kept.partition])", "kept = layer.kept", BANK),
     ("late events do not count", "live/bank", "shift[number[touched]] = more", "shift[number[touched]] = 0", BANK),
     ("a match with a late event is the one before", "live/bank", "fresh = holds | ~said[theirs]", "fresh = ~said[theirs]", BANK),
+    # -- many events at once ----------------------------------------------------------------------
+    ("a hit has others beside it on one side only", "live/bank", "near = marks[k - np.uint64(1)] | marks[k + np.uint64(1)]", "near = marks[k - np.uint64(1)]", SORTED),
+    ("nothing is beside the last event of a batch", "live/bank", "marks[1:-1][edges] = EDGE", "marks[1:-1][edges] = 0", SORTED),
+    ("the greatest value of a range is none of it", "live/bank", 'np.searchsorted(keys, high, side="right")', 'np.searchsorted(keys, high, side="left")', SORTED),
+    ("a pattern that left is searched", "live/bank", "if not alive.all():", "if not alive.size:", SORTED),
+    ("what is left to test is not tested", "live/bank", "if holds_all(tests, symbol[i], order[k - np.uint32(1)], keys, valid):", "if k > 0:", SORTED),
+    ("marks stay behind when there is no room", "live/bank", "held[np.uint64(found[i])] = 0", "held[np.uint64(found[i])] |= 0", SORTED),
     # -- what is kept -----------------------------------------------------------------------------
     ("what is kept does not go on", "live", "held.append(events.select(held.schema.names), upto)", "held.last = upto", BANK),
     ("columns that were not read are taken as kept", "live", "missing = set(columns) - set(held.schema.names)", "missing = set(columns) - set(columns)", BANK),

@@ -14,7 +14,102 @@ GOLDEN = "../test_golden_scripts.py::test_a_golden_script_prints_what_stands_in_
 
 WAYS = "replay/test_ways.py"
 
+LOOKING_BACK = "replay/test_looking_back.py"
+NEIGHBOURS = "replay/test_partition_neighbours.py"
+
 REPLAY_MUTANTS = [
+    # -- what derived values look back at, rows beside intervals ----------------------------------
+    (
+        "events of partitions before a run are not looked for",
+        "indexes/index_key.py",
+        "if lowest >= first:\n            return columns",
+        "if lowest <= first:\n            return columns",
+        LOOKING_BACK,
+    ),
+    (
+        "an event whose partition began out of sight is no hit",
+        "query/replay/candidates.py",
+        "    if inside is None:\n        return None\n",
+        "    if inside is None:\n        return 0\n",
+        LOOKING_BACK,
+    ),
+    (
+        "sight ends a tick before the window does",
+        "query/replay/candidates.py",
+        "np.int64)), inside))",
+        "np.int64)), inside - 1))",
+        LOOKING_BACK,
+    ),
+    (
+        "what looks back out of a run counts everywhere as at the beginning of the stream",
+        "query/replay/candidates.py",
+        "if not run.absent or not seen:",
+        "if not run.absent or not run.seen:",
+        LOOKING_BACK,
+    ),
+    (
+        "an event that looks before its match is taken to look inside of it",
+        "query/replay/symbols.py",
+        "if place is None or place < one.key.back",
+        "if place is None",
+        LOOKING_BACK,
+    ),
+    (
+        "a value that is not a number satisfies nothing",
+        "indexes/index_key.py",
+        "~np.isfinite(values)] = UNKNOWN",
+        "~np.isfinite(values)] = ABSENT",
+        LOOKING_BACK,
+    ),
+    (
+        "an operand that cancels out makes a comparison NULL",
+        "indexes/index_key.py",
+        "return len(set(values)) == len(values)",
+        "return True",
+        LOOKING_BACK,
+    ),
+    (
+        "the positions of what is not known stand behind the others",
+        "indexes/runs.py",
+        "np.concatenate([named, np.setdiff1d(missing, named, assume_unique=True)])",
+        "np.concatenate([np.setdiff1d(missing, named, assume_unique=True), named])",
+        LOOKING_BACK,
+    ),
+    (
+        "looking at events, none is out of sight",
+        "query/replay/event_lookup.py",
+        "if inside is None and values.gaps.seen:",
+        "if False:",
+        LOOKING_BACK,
+    ),
+    (
+        "of each partition the first events before are taken, not the last",
+        "indexes/looking_back.py",
+        "ends - np.arange(len(order)) <= left[of[order]]",
+        "ends - np.arange(len(order)) >= left[of[order]]",
+        LOOKING_BACK,
+    ),
+    (
+        "a row beside an interval is taken from farther than was read",
+        "query/replay/partition_neighbours.py",
+        "(place >= base + low)",
+        "(place >= base)",
+        NEIGHBOURS,
+    ),
+    (
+        "a row that is not near is not there",
+        "query/replay/partition_neighbours.py",
+        "self.open = self.open[~there & farther]",
+        "self.open = self.open[:0]",
+        NEIGHBOURS,
+    ),
+    (
+        "rows that passes find are those of the next interval",
+        "query/replay/partition_neighbours.py",
+        "found[side.open] = next(parts)",
+        "found[side.open] = np.roll(next(parts), 1)",
+        NEIGHBOURS,
+    ),
     # -- ways of a pattern, rooms between blocks --------------------------------------------------
     (
         "a room holds one event less than the pattern allows",

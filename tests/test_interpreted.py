@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import importlib
+import json
 import os
 import pkgutil
 import subprocess
@@ -21,10 +22,12 @@ import chronicle
 from chronicle import compiled, interpreted
 from chronicle.compiled import Kernel, interpretable, kernel
 from chronicle.compiled_beside import Beside, _example, _is_kept, kind_of
+from chronicle.formats import csvtext, decimals, isotime, jsonscan
 from chronicle.indexes import kernels as index_kernels
+from chronicle.indexes import lookup
 from chronicle.ownership import Owner
-from chronicle.query.replay import candidates, partition_spans, term_selection
-from chronicle.store import merge
+from chronicle.query.replay import candidates, interval_stream, partition_spans, term_selection
+from chronicle.store import columns, merge
 from chronicle.store.packing import Encoding, pack, unpack
 
 N = 3_000
@@ -185,12 +188,148 @@ def test_each_gives_the_same_as_machine_code(
     costs = random.random(40)
     order = np.lexsort((costs, random.random(40), ticks[:40] % 3))
     term_selection._unbeaten(order, ticks[:40] % 3, costs, 4, np.zeros(40, np.int64))
+    interval_stream._mark_inside(np.arange(5, 300), starts, starts + 9, np.zeros(295, np.bool_))
     cursor, stops = np.array([0, 3, 6]), np.array([3, 6, 10])
     flags, codes = np.zeros(300, np.uint8), ticks % 3
     partition_spans._flag_rows(codes, 0, 100, starts, starts + 9, cursor, stops, flags, 2)
     if not dirty:
         lacking = set(interpretables()) - set(twice)
-        assert not lacking
+        elsewhere = ("chronicle.formats.", "chronicle.indexes.")  # tests of their own
+        assert not [name for name in lacking if not name.startswith(elsewhere)]
+
+
+DAY, CLOCK = "{0:04}-{1:02}-{2:02}", "{3:02}:{4:02}:{5:02}"
+FORMS = (
+    *(DAY, "{0:04}/{1:02}/{2:02} {3:02}:{4:02}", f"{DAY}T{CLOCK}", f"{DAY}t{CLOCK}.{{6:03}}Z"),
+    *(f"{DAY} {CLOCK},{{6:09}} z", f"{DAY} {CLOCK} +{{3:02}}{{4:02}}", f"{DAY}T{CLOCK}-{{3:02}}"),
+    *(f"{DAY}T{{3:02}}:{{4:02}}-{{3:02}}:{{4:02}}", "{0:04}{1:02}{2:02}T{3:02}{4:02}{5:02}"),
+    *(f" {DAY} {CLOCK}.{{6:012}}", "word {6}", "{0:04}-{1:02}/{2:02}", f"{DAY}x{{3:02}}:{{4:02}}"),
+    *(f"{DAY} {CLOCK}+{{3}}", f"{DAY}Z", f"{DAY} 05:0x:00", ""),
+)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_texts_are_read_as_machine_code_reads_them(twice: dict[str, int], seed: int) -> None:
+    random = np.random.default_rng(seed)
+
+    def time_text() -> str:
+        form = FORMS[random.integers(0, len(FORMS) if random.random() < 0.3 else 3)]
+        most = (9999, 13, 32, 25, 61, 61) if random.random() < 0.2 else (2100, 12, 28, 23, 59, 59)
+        least = (0,) * 6 if random.random() < 0.2 else (1970, 1, 1, 0, 0, 0)
+        fields = [random.integers(a, b + 1) for a, b in zip(least, most, strict=True)]
+        return form.format(*fields, random.integers(0, 1000))
+
+    times = [time_text() if random.random() < 0.95 else None for _ in range(600)]
+    read = isotime.parse_iso(pa.array(times))
+    assert 300 < read.ok.sum() < 600
+    assert not read.ok[[text in (None, "") for text in times]].any()
+    numbers = [
+        "".join(random.choice(list("0123456789.eE+- "), random.integers(0, 45))) for _ in range(99)
+    ]
+    numbers += [
+        f"{random.integers(-(10**9), 10**9)}.{random.integers(0, 10**6)}" for _ in range(99)
+    ]
+    for power in (0, 6):
+        decimals.parse_decimals(pa.array(numbers), power)
+    text = random.choice(np.frombuffer(b'"",;\n\n\rab', np.uint8), 900)
+    for wanted in (csvtext.LF, csvtext.CR):
+        for room in (0, 5, 900):
+            csvtext._breaks(text, ord(","), wanted, np.zeros(room, np.int64))
+    records = [
+        {str(name): random.choice([1, "a]b", -2.5e3, None, True]) for name in random.choice(9, 3)}
+        | ({"in": [{"x": '"' * int(random.integers(0, 3))}]} if random.random() < 0.3 else {})
+        for _ in range(40)
+    ]
+    written = json.dumps(records, default=str, indent=random.choice([None, 1])).encode()
+    lines = "\n".join(json.dumps(record, default=str) for record in records).encode()
+    state, broken = np.zeros(jsonscan.STATES, np.int64), random.integers(0, len(written), 2)
+    for begin in range(0, len(written), 700):
+        piece = np.frombuffer(bytearray(written[begin : begin + 700]), np.uint8)
+        if seed % 2:
+            piece[broken % piece.size] = random.choice(list(b'{}[]",\\ 7'), 2)
+        jsonscan.scan(piece, state)
+        jsonscan.record_spans(piece, np.zeros((30, 2), np.int64))
+    for given in (written, lines, bytes(text), lines.replace(b":", b"}", 1)):
+        for keys in (0, 8, 64):
+            paths = np.zeros(4, np.uint64)
+            data = np.frombuffer(given, np.uint8)
+            for by_line in (False, True):
+                hashed = np.zeros(keys, np.uint64)
+                jsonscan.survey(data, by_line, np.uint64(2**63 + seed), paths, hashed)
+    wanted = {name for name in interpretables() if name.startswith("chronicle.formats.")}
+    assert wanted == {name for name in twice if name.startswith("chronicle.formats.")}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_indexes_are_read_as_machine_code_reads_them(twice: dict[str, int], seed: int) -> None:
+    random = np.random.default_rng(seed)
+    floats = random.choice([-1.5, 0.0, -0.0, np.nan, np.inf, 3e300, 2.5], 400)
+    keys = np.empty(400, np.uint64)
+    index_kernels.float_keys(floats.view(np.uint64), keys)
+    for budget in (0, 30, 10**6):
+        index_kernels.settle(random.integers(0, 9, 60).astype(np.uint64), np.arange(60), budget)
+    for width in (1, 7, 33, 57):
+        positions = random.integers(0, 1 << width, 300)
+        words = np.zeros((width * 300 + 63) // 64, np.uint64)
+        index_kernels.pack_positions(positions, width, words)
+        found = np.empty(200, np.int64)
+        index_kernels.unpack_positions(words, width, 50, 250, found)
+        assert (found == positions[50:250]).all()
+        for base in (0, -40, 7):
+            bits = np.zeros(4, np.uint64)
+            index_kernels.mark(words, width, 0, 300, base, bits, 250)
+            out = np.empty(index_kernels.count_bits(bits), np.int64)
+            index_kernels.positions_of_bits(bits, 5, out)
+            wanted = {place + base for place in positions.tolist()}
+            assert out.tolist() == [place + 5 for place in range(250) if place in wanted]
+    for top in (9, 2**40, 2**64 - 1):
+        ordered = np.sort(random.integers(0, top, 1300, np.uint64, endpoint=True))
+        chunk = pack(ordered.view(np.int64), Encoding.DELTA, force=True)
+        block = np.frombuffer(chunk, np.int64)
+        for key in (*random.choice(ordered, 9), np.uint64(0), np.uint64(top)):
+            assert index_kernels.lower_entry(block, 1300, key) == np.searchsorted(ordered, key)
+            right = np.searchsorted(ordered, key, "right")
+            assert index_kernels.upper_entry(block, 1300, key) == right
+    ticks = np.sort(random.integers(-(2**40), 2**40, 1300))
+    block = np.frombuffer(pack(ticks, Encoding.DELTA, force=True), np.int64)
+    wanted = np.sort(np.concatenate([random.choice(ticks, 50), random.integers(-9, 9, 5)]))
+    for upper in (False, True):
+        found = np.empty(wanted.size, np.int64)
+        index_kernels.first_not_below(block, 1300, wanted, upper, found)
+        assert (found == np.searchsorted(ticks, wanted, "right" if upper else "left")).all()
+    index_kernels.ticks_at(block, 1300, np.sort(random.integers(0, 1300, 40)), np.empty(40, int))
+    fences = np.concatenate([np.sort(random.integers(0, 99, n, np.uint64)) for n in (4, 1, 7)])
+    begins, entries = np.array([0, 4, 5, 12]), np.array([1_700, random.integers(0, 2), 3_300])
+    for key in random.integers(0, 99, 9, np.uint64):
+        out = np.empty(3)
+        lookup._ranks(fences, begins, entries, 512, key, False, out)
+        lookup._witnessed(fences, begins, entries, 512, key, key + np.uint64(3), out)
+    wanted_names = {name for name in interpretables() if name.startswith("chronicle.indexes.")}
+    assert wanted_names == {name for name in twice if name.startswith("chronicle.indexes.")}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_columns_are_packed_as_machine_code_packs_them(twice: dict[str, int], seed: int) -> None:
+    """Whatever wraps around: differences of numbers from one end of the integers to the other."""
+    random = np.random.default_rng(seed)
+    ends = [2**63 - 1, -(2**63), 0, 1]
+    for count in (1, 2, 511, 1500):
+        for values in (
+            random.integers(-(2**63), 2**63 - 1, count), np.cumsum(random.integers(0, 90, count)),
+            random.integers(0, 2 + seed, count), random.choice(ends, count), np.full(count, -7),
+        ):  # fmt: skip
+            given = values.astype(np.int64)
+            for encoding in (Encoding.DELTA, Encoding.PACKED):
+                chunk = pack(given, encoding, force=True)
+                assert chunk is not None
+                assert (unpack(memoryview(chunk), encoding, count, 0, count) == given).all()
+    words = ["".join(random.choice(list("aé\0z"), n)) for n in random.integers(0, 12, 500)]
+    for array in (pa.array(words), pa.array(words, pa.large_string()).slice(7)):
+        found = columns.prefix_words(array)
+        assert [int(word) for word in found] == [
+            int.from_bytes(text.encode()[:8].ljust(8, b"\0"), "big") for text in array.to_pylist()
+        ]
+    assert {name.split(".")[-1] for name in twice} >= {"_plan", "_pack", "_prefixes"}
 
 
 # ---------------------------------------------------------------------------- where Python differs

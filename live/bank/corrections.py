@@ -40,6 +40,7 @@ from .cuts import bare_rows, free_rows, hits_behind
 from .layer import Found, Layer, empty_kept, kept_where
 from .matches import BankMatches
 from .pattern_bank import PatternBank
+from .predicate_index import Columns
 from .regions import sorted_kept
 from .searching import Fresh, Kept
 
@@ -139,7 +140,8 @@ class _Searched:
     ) -> None:  # fmt: skip
         self.near, self.bank = near, bank
         rows = events.read(near.partition, near.begin, near.end)
-        self.table = events.table(bank.columns, rows)
+        self.columns = Columns(events.table(bank.columns, rows))
+        self.every = np.arange(len(rows.tick))
         self.offsets, count = rows.offsets, len(near)
         sizes = np.diff(self.offsets)
         at, mine = _within(events, near, late)
@@ -174,10 +176,9 @@ class _Searched:
         """What both searches find, and in which neighbourhoods a side is too short."""
         room, count = self.bank.room, len(self.near)
         before, behind = np.zeros((2, count), np.bool_)
-        batch = layer.read(self.table)
+        batch = layer.read(self.columns)
         near_first = (self.offsets[:-1] + self.first - 1)[self.first > 0]
-        order = np.arange(self.table.num_rows)
-        hits = layer.hits(batch, order, self.new, room, near_first)
+        hits = layer.hits(batch, self.every, self.new, room, near_first)
         listed, cut, rejoins = bare_rows(hits, self.new, layer.passes, self.first, self.last)
         query, place = listed.T
         cut = np.where(self.whole[place] & (cut < 0), 0, cut)

@@ -29,7 +29,8 @@ from ...ticks import INT64_MAX
 from .automata import Automata, Tables
 from .cards import Card
 from .matches import BankMatches
-from .predicate_index import Batch, PredicateIndex, find_hits, use_codes
+from .postings import Postings
+from .predicate_index import Columns, PredicateIndex, Read, find_hits, use_codes
 from .searching import (
     BUFFER_FULL,
     KEPT_FULL,
@@ -116,6 +117,7 @@ class _Built:
     """What a step reads of the patterns."""
 
     index: PredicateIndex
+    postings: Postings
     tables: Tables
     queries: Queries
     use_query: IntArray
@@ -242,20 +244,22 @@ class Layer:
         use_first = np.searchsorted(symbol, np.arange(len(symbols.atoms) + 1)).astype(np.int64)
         tables, automaton = automata.tables(), np.array(numbers, np.int64)
         query = np.array([q for _, q, _ in uses], np.int64)
-        codes = use_codes(query, (~tables.alone & (tables.gap == 0))[automaton])
-        index = PredicateIndex(symbols.atoms, use_first, codes, sample)
-        query[~self.alive[query]] = -1
+        strict = (~tables.alone & (tables.gap == 0))[automaton]
+        index = PredicateIndex(symbols.atoms, use_first, use_codes(query, strict), sample)
         bits = np.array([bits for _, _, bits in uses], np.uint64)
-        self._built = _Built(index, tables, Queries(automaton, self.window, 1 << 60), query, bits)
+        postings = Postings(index, query, bits, strict)
+        query[~self.alive[query]] = -1
+        queries = Queries(automaton, self.window, 1 << 60)
+        self._built = _Built(index, postings, tables, queries, query, bits)
         return self._built
 
-    def read(self, table: pa.Table) -> Batch:
+    def read(self, columns: Columns) -> Read:
         """What the conditions look at of events."""
-        return self.build(table).index.read(table)
+        return self.build(columns.table).index.read(columns)
 
     def hits(
         self,
-        batch: Batch,
+        read: Read,
         order: IntArray,
         fresh: Fresh,
         room: Room,
@@ -267,6 +271,7 @@ class Layer:
 
         Parameters
         ----------
+        read : Read
         order : int64 array
             The row that each event is.
         followed : int64 array, optional
@@ -275,13 +280,18 @@ class Layer:
         built = self._built
         assert built is not None
         index, queries = built.index, len(self.names)
-        at = np.zeros(2, np.int64)
         edges = np.zeros(len(order), np.int64)
         if len(order):
             other = np.flatnonzero(np.diff(fresh.partition, prepend=-1))
             edges[other] |= 1
             edges[np.append(other[1:], len(order)) - 1] |= 2
             edges[followed] |= 2
+        if built.postings.pays(len(order)):
+            found = built.postings.hits(read, order, edges > 0, self.alive, room.hits)
+            if found is not None:
+                room.hits = max(room.hits, len(found[1]))
+                return Hits(*found)
+        batch, at = index.batch(read), np.zeros(2, np.int64)
         last = np.full(queries, -(1 << 40))
 
         def space() -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:

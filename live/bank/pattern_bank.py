@@ -36,6 +36,7 @@ from .cards import Card
 from .layer import Layer, Room
 from .matches import BankMatches
 from .partitions import Partitions
+from .predicate_index import Columns
 from .searching import Kept
 
 __all__ = ["BankMatches", "PatternBank"]
@@ -178,9 +179,9 @@ class PatternBank:
 
     def _step(self, table: pa.Table, watermark: int, final: bool) -> BankMatches:
         fresh, order = self.partitions.arrange(table)
-        parts = [self.nothing()]
+        parts, columns = [self.nothing()], Columns(table)
         for layer in self.layers:
-            hits = layer.hits(layer.read(table), order, fresh, self.room)
+            hits = layer.hits(layer.read(columns), order, fresh, self.room)
             layer.searched += np.diff(hits.first)
             found = layer.search(hits, fresh, layer.kept, watermark, self.room, final=final)
             layer.kept = found.kept

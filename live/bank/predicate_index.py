@@ -35,7 +35,7 @@ Limits
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -45,13 +45,17 @@ import pyarrow.compute as pc
 
 from ...compiled import kernel
 from ...errors import SqlError
+from ...lazy import lazy
 from ...query.pattern.columns import flat
 from ...query.pattern.groups import take_ranges
 from ...query.pattern.scalar import evaluate_all
 from ...ticks import INT64_MAX, INT64_MIN
 from .symbols import Atom, Member, Null, Range, Residual, keys_of
 
-__all__ = ["Batch", "Lists", "PredicateIndex", "Tests", "find_hits", "use_codes"]
+__all__ = [
+    "Batch", "Columns", "Lists", "PredicateIndex", "Read", "Tests", "find_hits", "holds_all",
+    "in_order", "use_codes",
+]  # fmt: skip
 
 IntArray = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
@@ -88,7 +92,7 @@ class Tests(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A batch as the index reads it: ``place[w, row]`` is the place on way ``w``, or -1.
+    """A batch as rows are looked up: ``place[w, row]`` is the place on way ``w``, or -1.
 
     ``keys[c, row]`` and ``valid[c, row]`` are the columns that tests read.
     """
@@ -96,6 +100,76 @@ class Batch(NamedTuple):
     place: Int32
     keys: IntArray
     valid: npt.NDArray[np.bool_]
+
+
+Column = tuple[IntArray, npt.NDArray[np.bool_] | None]
+"""Keys, and which of them count; None: all."""
+
+
+class Columns:
+    """Keys of the columns of a batch, which are found and sorted once for all indexes.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+    """
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self._keys: dict[str, Column] = {}
+        self._sorted: dict[tuple[str, int], tuple[IntArray, tuple[IntArray, IntArray]]] = {}
+
+    def keys(self, name: str) -> Column:
+        """Of a column of numbers or times."""
+        if name not in self._keys:
+            self._keys[name] = keys_of(self.table.column(name))
+        return self._keys[name]
+
+    def in_order(self, name: str, rows: IntArray) -> tuple[IntArray, IntArray]:
+        """As :func:`in_order`, of such a column."""
+        held, found = self._sorted.get((name, id(rows)), (None, None))
+        if held is not rows or found is None:
+            found = in_order(*self.keys(name), rows)
+            self._sorted[name, id(rows)] = rows, found  # which keeps the id its own
+        return found
+
+
+def in_order(
+    keys: IntArray, valid: npt.NDArray[np.bool_] | None, rows: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Keys of some rows, ascending, and the places in ``rows`` that they are from.
+
+    Those that do not count are left out.
+    """
+    keys = keys[rows]
+    if valid is None:
+        by_key = np.argsort(keys)
+    else:
+        some = np.flatnonzero(valid[rows])
+        by_key = some[np.argsort(keys[some])]
+    return keys[by_key], by_key
+
+
+@dataclass
+class Read:
+    """What the conditions look at of a batch.
+
+    Attributes
+    ----------
+    columns : Columns
+    access : list
+        Per way the keys of the rows.
+    keys, valid : arrays
+        See :class:`Batch`.
+    placed : Batch or None
+        With the places, when they were asked for.
+    """
+
+    columns: Columns
+    access: list[Column]
+    keys: IntArray
+    valid: npt.NDArray[np.bool_]
+    placed: Batch | None = field(default=None, repr=False)
 
 
 @kernel
@@ -145,6 +219,28 @@ def _note(k, code, edge, last, hit_row, hit_use, n):
 
 
 @kernel
+def holds_all(tests, symbol, row, keys, valid):
+    """Whether what is left to test of a symbol holds of a row."""
+    for t in range(tests.first[symbol], tests.first[symbol + 1]):
+        c = tests.test[t, 0]
+        low = tests.test[t, 1]
+        high = tests.test[t, 2]
+        if c >= 0:
+            x = keys[c, row]
+            holds = valid[c, row] and low <= x <= high
+        else:
+            x = keys[-1 - c, row]
+            holds = False
+            for m in range(low, high):
+                if tests.member[m] == x:
+                    holds = True
+                    break
+        if not holds:
+            return False
+    return True
+
+
+@kernel
 def find_hits(rows, edges, batch, lists, tests, use_first, codes, last, at, hit_row, hit_use):
     """Pairs (row, use) of all symbols that hold; ``rows``: the order in which rows are looked at.
 
@@ -180,24 +276,7 @@ def find_hits(rows, edges, batch, lists, tests, use_first, codes, last, at, hit_
                     n = _note(k, code, edge, last, hit_row, hit_use, n)
                 for i in range(lists.tested[p], lists.tested[p + 1]):
                     s = lists.symbol[i]
-                    holds = True
-                    for t in range(tests.first[s], tests.first[s + 1]):
-                        c = tests.test[t, 0]
-                        low = tests.test[t, 1]
-                        high = tests.test[t, 2]
-                        if c >= 0:
-                            x = batch.keys[c, row]
-                            holds = batch.valid[c, row] and low <= x <= high
-                        else:
-                            x = batch.keys[-1 - c, row]
-                            holds = False
-                            for m in range(low, high):
-                                if tests.member[m] == x:
-                                    holds = True
-                                    break
-                        if not holds:
-                            break
-                    if holds:
+                    if holds_all(tests, s, row, batch.keys, batch.valid):
                         for u in range(use_first[s], use_first[s + 1]):
                             n = _note(k, codes[u], edge, last, hit_row, hit_use, n)
                 p = lists.up[p]
@@ -219,12 +298,29 @@ def _starts(place: IntArray, places: int) -> IntArray:
 
 
 @dataclass(frozen=True)
-class _Way:
-    """How rows come to places: by ranges of a column, members, nulls, or a residual text."""
+class Way:
+    """How conditions are found: by ranges of a column, members, nulls, or a residual text.
+
+    Keys from ``low[i]`` to ``high[i]`` are those of symbol ``owner[i]``; the keys of texts are
+    their numbers.
+    """
 
     kind: str
     name: str
-    ends: IntArray
+    low: IntArray
+    high: IntArray
+    owner: IntArray
+
+
+@dataclass(frozen=True)
+class _Slots:
+    """How keys come to places of a way: by the ends of elementary intervals, or they are places.
+
+    ``above``: places of the tree that lie before those of the intervals.
+    """
+
+    ends: IntArray | None
+    above: int = 0
 
 
 class PredicateIndex:
@@ -255,7 +351,7 @@ class PredicateIndex:
         self._texts: dict[str, dict[str, int]] = {}
         self._key_columns: list[tuple[str, str]] = []  # kind, name
         self._build_tests(symbols, access)
-        self._build_lists(access)
+        self.ways = self._ways(access)
 
     def _share(self, atom: Atom) -> tuple[float, str]:
         """How rare an atom is thought to be."""
@@ -313,43 +409,53 @@ class PredicateIndex:
             np.array(members, np.int64),
         )  # fmt: skip
 
-    def _build_lists(self, access: Sequence[Atom]) -> None:
-        ways: list[_Way] = []
-        base, ups, firsts, listed = [], [], [np.zeros(1, np.int64)], []
-        places = entries = 0
+    def _ways(self, access: Sequence[Atom]) -> list[Way]:
+        groups: dict[tuple[str, str], list[int]] = {}
+        for s, atom in enumerate(access):
+            kind = _KINDS[type(atom)]
+            name = atom.sql if isinstance(atom, Residual) else atom.column
+            groups.setdefault((kind, name), []).append(s)
+        ways = []
+        for (kind, name), mine in groups.items():
+            owner = np.array(mine, np.int64)
+            low = high = np.zeros(len(mine), np.int64)
+            if kind == "range":
+                low = np.array([access[s].low for s in mine], np.int64)  # type: ignore[union-attr]
+                high = np.array([access[s].high for s in mine], np.int64)  # type: ignore[union-attr]
+                some = low <= high
+                low, high, owner = low[some], high[some], owner[some]
+            elif kind == "text":
+                pairs = [(self._text(name, text), s) for s in mine for text in access[s].texts]  # type: ignore[union-attr]
+                low = high = np.array([number for number, _ in pairs], np.int64)
+                owner = np.array([s for _, s in pairs], np.int64)
+            ways.append(Way(kind, name, low, high, owner))
+        return ways
 
-        def add(way: _Way, up: IntArray, sizes: IntArray, symbols: IntArray) -> None:
-            nonlocal places, entries
-            ways.append(way)
+    @lazy
+    def lists(self) -> Lists:
+        """The places; they are made when a row is looked up first."""
+        return self._placed[0]
+
+    @lazy
+    def _placed(self) -> tuple[Lists, list[_Slots]]:
+        base, ups, firsts, listed = [], [], [np.zeros(1, np.int64)], []
+        slots: list[_Slots] = []
+        places = entries = 0
+        for way in self.ways:
+            if way.kind == "range":
+                mine, up, sizes, symbols = _tree(way)
+            else:
+                order = np.argsort(way.low, kind="stable")
+                count = len(self._texts[way.name]) if way.kind == "text" else 1
+                sizes = np.bincount(way.low, minlength=count).astype(np.int64)
+                mine, up, symbols = _Slots(None), np.full(count, -1), way.owner[order]
+            slots.append(mine)
             base.append(places)
             ups.append(np.where(up >= 0, up + places, -1))
             firsts.append(entries + np.cumsum(sizes))
             listed.append(symbols)
             places += len(sizes)
             entries += len(symbols)
-
-        groups: dict[tuple[str, str], list[int]] = {}
-        for s, atom in enumerate(access):
-            kind = {Range: "range", Member: "text", Null: "null", Residual: "sql"}[type(atom)]
-            name = atom.sql if isinstance(atom, Residual) else atom.column
-            groups.setdefault((kind, name), []).append(s)
-        for (kind, name), mine in groups.items():
-            owners = np.array(mine, np.int64)
-            if kind == "range":
-                add(*self._tree(name, [access[s] for s in mine], owners))
-                continue
-            if kind == "text":
-                pairs = [(self._text(name, text), s) for s in mine for text in access[s].texts]  # type: ignore[union-attr]
-            else:
-                pairs = [(0, s) for s in mine]
-            place = np.array([p for p, _ in pairs], np.int64)
-            order = np.argsort(place, kind="stable")
-            count = len(self._texts[name]) if kind == "text" else 1
-            sizes = np.bincount(place, minlength=count).astype(np.int64)
-            symbols = np.array([s for _, s in pairs], np.int64)[order]
-            none = np.zeros(0, np.int64)
-            add(_Way(kind, name, none), np.full(count, -1), sizes, symbols)
-        self._ways = ways
         none = np.zeros(0, np.int64)
         symbol = np.concatenate([none, *listed])
         ends = np.concatenate(firsts)
@@ -357,84 +463,61 @@ class PredicateIndex:
         tested = (np.diff(self.tests.first) > 0)[symbol]
         begin, end = self.use_first[symbol[~tested]], self.use_first[symbol[~tested] + 1]
         plain = np.repeat(place[~tested], end - begin)
-        self.lists = Lists(
+        lists = Lists(
             np.array(base, np.int64), np.concatenate([none, *ups]), _starts(plain, places),
             self.codes[take_ranges(begin, end)], _starts(place[tested], places),
             symbol[tested].astype(np.int32),
         )  # fmt: skip
-
-    @staticmethod
-    def _tree(
-        name: str, atoms: Sequence[Atom], owners: IntArray
-    ) -> tuple[_Way, IntArray, IntArray, IntArray]:
-        """The segment tree of the ranges of a column."""
-        low = np.array([atom.low for atom in atoms if isinstance(atom, Range)], np.int64)
-        high = np.array([atom.high for atom in atoms if isinstance(atom, Range)], np.int64)
-        some = low <= high
-        low, high, owners = low[some], high[some], owners[some]
-        ends = np.unique(np.concatenate([low, high]))
-        slots = 2 * len(ends) + 1  # what lies before an end, and the end itself, in turn
-        left = 2 * np.searchsorted(ends, low) + 1
-        right = 2 * np.searchsorted(ends, high) + 1
-        width = right - left + 1
-        if int(width.sum()) <= FLAT_MAX:  # every slot has its list: one place a row
-            slot = take_ranges(left, right + 1)
-            order = np.argsort(slot, kind="stable")
-            sizes = np.bincount(slot, minlength=slots).astype(np.int64)
-            owner = np.repeat(owners, width)[order]
-            return _Way("flat", name, ends), np.full(slots, -1), sizes, owner
-        size = 1 << max(0, slots - 1).bit_length()
-        count = np.zeros(2 * size, np.int64)
-        none = np.zeros(0, np.int64)
-        _cover(left, right, size, count, none, none, False)
-        first = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
-        symbol = np.zeros(int(first[-1]), np.int64)
-        filled = np.zeros(2 * size, np.int64)
-        _cover(left, right, size, filled, first, symbol, True)
-        up = np.full(2 * size, -1, np.int64)
-        above = np.arange(2 * size) >> 1
-        for level in range(1, (2 * size).bit_length()):  # from the root down
-            nodes = np.arange(1 << level, min(2 * size, 2 << level))
-            parent = above[nodes]
-            up[nodes] = np.where(count[parent] > 0, parent, up[parent])
-        return _Way("range", name, ends), up, count, owners[symbol]
+        return lists, slots
 
     # -- a batch --------------------------------------------------------------------------------
 
-    def read(self, table: pa.Table) -> Batch:
-        """Places and keys of the rows of a batch.
+    def read(self, columns: Columns) -> Read:
+        """Keys of the rows of a batch.
 
         Raises
         ------
         SqlError
             Where a residual condition cannot be computed.
         """
-        count = table.num_rows
-        texts = self._answers(table)
-        place = np.empty((len(self._ways), count), np.int32)
-        for w, way in enumerate(self._ways):
-            if way.kind in ("range", "flat"):
-                keys, valid = keys_of(table.column(way.name))
-                at = np.searchsorted(way.ends, keys)
-                exact = np.zeros(count, np.bool_)
-                inside = at < len(way.ends)
-                exact[inside] = way.ends[at[inside]] == keys[inside]
-                size = 1 << max(0, 2 * len(way.ends)).bit_length()
-                slot = 2 * at + exact + (0 if way.kind == "flat" else size)
-                place[w] = slot if valid is None else np.where(valid, slot, -1)
+        table = columns.table
+        count, texts = table.num_rows, self._answers(table)
+        access: list[Column] = []
+        for way in self.ways:
+            if way.kind == "range":
+                access.append(columns.keys(way.name))
             else:
-                place[w] = self._codes(way.kind, way.name, table, texts)
-        columns = len(self._key_columns)
-        keys = np.zeros((columns, count), np.int64)
-        valid_all = np.ones((columns, count), np.bool_)
+                codes = self._codes(way.kind, way.name, table, texts)
+                access.append((codes, None))
+        held = len(self._key_columns)
+        keys = np.zeros((held, count), np.int64)
+        valid_all = np.ones((held, count), np.bool_)
         for c, (kind, name) in enumerate(self._key_columns):
             if kind == "range":
-                keys[c], valid = keys_of(table.column(name))
+                keys[c], valid = columns.keys(name)
                 if valid is not None:
                     valid_all[c] = valid
             else:
                 keys[c] = self._codes(kind, name, table, texts)
-        return Batch(place, keys, valid_all)
+        return Read(columns, access, keys, valid_all)
+
+    def batch(self, read: Read) -> Batch:
+        """A batch with the places of its rows."""
+        if read.placed is None:
+            _, slots = self._placed
+            place = np.empty((len(slots), read.keys.shape[1]), np.int32)
+            for w, (way, (keys, valid)) in enumerate(zip(slots, read.access, strict=True)):
+                if way.ends is None:
+                    place[w] = keys
+                    continue
+                at = np.searchsorted(way.ends, keys)
+                exact = np.zeros(len(keys), np.bool_)
+                inside = at < len(way.ends)
+                exact[inside] = way.ends[at[inside]] == keys[inside]
+                slot = 2 * at + exact + way.above
+                place[w] = slot if valid is None else np.where(valid, slot, -1)
+            read.placed = Batch(place, read.keys, read.valid)
+        return read.placed
 
     def _codes(
         self, kind: str, name: str, table: pa.Table, texts: Mapping[str, npt.NDArray[np.bool_]]
@@ -455,7 +538,7 @@ class PredicateIndex:
 
     def _answers(self, table: pa.Table) -> dict[str, npt.NDArray[np.bool_]]:
         """Rows in which each residual condition holds."""
-        wanted = {way.name for way in self._ways if way.kind == "sql"}
+        wanted = {way.name for way in self.ways if way.kind == "sql"}
         wanted |= {name for kind, name in self._key_columns if kind == "sql"}
         listed = sorted(wanted)
         if not listed:
@@ -468,3 +551,36 @@ class PredicateIndex:
             sql: np.array(array.to_numpy(zero_copy_only=False), np.bool_)
             for sql, array in zip(listed, arrays, strict=True)
         }
+
+
+_KINDS = {Range: "range", Member: "text", Null: "null", Residual: "sql"}
+
+
+def _tree(way: Way) -> tuple[_Slots, IntArray, IntArray, IntArray]:
+    """The segment tree of the ranges of a column."""
+    ends = np.unique(np.concatenate([way.low, way.high]))
+    slots = 2 * len(ends) + 1  # what lies before an end, and the end itself, in turn
+    left = 2 * np.searchsorted(ends, way.low) + 1
+    right = 2 * np.searchsorted(ends, way.high) + 1
+    width = right - left + 1
+    if int(width.sum()) <= FLAT_MAX:  # every slot has its list: one place a row
+        slot = take_ranges(left, right + 1)
+        order = np.argsort(slot, kind="stable")
+        sizes = np.bincount(slot, minlength=slots).astype(np.int64)
+        owner = np.repeat(way.owner, width)[order]
+        return _Slots(ends), np.full(slots, -1), sizes, owner
+    size = 1 << max(0, slots - 1).bit_length()
+    count = np.zeros(2 * size, np.int64)
+    none = np.zeros(0, np.int64)
+    _cover(left, right, size, count, none, none, False)
+    first = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
+    symbol = np.zeros(int(first[-1]), np.int64)
+    filled = np.zeros(2 * size, np.int64)
+    _cover(left, right, size, filled, first, symbol, True)
+    up = np.full(2 * size, -1, np.int64)
+    above = np.arange(2 * size) >> 1
+    for level in range(1, (2 * size).bit_length()):  # from the root down
+        nodes = np.arange(1 << level, min(2 * size, 2 << level))
+        parent = above[nodes]
+        up[nodes] = np.where(count[parent] > 0, parent, up[parent])
+    return _Slots(ends, size), up, count, way.owner[symbol]

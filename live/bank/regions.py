@@ -7,7 +7,8 @@ Purpose
 Where a search may begin
     At a cut (:func:`~.cuts.free_rows`), which lies more than the window before the watermark.
     Matches that begin before the stretch end within a window behind its begin; a cut lies behind
-    that, or the stretch is made longer.
+    that, or the stretch is made longer.  A match that covers the place looked at begins a window
+    before it at most, so three windows mostly do.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from .cuts import free_rows, hits_behind
 from .layer import Layer, empty_kept
 from .partitions import Partitions
 from .pattern_bank import PatternBank
+from .predicate_index import Columns
 from .searching import Kept
 
 __all__ = ["Scan", "open_at", "sorted_kept"]
@@ -46,12 +48,12 @@ def open_at(bank: PatternBank, layer: Layer, scan: Scan, first: int, watermark: 
     assert layer.longest >= 0
     reach = max(1, layer.longest)
     while True:
-        low = max(first, watermark - 2 * reach)
+        low = max(first, watermark - 3 * reach)
         places, table = bank.no_partitions(), scan(low, watermark)
         fresh, order = places.arrange(table)
         bound = np.full(len(places), min(watermark, INT64_MAX - 1) + 1)
         since = np.full(len(places), INT64_MIN if low <= first else low)
-        hits = layer.hits(layer.read(table), order, fresh, bank.room)
+        hits = layer.hits(layer.read(Columns(table)), order, fresh, bank.room)
         begin = free_rows(layer, hits, fresh, bound, since, bank.room)
         if (begin[1] >= 0).all():
             break

@@ -211,7 +211,7 @@ class Symbols:
 
     def number(self, atoms: tuple[Atom, ...]) -> int:
         """Number of a conjunction."""
-        if atoms not in self._number:
-            self._number[atoms] = len(self.atoms)
+        number = self._number.setdefault(atoms, len(self.atoms))
+        if number == len(self.atoms):
             self.atoms.append(atoms)
-        return self._number[atoms]
+        return number

@@ -35,6 +35,7 @@ from ...errors import SqlError
 from ...ticks import TICKS_PER_SECOND
 from ..conditions.constants import Folder, Kind
 from ..pattern.interval_ticks import interval_ticks
+from ..pattern.row_types import is_key
 from ..pattern.scalar import column_types
 from ..sql.dialect import MatchRelation, RecentRelation, SituationRelation, error_at, position_of
 from ..sql.dialect import to_text as text_of
@@ -465,7 +466,7 @@ def _key(part: Any, fields: dict[str, pa.Field], mine: set[str]) -> tuple[str, s
     left, right = (side.name for side in sides)
     if (left in mine) == (right in mine) or fields[left].type != fields[right].type:
         return None
-    if pa.types.is_nested(fields[left].type):
+    if not is_key(fields[left].type):
         return None
     return (left, right) if left in mine else (right, left)
 

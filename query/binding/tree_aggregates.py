@@ -179,7 +179,8 @@ def _call(node: Any, name: str, site: Site, schema: StreamSchema, names: Names) 
     attribute = schema.attribute(use.attribute)
     if function == "count":
         return Call("count", attribute.name, pa.int64())
-    if attribute.storage in (Storage.STRING, Storage.BINARY, Storage.DECIMAL):
+    unordered = (Storage.STRING, Storage.BINARY, Storage.DECIMAL, Storage.JSON, Storage.NESTED)
+    if attribute.storage in unordered:
         return None
     if function in ("min", "max"):
         return Call(function, attribute.name, attribute.type)

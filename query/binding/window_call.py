@@ -179,7 +179,8 @@ class WindowCall:
         if self.name == "tumble" and (self.zone is not None or _months(self.measures[0], folder)):
             return self._calendar(folder)
         lengths = 1 if self.name == "tumble" else 2
-        slide, size = (self._ticks(self.measures[i], folder) for i in (0, lengths - 1))
+        slide = self._ticks(self.measures[0], folder)
+        size = slide if lengths == 1 else self._ticks(self.measures[1], folder)
         origin = self.measures[lengths:]
         return TimeWindows(size, slide, self._origin(origin[0], folder) if origin else 0)
 

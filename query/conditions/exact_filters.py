@@ -31,6 +31,7 @@ from ...store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range
 __all__ = ["exact_filter", "has_exact_filter"]
 
 PARTS_MAX = 64
+_OPAQUE = (Storage.BINARY, Storage.DECIMAL, Storage.JSON, Storage.NESTED)
 
 
 def has_exact_filter(prune: Prune | None, schema: StreamSchema) -> bool:
@@ -41,7 +42,7 @@ def has_exact_filter(prune: Prune | None, schema: StreamSchema) -> bool:
         if isinstance(part, Range):
             storage = schema.attribute(part.column).storage
             bounds = (part.low, part.high)
-            if storage in (Storage.BINARY, Storage.DECIMAL) or any(b != b for b in bounds):
+            if storage in _OPAQUE or any(b != b for b in bounds):
                 return False
     return True
 

@@ -151,10 +151,19 @@ def tail_start(snapshot: Snapshot, low: int, high: int, rows: int) -> int:
         start, end = half_open(tick, high)
         return snapshot.aggregate((), start, end).count
 
-    if events(first) <= rows:
+    total = events(first)
+    if total <= rows:
         return low
-    # events(first) > rows: find the greatest tick that still has enough
+    # find the greatest tick that still has enough: where it would be if events came evenly, and
+    # further back, until there are; then between
     good, bad = first, last + 1
+    width = max(1, (last - first + 1) * rows // total)
+    while last + 1 - width > first:
+        tick, width = last + 1 - width, 4 * width
+        if events(tick) >= rows:
+            good = tick
+            break
+        bad = tick
     while bad - good > 1:
         middle = (good + bad) // 2
         if events(middle) >= rows:

@@ -7,7 +7,7 @@ Purpose
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -96,7 +96,7 @@ class Catalog(Protocol):
         codec: str = "lz4",
         if_not_exists: bool = False,
         options: Mapping[str, Any] | None = None,
-        events: pa.Table | None = None,
+        events: Iterable[pa.RecordBatch] | None = None,
     ) -> Any:
         """Create a stream, which holds these events from the beginning."""
 

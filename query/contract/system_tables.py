@@ -40,7 +40,7 @@ SYSTEM_TABLES: Mapping[str, Mapping[str, pa.Schema]] = {
         "streams": _columns(
             stream=TEXT, time=TEXT, events=WHOLE, first=TEXT, last=TEXT, bytes=WHOLE,
             segments=WHOLE, version=WHOLE, codec=TEXT, retention=TEXT, unique_key=TEXT, within=TEXT,
-            damage=TEXT,
+            move_after=TEXT, keep_local_bytes=TEXT, damage=TEXT,
         ),
         "indexes": _columns(
             stream=TEXT, attribute=TEXT, state=TEXT, covered=REAL, runs=WHOLE, bytes=WHOLE,
@@ -48,6 +48,7 @@ SYSTEM_TABLES: Mapping[str, Mapping[str, pa.Schema]] = {
         ),
         "segments": _columns(
             stream=TEXT, segment=WHOLE, kind=TEXT, events=WHOLE, first=TEXT, last=TEXT, bytes=WHOLE,
+            place=TEXT,
         ),
         "live_queries": LIVE_QUERIES,
         "queries": _columns(

@@ -54,7 +54,7 @@ from .match_identity import Naming, check_identities, naming_of
 from .match_stream import MatchStream
 from .matcher import MatchLimits
 from .program import Program, compile_program
-from .row_types import RowTypes, checked_types, plain_type
+from .row_types import RowTypes, checked_types, is_key, plain_type, unfit_key
 from .validate import known_variables
 
 __all__ = ["CompiledMatch", "InputColumns", "MatchLimits", "compile_match", "readable_condition"]
@@ -393,6 +393,10 @@ def compile_match(
         (_resolve(columns, key.column, clause, key.at), key.descending, key.nulls_first)
         for key in clause.order_by
     )
+    for key in (*partition, *(name for name, _, _ in order)):
+        found = plain.field(key).type
+        if not is_key(found):
+            raise position_error(unfit_key(key, found), clause.sql, clause.at)
     by_time = not order or (order[0][0] == columns.time and not order[0][1])
     in_time_order = not order or (by_time and columns.ordered)
     within = _window(clause, columns)

@@ -181,14 +181,13 @@ class KeptInput:
         ready = kept.ready[groups]
         numbers_ = self.next_number + order
         self.next_number += len(order)
-        if self.partition_by:
-            in_groups = table.take(pa.array(order))
-        else:
-            in_groups = table
         if self._alone:
-            self._append_bits(table, in_groups, groups, offsets, time, rank, numbers_)
+            asked = table.select(self._wanted)
+            if self.partition_by:
+                asked = asked.take(pa.array(order))
+            self._append_bits(table, asked, groups, offsets, time, rank, numbers_)
         else:
-            self.events.append(table, np.sort(numbers_))
+            self.events.append(table, self._newest(table))
             self._place(groups, np.diff(offsets), time, rank, numbers_)
         return groups, ready
 
@@ -233,14 +232,12 @@ class KeptInput:
         return table, codes, self.ticks(table), by_row
 
     def _append_bits(
-        self, table: pa.Table, in_groups: pa.Table, groups: IntArray, offsets: IntArray,
+        self, table: pa.Table, asked: pa.Table, groups: IntArray, offsets: IntArray,
         time: IntArray, rank: IntArray, number: IntArray,
     ) -> None:  # fmt: skip
-        """Rows whose conditions are about themselves."""
+        """Rows whose conditions are about themselves; ``asked``: what these read, by partition."""
         plan, kept = self.compiled.conditions, self.rows
-        words, absent, failed, self.careful = row_bits(
-            plan, in_groups.select(self._wanted), offsets
-        )
+        words, absent, failed, self.careful = row_bits(plan, asked, offsets)
         counts = np.diff(offsets)
         if self._thin:
             some = (words != 0) | (absent != 0)
@@ -259,10 +256,14 @@ class KeptInput:
             table = table.take(pa.array(used - base))
             self.events.append(table, used)
         else:
-            self.events.append(table, np.sort(number))
+            self.events.append(table, self._newest(table))
         columns = self._place(groups, counts, time, rank, number)
         self._set_bits(columns, words, absent, failed)
         kept.ready[groups] = kept.end[groups]
+
+    def _newest(self, table: pa.Table) -> IntArray:
+        """Numbers of the rows that came last."""
+        return np.arange(self.next_number - table.num_rows, self.next_number)
 
     def _place(
         self, groups: IntArray, counts: IntArray, time: IntArray, rank: IntArray, number: IntArray

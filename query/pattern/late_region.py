@@ -275,7 +275,7 @@ class _Found(MatchStream):
         self.mode = "all"
         self.inputs = compiled.input_columns  # all that the rows have: labels are wanted, no values
         fields = [compiled.columns.arrow.field(name) for name in self.inputs]
-        self.input_schema = pa.schema(fields)
+        self.input_schema = self.waiting_schema = pa.schema(fields)
         self.rows = self.input_schema.empty_table()
         self.begins: list[IntArray] = []
         self.lasts: list[IntArray] = []

@@ -126,21 +126,32 @@ class EventRanks:
 
     def ranked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with the ranks of its rows."""
-        naming = self._naming
-        ticks, _ = numbers(flat(batch.column(naming.time)), "i")
-        rows = len(ticks)
-        codes: IntArray = np.zeros(rows, np.int64)
-        total = 1
-        if naming.partition_by:
-            columns = [pa.chunked_array([batch.column(name)]) for name in naming.partition_by]
+        codes, total = None, 1
+        if self._naming.partition_by:
+            columns = [pa.chunked_array([batch.column(n)]) for n in self._naming.partition_by]
             codes, total = self._keys.encode(columns), self._keys.count
+        ticks = batch.column(self._naming.time)
+        return batch.append_column(RANK, self._ranks(ticks, codes, total))
+
+    def beside(self, table: pa.Table, codes: IntArray | None, total: int) -> pa.Table:
+        """Rows with their ranks, where it is known which of so many partitions each belongs to.
+
+        ``codes``: None where there is one partition.
+        """
+        ticks = flat(table.column(self._naming.time))
+        return table.append_column(RANK, self._ranks(ticks, codes, total))
+
+    def _ranks(self, column: pa.Array, codes: IntArray | None, total: int) -> pa.Array:
+        ticks, _ = numbers(flat(column), "i")
         grown = total - len(self._tick)
         if grown > 0:
             self._tick = np.concatenate([self._tick, np.zeros(grown, np.int64)])
             self._rank = np.concatenate([self._rank, np.full(grown, -1)])
-        ranks = np.empty(rows, np.int64)
+        ranks = np.empty(len(ticks), np.int64)
+        if codes is None:
+            codes = np.zeros(len(ticks), np.int64)
         _count_on(codes, np.ascontiguousarray(ticks, np.int64), self._tick, self._rank, ranks)
-        return batch.append_column(RANK, pa.array(ranks))
+        return pa.array(ranks)
 
 
 @dataclass(frozen=True)

@@ -82,12 +82,16 @@ class MatchStream:
         self.check = check
         clause = compiled.clause
         self.inputs = compiled.input_columns
-        fields = [compiled.columns.arrow.field(n) for n in self.inputs]
+        self.ties = len(compiled.order_by) > 1 and compiled.in_time_order
         self.naming = compiled.naming
         self.ranks = None if self.naming is None else EventRanks(self.naming)
+        self.input_schema = pa.schema([compiled.columns.arrow.field(n) for n in self.inputs])
+        """Of rows as they are searched; those that wait have no ranks yet, but where they wait to
+        be put into another order."""
+        self.waiting_schema = self.input_schema
         if self.ranks is not None:
-            fields.append(pa.field(RANK, pa.int64()))
-        self.input_schema = pa.schema(fields)
+            self.input_schema = self.input_schema.append(pa.field(RANK, pa.int64()))
+            self.waiting_schema = self.input_schema if self.ties else self.waiting_schema
         self.mode = clause.rows
         self.incremental = clause.mode == "incremental"
         self.results = Results(compiled, self._take, self.naming)
@@ -115,7 +119,6 @@ class MatchStream:
         self.matcher = matcher_of(compiled, limits, self._describe_row)
         self.skip = compiled.selecting.skip  # matches that are left out before the first
         self.order: IntArray | None = None
-        self.ties = len(compiled.order_by) > 1 and compiled.in_time_order
 
     # -- input ----------------------------------------------------------------------------------
 
@@ -130,7 +133,9 @@ class MatchStream:
         if self.check is not None:
             self.check()
         batch = batch.select(self.inputs)
-        self.waiting.append(batch if self.ranks is None else self.ranks.ranked(batch))
+        if self.ranks is not None and self.ties:
+            batch = self.ranks.ranked(batch)
+        self.waiting.append(batch)
         self.waiting_rows += batch.num_rows
         if not self.compiled.in_time_order:
             self._check_memory()
@@ -179,8 +184,9 @@ class MatchStream:
 
     def _new_rows(self, final: bool) -> pa.Table:
         batches, self.waiting, self.waiting_rows = self.waiting, [], 0
-        table = pa.Table.from_batches(batches) if batches else self.input_schema.empty_table()
-        table = table.cast(self.input_schema) if table.schema != self.input_schema else table
+        schema = self.waiting_schema
+        table = pa.Table.from_batches(batches) if batches else schema.empty_table()
+        table = table.cast(schema) if table.schema != schema else table
         compiled = self.compiled
         if not compiled.in_time_order:
             return sorted_rows(table, compiled.order_by)
@@ -211,7 +217,8 @@ class MatchStream:
             table = table.take(pa.array(self.order))
         if self.rows.num_rows:
             prepared = self.compiled.conditions.prepare(table, groups.offsets)
-            if self.mask is not None:  # no condition holds in a row that is only looked at
+            if self.masks():  # no condition holds in a row that is only looked at
+                assert self.mask is not None
                 sequence = self.sequence if self.order is None else self.sequence[self.order]
                 prepared.words[~self.mask(sequence)] = 0
             lists = self.matcher.output
@@ -238,6 +245,10 @@ class MatchStream:
         watermark = self._keep(groups)
         yield from self._put_out(ENDLESS if final else watermark)
 
+    def masks(self) -> bool:
+        """Whether some row of the buffer may be one that is only looked at."""
+        return self.mask is not None
+
     def _buffer(self, fresh: pa.Table, final: bool) -> Groups:
         """Append rows to the kept ones and group them by partition."""
         count = fresh.num_rows
@@ -248,6 +259,8 @@ class MatchStream:
         else:
             codes = None
             total = 1
+        if self.ranks is not None and not self.ties:
+            fresh = self.ranks.beside(fresh, codes, total)
         grown = total - len(self.behind)
         if grown > 0:
             self.behind = np.concatenate([self.behind, np.zeros(grown, np.int64)])

@@ -18,7 +18,9 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ...errors import SqlError
+from ...json_text import is_json
 from ..sql.pattern_parser import position_error
+from ..sql.sql_types import sql_type
 from .binding import (
     CLASSIFIER,
     NUMBER,
@@ -35,7 +37,7 @@ from .conditions import number_of
 from .scalar import column_types
 from .typed import leaf_index, substitute
 
-__all__ = ["RowTypes", "checked_types", "plain_type"]
+__all__ = ["RowTypes", "checked_types", "is_key", "plain_type", "unfit_key"]
 
 _PSEUDO_TYPES = {CLASSIFIER: pa.string(), NUMBER: pa.int64()}
 
@@ -130,6 +132,19 @@ class RowTypes:
             return False
         type_ = self(leaf.row)
         return bool(pa.types.is_float64(type_) or pa.types.is_signed_integer(type_))
+
+
+def is_key(type_: pa.DataType) -> bool:
+    """Whether values of a type are compared, so that rows can be grouped and ordered by them."""
+    return not (is_json(type_) or pa.types.is_nested(type_))
+
+
+def unfit_key(name: str, type_: pa.DataType) -> str:
+    """What to tell of a column that is no key."""
+    return (
+        f"rows are not grouped or ordered by {name!r}: its values are {sql_type(type_)}; take out "
+        "what is to be the key in a subquery"
+    )
 
 
 def plain_type(type_: pa.DataType) -> pa.DataType:

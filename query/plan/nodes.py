@@ -31,34 +31,37 @@ Guarantee
     Nodes hold plain values, and nothing of a database but names: what they read is what the
     snapshots of the run hold.  (A :class:`Match` that was planned here knows the snapshot that its
     intervals are of; for other processes :mod:`.division` puts a part in their place.)
+
+    Loading this module loads no operator's rooms: a statement loads those that it names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-from ...schema import StreamSchema
-from ...store.prune import Prune
-from ..binding.tree_aggregates import Call
-from ..contract.frames import Frame
-from ..pattern.compiled import CompiledMatch
-from ..replay.cost import Weights
-from ..replay.replay_plan import ReplayPlan
-from ..replay.tree_runs import TreeRuns
-from ..situations.compiled import CompiledSituations
-from ..split.parts import MatchPart
-from ..split.situation_parts import SituationPart
-from ..windows.calendar import AnyWindows, Calendar, CalendarWindows
-from ..windows.cost import Costs
-from ..windows.fields import Aggregate
-from ..windows.filling import Fill
-from ..windows.kept_groups import GroupHook
-from ..windows.spec import TimeWindows
-from .pass_through import Picked
+    from ...schema import StreamSchema
+    from ...store.prune import Prune
+    from ..binding.tree_aggregates import Call
+    from ..contract.frames import Frame
+    from ..pattern.compiled import CompiledMatch
+    from ..replay.cost import Weights
+    from ..replay.replay_plan import ReplayPlan
+    from ..replay.tree_runs import TreeRuns
+    from ..situations.compiled import CompiledSituations
+    from ..split.parts import MatchPart
+    from ..split.situation_parts import SituationPart
+    from ..windows.calendar import AnyWindows, Calendar, CalendarWindows
+    from ..windows.cost import Costs
+    from ..windows.fields import Aggregate
+    from ..windows.filling import Fill
+    from ..windows.kept_groups import GroupHook
+    from ..windows.spec import TimeWindows
+    from .pass_through import Picked
 
 __all__ = [
     "FilledWindows",

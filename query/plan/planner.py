@@ -16,7 +16,7 @@ import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -29,16 +29,18 @@ from ..conditions.constants import Folder
 from ..conditions.ranges import tail_start
 from ..contract.cancellation import QueryControl
 from ..contract.catalog import Catalog
-from ..pattern.compiled import CompiledMatch
 from ..relational.interface import RelationalExecutor, RelationalQuery
-from ..situations.compiled import CompiledSituations
-from ..split.parts import MatchPart
-from ..split.situation_parts import SituationPart
 from ..sql.parameters import NOW, bind_values
-from ..windows.kept_groups import GroupHook
 from .nodes import Leaf, PassThrough, QueryPlan, Relational, Root, Scan, TreeAggregate
 from .prepared import PreparedQuery, Written, prepare
 from .scans import passing_scan, plan_scan, row_bounds
+
+if TYPE_CHECKING:
+    from ..pattern.compiled import CompiledMatch
+    from ..situations.compiled import CompiledSituations
+    from ..split.parts import MatchPart
+    from ..split.situation_parts import SituationPart
+    from ..windows.kept_groups import GroupHook
 
 __all__ = ["Planners", "Planning", "bounded", "plan_query"]
 

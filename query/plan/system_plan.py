@@ -54,6 +54,7 @@ def stream_rows(catalog: Catalog) -> Rows:
         first, last = snapshot.time_range or (None, None)
         trees = (*snapshot.state.segments, *snapshot.state.runs)
         options = catalog.stream_options(name)
+        local = options["keep_local_bytes"]
         yield {
             "stream": name,
             "time": schema.time,
@@ -67,6 +68,8 @@ def stream_rows(catalog: Catalog) -> Rows:
             "retention": options.get("retention"),
             "unique_key": None if options["unique"] is None else key_text(options["unique"]),
             "within": options["within"],
+            "move_after": options["move_after"],
+            "keep_local_bytes": None if local is None else str(local),
         }
 
 
@@ -108,6 +111,7 @@ def _segment_rows(catalog: Catalog) -> Rows:
                 "stream": name, "segment": view.file.segment_id, "kind": kind,
                 "events": view.events, "bytes": view.length,
                 "first": _shown(schema, view.first), "last": _shown(schema, view.last),
+                "place": "objects" if view.file.in_objects else "disk",
             }  # fmt: skip
         tail = () if state.tail is None else (state.tail(),)
         for kind, leaves in (("late buffer", state.late), ("tail", tail)):

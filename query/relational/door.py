@@ -58,6 +58,7 @@ __all__ = [
     "hugeints_of",
     "is_broken",
     "is_ctrl_c",
+    "jsons_of",
     "lock",
     "open_empty",
     "open_unlocked",
@@ -168,6 +169,11 @@ def hugeints_of(relation: Any) -> tuple[int, ...]:
         for position, type_ in enumerate(relation.types)
         if str(type_) in ("HUGEINT", "UHUGEINT")
     )
+
+
+def jsons_of(relation: Any) -> tuple[int, ...]:
+    """Positions of the columns of a relation that are JSON, which come as text."""
+    return tuple(at for at, type_ in enumerate(relation.types) if str(type_) == "JSON")
 
 
 def is_broken(error: BaseException) -> bool:

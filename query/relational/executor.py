@@ -33,7 +33,7 @@ from ...errors import StoreClosed
 from ...ownership import Owner, leave_to_parent
 from ...scratch import ScratchDirectory
 from ..contract.cancellation import QueryControl, interruptibly
-from .door import admit, failure_of, hugeints_of, is_ctrl_c, open_empty
+from .door import admit, failure_of, hugeints_of, is_ctrl_c, jsons_of, open_empty
 from .evaluation import evaluate_here
 from .interface import Answer, RelationalExecutor, RelationalQuery, translated
 from .scans import BATCH_ROWS, Failure
@@ -144,7 +144,7 @@ class Executor(RelationalExecutor):
         control, failures = query.control, query.failures
         with self._admitted(query) as cursor, control.interrupting(cursor.interrupt):
             relation = cursor.sql(query.sql, params=query.values or None)
-            hugeints = hugeints_of(relation)
+            hugeints, jsons = hugeints_of(relation), jsons_of(relation)
             reader = interruptibly(lambda: relation.to_arrow_reader(BATCH_ROWS), cursor.interrupt)
         running = _Running(cursor, relation, reader)
 
@@ -171,7 +171,7 @@ class Executor(RelationalExecutor):
             finally:
                 running.close()
 
-        return Answer(reader.schema, hugeints, batches(), running.close)
+        return Answer(reader.schema, hugeints, batches(), running.close, jsons)
 
     def _meant(self, error: BaseException, query: RelationalQuery) -> BaseException:
         """What an error that came out of a call into DuckDB means to the user."""

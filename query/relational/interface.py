@@ -50,12 +50,15 @@ class Answer:
         Positions of the columns whose type in DuckDB is HUGEINT or UHUGEINT.
     close : callable
         Ends the query; may be called more than once.
+    jsons : tuple of int
+        Positions of the columns whose type in DuckDB is JSON; they come as text.
     """
 
     schema: pa.Schema
     hugeints: tuple[int, ...]
     batches: Iterator[pa.RecordBatch]
     close: Callable[[], None]
+    jsons: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ Limits
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from itertools import count
 from types import MappingProxyType
@@ -130,7 +130,8 @@ class IsolatedExecutor(RelationalExecutor):
         try:
             head, data = job.answer()
             schema = job.believed(lambda: schema_of(head["schema"]))
-            hugeints = job.believed(lambda: _positions(head["hugeints"], schema))
+            hugeints = job.believed(lambda: _positions(head["hugeints"], schema, _is_decimal))
+            jsons = job.believed(lambda: _positions(head["jsons"], schema, pa.types.is_string))
         except BaseException:
             job.close()
             raise
@@ -153,7 +154,7 @@ class IsolatedExecutor(RelationalExecutor):
                     control.check()
                     message, buffer = job.answer()
 
-        return Answer(schema, hugeints, batches(), job.close)
+        return Answer(schema, hugeints, batches(), job.close, jsons)
 
     def _begun(
         self,
@@ -173,12 +174,18 @@ class IsolatedExecutor(RelationalExecutor):
         return job
 
 
-def _positions(listed: Any, schema: pa.Schema) -> tuple[int, ...]:
+def _is_decimal(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_decimal(type_))
+
+
+def _positions(
+    listed: Any, schema: pa.Schema, fits: Callable[[pa.DataType], bool]
+) -> tuple[int, ...]:
     positions = tuple(listed)
     for at in positions:
         if type(at) is not int or not 0 <= at < len(schema):
             raise ValueError
-        if not pa.types.is_decimal(schema.field(at).type):
+        if not fits(schema.field(at).type):
             raise ValueError
     return positions
 

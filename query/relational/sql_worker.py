@@ -16,7 +16,7 @@ Layout
                      <-    needed, filter text}
         {"scanned": id, applied} + batch, ..., "last" too  ->     DuckDB
                      <-   {"next": id, released}
-                     <-   {"schema", "hugeints"}, {"batch"} ..., "end" too
+                     <-   {"schema", "hugeints", "jsons"}, {"batch"} ..., "end" too
 
     A batch lies behind its message or, where that says ``shared``, in the region.  Each message
     costs a turn of two processes, which for a small query is most of the price: a batch that is the
@@ -50,7 +50,7 @@ from ...isolation.batches import describe, pack, unpack
 from ...isolation.channel import Channel, ChannelClosed
 from ...isolation.inbox import Inbox
 from ...isolation.region import Mapped
-from .door import admit, failure_of, hugeints_of, lock, open_unlocked
+from .door import admit, failure_of, hugeints_of, jsons_of, lock, open_unlocked
 from .scans import BATCH_ROWS
 
 if TYPE_CHECKING:
@@ -150,7 +150,11 @@ class _Worker:
     def _run(self, cursor: Any, job: dict[str, Any]) -> _Answer:
         relation = cursor.sql(job["sql"], params=job["values"] or None)
         reader = relation.to_arrow_reader(BATCH_ROWS)
-        message = {"schema": describe(reader.schema), "hugeints": hugeints_of(relation)}
+        message = {
+            "schema": describe(reader.schema),
+            "hugeints": hugeints_of(relation),
+            "jsons": jsons_of(relation),
+        }
         pieces: Sequence[Any] = ()
         for batch in reader:
             if "batch" in message:

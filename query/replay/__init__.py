@@ -6,9 +6,10 @@ Reading order: ``spans`` (sets of positions), ``timeline`` (positions and times)
 ``applicability`` (which clauses), ``cost`` (weights and the model), ``context`` (what is planned
 on), ``coarse`` (what leaves rule out), ``event_lookup`` (conditions without an index),
 ``candidates`` (Algorithm 3.1), ``extremes``, ``rates`` and ``offers`` (terms to look up),
-``base_reader``, ``partition_keys`` and ``partition_spans`` (under PARTITION BY), ``near`` (what
-matters at all), ``choice``, ``replay_plan`` (the outcome), ``regions`` (it, drawn), ``agreement``,
-``pricing``, ``term_selection`` (Algorithm 3.2), ``choosing``, ``lookups``, ``intervals``,
+``base_reader``, ``partition_keys``, ``partition_spans`` and ``partition_neighbours`` (under
+PARTITION BY), ``near`` (what matters at all), ``choice``, ``replay_plan`` (the outcome),
+``regions`` (it, drawn), ``agreement``, ``pricing``, ``term_selection`` (Algorithm 3.2),
+``choosing``, ``lookups``, ``intervals``,
 ``shared_keys``, ``coded_spans``, ``fitting``, ``rooms``, ``stream_intervals``,
 ``partition_intervals``, ``late_ranges``, ``considered`` and ``planning`` (all of it in order);
 ``column_gather``, ``reader``, ``partition_reader``, ``interval_stream`` and ``run_plan`` (the

@@ -39,7 +39,7 @@ from ..sql.pattern_tree import (
     walk,
 )
 
-__all__ = ["Demands", "demands", "not_applicable"]
+__all__ = ["Demands", "demands", "earliest", "not_applicable"]
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _reads_outside(compiled: CompiledMatch) -> bool:
             (-leaf.shift for leaf in bound.leaves if isinstance(leaf, Navigation)), default=0
         )
         if back > 0:
-            place = _earliest(compiled.clause.pattern, name)
+            place = earliest(compiled.clause.pattern, name)
             if place is not None and place < back:
                 return True
     return False
@@ -138,11 +138,11 @@ def _least(node: Pattern) -> int:
     return sum(_least(part) for part in children(node))
 
 
-def _earliest(node: Pattern, name: str) -> int | None:
+def earliest(node: Pattern, name: str) -> int | None:
     """Fewest events before one that carries a variable; None when none does."""
     if isinstance(node, Variable):
         return 0 if node.name == name else None
-    found = [(part, _earliest(part, name)) for part in children(node)]
+    found = [(part, earliest(part, name)) for part in children(node)]
     if isinstance(node, Concatenation):
         before, best = 0, None
         for part, place in found:

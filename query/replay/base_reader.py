@@ -47,7 +47,7 @@ def read_arrays(
         leaves = part.leaves
         assert leaves is not None
         at = low
-        for leaf, a, b in leaves.pieces(low - part.start, high - part.start):
+        for leaf, a, b in leaves.pieces(low - part.start, high - part.start, output.names):
             arrays = [
                 leaves.view.column(leaf, field.name, a, b, type_=field.type, encoded=dictionary)
                 for field in output

@@ -35,6 +35,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...compiled import interpretable, kernel
+from ...indexes.ahead import ahead
 from ...indexes.index_key import index_key
 from ...indexes.kernels import count_bits, positions_of_bits
 from ...indexes.lookup import IndexMetrics, KeyRanges, excluded, mark_run
@@ -45,7 +46,7 @@ from .coarse import CoarseMap
 from .event_lookup import mark_events
 from .spans import Spans
 from .terms import Term
-from .timeline import Timeline
+from .timeline import Timeline, shift
 
 __all__ = [
     "Candidates",
@@ -227,6 +228,7 @@ def occurrences(
         if number:
             other = np.zeros(words, np.uint64) if other is None else other
             target = other
+        asked = []
         for chunk in taken:
             if number:
                 low = max(0, chunk.start - chosen.offset - origin)
@@ -236,6 +238,10 @@ def occurrences(
             elif coarse is not None and not coarse.may_hold(chosen.symbol, chunk.start, chunk.end):
                 metrics.runs_skipped += 1
                 continue
+            asked.append(
+                (chunk, [(run, keys[name]) for name, run in chunk.runs.items() if name in keys])
+            )
+        for chunk in ahead(asked, indexes):
             _mark_term(chosen, chunk, keys, origin, size, target, timeline, schema, metrics)
         if number:
             assert other is not None
@@ -278,21 +284,39 @@ def _mark_term(
     metrics: IndexMetrics,
 ) -> None:
     """Set the bits of a chunk's events that satisfy a term; bit 0 is block position ``origin``."""
-    shift = chosen.offset + origin
+    place = chosen.offset + origin
     for name in chosen.term.attributes:
         run = chunk.runs.get(name)
         if run is None:
             atoms = [atom for atom in chosen.term.atoms if atom.column == name]
             metrics.events_evaluated += mark_events(
-                timeline, schema, atoms, chunk.start, chunk.end, shift, target, size
-            )
+                timeline, schema, atoms, chunk.start, chunk.end, place, target, size,
+                chosen.term.inside,
+            )  # fmt: skip
             continue
-        if excluded(run, keys[name]):
+        absent = _absent_until(run, chunk, chosen.term.inside, timeline)
+        if excluded(run, keys[name], absent):
             metrics.runs_skipped += 1
             continue
         # a run may know more positions than this snapshot: they would lie beyond the chunk
-        known = min(size, chunk.end - shift)
-        mark_run(run, keys[name], chunk.start - shift, target, known, metrics)
+        known = min(size, chunk.end - place)
+        mark_run(run, keys[name], chunk.start - place, target, known, metrics, absent)
+
+
+def _absent_until(
+    run: Run, chunk: LookupRange, inside: int | None, timeline: Timeline
+) -> int | None:
+    """Position of a run from which on it has seen all that an event can look back at.
+
+    What a match looks back at inside of itself lies no further than its window.
+    """
+    seen = chunk.start - run.first + run.seen
+    if not run.absent or not seen:
+        return 0
+    if inside is None:
+        return None
+    until = timeline.upper(shift(timeline.ticks_at(np.array([seen], np.int64)), inside))
+    return max(0, int(until[0]) - chunk.start)
 
 
 @interpretable()

@@ -144,7 +144,7 @@ class Buckets:
             return self
         tables, starts = [], []
         done = 0
-        leaves.fetch(np.flatnonzero(chosen))
+        leaves.fetch(np.flatnonzero(chosen).tolist())
         for number in [*np.flatnonzero(chosen).tolist(), len(self.starts)]:
             if done < number:
                 tables.append(self.table[:, done:number])

@@ -34,11 +34,11 @@ from ...indexes.runs import Run
 from ...store.prune import Range
 from .candidates import LookupRange, chunks_of
 from .context import PlanContext
-from .intervals import shift
 from .lookups import Lookups
 from .pair_terms import equalities, pair_keys
 from .spans import Spans
 from .terms import Term
+from .timeline import shift
 
 __all__ = ["coded_spans", "told_by"]
 

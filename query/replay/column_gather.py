@@ -35,6 +35,7 @@ from ...compiled import kernel
 from ...store.layout import Codec, Encoding
 from ...store.leaf import LeafReader
 from ...store.leaf_map import LeafMap
+from ...store.sections import Ranges
 from ...store.segment import ScanMetrics
 from .timeline import Timeline, TimelinePart, near
 
@@ -81,6 +82,7 @@ def read_stretches(
     stretches = stretches[stretches[:, 3] > stretches[:, 0]]
     upto = np.cumsum(stretches[:, 3] - stretches[:, 0])
     at, done, full = 0, 0, GATHERED_FIRST
+    _fetch_heads(timeline, stretches[:, ::3])
     while at < len(stretches):
         if check is not None:
             check()
@@ -91,6 +93,13 @@ def read_stretches(
         inside[1::3] = True
         yield batch, np.repeat(inside, np.diff(some, axis=1).ravel())
         at, done, full = stop, int(upto[stop - 1]), min(GATHERED_MAX, 4 * full)
+
+
+def _fetch_heads(timeline: Timeline, ranges: Ints) -> None:
+    """Have the heads of leaves in objects come together for all batches: each waits as long."""
+    for part, here in _by_part(timeline.parts, ranges):
+        if part.leaves is not None and part.leaves.view.file.moved:
+            part.leaves.fetch_heads([number for number, _ in _by_leaf(part.leaves.starts, here)])
 
 
 def read_ranges(
@@ -140,10 +149,14 @@ def read_few(part: TimelinePart, field: pa.Field, ranges: Ints) -> pa.Array | No
     numbers = np.searchsorted(leaves.starts, ranges[:, 0], side="right") - 1
     out: npt.NDArray[Any] = np.empty(int((ranges[:, 1] - ranges[:, 0]).sum()), width)
     at = 0
-    leaves.fetch(np.unique(numbers))
-    for low, high in near(numbers, 0):
-        number = int(numbers[low])
-        values = leaves.leaf(number).plain(field.name, width)
+    groups = list(near(numbers, 0))
+    wanted = [
+        (int(numbers[low]), (ranges[low:high] - leaves.starts[numbers[low]]).tolist())
+        for low, high in groups
+    ]
+    coming = leaves.ahead(wanted, (field.name,))
+    for (low, high), (number, _), (leaf, rows) in zip(groups, wanted, coming, strict=True):
+        values = leaf.plain(field.name, width, rows)
         if values is None:
             return None
         at = _copy(values, ranges[low:high], leaves.starts[number], out, at)
@@ -184,11 +197,11 @@ def _read_part(
     leaves = part.leaves
     assert leaves is not None
     wanted = list(_by_leaf(leaves.starts, ranges))
-    leaves.fetch(np.array([number for number, _ in wanted], np.int64))
-    for number, here in wanted:
-        leaf = leaves.leaf(number)
+    coming = leaves.ahead([(number, here.tolist()) for number, here in wanted], columns.names)
+    for (_, here), (leaf, rows) in zip(wanted, coming, strict=True):
+        assert rows is not None
         for some, field in zip(gathered, columns, strict=True):
-            some.extend(_slices(leaves, leaf, field, here))
+            some.extend(_slices(leaves, leaf, field, here, rows))
         if metrics is not None:
             metrics.blocks_read += 1
             metrics.events_read += int((here[:, 1] - here[:, 0]).sum())
@@ -208,8 +221,10 @@ def _by_leaf(starts: Ints, ranges: Ints) -> Iterator[tuple[int, Ints]]:
         yield int(numbers[low]), within[low:high]
 
 
-def _slices(leaves: LeafMap, leaf: LeafReader, field: pa.Field, ranges: Ints) -> Iterator[pa.Array]:
-    """Ranges of one column of a leaf."""
+def _slices(
+    leaves: LeafMap, leaf: LeafReader, field: pa.Field, ranges: Ints, rows: Ranges
+) -> Iterator[pa.Array]:
+    """Ranges (``rows``, as numbers) of one column of a leaf."""
     view, name = leaves.view, field.name
     if name not in view.file.schema:  # older than the attribute
         yield pa.nulls(int((ranges[:, 1] - ranges[:, 0]).sum()), field.type)
@@ -221,7 +236,7 @@ def _slices(leaves: LeafMap, leaf: LeafReader, field: pa.Field, ranges: Ints) ->
         apart = np.flatnonzero(ranges[1:, 0] - ranges[:-1, 1] > DECODED_GAP) + 1
     for begin, end in pairwise([0, *apart.tolist(), len(ranges)]):
         low, high = int(ranges[begin, 0]), int(ranges[end - 1, 1])
-        array = view.column(leaf, name, low, high)
+        array = view.column(leaf, name, low, high, ranges=rows if as_it_is else None)
         yield from _rows_of(array, ranges[begin:end] - low)
 
 

@@ -443,9 +443,11 @@ class PartitionedModel:
     allowed : float
         Events that the coarse map leaves.
     passes_ns : float
-        Passes over the keys of all events.
+        What is done once, as passes over the keys of all events.
     near : float
         Events of which the keys are read to find that of one occurrence.
+    beside_ns, beside_most_ns : float
+        Finding the rows around one interval, and those around all, at most.
     """
 
     about: CostModel
@@ -453,6 +455,8 @@ class PartitionedModel:
     allowed: float
     passes_ns: float
     near: float = 16.0
+    beside_ns: float = 0.0
+    beside_most_ns: float = 0.0
 
     def table(self, choices: npt.NDArray[np.int64]) -> Table:
         """See :class:`Model`."""
@@ -463,7 +467,8 @@ class PartitionedModel:
         out[:, 0], out[:, 2] = narrow[:, 0], narrow[:, 2]
         keys = np.minimum(self.allowed, narrow[:, 0] * self.near) * weights.key
         event = weights.grouped + weights.picked
-        out[:, 5] = wide[:, 5] + narrow[:, 2] * event + keys + self.passes_ns
+        beside = np.minimum(self.beside_most_ns, narrow[:, 1] * self.beside_ns)
+        out[:, 5] = wide[:, 5] + narrow[:, 2] * event + keys + beside + self.passes_ns
         nothing = ~choices.any(axis=1)
         if nothing.any():
             grouped = replace(about, weights=replace(weights, event=weights.grouped))

@@ -24,19 +24,23 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...compiled import interpretable, kernel
-from ...indexes.index_key import ColumnReader, index_key
+from ...indexes.index_key import DerivedKey, index_key
 from ...indexes.keys import KEY_MAX, encode, key_range
+from ...indexes.looking_back import ColumnReader
 from ...schema import Attribute, StreamSchema
 from ...store.layout import ZONE_EVENTS
 from ...store.leaf_map import LeafMap
 from ...store.prune import AnyOf, IsNull, NotNull, Pruner, Range
 from ...store.tail import MemoryLeaf
-from .timeline import Timeline
+from .base_reader import read_arrays
+from .timeline import Timeline, shift
 
 __all__ = ["mark_events", "satisfied"]
 
 Mask = npt.NDArray[np.bool_]
 Atom = Range | IsNull | NotNull
+LOOKED_BACK = 1 << 14
+"""Events among which those of partitions are looked for, where no window says how far."""
 
 
 def satisfied(array: pa.Array, atoms: Sequence[Atom], attribute: Attribute) -> Mask:
@@ -96,6 +100,7 @@ def mark_events(
     offset: int,
     bits: npt.NDArray[np.uint64],
     size: int,
+    inside: int | None = None,
 ) -> int:
     """Set the bits of base events that satisfy one of the atoms.
 
@@ -112,6 +117,9 @@ def mark_events(
     bits : uint64[words]
     size : int
         Bits that there are.
+    inside : int, optional
+        Ticks before an event among which lies what a derived value looks back at; else it may lie
+        anywhere.
 
     Returns
     -------
@@ -119,6 +127,8 @@ def mark_events(
         Values that were read.
     """
     key = index_key(atoms[0].column, schema)
+    if isinstance(key, DerivedKey):
+        return _mark_derived(timeline, key, atoms, first, end, offset, bits, size, inside)
     read = 0
     for part in timeline.parts:
         low, high = max(first, part.start), min(end, part.end)
@@ -130,7 +140,7 @@ def mark_events(
             read += _mark_leaves(part.leaves, key.attribute, atoms, a, b, base, bits, size)
             continue
         reader = part.leaves.column if part.leaves is not None else _reader(part.tail, schema)
-        column = key.values(reader, a, b)
+        column = key.values(reader, a, b).column
         if column is None:
             found = np.full(b - a, any(isinstance(atom, IsNull) for atom in atoms))
         else:
@@ -138,6 +148,54 @@ def mark_events(
         _set_bits(found, low - offset, bits, size)
         read += len(key.columns) * (b - a)
     return read
+
+
+def _mark_derived(
+    timeline: Timeline,
+    key: DerivedKey,
+    atoms: Sequence[Atom],
+    first: int,
+    end: int,
+    offset: int,
+    bits: npt.NDArray[np.uint64],
+    size: int,
+    inside: int | None,
+) -> int:
+    """The same of values that look back, over the ends of segments."""
+    end = min(end, timeline.total)
+    if first >= end:
+        return 0
+    lowest = max(0, first - LOOKED_BACK)
+    if inside is not None:
+        tick = shift(timeline.ticks_at(np.array([first], np.int64)), -inside)
+        lowest = min(first, int(timeline.lower(tick)[0]))
+    reader = _PositionReader(timeline)
+    values = key.values(reader, first, end, lowest)
+    assert values.column is not None
+    assert values.gaps is not None
+    unknown = any(isinstance(atom, IsNull) for atom in atoms)
+    valued = [atom for atom in atoms if not isinstance(atom, IsNull)]
+    found = satisfied(values.column.combine_chunks(), valued, key.attribute)
+    if unknown:
+        found[values.gaps.unknown] = True
+        if inside is None and values.gaps.seen:
+            found[values.gaps.absent] = True
+    _set_bits(found, first - offset, bits, size)
+    return reader.read
+
+
+class _PositionReader:
+    """Attributes of base events by position; ``read`` counts values."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.read = 0
+        self._timeline = timeline
+
+    def __call__(self, name: str, first: int, end: int) -> pa.ChunkedArray:
+        field = self._timeline.schema.arrow.field(name)
+        self.read += end - first
+        parts = read_arrays(self._timeline, [name], pa.schema([field]), first, end)
+        return pa.chunked_array([arrays[0] for _, arrays in parts], field.type)
 
 
 def _reader(tail: MemoryLeaf | None, schema: StreamSchema) -> ColumnReader:
@@ -168,7 +226,7 @@ def _mark_leaves(
         return 0
     pruner = Pruner(AnyOf(tuple(atoms)), view.file.schema)
     read, at = 0, first
-    for leaf, low, high in leaves.pieces(first, end):
+    for leaf, low, high in leaves.pieces(first, end, (name,)):
         zones = np.flatnonzero(pruner.mask(leaf.zones))
         zones = zones[(zones >= low // ZONE_EVENTS) & (zones * ZONE_EVENTS < high)]
         for group in np.split(zones, np.flatnonzero(np.diff(zones) > 1) + 1):

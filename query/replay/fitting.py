@@ -40,9 +40,8 @@ from .base_reader import read_arrays
 from .candidates import in_any_order
 from .context import PlanContext
 from .cost import PAIRS_PER_EVENT
-from .intervals import shift
 from .partition_keys import NEAR_EVENTS, PartitionKeys
-from .timeline import Timeline, near
+from .timeline import Timeline, near, shift
 
 __all__ = ["Fitted", "fitted"]
 

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...compiled import kernel
+from ...compiled import interpretable, kernel
 from ..pattern.compiled import CompiledMatch
 from ..pattern.match_stream import MatchStream
 from ..pattern.matcher import MatchLimits
@@ -28,6 +28,14 @@ from ..pattern.matcher import MatchLimits
 __all__ = ["IntervalStream"]
 
 
+def _mark_all_inside(sequence, starts, ends, out):  # type: ignore[no-untyped-def]
+    at = np.searchsorted(ends, sequence, side="right")
+    before_end = np.flatnonzero(at < starts.size)
+    out[:] = False
+    out[before_end] = starts[at[before_end]] <= sequence[before_end]
+
+
+@interpretable(instead=_mark_all_inside)
 @kernel
 def _mark_inside(sequence, starts, ends, out):  # type: ignore[no-untyped-def]
     """Flag the numbers that lie in spans; most lie where the number before them does."""
@@ -69,9 +77,11 @@ class IntervalStream(MatchStream):
         rows = batch.num_rows
         if rows == 0:
             return
-        flags = np.full(rows, within) if isinstance(within, bool) else within
-        edges = np.flatnonzero(np.diff(flags, prepend=False, append=False)) + self._fed
-        self._add(edges[::2], edges[1::2])
+        if not isinstance(within, bool):
+            edges = np.flatnonzero(np.diff(within, prepend=False, append=False)) + self._fed
+            self._add(edges[::2], edges[1::2])
+        elif within:
+            self._add(np.array([self._fed]), np.array([self._fed + rows]))
         self._fed += rows
         yield from self.feed(batch)
         self._forget()
@@ -89,6 +99,22 @@ class IntervalStream(MatchStream):
         if len(self._starts) > 4096 and len(self.sequence):
             done = int(np.searchsorted(self._ends, int(self.sequence.min()), side="right"))
             self._starts, self._ends = self._starts[done:], self._ends[done:]
+
+    def masks(self) -> bool:
+        """Whether one of the rows that are searched lies outside of the intervals."""
+        last = len(self._starts) - 1
+        return (
+            last < 0
+            or self._starts[last] > self.first_searched
+            or self._ends[last] < self.next_sequence
+        )
+
+    @property
+    def first_searched(self) -> int:
+        """Number of the first row of those that are searched."""
+        if self._sequence is None or not len(self._sequence):
+            return self.next_sequence - len(self.codes)
+        return int(self._sequence[0])
 
     def inside(self, sequence: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which rows, by their number in the input, belong to an interval."""

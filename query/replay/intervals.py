@@ -23,24 +23,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ...ticks import INT64_MAX, INT64_MIN
 from .candidates import Candidates
 from .spans import Spans
-from .timeline import Timeline
+from .timeline import Timeline, shift
 
-__all__ = ["candidate_spans", "dirty_spans", "shift", "whole_ticks"]
+__all__ = ["candidate_spans", "dirty_spans", "whole_ticks"]
 
 Ints = npt.NDArray[np.int64]
-_LEAST, _MOST = INT64_MIN, INT64_MAX
-
-
-def shift(ticks: Ints, distance: int) -> Ints:
-    """Ticks moved by a distance, without wrapping."""
-    if distance >= 0:
-        bound = min(distance, _MOST)
-        return np.where(ticks > _MOST - bound, _MOST, ticks + bound)
-    bound = min(-distance, _MOST)
-    return np.where(ticks < _LEAST + bound, _LEAST, ticks - bound)
 
 
 def candidate_spans(

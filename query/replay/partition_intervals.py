@@ -12,7 +12,7 @@ Layout
 
     Within a partition events are found by time; where the pattern is bounded by its number of
     events alone, by their places in the partition, which takes two passes over the PARTITION BY
-    columns, as looking for neighbours does.
+    columns.
 
 Guarantee
     What is found contains every match of the base events; late events are added by
@@ -32,6 +32,7 @@ from .coded_spans import coded_spans
 from .fitting import fitted
 from .lookups import Lookups
 from .partition_keys import PartitionKeys
+from .partition_neighbours import rows_beside
 from .partition_spans import PartitionSpans, RowFlags, positions, ranks
 from .shared_keys import keyed_stretches
 from .spans import Spans
@@ -190,10 +191,11 @@ class _Search:
         """The same rows, and those of their partitions right before and after them shown."""
         stride = spans.stride
         code = spans.inside.starts // stride
-        ends = np.concatenate([spans.inside.starts, spans.inside.ends]) - np.tile(code, 2) * stride
-        place = ranks(self.keys, self.timeline.total, np.tile(code, 2), ends)
-        low, high = place[: len(code)], place[len(code) :]
-        around = self._rows(code, self._beside(low, high))
+        low, high = spans.inside.starts - code * stride, spans.inside.ends - code * stride
+        around = rows_beside(
+            self.keys, self.timeline.total, (code, low, high), self.wants.before, self.wants.after,
+            self.lookups.context.weights,
+        )  # fmt: skip
         return replace(spans, shown=_single(code, around, stride))
 
     def _placed(self, spans: PartitionSpans) -> PartitionSpans:

@@ -24,6 +24,7 @@ from .context import PlanContext
 from .cost import READ_GAP, BlockCosts, CostModel, Model, PartitionedModel
 from .offers import Offer, Offers
 from .partition_keys import PartitionKeys
+from .partition_neighbours import FIRST_REACH
 from .rates import strata
 from .replay_plan import ReplayIntervals
 from .spans import Spans
@@ -115,7 +116,7 @@ class Pricing:
             self.matcher.overhead_ns
             + self.lookup_ns(offer)
             + min(self.context.total, offer.entries * self.matcher.near) * self.context.weights.key
-            + self._passes(self.context.wants.neighbours)
+            + self._beside(offer.entries)
         )
 
     def partitions_ns(self, intervals: ReplayIntervals, probed: Sequence[Offer]) -> float:
@@ -148,6 +149,17 @@ class Pricing:
     def _passes(self, made: bool) -> float:
         """Passes over the PARTITION BY columns of all events, where they are made."""
         return self.context.total * self.context.weights.around if made else 0.0
+
+    @property
+    def _beside_ns(self) -> float:
+        """Finding the rows around an interval, where they are looked at."""
+        weights = self.context.weights
+        made = self.context.wants.neighbours and self.context.pattern.within is not None
+        return 2 * (weights.interval + FIRST_REACH * weights.key) if made else 0.0
+
+    def _beside(self, intervals: float) -> float:
+        """Finding the rows around intervals."""
+        return min(self._passes(True), intervals * self._beside_ns)
 
     # -- the model of choices -----------------------------------------------------------------
 
@@ -208,12 +220,11 @@ class Pricing:
         )  # fmt: skip
         if not context.partitioned:
             return about
-        over = (
-            self._passes(context.wants.neighbours or pattern.within is None)
-            + self.matcher.overhead_ns
-        )
+        over = self._passes(pattern.within is None) + self.matcher.overhead_ns
         allowed = float(self.coarse.allowed.total)
-        return PartitionedModel(about, self.crowd, allowed, over, self.matcher.near)
+        return PartitionedModel(
+            about, self.crowd, allowed, over, self.matcher.near, self._beside_ns, self._passes(True)
+        )
 
     @lazy
     def agreeing(self) -> dict[Band, float]:

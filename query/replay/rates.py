@@ -92,7 +92,8 @@ class RateMap:
             if name not in self._fences:
                 self._fences[name] = RunFences([chunk.runs[name] for chunk in self._chunks])
             attribute = index_key(name, self._schema).attribute
-            total += estimate_runs(self._indexes, self._fences[name], atoms, attribute)
+            away = term.inside is None  # else what is not found hardly ever counts
+            total += estimate_runs(self._indexes, self._fences[name], atoms, attribute, away)
         return total
 
     def spread(self, share: float) -> Floats:

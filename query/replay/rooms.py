@@ -36,9 +36,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .candidates import Candidates
-from .intervals import shift
 from .lookups import Lookups
 from .spans import Spans
+from .timeline import shift
 
 __all__ = ["Rooms"]
 

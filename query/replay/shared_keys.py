@@ -27,12 +27,11 @@ import numpy as np
 import numpy.typing as npt
 
 from .candidates import Candidates, find_candidates, in_any_order
-from .intervals import shift
 from .lookups import Lookups
 from .partition_keys import NEAR_EVENTS, PartitionKeys
 from .shared_columns import SharedColumn
 from .spans import Spans
-from .timeline import Timeline, near
+from .timeline import Timeline, near, shift
 
 __all__ = ["keyed_spans", "keyed_stretches", "shared_by"]
 

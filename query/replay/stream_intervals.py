@@ -24,13 +24,14 @@ from .candidates import find_candidates
 from .choosing import Judge
 from .coded_spans import coded_spans
 from .fitting import fitted
-from .intervals import candidate_spans, shift, whole_ticks
+from .intervals import candidate_spans, whole_ticks
 from .lookups import Lookups
 from .offers import Offer
 from .rooms import Rooms
 from .shared_columns import SharedColumn
 from .shared_keys import keyed_spans, shared_by
 from .spans import Spans
+from .timeline import shift
 
 __all__ = ["StreamIntervals", "stream_intervals"]
 

@@ -40,6 +40,7 @@ from ..pattern.binding import CLASSIFIER, Bound, Navigation
 from ..pattern.compiled import CompiledMatch
 from ..pattern.typed import leaf_index
 from ..sql.pattern_tree import Pattern, Variable, walk
+from .applicability import earliest
 from .bands import Band, bands_between, conditions_between, implied_ranges
 from .derived_terms import derived_keys, derived_prunes, with_unknown
 from .implied_ranges import with_implied
@@ -371,8 +372,14 @@ def _derived(
     keys = derived_keys(indexed, schema, compiled)
     found = {}
     for name, bound in compiled.definitions.items() if keys else ():
+        place = earliest(compiled.clause.pattern, name)
         terms = [
-            replace(term, back=one.key.back, needs=one.needs)
+            replace(
+                term,
+                back=one.key.back,
+                needs=one.needs,
+                inside=None if place is None or place < one.key.back else compiled.within,
+            )
             for one in derived_prunes(bound, name, keys, schema, folder, compiled)
             for item in merged(one.prune)
             for term in index_terms(with_unknown(item, one.key.name), schema)

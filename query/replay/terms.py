@@ -34,6 +34,8 @@ class Term:
         Perhaps on several attributes; all of them must be indexed for the term to be of use.
     back : int
         How many events before an event decide whether it satisfies the term.
+    inside : int or None
+        These belong to the match, so they lie no further before it than so many ticks.
     text : str
         The condition for people, where the atoms do not say it.
     needs : tuple of Bounded
@@ -42,6 +44,7 @@ class Term:
 
     atoms: tuple[Atom, ...]
     back: int = 0
+    inside: int | None = None
     text: str = ""
     needs: tuple[Bounded, ...] = ()
 

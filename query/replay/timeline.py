@@ -20,9 +20,9 @@ Limits
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -36,10 +36,12 @@ from ...store.packing import unpack
 from ...store.segment import SegmentView
 from ...store.snapshot import Snapshot
 from ...store.tail import MemoryLeaf
+from ...ticks import INT64_MAX, INT64_MIN
 
-__all__ = ["Timeline", "TimelinePart", "near"]
+__all__ = ["Timeline", "TimelinePart", "near", "shift"]
 
 Ints = npt.NDArray[np.int64]
+_LEAST, _MOST = INT64_MIN, INT64_MAX
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,13 @@ class Timeline:
         self._pieces = [piece for piece in pieces if piece.end > piece.start]
         self._starts = np.array([piece.start for piece in self._pieces], np.int64)
         self._part_starts = np.array([part.start for part in self.parts], np.int64)
+        for _, some in groupby(self._pieces, key=lambda piece: id(piece.part)):
+            together = list(some)
+            part = together[0].part
+            if len(together) > 1 and part.leaves is not None:
+                part.leaves.fetch_bounds(
+                    [(piece.start - part.start, piece.end - part.start) for piece in together]
+                )
         for piece in self._pieces:
             first, last = self._ends(piece)
             firsts.append(first)
@@ -135,6 +144,12 @@ class Timeline:
             return part.tail.first, part.tail.last
         assert part.leaves is not None
         return part.leaves.bounds(piece.start - part.start, piece.end - part.start)
+
+    def _fetch(self, numbers: Iterable[int]) -> None:
+        """Have the stored times of pieces read together."""
+        if self._indexes is not None:
+            wanted = (self._pieces[number].times for number in numbers)
+            self._indexes.fetch_times([times for times in wanted if times is not None])
 
     def _packed(self, piece: _Piece) -> Ints | None:
         """Stored times of a piece; None, and the leaves are read, where there are none any more."""
@@ -154,6 +169,7 @@ class Timeline:
             return out
         cuts = np.searchsorted(positions, self._starts, side="left").tolist()
         cuts.append(len(positions))
+        self._fetch(i for i in range(len(self._pieces)) if cuts[i + 1] > cuts[i])
         for number, piece in enumerate(self._pieces):
             low, high = cuts[number], cuts[number + 1]
             if high > low:
@@ -197,7 +213,7 @@ class Timeline:
         assert leaves is not None
         within = positions - part.start
         numbers = np.searchsorted(leaves.starts, within, side="right") - 1
-        leaves.fetch(np.unique(numbers))
+        leaves.fetch(np.unique(numbers).tolist(), (self.schema.time,))
         for low, high in near(numbers, 0):  # those of one leaf
             number = int(numbers[low])
             leaf, rows = leaves.leaf(number), within[low:high] - leaves.starts[number]
@@ -236,6 +252,8 @@ class Timeline:
             return out
         wanted = number[rest]
         breaks = np.flatnonzero(np.diff(wanted)) + 1
+        if len(breaks):
+            self._fetch(np.unique(wanted).tolist())
         for group in np.split(rest, breaks):
             piece = self._pieces[int(number[group[0]])]
             found = np.empty(len(group), np.int64)
@@ -259,7 +277,7 @@ class Timeline:
         numbers = np.searchsorted(leaves.last_ticks, ticks, side=side)
         beyond = int(np.searchsorted(numbers, len(leaves.last_ticks)))
         out[beyond:] = part.end
-        leaves.fetch(np.unique(numbers[:beyond]))
+        leaves.fetch(np.unique(numbers[:beyond]).tolist(), (self.schema.time,))
         for low, high in near(numbers[:beyond], 0):  # ticks whose place is in one leaf
             number = int(numbers[low])
             leaf = leaves.leaf(number)
@@ -269,6 +287,15 @@ class Timeline:
             inside = leaf.ticks(base, stop)
             start = part.start + int(leaves.starts[number]) + base
             out[low:high] = start + np.searchsorted(inside, ticks[low:high], side=side)
+
+
+def shift(ticks: Ints, distance: int) -> Ints:
+    """Ticks moved by a distance, without wrapping."""
+    if distance >= 0:
+        bound = min(distance, _MOST)
+        return np.where(ticks > _MOST - bound, _MOST, ticks + bound)
+    bound = min(-distance, _MOST)
+    return np.where(ticks < _LEAST + bound, _LEAST, ticks - bound)
 
 
 def near(positions: Ints, gap: int) -> Iterator[tuple[int, int]]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import pyarrow as pa
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-from ...indexes.stream_indexes import StreamIndexes
-from ...store.snapshot import Snapshot
-from ..contract.cancellation import QueryControl
-from ..contract.explanation import Operator
-from ..plan.nodes import Leaf, QueryPlan
+    from ...indexes.stream_indexes import StreamIndexes
+    from ...store.snapshot import Snapshot
+    from ..contract.cancellation import QueryControl
+    from ..contract.explanation import Operator
+    from ..plan.nodes import Leaf, QueryPlan
 
 __all__ = ["Openers", "Relation", "RunContext"]
 

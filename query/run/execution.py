@@ -15,11 +15,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ...indexes.stream_indexes import StreamIndexes
+from ...json_text import JSON
 from ...ownership import LOADING
 from ...store.snapshot import Snapshot
 from ..contract.cancellation import QueryControl
@@ -40,6 +40,9 @@ from ..sql.sql_types import as_bigint, conform, declared_types, settle_types
 from .context import Openers, RunContext
 from .relational_plan import OpenLeaf, plan_of
 from .scan_relations import AggregateRelation, OperatorRelation, StreamRelation
+
+if TYPE_CHECKING:
+    from ...indexes.stream_indexes import StreamIndexes
 
 __all__ = ["Execution", "Surroundings"]
 
@@ -166,6 +169,8 @@ class Execution:
     def _relational(self, root: Relational) -> Result:
         answer = self._around.executor.run(self._asked(root, self._around.control, self._failures))
         schema, batches = settle_types(answer.batches, answer.schema, answer.hugeints)
+        for place in answer.jsons:
+            schema = schema.set(place, schema.field(place).with_type(JSON))
         schema = declared_types(schema, root.outputs)
         if not schema.equals(answer.schema):
             batches = (conform(batch, schema) for batch in batches)

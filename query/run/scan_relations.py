@@ -12,11 +12,12 @@ Guarantee
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...ownership import LOADING
 from ...store.aggregates import LightweightAggregates
 from ...store.prune import AllOf, Prune
 from ...store.segment import ScanMetrics
@@ -29,9 +30,10 @@ from ..contract.explanation import Operator, Regions
 from ..plan.nodes import Scan, TreeAggregate
 from ..relational.evaluation import evaluated_by
 from ..relational.interface import RelationalExecutor
-from ..replay.filtering import FilterPlan, plan_filter
-from ..replay.regions import regions_of, regions_of_scan
 from .context import Relation, RunContext
+
+if TYPE_CHECKING:
+    from ..replay.filtering import FilterPlan
 
 __all__ = ["AggregateRelation", "OperatorRelation", "StreamRelation"]
 
@@ -110,6 +112,9 @@ class StreamRelation:
         """The lookup that answers a condition, where an index does."""
         if self._indexes is None or prune is None:
             return None
+        with LOADING:
+            from ..replay.filtering import plan_filter
+
         return plan_filter(self._snapshot, self._indexes, prune, low, high, self._control.check)
 
     def operator(self, executor: dict[str, Any], figures: bool) -> Operator:
@@ -153,6 +158,9 @@ class StreamRelation:
         node = self._node
         if node.limit is not None:
             return None
+        with LOADING:
+            from ..replay.regions import regions_of, regions_of_scan
+
         if self._index is not None:
             return regions_of(self._index.replay, self._snapshot, "looked_up")
         return regions_of_scan(self._snapshot, node.low, node.high, node.prune)
@@ -214,6 +222,9 @@ class AggregateRelation:
             ("aggregates", calls),
         )
         scan = node.scan
+        with LOADING:
+            from ..replay.regions import regions_of_scan
+
         regions = regions_of_scan(self._snapshot, scan.low, scan.high, kind="aggregated")
         return Operator("TreeAggregate", details, actual, regions=regions)
 

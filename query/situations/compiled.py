@@ -31,7 +31,7 @@ from ..pattern.binding import Binder, Bound, Given, Navigation
 from ..pattern.compiled import InputColumns, MatchLimits
 from ..pattern.conditions import RowTests, row_tests
 from ..pattern.interval_ticks import interval_ticks
-from ..pattern.row_types import RowTypes, checked_types, plain_type
+from ..pattern.row_types import RowTypes, checked_types, is_key, plain_type, unfit_key
 from ..pattern.scalar import function_name
 from ..sql.gate import AGGREGATES
 from ..sql.pattern_parser import position_error
@@ -216,6 +216,10 @@ def compile_situations(
     definitions = _definitions(clause)
     names = tuple(definition.name for definition in definitions)
     partition = tuple(_resolve(columns, name, clause) for name in clause.partition_by)
+    for key in partition:
+        found = plain.field(key).type
+        if not is_key(found):
+            raise _error(clause, unfit_key(key, found))
     conditions = [_condition(d, columns, names, clause) for d in definitions]
     for name, bound, found in zip(
         names, conditions, checked_types(types, conditions, clause.sql), strict=True

@@ -23,7 +23,9 @@ Guarantee
     cut.
 
 Limits
-    Looked at are twice the reach of a match on both sides, at most :data:`PROBE_EVENTS` events.
+    Looked at is the reach of a match before the tick, and up to three of it behind: first little
+    more than one, and what is further away where searches do not become one there.  At most
+    :data:`PROBE_EVENTS` events at a time.
     AFTER MATCH SKIP TO a variable is cut only where no match crosses.
 """
 
@@ -52,6 +54,8 @@ __all__ = ["PROBE_EVENTS", "find_cut", "independent"]
 
 Ints = npt.NDArray[np.int64]
 PROBE_EVENTS = 1 << 20
+NEAR = 8
+"""That part of a match's reach is how far it is followed first where searches lead."""
 PROBE_LIMITS = MatchLimits(steps_max=20_000_000, memory_bytes=512 << 20)
 
 
@@ -81,13 +85,31 @@ def find_cut(
     """
     if independent(compiled):
         return Cut(tick, last=tick - 1), 0
-    begin = reach.back(tick)
-    until = reach.ahead(reach.ahead(tick))
-    end = reach.ahead(until)
+    once = reach.ahead(tick)
+    twice, looked = reach.ahead(once), 0
+    near = twice if twice >= MOST else min(twice, tick + (once - tick) // NEAR)
+    for until in dict.fromkeys((near, twice)):  # most searches have become one soon
+        cut, count, failed = _probed(snapshot, compiled, reach, tick, until, check)
+        looked += count
+        if cut is not None or failed:
+            return cut, looked
+    return None, looked
+
+
+def _probed(
+    snapshot: Snapshot,
+    compiled: CompiledMatch,
+    reach: Reach,
+    tick: int,
+    until: int,
+    check: Callable[[], None] | None,
+) -> tuple[Cut | None, int, bool]:
+    """The cut, if searches become one up to a tick; events looked at; whether that failed."""
+    begin, end = reach.back(tick), reach.ahead(until)
     low, high = reach.before(begin), reach.after(end)
     count = reach.events(low, high)
     if count > PROBE_EVENTS:
-        return None, 0
+        return None, 0, True
     probe = CutProbe(compiled, check)
     try:
         for first, last, within in (
@@ -102,10 +124,10 @@ def find_cut(
         for _ in probe.finish():
             pass
     except (ResourceLimit, SqlError):  # of a search that the query itself may never make
-        return None, count
+        return None, count, True
     skip = compiled.clause.skip
     follow = skip is None or skip.mode == "past last"
-    return probe.cut(tick, until, follow), count
+    return probe.cut(tick, until, follow), count, False
 
 
 class CutProbe(IntervalStream):

@@ -292,6 +292,11 @@ class RangeStream(IntervalStream):
         for batch in batches:
             yield from self.feed_piece(batch, False)
 
+    def masks(self) -> bool:
+        """Whether one of the rows that are searched may not be matched."""
+        taken = len(self._taken) > 0 and int(self._taken[-1]) >= self.first_searched
+        return taken or super().masks()
+
     def inside(self, sequence: Ints) -> npt.NDArray[np.bool_]:
         """Which rows, by their number in the input, may be matched."""
         found = super().inside(sequence)

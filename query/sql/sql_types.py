@@ -27,6 +27,8 @@ import pyarrow.compute as pc
 
 from ...durations import as_duration, only_durations
 from ...errors import ResourceLimit, SqlError
+from ...json_text import JSON, REASONS, is_json, read_json
+from ...nested_types import is_list
 from ...schema import time_text
 from .dialect import error_at, position_of
 
@@ -60,6 +62,7 @@ _TYPES = {
     "TEXT": pa.string(),
     "VARCHAR": pa.string(),
     "VARBINARY": pa.binary(),
+    "JSON": JSON,
     "DATE": pa.date32(),
     "TIMESTAMP": pa.timestamp("us"),
     "TIMESTAMPNTZ": pa.timestamp("us"),
@@ -85,6 +88,7 @@ _NAMES = {
     pa.large_string(): "VARCHAR",
     pa.binary(): "BLOB",
     pa.large_binary(): "BLOB",
+    JSON: "JSON",
     pa.date32(): "DATE",
     pa.date64(): "DATE",
     pa.timestamp("us"): "TIMESTAMP",
@@ -97,6 +101,14 @@ _NAMES = {
 def arrow_type(node: Any, text: str) -> pa.DataType:
     """The Arrow type of a declared SQL type; raises :class:`SqlError` at its place in the text."""
     kind = str(getattr(node.this, "value", node.this)).upper()
+    if kind in ("ARRAY", "LIST") and len(node.expressions) == 1 and not node.args.get("values"):
+        return pa.list_(_inner(node.expressions[0], node, text))
+    if kind == "STRUCT" and node.expressions:
+        fields = [
+            pa.field(part.name, _inner(part.args.get("kind"), node, text))
+            for part in node.expressions
+        ]
+        return pa.struct(fields)
     if kind == "DECIMAL":
         written = [str(size.name) for size in node.expressions]
         if not all(size.isascii() and size.isdigit() and len(size) < 9 for size in written):
@@ -119,14 +131,32 @@ def arrow_type(node: Any, text: str) -> pa.DataType:
             text,
             node.meta.get("start", position_of(node)),
             f"a stream cannot hold the type {kind.lower()}; use BOOLEAN, TINYINT to BIGINT, "
-            "UTINYINT to UBIGINT, FLOAT, DOUBLE, DECIMAL(p, s), VARCHAR, BLOB, DATE, TIMESTAMP "
-            "(also _S, _MS, _NS) or TIMESTAMPTZ",
+            "UTINYINT to UBIGINT, FLOAT, DOUBLE, DECIMAL(p, s), VARCHAR, BLOB, JSON, DATE, "
+            "TIMESTAMP (also _S, _MS, _NS), TIMESTAMPTZ, or lists and structs of these",
         )
+    return found
+
+
+def _inner(node: Any, around: Any, text: str) -> pa.DataType:
+    """The type of a part of a list or struct."""
+    start = around.meta.get("start", position_of(around))
+    if node is None:
+        what = "a struct has names and types, as in STRUCT(a BIGINT, b VARCHAR)"
+        raise error_at(text, start, what)
+    node.meta.setdefault("start", start)
+    found = arrow_type(node, text)
+    if is_json(found):
+        raise error_at(text, start, "a list or struct holds no JSON; make the whole column JSON")
     return found
 
 
 def sql_type(type_: pa.DataType) -> str:
     """The SQL name of an Arrow type, as DESCRIBE shows it."""
+    if is_list(type_):
+        return f"{sql_type(type_.value_type)}[]"
+    if pa.types.is_struct(type_):
+        fields = [type_.field(i) for i in range(type_.num_fields)]
+        return f"STRUCT({', '.join(f'{_quoted(f.name)} {sql_type(f.type)}' for f in fields)})"
     if pa.types.is_decimal(type_):
         return f"DECIMAL({type_.precision},{type_.scale})"
     if pa.types.is_timestamp(type_) and type_.tz is not None:
@@ -134,6 +164,10 @@ def sql_type(type_: pa.DataType) -> str:
     if pa.types.is_interval(type_) or pa.types.is_duration(type_):
         return "INTERVAL"
     return _NAMES.get(type_, str(type_))
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def literal_text(value: pa.Scalar) -> str:
@@ -169,6 +203,8 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
     try:
         if pa.types.is_interval(column.type):
             return as_duration(column)
+        if is_json(field.type):
+            return _as_json(column, field.name)
         return column.cast(field.type)
     except pa.ArrowInvalid:
         if pa.types.is_interval(column.type):
@@ -182,6 +218,16 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
                 "rows; cast it to DECIMAL(38, 0) or DOUBLE in the query"
             ) from None
         raise
+
+
+def _as_json(column: pa.Array, name: str) -> pa.Array:
+    """What the executor calls JSON, without white space: it keeps what was written."""
+    found = read_json(column)
+    if found.faults is not None:
+        at = int(found.faults.argmax())
+        reason = REASONS[found.faults[at] - 1].format(value=repr(column[at].as_py()[:100]))
+        raise SqlError(f"column {name!r}: {reason}; cast it to VARCHAR in the query")
+    return found.values
 
 
 def as_bigint(batch: pa.RecordBatch, place: int) -> pa.Array:
@@ -270,10 +316,21 @@ def _same_kind(found: pa.DataType, declared: pa.DataType) -> bool:
     types = pa.types
     if found == declared:
         return True
+    if is_list(found) and is_list(declared):
+        return _same_kind(found.value_type, declared.value_type)
+    if types.is_struct(found) and types.is_struct(declared):
+        pairs = [
+            (found.field(i), declared.field(i))
+            for i in range(min(found.num_fields, declared.num_fields))
+        ]
+        return found.num_fields == declared.num_fields and all(
+            one.name == other.name and _same_kind(one.type, other.type) for one, other in pairs
+        )
     if types.is_timestamp(found) and types.is_timestamp(declared):
         return (found.tz is None) == (declared.tz is None)
     return bool(
         (types.is_date(found) and types.is_date(declared))
+        or (types.is_string(found) and is_json(declared))
         or (types.is_string(found) and types.is_large_string(declared))
         or (types.is_binary(found) and types.is_large_binary(declared))
     )

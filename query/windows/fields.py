@@ -118,7 +118,7 @@ def in_tree(aggregate: Aggregate) -> bool:
 
 def keyable(attribute: Attribute) -> bool:
     """Whether events can be grouped by an attribute beside their windows."""
-    return not pa.types.is_nested(attribute.type)
+    return attribute.comparable
 
 
 @dataclass(frozen=True)

@@ -225,7 +225,10 @@ class Sweep:
                 self._grow(int(table[ROW_COUNT, child]))
                 continue
             ready, given = known, _NOTHING
-            leaf = file.leaf(int(table[ROW_OFFSET, child]), int(table[ROW_LENGTH, child]))
+            place = int(table[ROW_OFFSET, child]), int(table[ROW_LENGTH, child])
+            if file.moved and not file.knows(place[0]):
+                file.fetch((place,))  # a leaf whole, and more of those that lie behind it
+            leaf = file.leaf(*place)
             if known[child] == _UNKNOWN:
                 known[child] = _verify(leaf, own)
             if known[child] == _COMPRESSED:

@@ -82,8 +82,9 @@ class Settings(BaseSettings):
     )
     objects: str | None = Field(
         None,
-        description="Address of objects that jobs of the kind `move` move segments to, as "
-        "`s3://bucket/prefix`; without it they move none.",
+        description="Address of objects, as `s3://bucket/prefix`, that segments of streams with "
+        "`move_after` or `keep_local_bytes` move to, and jobs of the kind `move` move them to; "
+        "without it none move.",
     )
     exchange_directory: Path | None = Field(
         None,

@@ -114,6 +114,21 @@ class Streams(BaseModel):
     streams: list[StreamSummary]
 
 
+class View(BaseModel):
+    """A query that has a name."""
+
+    name: str
+    sql: str
+    reads: list[str] = Field(description="Streams and views that it names, within reach.")
+    columns: list[Column] = Field(alias="schema", description="As they were when it was made.")
+
+
+class Views(BaseModel):
+    """The views within reach."""
+
+    views: list[View]
+
+
 class StreamDescription(BaseModel):
     """All about a stream."""
 
@@ -367,6 +382,7 @@ class Status(BaseModel):
     uptime_s: float
     memory_bytes: int | None
     disk_free_bytes: int | None
+    flight_port: int | None = Field(description="Of Flight SQL, where it listens.")
     gates: dict[str, Places]
     store: dict[str, float]
     trouble: str | None

@@ -8,7 +8,7 @@ ones, out of JSON), ``paced_sending`` (to slow clients), ``file_responses`` (pie
 ``console`` (files for browsers), ``service``, ``reference`` (``/docs``), ``status``, ``streams``,
 ``profile``, ``events``, ``small_appends`` (the short way of some), ``tail``, ``live``,
 ``positions``, ``transactions``, ``ingest``, ``line_protocol``, ``queries``, ``language``,
-``matches``, ``tokens``, ``job_specs``, ``exchange_jobs``, ``job_kinds``, ``jobs``, ``backups``,
-``agents``;
+``matches``, ``views``, ``tokens``, ``job_specs``, ``exchange_jobs``, ``job_kinds``, ``jobs``,
+``backups``, ``agents``;
 ``short_reads`` (queries and reads past the router).
 """

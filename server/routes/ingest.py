@@ -22,7 +22,7 @@ import pyarrow as pa
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from ...errors import InvalidArgument
-from ...formats import encode, name_of_type, parse_pairs
+from ...formats import arrow_name_of_type, encode, name_of_type, parse_pairs
 from ...formats.looking import Look
 from ..access.auth import Requester
 from ..http.negotiation import file_format
@@ -122,7 +122,7 @@ def _columns(schema: pa.Schema) -> list[dict[str, Any]]:
     return [
         {
             "name": field.name,
-            "type": str(field.type),
+            "type": arrow_name_of_type(field.type),
             "sql_type": name_of_type(field.type),
             "nullable": field.nullable,
         }

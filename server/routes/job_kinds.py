@@ -198,6 +198,9 @@ class MoveSpec(CompactSpec):
         description="Age of the youngest event of a segment that moves, as '90 days', beside the "
         "newest of its stream; all that is sealed by default.",
     )
+    due: bool = Field(
+        False, description="Only what the streams' `move_after` and `keep_local_bytes` say."
+    )
 
     def work(self, server: Server) -> Work:
         """Move of one stream after the other."""
@@ -207,6 +210,8 @@ class MoveSpec(CompactSpec):
                 "there is no place for objects: set CHRONICLE_OBJECTS, or use `chronicle move` "
                 "while the server is stopped"
             )
+        if self.due and self.older_than is not None:
+            raise InvalidArgument("due goes by the settings of the streams: leave out older_than")
         for name in self.streams or ():
             server.database.stream(name)
 
@@ -214,7 +219,9 @@ class MoveSpec(CompactSpec):
             del job
             done: dict[str, Any] = {}
             for name in [None] if self.streams is None else self.streams:
-                found = server.database.move(objects, stream=name, older_than=self.older_than)
+                found = server.database.move(
+                    objects, stream=name, older_than=self.older_than, due=self.due
+                )
                 done |= {of: dataclasses.asdict(each) for of, each in found.items()}
             return {"streams": done}
 

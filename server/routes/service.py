@@ -103,6 +103,9 @@ def _readiness(server: Server, principal: Principal) -> dict[str, Any]:
     }
     if principal.everywhere:
         found["disk_free_bytes"] = shutil.disk_usage(server.database.path).free
+        moving = server.database.moving()
+        if moving is not None:
+            found["moving"] = {key: moving[key] for key in ("state", "error", "failures")}
     return found
 
 

@@ -28,6 +28,7 @@ async def status(request: Request, principal: Requester) -> Response:
     """Version, places in use, memory, the last quarter of an hour; with every right the store."""
     server = server_of(request)
     trouble = await server.probe.trouble()
+    flight = request.app.state.flight
     gates = {
         "queries": server.queries,
         "reads": server.reads,
@@ -42,16 +43,19 @@ async def status(request: Request, principal: Requester) -> Response:
         "uptime_s": round(time.monotonic() - server.load.started, 1),
         "memory_bytes": resident_bytes(),
         "disk_free_bytes": None,
+        "flight_port": None if flight is None else flight.port,
         "gates": {
             name: {"running": gate.running, "waiting": gate.waiting, "limit": gate.running_max}
             for name, gate in gates.items()
         },
         "store": {},
+        "moving": None,
         "trouble": trouble,
         "every_s": EVERY_S,
         "history": server.load.columns(),
     }
     if principal.everywhere:
         found["store"] = await server.call(server.store_gauges)
+        found["moving"] = server.database.moving()
         found["disk_free_bytes"] = shutil.disk_usage(server.database.path).free
     return reply(found)

@@ -17,7 +17,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...errors import ChronicleError, InvalidArgument
-from ...formats import name_of_type, parse_type
+from ...formats import arrow_name_of_type, name_of_type, parse_type
 from ...schema import StreamSchema
 from ...ticks import INT64_MAX
 from ..access.auth import Principal, Requester
@@ -45,6 +45,27 @@ class ColumnSpec(BaseModel):
         description="SQL or Arrow name: timestamp, double, varchar, decimal(10,2), ..."
     )
     nullable: bool = True
+    default: str | int | float | bool | None = Field(
+        None,
+        description="What events that leave the column out have there; times, dates, decimals and "
+        "large integers as text.",
+    )
+
+    def default_as(self, type_: pa.DataType) -> Any:
+        """The default as a schema takes it; None without one."""
+        value = self.default
+        if (
+            not isinstance(value, str)
+            or pa.types.is_string(type_)
+            or pa.types.is_large_string(type_)
+        ):
+            return value
+        try:
+            return pa.scalar(value).cast(type_)
+        except (pa.ArrowException, ValueError, OverflowError):
+            raise InvalidArgument(
+                f"the default of {self.name!r} is a {type_}, which {value!r} is not"
+            ) from None
 
 
 class StreamSpec(BaseModel):
@@ -100,6 +121,17 @@ class StreamSpec(BaseModel):
             fields = [pa.field(c.name, parse_type(c.type), c.nullable) for c in self.columns]
         return pa.schema(fields)
 
+    def events(self) -> pa.Schema | StreamSchema:
+        """The schema of the stream that is meant, with the defaults of its columns."""
+        arrow = self.arrow()
+        if not isinstance(self.columns, list):
+            return arrow
+        told = [c for c in self.columns if c.default is not None]
+        if not told:
+            return arrow
+        given = {c.name: c.default_as(parse_type(c.type)) for c in told}
+        return StreamSchema(arrow, self.time, given)
+
 
 def describe(server: Server, name: str, *, full: bool) -> dict[str, Any]:
     """A stream as JSON; blocks."""
@@ -111,7 +143,7 @@ def describe(server: Server, name: str, *, full: bool) -> dict[str, Any]:
         "schema": [
             {
                 "name": attribute.name,
-                "type": str(attribute.type),
+                "type": arrow_name_of_type(attribute.type),
                 "sql_type": name_of_type(attribute.type),
                 "nullable": attribute.nullable,
             }
@@ -135,6 +167,7 @@ def describe(server: Server, name: str, *, full: bool) -> dict[str, Any]:
     if full:
         found["arrow_schema"] = base64.b64encode(schema.arrow.serialize()).decode()
         found |= schema.defaults_json()
+        found["settings"] = jsonable(server.database.stream_options(name))
         found["indexes"] = jsonable(stream.indexes())
         found["stats"] = jsonable(stream.stats())
     return found
@@ -177,7 +210,7 @@ async def create_stream(request: Request, principal: Requester) -> Response:
         existed = spec.name in server.database.streams()
         server.database.create_stream(
             spec.name,
-            spec.arrow(),
+            spec.events(),
             time=spec.time,
             retention=spec.retention,
             codec=spec.codec,
@@ -195,7 +228,7 @@ async def create_stream(request: Request, principal: Requester) -> Response:
 
 @router.get("/streams/{stream}", summary="Describe a stream")
 async def get_stream(request: Request, principal: Requester, stream: PathName) -> Response:
-    """Schema, count, time range, version, indexes and statistics."""
+    """Schema, count, time range, version, settings, indexes and statistics."""
     _require_any(principal, stream)
     server = server_of(request)
     found = await server.read(principal.client, lambda: describe(server, stream, full=True))

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
@@ -79,6 +80,12 @@ STORE_GAUGES = (
     "garbage_files",
     "garbage_bytes",
     "positions_dropped",
+    "cold_segments",
+    "cold_bytes",
+    "due_segments",
+    "due_bytes",
+    "moved_segments",
+    "moved_bytes",
 )
 """Figures of ``Stream.stats()`` that are summed over all streams; of lists, the length."""
 
@@ -207,7 +214,7 @@ class Server:
         return "ready" if self.warm else "warming"
 
     def store_gauges(self) -> dict[str, float]:
-        """Sums over all streams of the numbers in their ``stats()``."""
+        """Sums over all streams of the numbers in their ``stats()``, and how moving does."""
         sums = dict.fromkeys(("streams", "streams_damaged", *STORE_GAUGES), 0.0)
         damaged = self.database.damaged()
         sums["streams_damaged"] += len(damaged)
@@ -222,6 +229,10 @@ class Server:
             for key in STORE_GAUGES:
                 value = stats.get(key, 0)
                 sums[key] += len(value) if isinstance(value, (list, tuple)) else value
+        moving = self.database.moving()
+        since = None if moving is None else moving["failing_since"]
+        sums["moves_failed_total"] = 0.0 if moving is None else float(moving["failed_total"])
+        sums["moves_failing_seconds"] = 0.0 if since is None else max(0.0, time.time() - since)
         return sums
 
     def index_figures(self, may_read: Callable[[str], bool]) -> StreamFigures:

@@ -122,7 +122,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
             options = [o for p in command.params for o in p.opts if o.startswith("--")]
             yield name, [option for option in options if option != "--help"]
 
-    yield from walk(typer.main.get_command(cli.app), "")
+    yield from walk(typer.main.get_command(cli.app_of(())), "")
 
 
 @pytest.mark.parametrize(("name", "options"), list(commands()))

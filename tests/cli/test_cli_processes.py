@@ -266,6 +266,9 @@ def test_commands_of_the_prompt(sensors: Path, tmp_path: Path) -> None:
         assert "no stream 'sensor'; did you mean sensors?" in terminal.answer("\\d sensor")
         assert "rows" in terminal.answer("\\di sensors")
         assert "rows" in terminal.answer("\\dl")
+        terminal.answer("CREATE VIEW high AS SELECT x FROM sensors WHERE x > 1;")
+        assert "SELECT x FROM sensors WHERE x > 1" in terminal.answer("\\dv")
+        assert "DOUBLE" in terminal.answer("\\d high").upper()
         assert "timing is on" in terminal.answer("\\timing")
         assert re.search(r"\d\.\d{3} s", terminal.answer("SELECT 1;"))
         assert "timing is off" in terminal.answer(".timing off")
@@ -301,10 +304,14 @@ def test_the_prompt_watches_and_completes(sensors: Path, tmp_path: Path) -> None
         terminal.answer("INSERT INTO sensors VALUES (TIMESTAMP '2020-02-01', 1.0, 'pump 9');")
         assert "there is none yet" in terminal.answer("\\watch")  # what writes is not repeated
     connection = Connection(sensors)
+    with connection.database("rw") as database:
+        database.sql("CREATE VIEW high AS SELECT x AS height FROM sensors")
     for before, typed, wanted in (
+        ("SELECT x FROM ", "h", ["high"]),
+        ("SELECT ", "heigh", ["height"]),
         ("SELECT x FROM ", "s", ["sensors"]),
         ("\\d ", "S", ["sensors"]),
-        ("SELECT avg(x) FROM TUMBLE(", "", ["sensors"]),
+        ("SELECT avg(x) FROM TUMBLE(", "", ["high", "sensors"]),
         ("SELECT ", "na", ["name"]),
         ("SELECT 1 ", "FRO", ["FROM"]),
     ):

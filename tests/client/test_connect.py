@@ -441,6 +441,7 @@ EMBEDDED_ONLY = {
         # tables of the program stay with it
         "frames", "register", "unregister", "serve_only_streams",
         "move",  # a job of the server
+        "moving",  # /v1/status
         # what the query layer asks of a database, by name; users have the stream's methods
         "snapshot", "view", "access", "stream_schema", "append_arrow", "add_column", "widen_column",
         "create_index", "drop_index", "list_indexes", "indexes_of", "rollups_of", "stream_options",

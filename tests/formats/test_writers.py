@@ -137,7 +137,7 @@ def test_slices_and_dictionaries() -> None:
 def test_nested_results() -> None:
     batch = pa.record_batch({"l": [[1, 2], None], "m": [{"a": b"x"}, {"a": None}]})
     assert json_bytes(batch) == (b'{"l":[1, 2],"m":{"a": "eA=="}}\n{"l":null,"m":{"a": null}}\n')
-    assert csv_bytes(batch) == b'"[1, 2]","{""a"": ""eA==""}"\r\n"null","{""a"": null}"\r\n'
+    assert csv_bytes(batch) == b'"[1, 2]","{""a"": ""eA==""}"\r\n,"{""a"": null}"\r\n'
 
 
 @pytest.mark.parametrize("format", ["json", "ndjson", "csv", "arrow", "parquet"])

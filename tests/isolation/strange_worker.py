@@ -109,7 +109,7 @@ def _die(channel: Any, spec: dict[str, Any]) -> None:
 
 
 _HEADER = struct.Struct("=4sIQ")
-_BATCH = {"schema": [["a", "string", True]], "hugeints": []}
+_BATCH = {"schema": [["a", "string", True]], "hugeints": [], "jsons": []}
 MODES = {
     "noise": _raw(os.urandom(64)),
     "long message": _raw(_HEADER.pack(b"CHR1", 0xFFFFFFFF, 0)),

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from chronicle.errors import InvalidArgument
-from chronicle.live.bank import predicate_index
+from chronicle.live.bank import postings, predicate_index
 from chronicle.live.bank.cards import Card, card_of
 from chronicle.live.bank.pattern_bank import PatternBank
-from chronicle.live.bank.predicate_index import PredicateIndex, find_hits, use_codes
+from chronicle.live.bank.predicate_index import Columns, PredicateIndex, find_hits, use_codes
 from chronicle.live.bank.symbols import Member, Null, Range, Residual, atoms_of, keys_of, why_alone
 from chronicle.query.pattern.compiled import InputColumns, compile_match
 from chronicle.query.sql.match_clause import clause_of_text
@@ -123,11 +123,17 @@ def alone(patterns: dict[int, Any], table: pa.Table) -> set[tuple[int, int, int]
     return found
 
 
+@pytest.mark.parametrize("spans_for_row", [0, postings.SPANS_FOR_ROW, 1 << 40])
 @pytest.mark.parametrize("partitioned", [False, True])
 @pytest.mark.parametrize(("count", "rounds"), [(1, 25), (20, 6), (300, 1)])
 def test_a_bank_finds_what_each_pattern_finds_alone(
-    count: int, rounds: int, partitioned: bool
+    count: int,
+    rounds: int,
+    partitioned: bool,
+    spans_for_row: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(postings, "SPANS_FOR_ROW", spans_for_row)  # never, as it is, always
     r = random.Random(count * 2 + partitioned)
     total = 0
     for _ in range(rounds):
@@ -217,7 +223,7 @@ def test_a_card_comes_back_from_its_document() -> None:
 
 
 def hits(index: PredicateIndex, table: pa.Table, symbols: int) -> set[tuple[int, int]]:
-    batch = index.read(table)
+    batch = index.batch(index.read(Columns(table)))
     at = np.zeros(2, np.int64)
     rows, uses = np.empty(1 << 16, np.int32), np.empty(1 << 16, np.int32)
     last = np.zeros(symbols, np.int64)

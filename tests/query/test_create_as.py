@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,7 +78,7 @@ def test_if_not_exists_does_not_run_the_query(db: Any) -> None:
         ("CREATE STREAM r AS SELECT t, t AS u FROM s", "there are t, u"),
         ("CREATE STREAM r TIMESTAMP BY u AS SELECT t FROM s", "'u' is not among the columns"),
         ("CREATE STREAM r AS SELECT t, x, name AS X FROM s", "gives two columns"),
-        ("CREATE STREAM r AS SELECT t, [x] AS list FROM s", "CAST"),
+        ("CREATE STREAM r AS SELECT t, MAP {name: x} AS pairs FROM s", "CAST"),
         ("CREATE STREAM r TIMESTAMP BY name AS SELECT t, name FROM s", "(?i)time"),
         ("CREATE STREAM r AS SELECT nullif(t, t) AS t FROM s", "must not be null"),
         ("CREATE STREAM r AS SELECT nothing FROM s", "nothing"),
@@ -100,3 +103,99 @@ def test_a_store_that_is_read_takes_none(db: Any, tmp_path: Path) -> None:
         pytest.raises(ReadOnlyStore, match="mode='rw'"),
     ):
         reader.sql("CREATE STREAM r AS SELECT t FROM s")
+
+
+MEASURED = """
+import resource, sys
+import numpy as np, pyarrow as pa
+import chronicle
+from chronicle.store import sorted_segments
+
+ROWS, PIECE, COLUMNS, LIMIT = 4_000_000, 250_000, 10, 160 << 20
+sorted_segments.RUN_BYTES = 8 << 20
+start = 1_500_000_000_000_000
+
+def piece(first):
+    numbers = first + np.arange(PIECE)
+    columns = {"t": pa.array(start + numbers, pa.timestamp("us"))}
+    columns["u"] = pa.array(start + numbers * 7_919 % ROWS, pa.timestamp("us"))
+    noise = np.random.default_rng(first)
+    columns |= {f"c{n}": noise.integers(0, 1 << 62, PIECE) for n in range(COLUMNS - 2)}
+    return pa.table(columns)
+
+def held():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmData"))
+
+with chronicle.open(sys.argv[1], query_memory_bytes=64 << 20, query_threads=1) as db:
+    s = db.create_stream("s", piece(0).schema, time="t")
+    for first in range(0, ROWS, PIECE):
+        s.append(piece(first), durability="none")
+    for name, time in (("small", "t"), ("mixed", "u")):  # what is loaded and compiled once
+        db.sql(f"CREATE STREAM {name} TIMESTAMP BY {time} AS SELECT * FROM s WHERE c0 % 50 = 0")
+    resource.setrlimit(resource.RLIMIT_DATA, (held() + LIMIT, resource.RLIM_INFINITY))
+    assert ROWS * COLUMNS * 8 > 1.9 * LIMIT
+    db.sql("CREATE STREAM r TIMESTAMP BY t AS SELECT * FROM s")
+    db.sql("CREATE STREAM q TIMESTAMP BY u AS SELECT * FROM s")
+    for name in "rq":
+        found = db.sql(f"SELECT count(*), sum(c0 % 1000), sum(c5 % 1000) FROM {name}").fetchall()
+        assert found == db.sql("SELECT count(*), sum(c0 % 1000), sum(c5 % 1000) FROM s").fetchall()
+    runs = db.stream("q").handle.commits.manifest
+    assert not runs.runs and len(runs.segments) < 4
+    try:
+        held_all = pa.concat_tables([piece(first) for first in range(0, ROWS, PIECE)])
+    except MemoryError:
+        print("within the limit")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits memory as Linux does")
+def test_a_result_larger_than_memory(tmp_path: Path) -> None:
+    """In order of time and mixed: twice as large as what the process may take in addition."""
+    command = [sys.executable, "-c", MEASURED, str(tmp_path / "store")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "within the limit\n"
+
+
+KILLED = """
+import os, sys
+import chronicle
+from chronicle.store import sorted_segments
+
+sorted_segments.RUN_BYTES = 1 << 18
+with chronicle.open(sys.argv[1]) as db:
+    os.write(1, b"begun\\n")
+    db.sql("CREATE STREAM r TIMESTAMP BY u AS SELECT s.t + (s.x * 7919 % 1000) * INTERVAL '1' HOUR "
+           "AS u, a.x AS x FROM s, s AS a, s AS b")
+"""
+
+
+@pytest.mark.crash
+def test_a_process_that_is_killed_leaves_the_stream_or_none(db: Any, tmp_path: Path) -> None:
+    db.close()
+    outcomes = set()
+    for after in (0.05, 0.2, 0.4, 0.8, 1.5, 3, 200):
+        process = subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(tmp_path / "store")], stdout=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        process.stdout.readline()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(after)
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        with chronicle.open(tmp_path / "store") as again:
+            left = sorted(n.name for n in (tmp_path / "store" / "streams").iterdir())
+            assert left == again.streams()
+            there = "r" in again.streams()
+            if there:
+                assert again.stream("r").count == 60**3
+                again.drop_stream("r")
+            assert again.check().ok
+        outcomes.add(there)
+        if there:
+            break
+    assert outcomes == {True, False}

@@ -16,6 +16,7 @@ import pytest
 
 import chronicle
 from chronicle.query import engine, operators
+from chronicle.query.binding import window_call
 from chronicle.query.contract.explanation import Operator
 from chronicle.query.plan import nodes
 from chronicle.query.plan.division import divide
@@ -102,8 +103,10 @@ def test_every_leaf_has_an_operator_and_every_node_is_frozen() -> None:
     assert leaves == {nodes.Scan, nodes.TreeAggregate, *operators.OPENERS}
     for node in leaves | set(get_args(nodes.Root)) | {nodes.QueryPlan}:
         assert node.__dataclass_params__.frozen, node
-    bound = {one.bound for one in operators.OPERATORS}
-    assert bound == set(operators.PLANNERS)
+    for one in operators.OPERATORS:
+        assert operators.PLANNERS[one.parts.bound] is one.parts.plan
+        assert set(one.parts.runs) == set(one.nodes)
+    assert set(window_call.NAMES) == set(operators.OPERATORS[0].written)
 
 
 HOP = "HOP(s, t, 10, 30)"
@@ -228,14 +231,17 @@ def test_an_operator_more_is_a_binding_a_node_an_operator_and_a_line(
 ) -> None:
     line = operators.FromOperator(
         ("numbers",),
-        lambda site: BoundNumbers(site.item.this.expressions[0]),
-        BoundNumbers,
-        lambda bound, planning: Numbers(planning.folder.fold(bound.count).value),  # type: ignore[arg-type, return-value]
-        {Numbers: NumbersOperator},
+        (Numbers,),
+        lambda: operators.Parts(
+            lambda site: BoundNumbers(site.item.this.expressions[0]),
+            BoundNumbers,
+            lambda bound, planning: Numbers(planning.folder.fold(bound.count).value),  # type: ignore[arg-type, return-value]
+            {Numbers: NumbersOperator},
+        ),
     )
     monkeypatch.setitem(operators.BINDERS, "numbers", line.bind)  # type: ignore[arg-type]
-    monkeypatch.setitem(operators.PLANNERS, line.bound, line.plan)  # type: ignore[arg-type]
-    monkeypatch.setitem(operators.OPENERS, Numbers, NumbersOperator)  # type: ignore[arg-type]
+    monkeypatch.setattr(operators, "OPERATORS", (*operators.OPERATORS, line))
+    monkeypatch.setitem(operators.OPENERS, Numbers, line.open)  # type: ignore[arg-type]
     text = "SELECT sum(n) AS total, count(x) FROM numbers($m) JOIN s ON s.t = n WHERE n > 1"
     assert db.sql(text, {"m": 5}).fetchall() == [(2 + 3 + 4, 3)]
     assert db.sql("SELECT n FROM numbers(3) ORDER BY n").fetchall() == [(0,), (1,), (2,)]

@@ -164,6 +164,12 @@ class FakeDatabase:
             indexes=lambda: [index],
         )
 
+    def moving(self) -> None:
+        return None
+
+    def stream_options(self, name: str) -> dict[str, Any]:
+        return {"codec": "lz4"}
+
     def live_queries(self) -> list[str]:
         return ["alerts"]
 

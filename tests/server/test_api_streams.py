@@ -257,3 +257,58 @@ def test_a_store_for_reading_is_served_too(tmp_path: Path, serve_app: Callable[.
             refused = append(other, rows_of(1))
             assert (refused.status_code, refused.json()["code"]) == (403, "read-only-store")
             assert other.delete("/v1/streams/flights").json()["code"] == "read-only-store"
+
+
+def test_columns_have_defaults(api: Any) -> None:
+    columns = [
+        {"name": "t", "type": "timestamp"},
+        {"name": "x", "type": "bigint", "nullable": False, "default": -5},
+        {"name": "big", "type": "ubigint", "default": "18446744073709551615"},
+        {"name": "y", "type": "double", "default": 1.5},
+        {"name": "name", "type": "varchar", "default": "none"},
+        {"name": "on", "type": "boolean", "default": False},
+        {"name": "day", "type": "date", "default": "2018-08-01"},
+        {"name": "at", "type": "timestamp", "default": "2018-08-01T05:00:00"},
+        {"name": "fuel", "type": "decimal(10,2)", "default": "0.10"},
+        {"name": "no", "type": "varchar"},
+    ]
+    made = api.post("/v1/streams", json={"name": "d", "time": "t", "schema": columns})
+    assert made.status_code == 201, made.text
+    assert "defaults" in made.json()
+    sent = api.post("/v1/streams/d/events", json=[{"t": "2020-01-01"}, {"t": "2020-01-02", "x": 1}])
+    assert sent.status_code == 200, sent.text
+    answer = api.post(
+        "/v1/query", json={"sql": "SELECT * EXCLUDE (t), CAST(fuel AS VARCHAR) AS f FROM d"}
+    )
+    first, second = answer.json()["rows"]
+    assert (first["x"], second["x"]) == (-5, 1)
+    assert int(first["big"]) == 2**64 - 1
+    assert (first["y"], first["name"], first["on"], first["no"]) == (1.5, "none", False, None)
+    assert first["day"].startswith("2018-08-01")
+    assert first["at"].startswith("2018-08-01T05:00:00")
+    assert first["f"] == "0.10"
+
+
+@pytest.mark.parametrize(
+    ("column", "why"),
+    [
+        ({"name": "x", "type": "bigint", "default": "many"}, "'many' is not"),
+        ({"name": "x", "type": "tinyint", "default": 300}, "does not hold 300"),
+        ({"name": "x", "type": "date", "default": "someday"}, "'someday' is not"),
+        ({"name": "t2", "type": "decimal(4,2)", "default": "1.234"}, "'1.234' is not"),
+        ({"name": "x", "type": "bigint", "default": [1]}, "default"),
+    ],
+)
+def test_defaults_that_do_not_fit_are_refused(api: Any, column: dict[str, Any], why: str) -> None:
+    body = {"name": "d", "time": "t", "schema": [{"name": "t", "type": "timestamp"}, column]}
+    answer = api.post("/v1/streams", json=body)
+    assert answer.status_code in (400, 422)
+    assert why in answer.text
+    assert api.get("/v1/streams/d").status_code == 404
+
+
+def test_the_time_has_no_default(api: Any) -> None:
+    columns = [{"name": "t", "type": "timestamp", "default": "2020-01-01"}]
+    answer = api.post("/v1/streams", json={"name": "d", "time": "t", "schema": columns})
+    assert answer.status_code == 400
+    assert "can have no default" in answer.text

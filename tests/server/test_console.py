@@ -7,6 +7,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -177,6 +178,34 @@ def test_a_status_is_one_snapshot(console: Any) -> None:
     assert found["store"]["events"] == 8
     assert found["gates"]["queries"]["limit"] == 8
     assert len(found["history"]["queries_per_s"]) == 1
+    assert found["flight_port"] is None
+    console.app.state.flight = SimpleNamespace(port=8001)
+    assert console.get("/v1/status").json()["flight_port"] == 8001
+    console.app.state.flight = None
+
+
+def test_views_are_listed_as_far_as_a_token_reaches(console: Any) -> None:
+    database = console.app.state.server.database
+    assert console.get("/v1/views").json() == {"views": []}
+    database.sql("CREATE VIEW fast AS SELECT t, v * 2.5 AS pace FROM steps WHERE v > 1")
+    database.sql("CREATE VIEW fast_a AS SELECT * FROM fast")
+    first, second = console.get("/v1/views").json()["views"]
+    assert first["sql"] == "SELECT t, v * 2.5 AS pace FROM steps WHERE v > 1"
+    assert [(c["name"], c["sql_type"]) for c in first["schema"]] == [
+        ("t", "timestamp"), ("pace", first["schema"][1]["sql_type"]),
+    ]  # fmt: skip
+    assert (second["name"], second["reads"]) == ("fast_a", ["fast"])
+    told = {
+        globs: create_token(database.path, f"reader-{at}", ["read"], globs.split(","))[1]
+        for at, globs in enumerate(("fast", "fast*,steps", "steps"))
+    }
+    found = {}
+    for globs, secret in told.items():
+        answer = console.get("/v1/views", headers={"authorization": f"Bearer {secret}"})
+        found[globs] = {view["name"]: view["reads"] for view in answer.json()["views"]}
+    assert found == {
+        "fast": {"fast": []}, "steps": {}, "fast*,steps": {"fast": ["steps"], "fast_a": ["fast"]},
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("rows", ["", "ONE ROW PER MATCH", "ALL ROWS PER MATCH"])

@@ -237,6 +237,61 @@ def test_an_administrator_runs_jobs_and_sets_retention(
     assert row == ("30 days",)
 
 
+def test_jobs_write_and_read_files_and_name_what_they_did(
+    tmp_path: Path, steps: Any, open_console: Callable[..., Console]
+) -> None:
+    """Export, import, and what the server refuses to move; jobs of kinds the form has not."""
+    exchange = tmp_path / "exchange"
+    exchange.mkdir()
+    console = open_console(exchange_directory=exchange)
+    console.open("#/admin")
+    page = console.page
+    jobs = page.get_by_role("region", name="Jobs", exact=True)
+    kinds = jobs.get_by_label("Kind of job")
+    begin = jobs.get_by_role("button", name="Begin")
+    kinds.wait_for()
+    assert kinds.get_by_role("option").all_inner_texts() == [
+        "backup", "check", "compact", "move", "calibrate", "export", "import",
+    ]  # fmt: skip
+    kinds.select_option("export")
+    jobs.get_by_label("Query to export").fill("SELECT t, v FROM steps WHERE v < 3")
+    assert begin.is_disabled()
+    jobs.get_by_label("File to write").fill("low.csv")
+    begin.click()
+    few = steps.sql("SELECT count(*) FROM steps WHERE v < 3").fetchall()[0][0]
+    jobs.get_by_text(re.compile(f"^{few} rows, .* in low.csv$")).wait_for()
+    jobs.get_by_label("Stream to export").select_option("steps")
+    assert jobs.get_by_label("Query to export").count() == 0
+    jobs.get_by_label("File to write").fill("all.parquet")
+    begin.click()
+    jobs.get_by_text(re.compile("^2,000 rows, .* in all.parquet$")).wait_for()
+    assert sorted(path.name for path in exchange.iterdir()) == ["all.parquet", "low.csv"]
+    kinds.select_option("import")
+    jobs.get_by_label("File to read").fill("low.csv")
+    jobs.get_by_label("a new stream").check()
+    jobs.get_by_label("Name of the new stream").fill("low")
+    assert begin.is_disabled()
+    jobs.get_by_label("Time column of the new stream").fill("t")
+    begin.click()
+    jobs.get_by_text(f"{few} events stored").wait_for()
+    assert steps.sql("SELECT count(*) FROM low").fetchall() == [(few,)]
+    console.expected = ["400"]
+    kinds.select_option("move")
+    jobs.get_by_label("Age of what moves").fill("90 days")
+    begin.click()
+    jobs.get_by_role("alert").get_by_text("CHRONICLE_OBJECTS").wait_for()
+    told = {
+        "kind": "move", "job_id": "j", "state": "done", "progress": 1, "error": None,
+        "created_at": "2026-01-01T00:00:00Z", "started_at": None, "ended_at": None,
+        "result": {"streams": {"a": {"segments": 2, "bytes": 3 << 20}, "b": {"segments": 1,
+                                                                            "bytes": 1 << 20}}},
+    }  # fmt: skip
+    later = {**told, "job_id": "k", "kind": "polish", "result": {"shine": 9}}
+    page.route("**/v1/jobs", lambda route: route.fulfill(json={"jobs": [told, later]}))
+    jobs.get_by_text("3 segments moved, 4.0 MiB").wait_for()
+    jobs.get_by_text('{"shine":9}').wait_for()
+
+
 def test_an_index_is_built_as_a_job_with_progress(
     steps: Any, open_console: Callable[..., Console], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,8 +325,8 @@ def test_an_index_is_built_as_a_job_with_progress(
     built.set()
     page.get_by_role("table", name="Indexes").get_by_text("ready").wait_for()
     jobs = page.get_by_role("table", name="Jobs").get_by_role("row")
-    jobs.filter(has_text="index steps v").filter(has_text="done").wait_for()
-    jobs.filter(has_text="index steps k").filter(has_text="cancelled").wait_for()
+    jobs.filter(has_text="index steps · v").filter(has_text="done").wait_for()
+    jobs.filter(has_text="index steps · k").filter(has_text="cancelled").wait_for()
 
 
 def test_the_console_works_without_a_network(

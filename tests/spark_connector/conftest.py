@@ -77,6 +77,10 @@ def spark() -> Iterator[Any]:
             .config("spark.sql.codegen.wholeStage", "false")
             .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
             .config("spark.sql.adaptive.enabled", "false")
+            # as docs/spark.md says where segments lie in objects
+            .config("spark.executorEnv.AWS_ACCESS_KEY_ID", "reader")
+            .config("spark.executorEnv.AWS_SECRET_ACCESS_KEY", "secret")
+            .config("spark.executorEnv.AWS_EC2_METADATA_DISABLED", "true")
             .getOrCreate()
         )
         yield session

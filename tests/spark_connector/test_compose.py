@@ -99,13 +99,13 @@ def test_master_and_workers_run_classes_that_spark_has(
 
 def test_images_hold_what_their_services_run(compose: dict[str, Any], dockerfile: str) -> None:
     stages = dict(re.findall(r"^FROM \S+ AS (\w+)$(.*?)(?=^FROM|\Z)", dockerfile, re.M | re.S))
-    assert "[server,cli]" in stages["server"]
+    assert "[server,cli,flight]" in stages["server"]
     assert "[cli,spark]" in stages["spark"]
     command = re.search(r"^CMD (\[.*\])$", stages["server"], re.M)
     assert command is not None
     assert shlex.split(yaml.safe_load(command[1])[0]) == ["chronicle"]
     dependencies = (ROOT / "pyproject.toml").read_text()
-    for extra in ("server", "cli", "spark"):
+    for extra in ("server", "cli", "flight", "spark"):
         assert re.search(rf"^{extra} = \[", dependencies, re.M)
 
 
@@ -117,3 +117,15 @@ def test_the_store_of_the_pipeline_is_shared_by_all_of_spark(compose: dict[str, 
     for name in ("spark-master", "spark-worker", "pipeline"):
         assert "lake" in mounts[name]
         assert "data" not in mounts[name]  # the server's own: one writer process
+
+
+def test_every_port_that_the_server_opens_is_published_and_told(
+    compose: dict[str, Any], dockerfile: str
+) -> None:
+    service = compose["services"]["chronicle"]
+    opened = [service["environment"][f"CHRONICLE_{name}"] for name in ("PORT", "FLIGHT_PORT")]
+    assert service["ports"] == [f"127.0.0.1:{port}:{port}" for port in opened]
+    server = dockerfile.split(" AS server")[1].split("\nFROM ")[0]
+    assert re.search(r"^EXPOSE (.*)$", server, re.M)[1].split() == opened  # type: ignore[index]
+    (extras,) = re.findall(r'pip install "\.\[([\w,]+)\]"', server)
+    assert {"server", "flight"} <= set(extras.split(","))

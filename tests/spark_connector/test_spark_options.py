@@ -70,6 +70,7 @@ def test_every_option_of_the_table_is_a_field_and_parses() -> None:
         ({"path": "/s"}, "r", "'stream' is missing"),
         ({**BASE, "query": "SELECT 1"}, "r", "put stream into its SQL"),
         ({"path": "/s", "query": "SELECT 1", "limit": "1"}, "r", "put limit into its SQL"),
+        ({"path": "/s", "query": "SELECT 1", "asOf": "3"}, "r", "'asOf' is for a stream"),
         ({**BASE, "txnAppId": "a"}, "w", "belong together"),
         ({**BASE, "txnVersion": "1"}, "w", "belong together"),
         ({**BASE, "startingPosition": "middle"}, "s", "earliest, latest or a commit position"),

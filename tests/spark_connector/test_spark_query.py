@@ -202,3 +202,44 @@ def test_a_part_uses_the_processors_that_spark_gives_its_task(
             with pinned_catalog.query_engine(pinned_catalog.PinnedCatalog(store, empty=True)):
                 pass
     assert taken == [1, 1, 3]
+
+
+@pytest.fixture
+def viewed(flights: Path, tmp_path: Path) -> Path:
+    """The store with views."""
+    path = tmp_path / "viewed"
+    shutil.copytree(flights, path)
+    with open_database(path) as database:
+        database.sql('CREATE VIEW "High planes" AS SELECT * FROM flights WHERE altitude > 9000')
+        database.sql(
+            "CREATE VIEW hours AS SELECT window_start, count(*) AS n FROM TUMBLE(flights, "
+            "timestamp, INTERVAL '1' HOUR) GROUP BY window_start"
+        )
+    return path
+
+
+def test_a_view_is_read_as_a_stream(spark: Any, viewed: Path) -> None:
+    def load(name: str, **options: object) -> Any:
+        reader = spark.read.format("chronicle").option("path", str(viewed)).option("stream", name)
+        for key, value in options.items():
+            reader = reader.option(key, value)
+        return reader.load()
+
+    with open_database(viewed, mode="r") as database:
+        high = database.sql('SELECT count(*), sum(squawk) FROM "High planes"').fetchone()
+        few = database.sql('SELECT count(*) FROM "High planes" WHERE squawk < 100').fetchone()
+        hours = database.sql("SELECT sum(n), count(*) FROM hours").fetchone()
+    assert None not in (high, few, hours)
+    assert few is not None
+    df = load("high PLANES", numPartitions=3)
+    assert df.columns == ["timestamp", "icao24", "altitude", "squawk"]
+    assert (df.count(), df.agg({"squawk": "sum"}).first()[0]) == high
+    assert load("High planes", filter="squawk < 100 OR false", columns="icao24").count() == few[0]
+    assert load("High planes", limit=7).count() == 7
+    found = load("hours").agg({"n": "sum", "*": "count"}).first()
+    assert (found["sum(n)"], found["count(1)"]) == hours
+    for refused in ({"startTime": "2018-08-01"}, {"asOf": 1}, {"pushFilters": "true"}):
+        with pytest.raises(Exception, match="is a view, which has no time"):
+            load("hours", **refused).count()
+    with pytest.raises(Exception, match="no stream 'nothing'"):
+        load("nothing")

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import chronicle
 from chronicle.errors import (
     InvalidArgument,
     SchemaMismatch,
@@ -23,6 +24,7 @@ from chronicle.spark_connector.backend import ScanRequest
 from chronicle.spark_connector.options import Options
 from chronicle.spark_connector.server_backend import ServerBackend
 from chronicle.spark_connector.types import spark_schema
+from chronicle.spark_connector.view_reading import of_view
 from chronicle.spark_connector.writer import open_sink
 
 pytest.importorskip("fastapi", reason="the server extra is not installed")
@@ -171,6 +173,30 @@ def test_spark_reads_writes_and_asks_through_a_server(spark: Any, url: str) -> N
     assert back.agg({"n": "sum"}).first()[0] == 2999 * 1500
     top = where(spark.read, query="SELECT max(n) AS top FROM spark").load().first()
     assert top.top == 2999
+
+
+def test_a_view_is_read_through_a_server(url: str) -> None:
+    with chronicle.connect(url) as database:
+        database.sql("CREATE STREAM seen (t TIMESTAMP, n BIGINT) TIMESTAMP BY t").fetchall()
+        database.sql(
+            "INSERT INTO seen VALUES "
+            + ", ".join(f"('2020-01-01 00:00:{n}', {n})" for n in (1, 2, 3))
+        ).fetchall()
+        database.sql("CREATE VIEW of_seen AS SELECT * FROM seen WHERE n > 1").fetchall()
+    read = of_view(options(url, "of_seen", columns="n", filter="n < 3"))
+    assert (read.stream, read.query) == (None, 'SELECT "n" FROM "of_seen" WHERE (n < 3)')
+    backend = ServerBackend(read)
+    assert read.query is not None
+    found = [
+        row
+        for partition in backend.plan_query(read.query, None)
+        for batch in backend.run_query(read.query, partition)
+        for row in batch.column(0).to_pylist()
+    ]
+    assert found == [2]
+    assert of_view(options(url, "seen")).query is None
+    with pytest.raises(StreamNotFound):
+        of_view(options(url, "neither"))
 
 
 def test_a_path_and_a_server_do_not_mix(tmp_path: Path) -> None:

@@ -165,3 +165,32 @@ def test_writing_refuses_what_does_not_fit() -> None:
                 names=["t", "v"],
             )
         )
+
+
+def test_json_lists_and_structs() -> None:
+    inner = pa.struct([("n", pa.uint8()), ("w", pa.timestamp("ms"))])
+    values = [[{"n": 1, "w": dt.datetime(2026, 3, 1)}, None], None, []]
+    assert convert(pa.array(values, pa.list_(inner))).to_pylist() == values
+    text = pa.array(['{"a":1}', None])
+    assert convert(pa.ExtensionArray.from_storage(pa.json_(), text)).to_pylist() == text.to_pylist()
+    with pytest.raises(InvalidData, match="'x' holds a time"):
+        convert(pa.array([[2001]], pa.list_(pa.timestamp("ns"))))
+
+    stream = StreamSchema(
+        pa.schema([("t", pa.int64()), ("j", pa.json_()), ("x", pa.list_(inner))]), "t"
+    )
+    given = types.spark_schema(stream.arrow)
+    assert [field.dataType.simpleString() for field in given] == [
+        "bigint", "string", "array<struct<n:smallint,w:timestamp_ntz>>",
+    ]  # fmt: skip
+    write = types.WriteConversion(given, stream)
+    batch = pa.record_batch(
+        [pa.array([1]), pa.array([' {"a": 1}']), convert(pa.array(values[:1], pa.list_(inner)))],
+        names=["t", "j", "x"],
+    )
+    assert write(batch).to_pylist() == [{"t": 1, "j": '{"a":1}', "x": values[0]}]
+    with pytest.raises(InvalidData, match=r"column 'j': expected JSON, found '\{a'"):
+        write(batch.set_column(1, "j", pa.array(["{a"])))
+    wrong = T.StructType().add("t", "long").add("j", T.StructType().add("a", "long"))
+    with pytest.raises(SchemaMismatch, match=r"'j' is JSON in the stream.*to_json"):
+        types.WriteConversion(wrong, stream)

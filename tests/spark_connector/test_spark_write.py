@@ -305,3 +305,35 @@ def test_errors_of_tasks_name_the_column(tmp_path: Path) -> None:
         writer.write(iter([fine]))
     with pytest.raises(SchemaMismatch, match="the DataFrame has t, name, x"):
         writer_of(tmp_path / "other", time="when")
+
+
+def test_json_lists_and_structs_are_written_and_read_back(spark: Any, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    columns = pa.schema([
+        ("t", pa.timestamp("us", "UTC")), ("j", pa.json_()), ("x", pa.list_(pa.float64())),
+        ("s", pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))])),
+    ])  # fmt: skip
+    with Store.open(path) as store:
+        store.create_stream("s", StreamSchema(columns, "t"))
+    df = spark.range(0, 500, 1, 2).selectExpr(
+        "timestamp_seconds(1704067200 + id) AS t",
+        "to_json(named_struct('n', id, 'of', array(id))) AS j",
+        "IF(id % 7 = 0, NULL, array(id * 0.5D, NULL)) AS x",
+        "named_struct('a', id, 'b', array('p', concat('q', id))) AS s",
+    )
+    save(df, path)
+    rows = stored(path).to_pylist()
+    assert len(rows) == 500
+    assert rows[3]["j"] == '{"n":3,"of":[3]}'
+    assert (rows[7]["x"], rows[8]["x"]) == (None, [4.0, None])
+    assert rows[9]["s"] == {"a": 9, "b": ["p", "q9"]}
+    back = spark.read.format("chronicle").option("path", str(path)).option("stream", "s").load()
+    assert back.schema["s"].dataType.simpleString() == "struct<a:bigint,b:array<string>>"
+    found = back.selectExpr(
+        "count(*) AS n", "sum(get_json_object(j, '$.of[0]')) AS j", "sum(x[0]) AS x",
+        "count(DISTINCT s.b[1]) AS b",
+    ).collect()[0]  # fmt: skip
+    ids = range(500)
+    assert found.asDict() == {
+        "n": 500, "j": sum(ids), "x": sum(0.5 * n for n in ids if n % 7), "b": 500,
+    }  # fmt: skip

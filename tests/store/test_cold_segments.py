@@ -14,9 +14,9 @@ import pytest
 
 import chronicle
 from chronicle.database import Database
-from chronicle.errors import CorruptStore, InvalidArgument, StorageFailed
-from chronicle.store import Store, StreamOptions
-from chronicle.store.cold_file import PAGE, cache
+from chronicle.errors import CorruptStore, InvalidArgument, NotAStore, StorageFailed
+from chronicle.store import Store, StreamOptions, cold_file, restoring
+from chronicle.store.cold_file import PAGE, ColdMapping, cache
 from chronicle.store.cold_files import ColdFiles
 from chronicle.store.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.memory_files import MemoryFiles
@@ -126,6 +126,45 @@ def test_nodes_stay_at_home(flights: Database, objects: ObjectStore, tmp_path: P
     assert sum(file.stat().st_size for file in stubs) < moved.bytes // 3  # leaves here are tiny
 
 
+def test_few_events_cost_few_bytes_and_waits(
+    tmp_path: Path, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pattern asks for the sections of its events, of many leaves at a time."""
+    total, rounds = 2_000_000, []
+    rng = np.random.default_rng(4)
+    with chronicle.open(tmp_path / "large") as database:
+        stream = database.create_stream("s", TIMED, time="t", codec="none")
+        stream.create_index("x")
+        times = 10**15 + np.arange(total) * 10_000
+        keys = pa.array(np.full(total, "k"))
+        columns = [pa.array(times, pa.timestamp("us")), keys, rng.permutation(total)]
+        stream.append(pa.table([*columns, rng.random(total)], TIMED))
+        stream.seal()
+        stream.flush()
+        text = (
+            "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES FIRST(t) AS f, LAST(y) AS l "
+            "PATTERN (A B) WITHIN INTERVAL '1' SECOND DEFINE A AS x < 6, B AS y > 0.0)"
+        )
+        assert database._indexes.wait_idle()
+        wanted = database.sql(text).arrow()
+        assert wanted.num_rows == 6
+        moved = database.move(objects.url)["s"]
+    fetch = ColdMapping._fetch
+
+    def counted(self: ColdMapping, pieces: Any) -> None:
+        rounds.append(len(pieces))
+        fetch(self, pieces)
+
+    monkeypatch.setattr(ColdMapping, "_fetch", counted)
+    monkeypatch.setattr(cold_file, "GAP_BYTES", 0)  # what is read of gaps costs no wait
+    with chronicle.open(tmp_path / "large") as database:
+        asked = fetched_by(lambda: database.sql(text).arrow())
+        assert database.sql(text).arrow() == wanted
+        assert 0 < asked < moved.bytes // 10
+        assert len(rounds) <= 4
+        assert max(rounds) > 1
+
+
 def test_the_cache_is_bounded(
     flights: Database, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +240,57 @@ def test_a_lost_disk_is_restored(flights: Database, objects: ObjectStore, tmp_pa
         restore_store(objects, tmp_path / "again")
     with pytest.raises(InvalidArgument, match="no streams"):
         restore_store(object_store(f"file://{tmp_path}/nothing"), tmp_path / "other")
+
+
+def test_a_move_of_nothing_tells_what_the_stream_is_now(
+    flights: Database, objects: ObjectStore, tmp_path: Path
+) -> None:
+    """Columns were renamed and events deleted since; a restore begins with that."""
+    stream = flights.stream("s")
+    stream.seal()
+    flights.move(objects.url)
+    stream.rename_column("x", "z")
+    stream.delete(None, stream.time_range[0], "2001-09-09 01:50:00")  # type: ignore[index]
+    flights.move(objects.url)
+    wanted = flights.sql("SELECT count(*), sum(z) FROM s").fetchall()
+    assert not flights.move(objects.url)["s"].segments
+    stream.rename_column("z", "w")
+    assert not flights.move(objects.url)["s"].segments
+    restore_store(objects, tmp_path / "again")
+    with chronicle.open(tmp_path / "again") as again:
+        assert again.sql("SELECT count(*), sum(w) FROM s").fetchall() == wanted
+
+
+def test_a_restore_that_ends_early_is_refused(
+    flights: Database, objects: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At whichever step: a directory that is not whole is no store."""
+    flights.stream("s").seal()
+    flights.move(objects.url)
+    wanted = answers(flights)
+
+    class Ended(Exception):
+        pass
+
+    for owner, operation in (
+        (restoring.Store, "open"), (ObjectStore, "read"), (restoring, "write_manifest"),
+        (restoring.LogWriter, "create"),
+    ):  # fmt: skip
+        target = tmp_path / f"early-{operation}"
+
+        def ends(*_: Any, **__: Any) -> Any:
+            raise Ended
+
+        with monkeypatch.context() as broken:
+            broken.setattr(owner, operation, ends)
+            with pytest.raises(Ended):
+                restore_store(ObjectStore(objects.url), target)
+        for mode in ("r", "rw"):
+            with pytest.raises(NotAStore, match="cut short"):
+                chronicle.open(target, mode)
+    restore_store(ObjectStore(objects.url), tmp_path / "again")
+    with chronicle.open(tmp_path / "again", "r") as again:
+        assert answers(again) == wanted
 
 
 def test_a_backup_has_all_bytes(flights: Database, objects: ObjectStore, tmp_path: Path) -> None:

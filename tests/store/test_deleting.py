@@ -22,7 +22,7 @@ from chronicle.errors import (
     StreamOwned,
 )
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Snapshot, Store, StreamOptions, deletions
+from chronicle.store import EventStream, Snapshot, Store, StreamOptions, deletions, rewriting
 from chronicle.store.changes import new_events, new_ranges
 from chronicle.store.deleting import Choice
 from chronicle.store.deletions import DeletedEvents, KnownDeletion, KnownDeletions, write_deletion
@@ -383,6 +383,9 @@ def test_a_dictionary_that_is_handed_in_gives_the_values_that_occur() -> None:
     codes = builder.encode(pa.array(["c", "new", None, "a"]))
     assert codes is not None
     assert [codes[0], codes[1], codes[3]] == [2, 3, 0]
+    outside = pa.DictionaryArray.from_arrays(pa.array([1, 9], pa.int32()), values, safe=False)
+    with pytest.raises(ValueError, match="outside its dictionary"):
+        builder.encode(outside)
     page = builder.page(0, 1)
     assert page is not None
     assert b"gone" not in b"".join(bytes(part) for part in page[0])
@@ -423,13 +426,17 @@ def settled(memory: MemoryFiles, events: list[tuple[int, int]]) -> bool:
 @pytest.mark.crash
 @pytest.mark.parametrize("mode", ["lose", "keep", "tear"])
 @pytest.mark.parametrize("fault", ["crash_before", "crash_halfway", "crash_after"])
-def test_power_cut_at_every_operation_of_a_delete(fault: Fault, mode: CrashMode) -> None:
+def test_power_cut_at_every_operation_of_a_delete(
+    fault: Fault, mode: CrashMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every other one with threads that decode and encode."""
     outcomes = set()
     for number in itertools.count(1, 1 if LONG else 3 if mode == "tear" else 7):
         memory = MemoryFiles()
         files = FaultyFiles(memory)
         filled = Filled(files)
         files.plan = FaultPlan(fault, files.operations + number, sectors=number % 3)
+        monkeypatch.setattr(rewriting, "SMALL_BYTES", number % 2 << 60)
         done = False
         with suppress(SimulatedCrash):
             filled.stream.delete(choose=of(PERSON))
@@ -445,7 +452,9 @@ def test_power_cut_at_every_operation_of_a_delete(fault: Fault, mode: CrashMode)
 
 @pytest.mark.crash
 @pytest.mark.parametrize("kind", ["fsync", "eio", "enospc"])
-def test_disk_that_fails_at_every_operation_of_a_delete(kind: Fault) -> None:
+def test_disk_that_fails_at_every_operation_of_a_delete(
+    kind: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What raises has deleted nothing that anybody sees; a full disk is over when space returns."""
     only = {"sync", "sync_directory"} if kind == "fsync" else None
     for number in itertools.count(1, 1 if LONG or only else 3):
@@ -455,6 +464,7 @@ def test_disk_that_fails_at_every_operation_of_a_delete(kind: Fault) -> None:
         files.plan = FaultPlan(
             kind, files.operations + number, length=1000, sectors=number % 3, only=only
         )
+        monkeypatch.setattr(rewriting, "SMALL_BYTES", number % 2 << 60)
         refused = False
         try:
             filled.stream.delete(choose=of(PERSON))

@@ -10,7 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from chronicle.store import EventStream, Snapshot, Store, StreamOptions, background, compaction
+from chronicle.store import (
+    EventStream,
+    Snapshot,
+    Store,
+    StreamOptions,
+    background,
+    compaction,
+    fold,
+)
 from chronicle.store.catalog import StreamManifest
 from chronicle.store.memory_files import MemoryFiles
 
@@ -67,7 +75,7 @@ def _folds(load: Load, folds: int) -> list[list[int]]:
 def test_what_lies_before_the_horizon_is_not_rewritten_again(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compaction, "COLD_BYTES", 4096)
+    monkeypatch.setattr(fold, "COLD_BYTES", 4096)
     load = Load(store.create_stream("s", SCHEMA, OPTIONS), late_by=300)
     after = _folds(load, 5)
     for before, now in pairwise(after):
@@ -84,7 +92,7 @@ def test_without_a_horizon_every_fold_would_rewrite_everything(store: Store) -> 
 
 
 def test_a_crowd_of_small_segments_is_joined(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "COLD_BYTES", 4096)
+    monkeypatch.setattr(fold, "COLD_BYTES", 4096)
     monkeypatch.setattr(compaction, "CROWD", 4)
     monkeypatch.setattr(compaction, "SMALL_SHARE", 1 << 20 >> 16)  # small is below 64 KiB
     load = Load(store.create_stream("s", SCHEMA, OPTIONS), late_by=300)
@@ -94,7 +102,7 @@ def test_a_crowd_of_small_segments_is_joined(store: Store, monkeypatch: pytest.M
 
 
 def test_retention_keeps_its_segments_small(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "COLD_BYTES", 4096)
+    monkeypatch.setattr(fold, "COLD_BYTES", 4096)
     monkeypatch.setattr(compaction, "CROWD", 2)
     options = StreamOptions(
         leaf_bytes=1024,

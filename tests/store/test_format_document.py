@@ -84,6 +84,8 @@ def test_numbers() -> None:
         f"multiples of {layout.ALIGNMENT} bytes",
         f"A zone is {layout.ZONE_EVENTS} events",
         f"pages of {layout.PAGE_EVENTS} events",
+        f"longer than {layout.SECTION_BYTES} bytes",
+        f"| {layout.SECTION_SHIFT}: sections",
         f"has {layout.NODE_FANOUT} children",
         f"`{layout.ROW_ATTRIBUTES} + {layout.ROWS_PER_ATTRIBUTE} n` rows",
     ):

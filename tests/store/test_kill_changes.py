@@ -1,9 +1,10 @@
-"""A process that is really killed while it deletes, updates, replaces, compacts and renames."""
+"""Processes that are really killed: one changes a stream in all ways and moves it, one restores."""
 
 from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,10 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from chronicle.errors import NotAStore
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Snapshot, Store, StreamOptions
+from chronicle.store import EventStream, Snapshot, Store, StreamOptions, StreamReader
 from chronicle.store.deleting import Choice
+from chronicle.store.object_store import object_store
+from chronicle.store.restoring import restore_store
 from chronicle.store.schema_change import rename_attribute
+from chronicle.store.segment import TICK_MAX
 from chronicle.store.staging import StagingPlan, commit_staged, new_job, prepare_staging, stage
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("v", pa.int64())]), "t")
@@ -35,15 +40,30 @@ CHANGER = """
 import os, sys
 sys.path.insert(0, {folder!r})
 from test_kill_changes import change
-from chronicle.store import Store
+from chronicle.store import Store, rewriting
+
+rewriting.SMALL_BYTES = 0  # in threads
 
 stream = Store.open(sys.argv[1]).stream("s")
 number = int(sys.argv[2])
 while True:
-    change(stream, number)
+    change(stream, number, sys.argv[3])
     os.write(1, b"%d\\n" % number)
     number += 1
 """
+
+RESTORER = """
+import os, sys
+from chronicle.store.object_store import object_store
+from chronicle.store.restoring import restore_store
+
+objects = object_store(sys.argv[1])
+os.write(1, b"begun\\n")
+restore_store(objects, sys.argv[2])
+"""
+
+KINDS = 8
+OWNER = "kills"
 
 Row = tuple[int, int, int]
 
@@ -62,9 +82,9 @@ def choice(modulus: int, rest: int) -> Choice:
     return choose
 
 
-def change(stream: EventStream, number: int) -> None:
+def change(stream: EventStream, number: int, objects: str) -> None:
     """The change of that number, as :meth:`Model.change` has it."""
-    kind = number % 7
+    kind = number % KINDS
     if kind == 0:
         arrays = [pa.array(column, pa.int64()) for column in zip(*new_rows(number), strict=True)]
         stream.append(pa.RecordBatch.from_arrays(arrays, schema=stream.schema.arrow))
@@ -83,8 +103,10 @@ def change(stream: EventStream, number: int) -> None:
         stream.compact()
     elif kind == 5:
         stream.delete(number * 20 - 900, number * 20 - 700)
-    else:
+    elif kind == 6:
         replace_range(stream, number)
+    else:
+        stream.move(object_store(objects), OWNER, number * 20 - 300)
 
 
 def replacement(number: int) -> tuple[int, int, list[Row]]:
@@ -113,7 +135,7 @@ class Model:
         self.column = "v"
 
     def change(self) -> None:
-        number, kind = self.number, self.number % 7
+        number, kind = self.number, self.number % KINDS
         if kind == 0:
             self.rows += sorted(new_rows(number), key=lambda row: row[0])
         elif kind == 1:
@@ -132,7 +154,7 @@ class Model:
             self.rows = [row for row in self.rows if not first <= row[0] <= last] + rows
         self.number += 1
 
-    def holds(self, stream: EventStream) -> bool:
+    def holds(self, stream: EventStream | StreamReader) -> bool:
         if stream.schema.names != ["t", "n", self.column]:
             return False
         found = pa.Table.from_batches(stream.snapshot().scan(), schema=stream.schema.arrow)
@@ -140,25 +162,31 @@ class Model:
         return rows == sorted(self.rows, key=lambda row: row[0])
 
 
+def killed(script: str, *arguments: str, after: float) -> list[bytes]:
+    """What a process has said until it was killed, some time after its first word."""
+    process = subprocess.Popen([sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    time.sleep(after)
+    process.send_signal(signal.SIGKILL)
+    lines = [first, *process.stdout.read().splitlines()]
+    process.wait()
+    process.stdout.close()
+    return lines
+
+
 def test_kill_minus_nine_among_changes(tmp_path: Path) -> None:
     """What was acknowledged is there, and of the change that was under way all or nothing."""
     rng = random.Random(7)
-    path = tmp_path / "store"
+    path, objects = tmp_path / "store", f"file://{tmp_path}/objects"
     with Store.open(path) as store:
         store.create_stream("s", SCHEMA, OPTIONS)
     model = Model()
     script = CHANGER.format(folder=os.path.dirname(__file__))
-    for _ in range(KILLS):
-        process = subprocess.Popen(
-            [sys.executable, "-c", script, str(path), str(model.number)], stdout=subprocess.PIPE
-        )
-        assert process.stdout is not None
-        first = process.stdout.readline()
-        time.sleep(rng.random() * 0.3)
-        process.send_signal(signal.SIGKILL)
-        lines = [first, *process.stdout.read().splitlines()]
-        process.wait()
-        process.stdout.close()
+    cut_short = 0
+    for kill in range(KILLS):
+        arguments = (str(path), str(model.number), objects)
+        lines = killed(script, *arguments, after=rng.random() * 0.3)
         while model.number <= int(lines[-1]):
             model.change()
         with Store.open(path) as store:
@@ -169,4 +197,27 @@ def test_kill_minus_nine_among_changes(tmp_path: Path) -> None:
             if not model.holds(stream):
                 model.change()
                 assert model.holds(stream)
+            # what a restore begins with: everything, as it is now
+            stream.compact()
+            stream.seal()
+            stream.move(object_store(objects), OWNER, TICK_MAX)
+            kept = [key for key in object_store(objects).list("") if key.endswith(".seg")]
+            assert len(kept) == len(stream.commits.manifest.segments)
+        target = tmp_path / f"restored-{kill}"
+        killed(RESTORER, objects, str(target), after=rng.random() * 0.03)
+        try:
+            with Store.open(target, "r") as restored:
+                found = restored.streams()
+        except NotAStore:  # it had not come so far
+            cut_short += 1
+            shutil.rmtree(target, ignore_errors=True)
+            restore_store(object_store(objects), target)
+        else:
+            assert found == ["s"]
+        with Store.open(target, "r") as restored:
+            assert restored.check().ok
+            assert model.holds(restored.stream("s"))
+        shutil.rmtree(target)
     assert model.number > KILLS
+    if KILLS > 50:
+        assert 0 < cut_short < KILLS

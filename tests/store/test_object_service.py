@@ -1,9 +1,10 @@
-"""Segments in an S3-compatible service that really runs: moto's server, which is also stopped."""
+"""Segments in an S3-compatible service that really runs: moto's server, stopped and made slow."""
 
 from __future__ import annotations
 
 import http.client
 import logging
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,10 @@ from chronicle.store.cold_file import cache
 from chronicle.store.object_store import ObjectStore
 from chronicle.store.restoring import restore_store
 
+from .conftest import wait_for
+from .slow_proxy import SlowProxy
 from .test_cold_segments import answers, flights, one  # noqa: F401
+from .test_tiering import quick  # noqa: F401
 
 moto = pytest.importorskip("moto.server", reason="moto[server] is not installed")
 
@@ -30,10 +34,19 @@ class Service:
         self.server.start()
         host, port = self.server.get_host_and_port()
         connection = http.client.HTTPConnection(host, port)
-        connection.request("PUT", "/events", headers={"Host": f"{host}:{port}"})
-        assert connection.getresponse().status == 200
+        for method, path in (("POST", "/moto-api/reset"), ("PUT", "/events")):
+            connection.request(method, path, headers={"Host": f"{host}:{port}"})
+            answer = connection.getresponse()
+            assert answer.status == 200
+            answer.read()
         connection.close()
-        self.url = f"s3://events/store?endpoint_override={host}:{port}&scheme=http&region=us-east-1"
+        self.proxy = SlowProxy(host, port)
+        self.url = self.at(f"{host}:{port}")
+        self.slow_url = self.at(self.proxy.address)
+
+    @staticmethod
+    def at(address: str) -> str:
+        return f"s3://events/store?endpoint_override={address}&scheme=http&region=us-east-1"
 
 
 @pytest.fixture
@@ -46,6 +59,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     monkeypatch.setattr(module, "ATTEMPTS", 2)
     running = Service()
     yield running
+    running.proxy.close()
     running.server.stop()
 
 
@@ -107,3 +121,40 @@ def test_a_service_that_is_away(
             database.sql("SELECT sum(x) FROM s WHERE y > 0.5").fetchall()
         database.stream("s").append(one(2 * 10**15, 1))
         assert database.stream("s").count == wanted["all"]["count_star()"][0].as_py() + 1
+
+
+def test_what_is_due_moves_though_the_service_comes_and_goes(
+    service: Service,
+    flights: chronicle.Database,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """Slow, then away in the middle of a request, then back: all moves, and nothing is lost."""
+    wanted = answers(flights)
+    flights.stream("s").seal()
+    flights.close()
+    with chronicle.open(tmp_path / "store", objects=service.slow_url) as database:
+        stream = database.stream("s")
+        service.proxy.delay_s = 0.005
+        stream.set_options(keep_local_bytes=0)
+        wait_for(lambda: stream.stats()["moved_segments"] > 0)
+        service.proxy.down = True
+        wait_for(lambda: database.moving()["state"] == "failing")  # type: ignore[index]
+        began = time.monotonic()
+        stream.append(one(2 * 10**15, 1))
+        found = database.sql("SELECT count(*), max(x) FROM s").fetchall()
+        assert found[0][0] == wanted["all"]["count_star()"][0].as_py() + 1
+        stream.delete("x = 1", "2030-01-01")
+        assert time.monotonic() - began < 5  # none of it waits for the service
+        assert stream.stats()["due_segments"] > 0
+        service.proxy.down = False
+        service.proxy.delay_s = 0
+        wait_for(lambda: stream.stats()["due_segments"] == 0)
+        wait_for(lambda: database.moving()["state"] == "waiting")  # type: ignore[index]
+        assert answers(database) == wanted
+        assert database.check().ok
+        cold = stream.stats()["cold_segments"]
+    keys = ObjectStore(service.url).list("")
+    assert len([key for key in keys if key.endswith(".seg")]) == cold, keys  # nothing cut is left
+    restore_store(ObjectStore(service.url), tmp_path / "again")
+    with chronicle.open(tmp_path / "again") as database:
+        assert answers(database) == wanted

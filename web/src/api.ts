@@ -176,6 +176,14 @@ export interface Column {
   nullable: boolean;
 }
 
+/** A query that has a name. */
+export interface ViewInfo {
+  name: string;
+  sql: string;
+  reads: string[];
+  schema: Column[];
+}
+
 export interface IndexInfo {
   attribute: string;
   [key: string]: unknown;
@@ -200,11 +208,15 @@ export interface StreamInfo {
 }
 
 export const streams = signal<StreamInfo[] | null>(null);
+export const views = signal<ViewInfo[]>([]);
 export const streamsProblem = signal<string>("");
 
+/** What stands in FROM: streams, and the views of who may read. */
 export async function refreshStreams(): Promise<void> {
   try {
+    const found = may("read") ? getJson<{ views: ViewInfo[] }>("v1/views") : { views: [] };
     streams.value = (await getJson<{ streams: StreamInfo[] }>("v1/streams")).streams;
+    views.value = (await found).views;
     streamsProblem.value = "";
   } catch (error) {
     streamsProblem.value = messageOf(error);

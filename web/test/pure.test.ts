@@ -5,8 +5,10 @@ import { asGroups, asLines } from "../src/chart/arrange";
 import { runsOf, withGaps } from "../src/chart/buckets";
 import { lanesOf, situationsOf } from "../src/matches/lanes";
 import { isRecent, rowsOfPairs } from "../src/matches/pairs";
+import { NOTHING, specOf } from "../src/pages/jobspec";
 import { lookedAt, nameOf, paramsOf } from "../src/pages/looking";
 import { globbed } from "../src/ui/glob";
+import { cellText } from "../src/ui/values";
 import { offsetOf, parametersOf, parameterValue, statementAt, statementsOf } from "../src/query/statements";
 
 describe("values keep every digit", () => {
@@ -135,5 +137,29 @@ describe("files to import", () => {
     expect(nameOf("My Pumps (2).csv.gz")).toBe("my_pumps_2");
     const size = (name: string) => lookedAt(new File([new Uint8Array(3 << 20)], name)).size;
     expect([size("a.csv"), size("a.parquet"), size("a.ndjson.zst")]).toEqual([1 << 20, 3 << 20, 3 << 20]);
+  });
+});
+
+describe("jobs", () => {
+  it("are asked for what their kind takes, and not before that is there", () => {
+    const asked = { ...NOTHING, name: " monday ", stream: "pumps", older: "90 days", sql: "SELECT 1", file: "a.csv", time: "when" };
+    expect(specOf("check", asked, false, true)).toEqual({ kind: "check" });
+    expect(specOf("backup", asked, false, true)).toEqual({ kind: "backup", name: "monday" });
+    expect(specOf("backup", NOTHING, false, true)).toEqual({ kind: "backup" });
+    expect(specOf("compact", NOTHING, false, true)).toEqual({ kind: "compact" });
+    expect(specOf("compact", NOTHING, false, false)).toBeNull();
+    expect(specOf("move", asked, false, false)).toEqual({ kind: "move", streams: ["pumps"], older_than: "90 days" });
+    expect(specOf("export", asked, false, true)).toEqual({ kind: "export", file: "a.csv", stream: "pumps" });
+    expect(specOf("export", { ...asked, stream: "" }, false, true)).toEqual({ kind: "export", file: "a.csv", sql: "SELECT 1" });
+    expect(specOf("export", { ...asked, file: " " }, false, true)).toBeNull();
+    expect(specOf("import", { ...asked, time: "" }, false, true)).toEqual({ kind: "import", file: "a.csv", stream: "pumps" });
+    expect(specOf("import", { ...asked, time: "" }, true, true)).toBeNull();
+    expect(specOf("import", asked, true, true)).toEqual({ kind: "import", file: "a.csv", stream: "pumps", create: true, time: "when" });
+  });
+});
+
+describe("cells of answers in JSON", () => {
+  it("shows lists and structs as JSON, and nothing for what is missing", () => {
+    expect([[1, 2], { a: "x" }, 1.5, "x", true, null, undefined].map(cellText)).toEqual(["[1,2]", '{"a":"x"}', "1.5", "x", "true", "", ""]);
   });
 });

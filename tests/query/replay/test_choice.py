@@ -199,7 +199,7 @@ def test_a_query_plans_with_the_weights_of_its_store(tmp_path: Path) -> None:
     [
         ("walk", "PATTERN (A Z* B) WITHIN 100 DEFINE A AS x < 0.2, B AS y > A.y + 0.99"),
         ("condition", "PATTERN (A Z* B) WITHIN 100 DEFINE A AS x < 0.2, B AS sqrt(y) > 0.99"),
-        ("around", "PARTITION BY k PATTERN (A B) WITHIN 100 DEFINE A AS x < PREV(y), B AS x > 0.9"),
+        ("around", "PARTITION BY k PATTERN (A B) DEFINE A AS x < PREV(y), B AS x > 0.9"),
         ("picked", "PARTITION BY k PATTERN (A B) WITHIN 100 DEFINE A AS x < 0.1, B AS y > 0.9"),
         ("interval", "PATTERN (A Z* B) WITHIN 100 DEFINE A AS x < 0.2, B AS y > 0.99"),
         ("near", "PATTERN (A Z* B) WITHIN 3 DEFINE A AS x < 0.02, B AS y > 0.9"),

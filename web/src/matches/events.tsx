@@ -4,6 +4,7 @@ import { askJson, messageOf } from "../api";
 import type { Run } from "../query/run";
 import { colour, dark, SERIES } from "../ui/preferences";
 import { count, instantOf, short, spot } from "../ui/numbers";
+import { cellText } from "../ui/values";
 import { mark, SHAPES } from "./lanes";
 import type { Drawn } from "./view";
 
@@ -55,7 +56,7 @@ export function Events({ run, match, time, variables, partition, integers, close
           <div class="scroll">
             <table class="list mono">
               <thead><tr>{wire.columns.map((name) => <th key={name}>{name === "_variable" ? "variable" : name}</th>)}</tr></thead>
-              <tbody>{wire.rows.slice(0, 1000).map((row, i) => <tr key={i}>{row.map((value, k) => <td key={k} class={typeof value === "number" ? "number" : ""}>{value === null ? <i class="quiet">NULL</i> : String(value)}</td>)}</tr>)}</tbody>
+              <tbody>{wire.rows.slice(0, 1000).map((row, i) => <tr key={i}>{row.map((value, k) => <td key={k} class={typeof value === "number" ? "number" : ""}>{value === null ? <i class="quiet">NULL</i> : cellText(value)}</td>)}</tr>)}</tbody>
             </table>
           </div>
         </div>

@@ -19,6 +19,7 @@ export interface StatusSnapshot {
   uptime_s: number;
   memory_bytes: number;
   disk_free_bytes: number | null;
+  flight_port: number | null;
   gates: Record<string, Gate>;
   store: Record<string, number>;
   trouble: string | null;
@@ -56,6 +57,7 @@ export function HealthPage() {
             <Fact name="Store" value={found.mode === "r" ? "reading only" : "open for writing"} />
             <Fact name="Memory" value={bytes(found.memory_bytes)} />
             {found.disk_free_bytes !== null && <Fact name="Disk free" value={bytes(found.disk_free_bytes)} />}
+            <Fact name="Flight SQL" value={found.flight_port === null ? "off; --flight-port opens it" : `port ${found.flight_port}`} />
             {now && <Fact name="Token" value={now.open ? "none: the server is open" : `${now.name ?? ""} (${now.scopes.join(", ")})`} />}
           </dl>
           <div class="sparks">

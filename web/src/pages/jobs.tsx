@@ -1,18 +1,12 @@
 /** Jobs: work on the store that goes on when nobody looks, and how far it is. */
-import { useEffect, useState } from "preact/hooks";
-import { everywhere, may, messageOf, refreshStreams, streams } from "../api";
-import { begin, cancel, type Job, type Kind } from "../ui/job";
+import { useState } from "preact/hooks";
+import { messageOf } from "../api";
+import { begin, cancel, type Job } from "../ui/job";
 import { bytes, count, seconds, share } from "../ui/numbers";
 import { Sure } from "../ui/sure";
 import { useRepeated } from "../ui/repeated";
+import { NewJob } from "./newjob";
 
-const WHAT: Record<Kind, string> = {
-  backup: "a copy of the store, below CHRONICLE_BACKUP_DIRECTORY",
-  check: "every block is read and its checksum compared; nothing is changed",
-  compact: "late runs and small segments are written anew, in order",
-  calibrate: "costs of windows and patterns are measured on this machine, for the planner",
-};
-const KINDS = Object.keys(WHAT) as Kind[];
 const TONES: Record<Job["state"], string> = { waiting: "warn", running: "warn", done: "good", failed: "bad", cancelled: "" };
 
 export function Jobs() {
@@ -40,7 +34,7 @@ export function Jobs() {
             <tbody>
               {jobs.map((job) => (
                 <tr key={job.job_id}>
-                  <td>{job.kind} <span class="quiet">{job.name ?? job.streams?.join(", ") ?? [job.stream, job.attribute].filter(Boolean).join(" ")}</span></td>
+                  <td>{job.kind} <span class="quiet">{ofWhat(job)}</span></td>
                   <td><span class={`badge ${TONES[job.state]}`}>{job.state}</span></td>
                   <td>{job.state === "running" && <span class="progress"><progress aria-label={`Progress of the ${job.kind}`} max={1} value={job.progress} /><span class="quiet">{share(job.progress, 1)}</span></span>}</td>
                   <td>{(job.started_at ?? job.created_at).slice(0, 19).replace("T", " ")}</td>
@@ -58,27 +52,9 @@ export function Jobs() {
   );
 }
 
-function NewJob({ start }: { start: (spec: object) => void }) {
-  const all = everywhere();
-  const [kind, setKind] = useState<Kind>(all ? "backup" : "compact");
-  const [name, setName] = useState("");
-  const [stream, setStream] = useState("");
-  useEffect(() => void refreshStreams(), []);
-  const mine = (streams.value ?? []).filter((one) => !one.damage && may("operate", one.name));
-  const submit = (event: Event) => {
-    event.preventDefault();
-    start({ kind, ...(kind === "backup" && name.trim() ? { name: name.trim() } : {}), ...(kind === "compact" && stream ? { streams: [stream] } : {}) });
-    setName("");
-  };
-  return (
-    <form class="options" aria-label="New job" onSubmit={submit}>
-      <label><span class="quiet">Job</span> <select aria-label="Kind of job" value={kind} onChange={(e) => setKind(e.currentTarget.value as Kind)}>{KINDS.filter((one) => all || one === "compact").map((one) => <option key={one}>{one}</option>)}</select></label>
-      {kind === "backup" && <label><span class="quiet">Name</span> <input aria-label="Name of the backup" value={name} placeholder="the time" onInput={(e) => setName(e.currentTarget.value)} /></label>}
-      {kind === "compact" && <label><span class="quiet">Stream</span> <select aria-label="Stream to compact" value={stream} onChange={(e) => setStream(e.currentTarget.value)}><option value="">{all ? "all" : "choose…"}</option>{mine.map((one) => <option key={one.name}>{one.name}</option>)}</select></label>}
-      <button type="submit" class="primary" disabled={!all && !stream}>Begin</button>
-      <span class="quiet">{WHAT[kind]}</span>
-    </form>
-  );
+/** What it is about. */
+function ofWhat({ name, streams, stream, attribute, file, sql }: Job): string {
+  return name ?? streams?.join(", ") ?? [stream ?? sql, attribute, file].filter(Boolean).join(" · ");
 }
 
 function tookOf(job: Job): string {
@@ -91,12 +67,37 @@ function tookOf(job: Job): string {
 function resultOf({ kind, result }: Job): string {
   if (!result) return "";
   const number = (name: string) => count(Number(result[name] ?? 0));
-  if (kind === "backup") return `stored as ${String(result.name)}`;
-  if (kind === "compact") return `${count((result.streams as string[]).length)} streams`;
-  if (kind === "calibrate") return "measured";
-  if (kind === "index") return `${number("entries")} entries, ${bytes(Number(result.bytes ?? 0))}`;
-  if (kind === "delete" || kind === "update") return `${number(`${kind}d`)} events`;
-  const problems = result.problems as string[];
-  if (problems.length) return problems.join("; ");
-  return `sound: ${number("events")} events in ${number("blocks")} blocks of ${number("streams")} streams`;
+  const size = bytes(Number(result.bytes ?? 0));
+  switch (kind) {
+    case "backup":
+      return `stored as ${String(result.name)}`;
+    case "compact":
+      return `${count((result.streams as string[]).length)} streams`;
+    case "move":
+      return movedOf(result.streams as Record<string, { segments: number; bytes: number }>);
+    case "calibrate":
+      return "measured";
+    case "index":
+      return `${number("entries")} entries, ${size}`;
+    case "delete":
+    case "update":
+      return `${number(`${kind}d`)} events`;
+    case "export":
+      return `${number("rows")} rows, ${size}, in ${String(result.file)}`;
+    case "import":
+      return `${number("appended")} events stored${result.rejected ? `, ${number("rejected")} rows refused` : ""}`;
+    case "check": {
+      const problems = result.problems as string[];
+      if (problems.length) return problems.join("; ");
+      return `sound: ${number("events")} events in ${number("blocks")} blocks of ${number("streams")} streams`;
+    }
+    default: // of a newer server
+      return JSON.stringify(result);
+  }
+}
+
+function movedOf(streams: Record<string, { segments: number; bytes: number }>): string {
+  const moved = Object.values(streams);
+  const sum = (field: "segments" | "bytes") => moved.reduce((all, one) => all + one[field], 0);
+  return sum("segments") ? `${count(sum("segments"))} segments moved, ${bytes(sum("bytes"))}` : "nothing to move";
 }

@@ -4,6 +4,7 @@ import { address, may, messageOf, refreshStreams, request, streams } from "../ap
 import { count } from "../ui/numbers";
 import { follow } from "../ui/feed";
 import { useRepeated } from "../ui/repeated";
+import { cellText } from "../ui/values";
 import { Alerts } from "./alerts";
 import { Ended, Running } from "./running";
 
@@ -96,7 +97,7 @@ function Tail({ first }: { first: string }) {
         <div class="scroll tall">
           <table class="list mono">
             <thead><tr>{heads.map((head) => <th key={head}>{head}</th>)}</tr></thead>
-            <tbody>{rows.map(({ id, row }) => <tr key={id}>{heads.map((head) => <td key={head} class={typeof row[head] === "number" ? "number" : ""}>{row[head] === null ? <i class="quiet">NULL</i> : String(row[head] ?? "")}</td>)}</tr>)}</tbody>
+            <tbody>{rows.map(({ id, row }) => <tr key={id}>{heads.map((head) => <td key={head} class={typeof row[head] === "number" ? "number" : ""}>{row[head] === null ? <i class="quiet">NULL</i> : cellText(row[head])}</td>)}</tr>)}</tbody>
           </table>
         </div>
       ) : (

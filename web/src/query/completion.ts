@@ -1,7 +1,7 @@
-/** Completion: streams, columns, functions, and the variables of the pattern at hand. */
+/** Completion: streams, views, columns, functions, and the variables of the pattern at hand. */
 import type { Completion, CompletionContext, CompletionResult, CompletionSource } from "@codemirror/autocomplete";
 import { snippetCompletion } from "@codemirror/autocomplete";
-import { quoted, streams, type StreamInfo } from "../api";
+import { type Column, quoted, streams, views } from "../api";
 import type { Dialect } from "./dialect";
 import { statementAt } from "./statements";
 
@@ -15,11 +15,26 @@ const SNIPPETS = [
   snippetCompletion("SESSION(${stream}, ${time}, INTERVAL '${30 minutes}')", { label: "SESSION", type: "function", detail: "windows by pauses" }),
 ];
 
-function columnsOf(stream: StreamInfo): Completion[] {
-  return stream.schema.map((column) => ({
+/** A stream or a view. */
+interface Relation {
+  name: string;
+  schema: Column[];
+  detail: string;
+}
+
+function relations(): Relation[] {
+  const sound = (streams.value ?? []).filter((stream) => !stream.damage);
+  return [
+    ...sound.map(({ name, schema, count }) => ({ name, schema, detail: `${count.toLocaleString("en-US")} events` })),
+    ...views.value.map(({ name, schema }) => ({ name, schema, detail: "view" })),
+  ];
+}
+
+function columnsOf({ name, schema }: Relation): Completion[] {
+  return schema.map((column) => ({
     label: quoted(column.name),
     type: "property",
-    detail: `${column.sql_type} · ${stream.name}`,
+    detail: `${column.sql_type} · ${name}`,
     boost: 1,
   }));
 }
@@ -45,23 +60,23 @@ export function completionOf(dialect: () => Dialect): CompletionSource {
     const before = context.matchBefore(/(?:"[^"]*"|\w+)\.\w*$|\w+$|"[^"]*$/);
     if (!before && !context.explicit) return null;
     const statement = statementAt(text, context.pos)?.text ?? text;
-    const known = (streams.value ?? []).filter((stream) => !stream.damage);
-    const used = known.filter((stream) => new RegExp(`(?:^|[^\\w])"?${escaped(stream.name)}"?(?:[^\\w]|$)`, "i").test(statement));
+    const known = relations();
+    const used = known.filter(({ name }) => new RegExp(`(?:^|[^\\w])"?${escaped(name)}"?(?:[^\\w]|$)`, "i").test(statement));
     const variables = variablesOf(statement);
     const typed = before?.text ?? "";
     const dot = typed.indexOf(".");
     if (dot >= 0) {
       const owner = typed.slice(0, dot).replaceAll('"', "");
-      const own = known.find((stream) => stream.name === owner);
+      const own = known.find(({ name }) => name === owner);
       const alias = new RegExp(`([\\w"]+)\\s+(?:AS\\s+)?${escaped(owner)}\\b`, "i").exec(statement)?.[1]?.replaceAll('"', "");
-      const named = known.find((stream) => stream.name === alias);
+      const named = known.find(({ name }) => name === alias);
       const options = own ? columnsOf(own) : named ? columnsOf(named) : used.flatMap(columnsOf);
       return { from: (before?.from ?? context.pos) + dot + 1, options, validFor: /^\w*$/ };
     }
     const options: Completion[] = [
       ...variables.map((name): Completion => ({ label: name, type: "variable", detail: "of the pattern", boost: 3 })),
       ...used.flatMap(columnsOf),
-      ...known.map((stream): Completion => ({ label: quoted(stream.name), type: "class", detail: `${stream.count.toLocaleString("en-US")} events` })),
+      ...known.map(({ name, detail }): Completion => ({ label: quoted(name), type: "class", detail })),
       ...SNIPPETS,
       ...dialect().functions.map(
         (item): Completion => ({ label: item.name, type: "function", detail: item.signature ?? item.kind ?? "" }),

@@ -1,18 +1,15 @@
-/** The tree of streams: click a name to put it into the text. */
+/** The tree of streams and views: click a name to put it into the text. */
 import { useState } from "preact/hooks";
-import { quoted, refreshStreams, type StreamInfo, streams, streamsProblem } from "../api";
+import { type Column, quoted, refreshStreams, type StreamInfo, streams, streamsProblem, type ViewInfo, views } from "../api";
 import { short } from "../ui/numbers";
 
 export function Tree({ insert }: { insert: (text: string) => void }) {
   const [filter, setFilter] = useState("");
   const [open, setOpen] = useState<Set<string>>(new Set());
   const wanted = filter.toLowerCase();
-  const shown = (streams.value ?? []).filter(
-    (stream) =>
-      !wanted ||
-      stream.name.toLowerCase().includes(wanted) ||
-      stream.schema?.some((column) => column.name.toLowerCase().includes(wanted)),
-  );
+  const matches = ({ name, schema }: { name: string; schema?: Column[] }) =>
+    [name, ...(schema ?? []).map((column) => column.name)].some((one) => one.toLowerCase().includes(wanted));
+  const shown = [...(streams.value ?? []), ...views.value].filter(matches);
   const toggle = (name: string, to = !open.has(name)) => {
     const next = new Set(open);
     if (to) next.add(name);
@@ -38,8 +35,8 @@ export function Tree({ insert }: { insert: (text: string) => void }) {
         <button type="button" class="icon" title="Reload" aria-label="Reload streams" onClick={() => void refreshStreams()}>↻</button>
       </div>
       <div role="tree" aria-label="Streams" onKeyDown={onKey}>
-        {shown.map((stream, i) => (
-          <Branch key={stream.name} stream={stream} first={i === 0} open={open.has(stream.name)} toggle={toggle} insert={insert} />
+        {shown.map((one, i) => (
+          <Branch key={one.name} of={one} first={i === 0} open={open.has(one.name)} toggle={toggle} insert={insert} />
         ))}
       </div>
       {streamsProblem.value && <p class="quiet">{streamsProblem.value}</p>}
@@ -51,36 +48,39 @@ export function Tree({ insert }: { insert: (text: string) => void }) {
 }
 
 interface BranchProps {
-  stream: StreamInfo;
+  of: StreamInfo | ViewInfo;
   first: boolean;
   open: boolean;
   toggle: (name: string, to?: boolean) => void;
   insert: (text: string) => void;
 }
 
-function Branch({ stream, first, open, toggle, insert }: BranchProps) {
-  if (stream.damage) {
+function Branch({ of, first, open, toggle, insert }: BranchProps) {
+  const { name } = of;
+  const stream = "sql" in of ? null : of;
+  if (stream?.damage) {
     return (
-      <div role="treeitem" tabIndex={first ? 0 : -1} class="branch broken" title={stream.damage} aria-label={`${stream.name}: damaged`}>
-        <span class="line"><span class="caret" aria-hidden="true">⚠</span><span class="name">{stream.name}</span><span class="count">damaged</span></span>
+      <div role="treeitem" tabIndex={first ? 0 : -1} class="branch broken" title={stream.damage} aria-label={`${name}: damaged`}>
+        <span class="line"><span class="caret" aria-hidden="true">⚠</span><span class="name">{name}</span><span class="count">damaged</span></span>
         <p class="damage">{stream.damage}</p>
       </div>
     );
   }
+  const title = "sql" in of ? `${name}: a view\n${of.sql}` : spanText(of);
   return (
-    <div role="treeitem" tabIndex={first ? 0 : -1} aria-expanded={open} aria-label={stream.name} data-stream={stream.name} class="branch">
+    <div role="treeitem" tabIndex={first ? 0 : -1} aria-expanded={open} aria-label={stream ? name : `${name}: view`} data-stream={name} class="branch">
       <span class="line">
-        <button type="button" tabIndex={-1} class="caret" aria-label={open ? "Close" : "Open"} onClick={() => toggle(stream.name)}>{open ? "▾" : "▸"}</button>
-        <button type="button" tabIndex={-1} class="name insert" title={spanText(stream)} onClick={() => insert(quoted(stream.name))}>{stream.name}</button>
-        <span class="count">{short(stream.count)}</span>
-        <a class="more" tabIndex={-1} href={`#/streams/${encodeURIComponent(stream.name)}`} aria-label={`About ${stream.name}`}>→</a>
+        <button type="button" tabIndex={-1} class="caret" aria-label={open ? "Close" : "Open"} onClick={() => toggle(name)}>{open ? "▾" : "▸"}</button>
+        <button type="button" tabIndex={-1} class="name insert" title={title} onClick={() => insert(quoted(name))}>{name}</button>
+        <span class="count">{stream ? short(stream.count) : "view"}</span>
+        {stream && <a class="more" tabIndex={-1} href={`#/streams/${encodeURIComponent(name)}`} aria-label={`About ${name}`}>→</a>}
       </span>
       {open && (
         <div role="group">
-          {stream.schema.map((column) => (
+          {of.schema.map((column) => (
             <div key={column.name} role="treeitem" tabIndex={-1} aria-label={`${column.name} ${column.sql_type}`} class="leaf">
               <button type="button" tabIndex={-1} class="name insert" onClick={() => insert(quoted(column.name))}>{column.name}</button>
-              <span class="type">{column.sql_type}{column.name === stream.time ? " · time" : ""}</span>
+              <span class="type">{column.sql_type}{column.name === stream?.time ? " · time" : ""}</span>
             </div>
           ))}
         </div>

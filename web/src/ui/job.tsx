@@ -5,7 +5,7 @@ import { share } from "./numbers";
 import { Sure } from "./sure";
 
 /** Kinds that Admin begins in its list of jobs; programs and other pages begin further ones. */
-export type Kind = "backup" | "check" | "compact" | "calibrate";
+export type Kind = "backup" | "check" | "compact" | "move" | "calibrate" | "export" | "import";
 
 export interface Job {
   job_id: string;
@@ -14,6 +14,8 @@ export interface Job {
   streams?: string[];
   stream?: string;
   attribute?: string;
+  file?: string;
+  sql?: string;
   state: "waiting" | "running" | "done" | "failed" | "cancelled";
   progress: number;
   created_at: string;

@@ -1,0 +1,177 @@
+"""The rows of partitions right before and after intervals: near by, else by passes over all keys.
+
+Purpose
+    ``^``, ``$``, NEXT, and PREV beyond the first row of a match look at rows of its partition
+    outside of it.  They are mostly near: as many events away as partitions have events between one
+    another.  :func:`rows_beside` reads the keys there, and farther away only for those partitions
+    whose rows were not among them.
+
+Layout
+    ::
+
+        keys read    |- 1024 -|interval of a|- 1024 -|           |- 1024 -|interval of b|- 1024 -|
+                        . a                   a                     .  .                 .   .
+                                                      |--------- 8192 ----|     b's, not found yet
+
+Guarantee
+    The same rows as two passes over the keys of all events find, which are made in place of it
+    where reading near intervals would cost as much.
+
+Cost
+    At most what those passes cost, twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from .cost import READ_GAP, Weights
+from .partition_keys import PartitionKeys
+from .partition_spans import positions, ranks
+from .spans import Spans
+
+__all__ = ["FIRST_REACH", "rows_beside"]
+
+Ints = npt.NDArray[np.int64]
+FIRST_REACH = 1 << 10
+"""Events before and after an interval among which rows of its partition are looked for first."""
+FARTHER = 8
+REGION_MOST = 1 << 22
+"""Events whose keys are held at a time."""
+
+
+def rows_beside(
+    keys: PartitionKeys,
+    total: int,
+    intervals: tuple[Ints, Ints, Ints],
+    before: int,
+    after: int,
+    weights: Weights | None = None,
+) -> list[Ints]:
+    """Positions of the rows before and after intervals; -1 where there is none.
+
+    Parameters
+    ----------
+    total : int
+        Base events.
+    intervals : (int64[n], int64[n], int64[n])
+        Partitions, first positions, and those one past the last.
+    before, after : int
+        Rows that are wanted.
+    weights : Weights, optional
+
+    Returns
+    -------
+    list of int64[n]
+        The last row before each, the one before that, and so on; then those after.
+    """
+    code, low, high = intervals
+    weights = weights or Weights()
+    sides = _Side(code, low, before, total, False), _Side(code, high, after, total, True)
+    reach, spent = FIRST_REACH, 0.0
+    while any(len(side.open) for side in sides):
+        spans = Spans.empty()
+        for side in sides:
+            spans = spans.union(side.stretches(reach))
+        spans = spans.joined(READ_GAP)
+        spent += spans.total * weights.key + len(spans) * weights.interval
+        if spent > total * weights.around or spans.total > REGION_MOST:
+            _look_at_all(keys, total, sides)
+            break
+        places = _places(keys, spans, total + 1)
+        for side in sides:
+            side.look(places, reach)
+        reach *= FARTHER
+    return [row for side in sides for row in side.found]
+
+
+def _places(keys: PartitionKeys, spans: Spans, stride: int) -> Ints:
+    """``code * stride + position`` of the events of known partitions in spans, ascending."""
+    parts = [np.zeros(0, np.int64)]
+    for start, end in zip(spans.starts.tolist(), spans.ends.tolist(), strict=True):
+        for at, codes in keys.pieces(start, end):
+            rows = np.flatnonzero(codes >= 0)
+            parts.append(codes[rows] * stride + at + rows)
+    places = np.concatenate(parts)
+    places.sort()
+    return places
+
+
+@dataclass
+class _Side:
+    """One side of intervals.
+
+    Attributes
+    ----------
+    code, edge : int64[n]
+        Partitions; the interval's first position, or the one past its last.
+    count : int
+        Rows that are wanted of each.
+    forward : bool
+        Those behind the edge, not those before it.
+    found : list of int64[n]
+        Rows, the nearest first.
+    open : int64[m]
+        Intervals of which some are missing.
+    """
+
+    code: Ints
+    edge: Ints
+    count: int
+    total: int
+    forward: bool
+    found: list[Ints] = field(init=False)
+    open: Ints = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.found = [np.full(len(self.code), -1, np.int64) for _ in range(self.count)]
+        self.open = np.arange(len(self.code) if self.count else 0)
+
+    def stretches(self, reach: int) -> Spans:
+        """Where to look for rows that are missing."""
+        return Spans.of(*self._bounds(reach))
+
+    def _bounds(self, reach: int) -> tuple[Ints, Ints]:
+        edge = self.edge[self.open]
+        if self.forward:
+            return edge, np.minimum(edge + reach, self.total)
+        return np.maximum(edge - reach, 0), edge
+
+    def look(self, places: Ints, reach: int) -> None:
+        """Find rows that are missing, given all of the known partitions' within reach."""
+        base = self.code[self.open] * (self.total + 1)
+        low, high = self._bounds(reach)
+        at = np.searchsorted(places, base + self.edge[self.open]) - (not self.forward)
+        there = np.ones(len(at), np.bool_)
+        for found in self.found if len(places) else ():
+            place = places[np.clip(at, 0, len(places) - 1)]
+            there &= (at >= 0) & (at < len(places))
+            there &= (place >= base + low) & (place < base + high)
+            found[self.open[there]] = (place - base)[there]
+            at += 1 if self.forward else -1
+        if not len(places):
+            there[:] = False
+        farther = (high < self.total) if self.forward else (low > 0)
+        self.open = self.open[~there & farther]
+
+    def ranks(self, edges: Ints) -> list[Ints]:
+        """Places in their partitions of the rows, given how many events lie before the edges."""
+        return [edges + i if self.forward else edges - 1 - i for i in range(self.count)]
+
+
+def _look_at_all(keys: PartitionKeys, total: int, sides: tuple[_Side, _Side]) -> None:
+    """Find what is missing by two passes over the keys of all events."""
+    codes = [side.code[side.open] for side in sides]
+    edges = np.concatenate([side.edge[side.open] for side in sides])
+    rank = ranks(keys, total, np.concatenate(codes), edges)
+    cut = len(codes[0])
+    wanted = [*sides[0].ranks(rank[:cut]), *sides[1].ranks(rank[cut:])]
+    of = [code for code, side in zip(codes, sides, strict=True) for _ in range(side.count)]
+    rows = positions(keys, total, np.concatenate(of), np.concatenate(wanted))
+    parts = iter(np.split(rows, np.cumsum([len(code) for code in of])[:-1]))
+    for side in sides:
+        for found in side.found:
+            found[side.open] = next(parts)

@@ -1,0 +1,67 @@
+"""Views under the option ``stream``: a read of one is the query that it stands for.
+
+Purpose
+    :func:`of_view` makes of ``option("stream", name)``, where the name is that of a view, the
+    options of ``SELECT columns FROM name WHERE filter LIMIT limit``.  What is known of the option
+    ``query`` holds then: planned once, run inside the executors, in parts.
+
+Limits
+    A view has no time of its own, and no commits: ``startTime``, ``endTime``, ``asOf`` and what
+    else reads a stream's tree is refused.  By url it costs one request more, for a name that is
+    none of a stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..errors import InvalidArgument, StreamNotFound
+from .opening import open_backend
+from .options import Options
+
+__all__ = ["of_view"]
+
+
+def of_view(options: Options) -> Options:
+    """The options of the query that a read of a view is; others as they are.
+
+    Raises
+    ------
+    InvalidArgument
+        They say what a view does not have.
+    StreamNotFound
+        Their name is neither that of a stream nor of a view.
+    """
+    if options.query is not None or options.stream is None:
+        return options
+    backend = open_backend(options)
+    try:
+        backend.describe()
+        return options
+    except StreamNotFound:
+        if not backend.has_view(options.stream):
+            raise
+    refused = {
+        "startTime": options.start_time,
+        "endTime": options.end_time,
+        "asOf": options.as_of,
+        "pushFilters": options.push_filters or None,
+        "metricsPath": options.metrics_path,
+    }
+    said = [name for name, value in refused.items() if value is not None]
+    if said:
+        raise InvalidArgument(
+            f"{options.stream!r} is a view, which has no time and no commits of its own: leave out "
+            f"{', '.join(said)}; a range of time goes into the option 'filter'"
+        )
+    columns = "*" if options.columns is None else ", ".join(map(_quoted, options.columns))
+    text = f"SELECT {columns} FROM {_quoted(options.stream)}"
+    if options.filter is not None:
+        text += f" WHERE ({options.filter})"
+    if options.limit is not None:
+        text += f" LIMIT {options.limit}"
+    return replace(options, stream=None, columns=None, filter=None, limit=None, query=text)
+
+
+def _quoted(name: str) -> str:
+    return '"{}"'.format(name.replace('"', '""'))

@@ -1,0 +1,146 @@
+"""Folds: what a rewriting of a stream's segments is about, and what becomes of it.
+
+Purpose
+    :class:`Fold` is a compaction under way: which files it reads, what it has written, what takes
+    the place of what.  A delete, an update and the replacement of a range are the same with other
+    answers to a few questions (:mod:`.deleting`): which segments are touched or dropped, which of
+    their events are kept, and what the manifest says in the end.
+
+Invariants
+    Nothing here changes the stream: :mod:`.compaction` chooses and commits, :mod:`.rewriting`
+    writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from ..schema import StreamSchema
+from .catalog import SegmentEntry, StreamManifest
+from .commits import Commits
+from .deletions import TickRun
+from .edit import Edit
+from .segment import AggregatedColumns, SegmentView
+from .tail import ticks_of
+
+__all__ = ["Fold", "Interrupted", "events_between"]
+
+COLD_BYTES = 8 << 20
+
+
+class Interrupted(Exception):
+    """The compaction was asked to stop; the stream is as it was."""
+
+
+@dataclass
+class Fold:
+    """A compaction under way; a delete says what is different there.
+
+    Attributes
+    ----------
+    runs, segments : tuple of SegmentEntry
+        Late runs to fold, and the base, as they were when it began.
+    made : list of (SegmentEntry, SegmentView)
+        Segments written.
+    replaced : dict of int to list of SegmentEntry
+        What takes the place of a base segment; the first of a joined group has all of it.
+    horizon : int or None
+        Tick from which late events are to be expected still.
+    cold_bytes : int
+        What lies before the horizon becomes a segment of its own when it is at least so large.
+    purged : frozenset of int
+        Segments to be rewritten because they hold values of a dropped column, or were written
+        before one was added with a default or widened.
+    expires : int or None
+        Retention keeps no event before this tick.
+    expired : int
+        Events that were left out for that.
+    threads : int
+        How many may help; none where others are to notice as little as possible of it.
+    """
+
+    schema: StreamSchema
+    runs: tuple[SegmentEntry, ...]
+    segments: tuple[SegmentEntry, ...]
+    views: dict[int, SegmentView]
+    made: list[tuple[SegmentEntry, SegmentView]] = field(default_factory=list)
+    replaced: dict[int, list[SegmentEntry]] = field(default_factory=dict)
+    identifiers: list[int] = field(default_factory=list)
+    horizon: int | None = None
+    cold_bytes: int = field(default_factory=lambda: COLD_BYTES)
+    purged: frozenset[int] = frozenset()
+    expires: int | None = None
+    expired: int = 0
+    threads: int = 0
+
+    @property
+    def keeps_codes(self) -> bool:
+        """Whether strings may stay encoded on their way from one segment to the next."""
+        return True
+
+    @property
+    def sources(self) -> frozenset[int]:
+        """Late runs that are gone when it is done."""
+        return frozenset(entry.id for entry in self.runs)
+
+    def drops(self, entry: SegmentEntry) -> bool:
+        """Whether nothing is left of a base segment that no late event falls into."""
+        return False
+
+    def touches(self, entry: SegmentEntry) -> bool:
+        """Whether a base segment is rewritten though no late event falls into it."""
+        return entry.id in self.purged or (self.expires is not None and entry.first < self.expires)
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether :meth:`left` wants to be asked batch by batch, in order."""
+        return False
+
+    def begun_tick(self, group: Sequence[SegmentEntry]) -> TickRun:
+        """What neighbouring base segments go on with; :meth:`left` is told of it."""
+        return TickRun()
+
+    def left(self, batch: pa.RecordBatch, before: int) -> tuple[pa.RecordBatch, int]:
+        """What is written of some events of the base, and how many are not, or not as they were.
+
+        Any thread may ask, unless :attr:`in_turn`.
+
+        Parameters
+        ----------
+        before : int
+            So many events of the batch's first tick have come before it.
+        """
+        if self.expires is None:
+            return batch, 0
+        old = int(ticks_of(batch, self.schema).searchsorted(self.expires))
+        return batch.slice(old), old
+
+    def note(self, gone: int) -> None:
+        """So many events that :meth:`left` has counted."""
+        self.expired += gone
+
+    def ready(self, commits: Commits) -> None:
+        """Everything is rewritten, and is to be committed now; the lock is held."""
+
+    def edit(self, commits: Commits, manifest: StreamManifest) -> Edit:
+        """The change of the stream, to this manifest; the lock is held."""
+        views = {entry.id: view for entry, view in self.made}
+        if self.expires is not None:
+            manifest = manifest.dropping(self.expired, self.expires)
+        return Edit(commits.journal, commits.active, manifest, views)
+
+    def applied(self, commits: Commits) -> None:
+        """It has happened, and readers do not see it yet; the lock is held."""
+
+
+def events_between(view: SegmentView, first: int, last: int) -> int:
+    """How many events of a segment have first <= t <= last."""
+    if first > last or view.last < first or view.first > last:
+        return 0
+    selection = AggregatedColumns(view.file.schema, ())
+    words = selection.words()
+    view.aggregate(selection, first, last, words, None)
+    return int(words[0])

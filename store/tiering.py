@@ -1,0 +1,99 @@
+"""Tiering: which segments of a stream are due to move to objects, by its own settings.
+
+Purpose
+    ``move_after = '90 days'`` has a segment go when its newest event is older than that;
+    ``keep_local_bytes = '50 GB'`` has the oldest go while sealed segments and late runs take more
+    than that on the disk.  With both, whichever comes first.  :mod:`.mover` looks, and moves.
+
+    ::
+
+        in objects             on the disk
+        |======|======|======| |======|======|===| active |
+                              ^ due: older than newest - move_after, or too many bytes behind it
+
+Guarantee
+    Age counts from the newest event of the stream, as that of retention does.  Late runs and the
+    active segment stay.  The active segment is sealed when it spans a quarter of the age and has
+    :attr:`~.options.StreamOptions.moved_bytes_min`, and under ``keep_local_bytes`` at an eighth of
+    it, but at no less than that: a stream with few events does not become a crowd of objects.
+
+Limits
+    So a little more stays on the disk than the settings say: up to a quarter of the age, or an
+    eighth of the size, and the least that is worth an object.
+"""
+
+from __future__ import annotations
+
+from .catalog import SegmentEntry, StreamManifest
+from .cold_files import DOOMED, MOVING, ColdFiles
+from .commits import Commits
+from .moving import Chosen
+from .options import moving_ticks
+from .segment import TICK_MIN
+
+__all__ = ["due_now", "due_segments", "places", "worth_moving"]
+
+
+def due_segments(
+    manifest: StreamManifest, newest: int | None, cold: frozenset[str]
+) -> list[SegmentEntry]:
+    """The segments that are to move now, the oldest first.
+
+    Parameters
+    ----------
+    newest : int or None
+        Newest tick of the stream.
+    cold : frozenset of str
+        Files of segments that have moved.
+    """
+    age = moving_ticks(manifest.options, manifest.schema)
+    size = manifest.options.local_bytes
+    if age is None and size is None:
+        return []
+    local = [entry for entry in manifest.segments if entry.file not in cold]
+    bound = TICK_MIN if age is None or newest is None else newest - age
+    taken = sum(entry.bytes for entry in (*local, *manifest.runs))
+    due = []
+    for entry in local:
+        if entry.last < bound or (size is not None and taken > size):
+            due.append(entry)
+            taken -= entry.bytes
+    return due
+
+
+def due_now(commits: Commits) -> Chosen | None:
+    """What of a stream is to move; None where there is nothing to do, and nothing to remove."""
+    files = commits.files
+    if not isinstance(files, ColdFiles):
+        return None
+    names = files.inner.list(commits.directory)
+
+    def chosen(manifest: StreamManifest, newest: int | None) -> list[SegmentEntry]:
+        return due_segments(manifest, newest, files.cold(commits.directory))
+
+    with commits.lock:
+        if commits.closed or commits.failed is not None:
+            return None
+        manifest, newest = commits.manifest, commits.journal.last
+    left = any(name.endswith((DOOMED, MOVING)) for name in names)
+    return chosen if left or chosen(manifest, newest) else None
+
+
+def worth_moving(commits: Commits) -> bool:
+    """Whether the active segment is large enough to be sealed for that; the lock is held."""
+    active = commits.active
+    return active is not None and active.writer.length >= commits.options.moved_bytes_min
+
+
+def places(commits: Commits) -> dict[str, int]:
+    """Where the sealed segments of a stream lie, for ``stats``; the lock is held."""
+    files, manifest = commits.files, commits.manifest
+    cold = files.cold(commits.directory) if isinstance(files, ColdFiles) else frozenset()
+    moved = [entry for entry in manifest.segments if entry.file in cold]
+    due = due_segments(manifest, commits.journal.last, cold)
+    return {
+        "cold_segments": len(moved),
+        "cold_bytes": sum(entry.bytes for entry in moved),
+        "due_segments": len(due),
+        "due_bytes": sum(entry.bytes for entry in due),
+    }

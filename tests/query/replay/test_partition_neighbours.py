@@ -1,0 +1,119 @@
+"""Rows beside intervals of partitions: near by or by passes, those that counting finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chronicle.indexes.stream_indexes import StreamIndexes
+from chronicle.query.pattern.compiled import compile_match
+from chronicle.query.replay import partition_neighbours
+from chronicle.query.replay.cost import Weights
+from chronicle.query.replay.partition_keys import PartitionKeys
+from chronicle.query.replay.partition_neighbours import rows_beside
+from chronicle.query.sql.match_clause import clause_of_text
+from chronicle.schema import StreamSchema
+from chronicle.store import Store, StreamOptions
+
+from .across_cases import answers
+
+
+class Listed:
+    """Codes of events in place of keys that are read."""
+
+    def __init__(self, codes: list[int]) -> None:
+        self.codes, self.count, self.read = np.array(codes, np.int64), max(codes) + 1, 0
+
+    def pieces(self, first: int, end: int) -> Iterator[tuple[int, Any]]:
+        """Some at a time."""
+        self.read += end - first
+        for at in range(first, end, 5):
+            yield at, self.codes[at : min(end, at + 5)]
+
+
+@given(st.data(), st.sampled_from([0.0, 1e3, 1e12]), st.sampled_from([1, 3, 50]))
+def test_rows_are_those_that_counting_finds(data: st.DataObject, around: float, reach: int) -> None:
+    codes = data.draw(
+        st.lists(st.integers(-1, 4), min_size=1, max_size=60).filter(lambda c: max(c) >= 0)
+    )
+    before, after = data.draw(st.integers(0, 3)), data.draw(st.integers(0, 3))
+    total = len(codes)
+    some = data.draw(
+        st.lists(
+            st.tuples(
+                st.integers(0, max(codes)), st.integers(0, total), st.integers(0, total)
+            ).filter(lambda at: at[1] <= at[2]),
+            max_size=8,
+        )
+    )
+    code, low, high = (np.array([at[i] for at in some], np.int64) for i in range(3))
+    kept = partition_neighbours.FIRST_REACH, partition_neighbours.READ_GAP
+    partition_neighbours.FIRST_REACH, partition_neighbours.READ_GAP = reach, 0
+    try:
+        found = rows_beside(
+            cast(PartitionKeys, Listed(codes)), total, (code, low, high), before, after,
+            Weights(around=around),
+        )  # fmt: skip
+    finally:
+        partition_neighbours.FIRST_REACH, partition_neighbours.READ_GAP = kept
+    assert len(found) == before + after
+    for number, (own, first, end) in enumerate(some):
+        earlier = [i for i in range(first) if codes[i] == own][::-1]
+        later = [i for i in range(end, total) if codes[i] == own]
+        expected = [*(earlier + [-1] * before)[:before], *(later + [-1] * after)[:after]]
+        assert [int(rows[number]) for rows in found] == expected
+
+
+def test_rows_near_by_are_found_without_reading_all_keys() -> None:
+    keys = Listed([i % 7 for i in range(300_000)])
+    code = np.array([3, 5], np.int64)
+    low, high = np.array([100_000, 100_010]), np.array([100_020, 100_040])
+    found = rows_beside(cast(PartitionKeys, keys), 300_000, (code, low, high), 1, 1)
+    assert [rows.tolist() for rows in found] == [[99_998, 100_007], [100_026, 100_042]]
+    assert keys.read < 10_000
+
+
+SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())]), "t")
+
+
+@pytest.mark.parametrize("steps", [3, 2000])
+def test_rare_steps_of_partitions_are_worth_an_index(tmp_path: Path, steps: int) -> None:
+    """What looks at the event before a match is planned with an index where steps are rare."""
+    rng = np.random.default_rng(2)
+    count = 400_000
+    of = rng.integers(0, 300, count)
+    x = of * 1000
+    at = np.sort(rng.choice(np.arange(count // 10, count), steps, replace=False))
+    x[at] += 500
+    store = Store.open(tmp_path, "rw")
+    stream = store.create_stream("s", SCHEMA, StreamOptions(leaf_bytes=1 << 18))
+    names = pa.array([f"p{i}" for i in range(300)]).take(pa.array(of))
+    stream.append(pa.table({"t": np.arange(count), "k": names, "x": x}).cast(SCHEMA.arrow))
+    stream.seal()
+    indexes = StreamIndexes(tmp_path / "idx", True)
+    indexes.create("x - PREV(x) PARTITION BY k", SCHEMA)
+    indexes.catch_up(stream.snapshot().state)
+    text = (
+        "SELECT * FROM s MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES A.t AS a, B.t AS b, "
+        "MATCH_NUMBER() AS n PATTERN (A B) WITHIN 3000 DEFINE A AS x > PREV(x) + 100, "
+        "B AS x < PREV(x))"
+    )
+    clause = compile_match(clause_of_text(text), SCHEMA)
+    expected, _ = answers(stream.snapshot(), clause, indexes, "replay")
+    assert len(expected) > 0.9 * steps
+    found, plan = answers(stream.snapshot(), clause, indexes, "auto")
+    assert found == expected
+    if steps < 100:
+        assert plan.intervals is not None, plan.reason
+        assert plan.intervals.partitions.inside.total < 0.05 * count
+    found, _ = answers(stream.snapshot(), clause, indexes, "all")
+    assert found == expected
+    indexes.close()
+    store.close()

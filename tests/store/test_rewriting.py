@@ -1,0 +1,244 @@
+"""Rewriting: in threads and without, what stays of leaves, and encoding that fails."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from chronicle.schema import StreamSchema
+from chronicle.store import EventStream, Snapshot, Store, StreamOptions, deleting, rewriting
+from chronicle.store.deleting import Choice
+from chronicle.store.leaf_line import LeafLine
+from chronicle.store.memory_files import MemoryFiles
+from chronicle.store.segment import TICK_MAX, TICK_MIN
+from chronicle.store.segment_writer import BULK_LEAVES, SegmentWriter
+
+SCHEMA = StreamSchema(
+    pa.schema(
+        [
+            ("t", pa.int64()),
+            ("n", pa.int64()),
+            ("v", pa.float64()),
+            ("s", pa.string()),
+            ("w", pa.string()),
+            ("b", pa.bool_()),
+        ]
+    ),
+    "t",
+)
+OPTIONS = StreamOptions(leaf_bytes=16_384, segment_bytes=400_000, compaction="manual")
+Row = tuple[int, int, float | None, str | None, str, bool]
+
+
+def rows_of(count: int, first: int = 0) -> list[Row]:
+    return [
+        (
+            n // 5,
+            n,
+            None if n % 17 == 0 else n / 7,
+            None if n % 23 == 0 else f"name {n % 40}",
+            f"word {n}",
+            n % 2 == 0,
+        )
+        for n in range(first, first + count)
+    ]
+
+
+def appended(stream: EventStream, rows: list[Row]) -> None:
+    arrays = [
+        pa.array(column, field.type)
+        for column, field in zip(zip(*rows, strict=True), SCHEMA.arrow, strict=True)
+    ]
+    stream.append(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA.arrow))
+
+
+def begun(rows: list[Row]) -> tuple[Store, EventStream]:
+    store = Store.open("memory", files=MemoryFiles())
+    stream = store.create_stream("s", SCHEMA, OPTIONS)
+    assert isinstance(stream, EventStream)
+    appended(stream, rows)
+    stream.seal()
+    return store, stream
+
+
+def chosen(numbers: set[int]) -> Choice:
+    def choose(snapshot: Snapshot) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for batch in snapshot.scan(columns=["t", "n"]):
+            yield batch.column(0).to_numpy(), np.isin(batch.column(1), list(numbers))
+
+    return choose
+
+
+def stored(stream: EventStream) -> list[Row]:
+    found = pa.Table.from_batches(stream.snapshot().scan(), schema=SCHEMA.arrow)
+    return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+
+
+def leaves(stream: EventStream) -> list[tuple[int, bytes]]:
+    """Events and zones of every leaf, segment by segment."""
+    return [
+        (leaf.events, leaf.zones.tobytes())
+        for view in stream.snapshot().state.segments
+        for leaf in view.leaves(TICK_MIN, TICK_MAX, None, None)
+    ]
+
+
+@pytest.fixture
+def in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewriting, "SMALL_BYTES", 0)
+    monkeypatch.setattr(deleting, "processors", lambda: 3)
+
+
+@pytest.mark.usefixtures("in_threads")
+def test_threads_write_what_one_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also across segments, of which each has its own codes and ends where it did."""
+    rows = rows_of(60_000)
+    gone = set(np.random.default_rng(1).choice(60_000, 600, replace=False).tolist())
+    written = []
+    for threads in (True, False):
+        if not threads:
+            monkeypatch.setattr(rewriting, "SMALL_BYTES", 1 << 60)
+        store, stream = begun(rows)
+        borders = np.cumsum([events for events, _ in leaves(stream)])[:-1].tolist()
+        assert any(n % 5 for n in borders)  # there a leaf begins within a tick
+        gone.update(borders)
+        assert stream.delete(choose=chosen(gone)) == len(gone)
+        assert stored(stream) == [row for row in rows if row[1] not in gone]
+        assert store.check().ok
+        entries = stream.commits.manifest.segments
+        assert len(entries) > 1
+        written.append((leaves(stream), [(e.events, e.first, e.last) for e in entries]))
+        store.close()
+    assert written[0] == written[1]
+
+
+@pytest.mark.usefixtures("in_threads")
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.data())
+def test_deletes_and_updates_against_a_list(data: st.DataObject) -> None:
+    rows = rows_of(data.draw(st.integers(1, 9000)))
+    store, stream = begun(rows)
+    for turn in range(1, 1 + data.draw(st.integers(1, 4))):
+        if data.draw(st.booleans()):
+            late = rows_of(data.draw(st.integers(1, 300)), data.draw(st.integers(0, 9000)))
+            late = [(t, n + 1_000_000 * turn, *rest) for t, n, *rest in late]
+            appended(stream, late)
+            rows = sorted([*rows, *late], key=lambda row: row[0])
+        first = data.draw(st.integers(0, 9000))
+        step = data.draw(st.integers(1, 2000))
+        wanted = {row[1] for row in rows if row[1] >= first and row[1] % step == 0}
+        if data.draw(st.booleans()):
+            assert stream.delete(choose=chosen(wanted)) == len(wanted)
+            rows = [row for row in rows if row[1] not in wanted]
+        else:
+
+            def changed(events: pa.RecordBatch) -> pa.RecordBatch:
+                names = pa.array(["another"] * events.num_rows)
+                return pa.RecordBatch.from_arrays([names], names=["s"])
+
+            assert stream.update(None, None, chosen(wanted), changed) == len(wanted)
+            rows = [(*r[:3], "another", *r[4:]) if r[1] in wanted else r for r in rows]
+        assert stored(stream) == rows
+        tree = stream.snapshot().aggregate(["n", "s"], 100, 2000)
+        within = [row for row in rows if 100 <= row[0] < 2000]
+        assert tree.count == len(within)
+        assert (tree["n"].sum or 0) == sum(row[1] for row in within)
+        assert tree["s"].count == sum(row[3] is not None for row in within)
+    assert store.check().ok
+    store.close()
+
+
+def test_leaves_stay_as_they_are_cut_until_half_of_one_is_gone() -> None:
+    schema = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64())]), "t")
+    store = Store.open("memory", files=MemoryFiles())
+    stream = store.create_stream("s", schema, OPTIONS)
+    assert isinstance(stream, EventStream)
+    full = BULK_LEAVES * OPTIONS.leaf_bytes // 16
+    count = 20 * full
+    hundredths = set(range(0, count, 100))
+    column = pa.array(np.arange(count))
+    stream.append(pa.RecordBatch.from_arrays([column, column], schema=schema.arrow))
+    stream.seal()
+    assert [events for events, _ in leaves(stream)] == [full] * 20
+    assert stream.delete(choose=chosen(hundredths)) == len(hundredths)
+    sizes = [events for events, _ in leaves(stream)]
+    assert len(sizes) == 20
+    assert max(sizes) - min(sizes) <= 1
+    stream.delete(choose=chosen({n for n in range(count) if n % 3}))
+    sizes = [events for events, _ in leaves(stream)]
+    assert sizes[:6] == [full] * 6
+    assert sum(sizes[6:]) < full
+    store.close()
+
+
+@pytest.mark.usefixtures("in_threads")
+def test_an_encoding_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = rows_of(20_000)
+    store, stream = begun(rows)
+    files = set(stream.files.list(stream.directory))
+    kept, calls = SegmentWriter.encode, []
+
+    def failing(*arguments: object) -> object:
+        calls.append(threading.current_thread().name)
+        if len(calls) == 4:
+            raise MemoryError("no more")
+        return kept(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SegmentWriter, "encode", failing)
+    before = threading.active_count()
+    with pytest.raises(MemoryError, match="no more"):
+        stream.delete(choose=chosen({5, 19_000}))
+    assert all(name.startswith("chronicle-leaf") for name in calls)
+    monkeypatch.undo()
+    assert threading.active_count() <= before
+    assert set(stream.files.list(stream.directory)) == files
+    assert stored(stream) == rows
+    assert stream.delete(choose=chosen({5, 19_000})) == 2
+    store.close()
+
+
+def test_what_waits_is_bounded() -> None:
+    """A line has no more leaves in memory than it says, however slow their encoding is."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from chronicle.store import leaf_line
+
+    store, stream = begun(rows_of(10))
+    with stream.commits.lock:
+        writer = stream.commits.new_segment(SCHEMA).writer
+    most, running = [], threading.Semaphore(0)
+    encode = writer.encode
+
+    def slow(*arguments: object) -> object:
+        running.acquire()
+        return encode(*arguments)  # type: ignore[arg-type]
+
+    writer.encode = slow  # type: ignore[method-assign,assignment]
+    batch = pa.Table.from_pylist(
+        [dict(zip(SCHEMA.names, row, strict=True)) for row in rows_of(600)], schema=SCHEMA.arrow
+    ).to_batches()[0]
+    with ThreadPoolExecutor(2) as pool:
+        line = LeafLine(writer, pool, 2)
+        for number in range(20):
+            if number >= 2 + leaf_line.AHEAD:
+                running.release()
+            line.put(batch, single=True)
+            most.append(len(line._waiting))
+        for _ in range(20):
+            running.release()
+        line.settle()
+    assert max(most) == 2 + leaf_line.AHEAD
+    assert line.length == writer.length
+    assert writer.events == 20 * 600
+    writer.close()
+    store.close()
