@@ -18,7 +18,8 @@ Guarantee
 Layout
     The lies stand in lists by what they are about: :mod:`store_mutants`, :mod:`object_mutants`,
     :mod:`replay_mutants`, :mod:`query_mutants`, :mod:`situation_mutants`, :mod:`sql_mutants`,
-    :mod:`live_mutants`.  Those of queries mostly name a folder, so that they outlive a move of their text to another file.
+    :mod:`live_mutants`.  Those of queries mostly name a folder, so that they outlive a move of
+    their text to another file.
     ``tests/store/test_mutants.py`` holds all of them against the sources in every test run.
 
     Every job has a copy of the tree, of its own: one mutant at a time stands in it.  Mutants with
