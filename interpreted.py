@@ -28,6 +28,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -173,9 +174,10 @@ def _watched(function: Callable[..., Any]) -> Callable[..., Any]:
             raise
         finally:
             over.set()
-            watching.join()
-            while to_come:
-                time.sleep(0)
+            with suppress(_TooSlow):  # the call has an end: its result, or an interrupt
+                watching.join()
+                while to_come:
+                    time.sleep(0)
 
     return watched
 

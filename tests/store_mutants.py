@@ -165,6 +165,13 @@ STORE_MUTANTS = [
         "    if False:\n",
         "test_manifest.py test_check_repair.py",
     ),
+    (
+        "a list of runs may end at a damaged block",
+        "indexes/storage.py",
+        "                entries.status()\n",
+        "                pass\n",
+        "../indexes/test_index_faults.py::test_a_flipped_bit_where_runs_are_listed",
+    ),
     # -- late events, order, retention, readers ----------------------------------------------------
     (
         "a scan drops the last late run",
