@@ -28,7 +28,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -173,11 +172,13 @@ def _watched(function: Callable[..., Any]) -> Callable[..., Any]:
             to_come.clear()
             raise
         finally:
-            over.set()
-            with suppress(_TooSlow):  # the call has an end: its result, or an interrupt
+            try:
+                over.set()
                 watching.join()
                 while to_come:
                     time.sleep(0)
+            except _TooSlow:  # it has ended otherwise; entering suppress() would be too late
+                pass
 
     return watched
 
