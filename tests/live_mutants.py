@@ -14,6 +14,8 @@ ROWS = "../live/test_arranged.py"
 SORTED = "../live/test_postings.py"
 
 LIVE_MUTANTS = [
+    # -- groups -----------------------------------------------------------------------------------
+    ("an update is no late event of a group", "live/pattern_group.py", "if spans and self.sources.deleted(source, self.mark):", "if False:", "../live/test_late_history.py::test_events_that_are_other_ones_at_their_times_change_what_was_said"),
     # -- events by partition ----------------------------------------------------------------------
     ("a late event comes before those of its tick", "live/bank", "rows[base + old, 0] > tick[new]:", "rows[base + old, 0] >= tick[new]:", ROWS),
     ("those with room lose it when everything moves", "live/bank", "room[groups] = 2 * wanted", "room[groups] = 2 * room[groups]", ROWS),
