@@ -376,10 +376,17 @@ def _picked(tree: Any, known: Mapping[str, int]) -> dict[str, int]:
     """Those of some columns that a SELECT has, under the names that it gives them."""
     folded = {name.lower(): offset for name, offset in known.items()}
     found: dict[str, int] = {}
+    item = tree.args["from_"].this
+    clause = item.args.get("match")
+    relations = {"", item.alias_or_name.lower(), "" if clause is None else clause.alias.lower()}
     for node in tree.expressions:
         if type(node) is exp.Star:
             found |= known
         column = node.unalias()
-        if isinstance(column, exp.Column) and column.name.lower() in folded:
+        if (
+            isinstance(column, exp.Column)
+            and column.table.lower() in relations
+            and column.name.lower() in folded
+        ):
             found[node.alias_or_name] = folded[column.name.lower()]
     return found
