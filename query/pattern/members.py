@@ -33,7 +33,13 @@ __all__ = ["with_members"]
 Refuse = Callable[[str, Any], SqlError]
 
 
-def with_members(node: Any, schema: Any, variables: Collection[str], refuse: Refuse) -> Any:
+def with_members(
+    node: Any,
+    schema: Any,
+    variables: Collection[str],
+    refuse: Refuse,
+    others: Collection[str] = (),
+) -> Any:
     """An expression in which members are taken out by functions.
 
     Parameters
@@ -46,6 +52,8 @@ def with_members(node: Any, schema: Any, variables: Collection[str], refuse: Ref
         What may stand before a column.
     refuse : callable
         Makes the error for a node.
+    others : collection of str
+        What stands before columns that are not of this schema.
 
     Raises
     ------
@@ -57,7 +65,7 @@ def with_members(node: Any, schema: Any, variables: Collection[str], refuse: Ref
 
     def visit(part: Any) -> Any:
         names = _path(part)
-        if names is None or len(names) < 2:
+        if names is None or len(names) < 2 or _folded(names[0]) in others:
             return part
         variable = names[0] if _folded(names[0]) in variables else None
         if variable is not None and len(names) == 2:

@@ -53,6 +53,9 @@ def test_ingest_reads_local_times_in_two_columns_and_formats(run: Run, tmp_path:
         *("--time-of-day", "clock", "--time-zone", "Europe/Berlin"),
         *("--time-format", "%d.%m.%Y %H:%M", "--time-format", "iso"),
     ]
+    unknown = run(*arguments, "--time-zone", "Europe/Berln")
+    assert unknown.code == 2
+    assert "name of a time zone" in unknown.err
     refused = run(*arguments)
     assert refused.code == 1
     assert "line 4" in refused.err
@@ -64,9 +67,6 @@ def test_ingest_reads_local_times_in_two_columns_and_formats(run: Run, tmp_path:
         {"day": "2026-07-06T11:00:00", "x": 2},
         {"day": "2026-10-25T01:30:00", "x": 3},
     ]
-    unknown = run(*arguments, "--time-zone", "Europe/Berln")
-    assert unknown.code == 2
-    assert "name of a time zone" in unknown.err
 
 
 def test_ingest_from_stdin(run: Run) -> None:

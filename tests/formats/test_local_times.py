@@ -84,7 +84,16 @@ def test_beyond_the_calendar_there_is_no_overflow() -> None:
     assert np.all(np.abs(found.seconds - walls) <= 86_400)
 
 
-@pytest.mark.parametrize("zone", ["Europe/Berln", "", "+02:00", "CEST/nothing", "../etc/passwd"])
+@pytest.mark.parametrize("zone", ["Europe/Berln", "", "+25", "CEST/nothing", "../etc/passwd"])
 def test_what_is_no_zone_is_refused(zone: str) -> None:
     with pytest.raises(InvalidArgument, match="name of a time zone"):
         check_zone(zone)
+
+
+def test_an_offset_is_a_zone() -> None:
+    check_zone("+02:00")
+    walls = np.array([0, 86_400 * 180], np.int64)
+    assert instants_of(walls, "+02:00", "refuse", dates=False).seconds.tolist() == [
+        -7200,
+        86_400 * 180 - 7200,
+    ]

@@ -26,13 +26,15 @@ VIEWS = {
     "high": "SELECT * FROM s WHERE x > 2 OR k = 'b'",
     "named": "SELECT t, k AS key, x * 2 AS twice FROM high WHERE high.k <> 'c'",
     "inside": "SELECT * FROM s AS q WHERE at.y > 3 AND q.at.y < 9",
+    "flat": "SELECT t, x, at.y AS y FROM high",
     "both": "SELECT * FROM high WHERE high.at.y > 1",
     "tumbled": "SELECT k, window_start, sum(x) AS n FROM TUMBLE(s, t, 5) GROUP BY k, window_start, "
     "window_end",
 }
 QUERIES = {
     "rows": "SELECT t, x FROM high WHERE x < 8",
-    "stars": "SELECT * FROM both",
+    "listed": "SELECT t, k, x FROM both",
+    "stars": "SELECT * FROM flat",
     "of_view": "SELECT key, twice FROM named WHERE twice > 4",
     "members": "SELECT t, v.x FROM inside AS v",
     "windows": "SELECT k, window_start, count(*) AS n FROM TUMBLE(high, t, 6) WHERE x < 9 GROUP BY "
@@ -120,7 +122,7 @@ def test_what_holds_is_what_the_query_over_the_view_gives(db: Any, seed: int) ->
 
 def test_views_that_only_filter_are_conditions_of_the_stream(db: Any) -> None:
     """So their rows are tested without the executor, and shared with other filters."""
-    for name, sql in (("a", "SELECT * FROM both"), ("b", "SELECT t, x FROM high WHERE x < 8")):
+    for name, sql in (("a", "SELECT t, k FROM both"), ("b", "SELECT t, x FROM high WHERE x < 8")):
         live = db.create_live(name, sql, idle="never")
         form = db.live_statements.query(name).form
         assert isinstance(form, OneStream)
@@ -145,7 +147,7 @@ def test_a_view_may_change_and_the_live_query_stays_what_it_was(tmp_path: Path) 
         described = dict(db.live_statements.describe("q"))
         assert described["views"] == f"named AS {VIEWS['named']}; high AS {VIEWS['high']}"
         plan = db.sql("EXPLAIN LIVE QUERY q").fetchall()
-        assert any("named" in line for (line,) in plan)
+        assert '"x" > 2' in str(plan)
     with chronicle.open(path) as db:
         for _ in range(20):
             grow(db, rng, at)
@@ -193,7 +195,7 @@ def test_a_rollup_over_a_view_answers_for_it(db: Any) -> None:
         ("WITH z AS (SELECT * FROM s) SELECT * FROM z", "SELECT * FROM v",
          "the view 'v': WITH cannot be live"),
         ("SELECT * FROM s WHERE x > (SELECT max(x) FROM r)", "SELECT * FROM v", "no subqueries"),
-        ("SELECT t, k FROM s", "SELECT r.t FROM r JOIN v ON v.k = r.k AND v.t = r.t",
+        ("SELECT t, k FROM s", "SELECT r.t FROM r LEFT JOIN v ON v.k = r.k AND v.t = r.t",
          "the view 'v': a live join is of two streams, or views"),
         ("SELECT t, k FROM s", "SELECT count(*) FROM TUMBLE(v, t, 5) GROUP BY window_start",
          "is a view, and TUMBLE reads a stream"),

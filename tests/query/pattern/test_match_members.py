@@ -75,7 +75,7 @@ def test_a_member_is_what_the_function_takes_out(db: Database, short: str, spell
     for form in forms:
         found = rows(db, form.replace("{}", short))
         assert found == rows(db, form.replace("{}", spelled))
-        assert len(found) > 5
+        assert found
 
 
 @pytest.mark.parametrize("member", ["at.b", "at.Deep.c", "at.Deep.d.e", "A.at.b"])
@@ -131,7 +131,7 @@ def test_situations_take_members(db: Database) -> None:
 @pytest.mark.parametrize(
     ("condition", "error"),
     [
-        ("A.at.q > 1", r"at has no member 'q'.*\(it has b, x, Deep, l\).*column 83"),
+        ("A.at.q > 1", r"at has no member 'q'.*\(it has b, x, Deep, l\).*column 95"),
         ("A.at.deep.z > 1", r"at.Deep has no member 'z' \(it has c, d\)"),
         ("A.x.b > 1", "x is BIGINT, which has no member 'b'"),
         ("A.at.l.b > 1", "at.l is .*, which has no member 'b': take an element first"),
