@@ -110,7 +110,7 @@ def _take_filters_over(select: Any) -> None:
     """Make conditions of a SELECT of what its FROM only filters."""
     clause = select.args.get("from_")
     joins = select.args.get("joins") or []
-    places = [] if clause is None else [(clause, None)]
+    places: list[tuple[Any, Any]] = [] if clause is None else [(clause, None)]
     places += [(join, join) for join in joins]
     for holder, join in places:
         derived = holder.this
@@ -140,9 +140,9 @@ def _take_filters_over(select: Any) -> None:
 
 def _is_filter(derived: Any) -> bool:
     """Whether a derived table is ``(SELECT * FROM stream [WHERE ...]) AS name``."""
-    alias = derived.args.get("alias")
+    alias: Any = derived.args.get("alias")
     decorated = any(derived.args.get(key) for key in ("joins", "sample", "laterals", "pivots"))
     if alias is None or alias.args.get("columns") or decorated or not only_filters(derived.this):
         return False
-    source = derived.this.args["from_"].this
+    source: Any = derived.this.args["from_"].this
     return isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier)
