@@ -232,9 +232,23 @@ SQL_MUTANTS = [
     (
         "columns are picked in whatever order rows come",
         "query",
-        "if order is not None and not _delivered(order, picked, ordered_by):",
+        "if order is not None and not _delivered(order, picked, ordered_by, relation):",
         "if False:",
         "test_match_shortcuts.py",
+    ),
+    (
+        "a member of a struct is the column of its name",
+        "query/plan",
+        'return node.table.lower() in ("", relation)',
+        "return True",
+        "../test_nested_columns.py::test_a_member_is_not_the_column_of_its_name",
+    ),
+    (
+        "what is called as a column is no variable",
+        "query/pattern/members.py",
+        "variable = names[0] if _folded(names[0]) in variables else None",
+        "variable = None",
+        "pattern/test_match_members.py",
     ),
     # -- doors ------------------------------------------------------------------------------------
     (
