@@ -48,7 +48,7 @@ from .cold_files import DOOMED, MOVING, ColdFiles, purge
 from .cold_stub import SUFFIX, ColdStub, pages_of
 from .commits import Commits
 from .layout import BLOCK_FRAME, FILE_HEADER, FOOTER, ROW_LENGTH, ROW_OFFSET
-from .manifest import MANIFEST
+from .manifest import MANIFEST, manifest_content
 from .object_store import ObjectStore
 from .progress import each
 from .segment import SegmentView
@@ -78,7 +78,7 @@ def ending_before(tick: int) -> Chosen:
 
     def chosen(manifest: StreamManifest, newest: int | None) -> Sequence[SegmentEntry]:
         del newest
-        return [entry for entry in manifest.segments if entry.last < tick]
+        return manifest.segments.where(manifest.segments.lasts < tick)
 
     return chosen
 
@@ -148,11 +148,11 @@ def move_segments(
         else:
             purge(files.inner, commits.directory, (MOVING,))
     with commits.lock:
-        version = commits.manifest.version
-        said = files.read(commits.path(MANIFEST))
-    if version != commits.told and files.cold(commits.directory):
-        store.put(f"{place}/{MANIFEST}", [said])
-        commits.note_told(version)
+        manifest = commits.manifest
+    if manifest.version != commits.told and files.cold(commits.directory):
+        # whole, whatever its pages: what begins a restore needs nothing beside it
+        store.put(f"{place}/{MANIFEST}", [manifest_content(manifest.whole().to_json())])
+        commits.note_told(manifest.version)
     return Moved(segments, moved)
 
 
@@ -213,7 +213,9 @@ def _move(
             files.sync_directory(commits.directory)
         files.inner.remove(path)
         files.sync_directory(commits.directory)
-        commits.views[entry.id].file.reopen()  # not that of then: columns may have changed
+        view = commits.views.known(entry.id)  # not that of then: columns may have changed
+        if view is not None:
+            view.file.reopen()
     return True
 
 

@@ -78,8 +78,9 @@ from .leaf import LeafReader
 from .log import LogRecord, LogWriter, read_log, salvage_log
 from .losses import Loss
 from .manifest import write_manifest
-from .recovery import journal_from, open_entry, stream_manifest
+from .recovery import journal_from, stream_manifest
 from .segment import SegmentFile, SegmentView
+from .segment_views import open_entry
 from .segment_writer import SegmentWriter
 
 __all__ = ["QUARANTINE", "Loss", "repair_stream"]
