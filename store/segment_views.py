@@ -190,7 +190,7 @@ class ViewSource:
         at = self._manifest.segments.find(segment_id)
         return None if at is None else self._manifest.segments[at]
 
-    def view(self, entry: SegmentEntry) -> SegmentView:
+    def view(self, entry: SegmentEntry, *, remember: bool = True) -> SegmentView:
         """The view of an entry, the same for all who ask while somebody has it."""
         found = self._recent.get(entry.id)
         if found is not None:
@@ -202,7 +202,8 @@ class ViewSource:
                 found.file.needs = self._lease
                 found.file.may_close()
                 self._alive[entry.id] = found
-        self._recent.put(entry.id, found)
+        if remember:
+            self._recent.put(entry.id, found)
         return found
 
     def add(self, views: Mapping[int, SegmentView]) -> None:
@@ -342,8 +343,9 @@ class SegmentViews(Sequence[SegmentView]):
     def _view(self, entry: SegmentEntry) -> SegmentView:
         found = self.kept.get(entry.id)
         if found is None:
-            found = self._source.view(entry)
-            if self.leases:
+            given_up = bool(self.leases) and entry.id not in self._source
+            found = self._source.view(entry, remember=not given_up)
+            if given_up:
                 found.file.needs = tuple(self.leases)
         return found
 
