@@ -143,8 +143,6 @@ def move_segments(
             continue
         if _move(commits, files, store, place, entry, stopped):
             segments, moved = segments + 1, moved + entry.bytes
-            with commits.lock:
-                commits.count(moved_segments=1, moved_bytes=entry.bytes)
         else:
             purge(files.inner, commits.directory, (MOVING,))
     with commits.lock:
@@ -216,6 +214,7 @@ def _move(
         view = commits.views.known(entry.id)  # not that of then: columns may have changed
         if view is not None:
             view.file.reopen()
+        commits.count(moved_segments=1, moved_bytes=entry.bytes)
     return True
 
 

@@ -280,7 +280,7 @@ class Snapshot:
         many of its own source.
         """
         state = self._state
-        runs = list(within(state.runs, low, high))
+        runs = [view for view in state.runs if view.last >= low and view.first <= high]
         buffers = [leaf for leaf in state.late if leaf.last >= low and leaf.first <= high]
         output = pa.schema([self.schema.arrow.field(name) for name in columns])
         if not runs and not buffers:

@@ -11,6 +11,7 @@ import json
 import os
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,7 @@ from chronicle.store.recovery import load
 from chronicle.store.root_runs import RootRun
 from chronicle.store.sealed_tree import Root
 from chronicle.store.segment_list import SegmentEntry, SegmentList
-from chronicle.store.segment_views import SegmentViews
+from chronicle.store.segment_views import SegmentViews, open_entry
 from chronicle.store.snapshot import StreamState
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("x", pa.float64())]), "t")
@@ -449,6 +450,16 @@ def test_a_segment_in_the_place_of_another_shows_when_it_is_read(memory: MemoryF
         with pytest.raises(CorruptStore, match=segments[4].file):
             numbers(store.stream("s").snapshot())
         assert not store.check().ok
+
+
+def test_a_segment_holds_what_the_manifest_says(memory: MemoryFiles) -> None:
+    with Store.open("memory", files=memory) as store:
+        manifest = filled(store, 4).commits.manifest
+        for wrong in ({"events": 6}, {"first": 4}, {"last": 10}):
+            entry = replace(manifest.segments[1], **wrong)
+            view = open_entry(memory, "streams/s", manifest, entry, later=True)
+            with pytest.raises(CorruptStore, match="the manifest says"):
+                _ = view.fragments
 
 
 def test_no_flipped_bit_of_a_page_passes(memory: MemoryFiles) -> None:
