@@ -48,6 +48,7 @@ from .segment_list import (
     IDENTITY_BITS,
     SegmentEntry,
     SegmentList,
+    pages_to_json,
     segment_name,
 )
 
@@ -255,7 +256,7 @@ class StreamManifest:
     def _listed(self) -> dict[str, Any]:
         """The segments, or the pages that they are in."""
         if self.segments.pages:
-            return {"pages": [page._asdict() for page in self.segments.pages]}
+            return {"pages": pages_to_json(self.segments.pages)}
         return {"segments": self.segments.to_json()}
 
     def whole(self) -> StreamManifest:

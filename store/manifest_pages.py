@@ -17,9 +17,10 @@ Layout
     tree (:mod:`.layout`), in the columns that it was written with; the table says how high the
     tree is, or 0 where the page has no root of it.
 
-    What the manifest says, for each page in order::
+    What the manifest says of the pages, in order::
 
-        {"file": "00000042-0.page", "segments": 200, "digest": "<xxh3-64 of header and table>"}
+        {"file": ["00000042-0.page", ...], "segments": [200, ...],
+         "digest": ["<xxh3-64 of header and table>", ...]}
 
 Which pages a commit writes
     Those in which something changes.  Before and behind what has changed the pages stay::
@@ -221,7 +222,7 @@ def _write(
 
 
 def read_pages(
-    files: Files, directory: str, listed: Sequence[Mapping[str, Any]], identity: int
+    files: Files, directory: str, listed: Mapping[str, Sequence[Any]], identity: int
 ) -> SegmentList:
     """The segments that are in the pages that a manifest lists.
 
@@ -234,7 +235,8 @@ def read_pages(
     KeyError, TypeError, ValueError
         What the manifest says of its pages misses something.
     """
-    pages = [PageRef(each["file"], each["segments"], each["digest"]) for each in listed]
+    columns = (listed[name] for name in PageRef._fields)
+    pages = [PageRef(*each) for each in zip(*columns, strict=True)]
     if any("/" in page.file or not page.file.endswith(PAGE) for page in pages):
         raise ValueError("a page has not the name of one")
     tables = [_table(files, f"{directory}/{page.file}", page, identity)[:-1] for page in pages]

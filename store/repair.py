@@ -51,6 +51,7 @@ from .catalog import (
     COUNTER_BITS,
     QUARANTINE,
     SegmentEntry,
+    SegmentList,
     StreamManifest,
     log_name,
     segment_name,
@@ -258,7 +259,8 @@ class _Repair:
                 journal = replace(journal, extent=None)
         if self._losses or self._damaged:
             self._commit(
-                replace(manifest, segments=tuple(segments), runs=tuple(runs), garbage=()), journal
+                replace(manifest, segments=SegmentList.of(segments), runs=tuple(runs), garbage=()),
+                journal,
             )
         return self._losses
 

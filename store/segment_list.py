@@ -36,6 +36,7 @@ __all__ = [
     "SegmentEntry",
     "SegmentList",
     "alike",
+    "pages_to_json",
     "segment_name",
 ]
 
@@ -47,6 +48,9 @@ FIELDS = ("id", "events", "first", "last", "bytes", "columns", "layout")
 """Of an entry, in the order of the rows of a table."""
 
 _ID, _EVENTS, _FIRST, _LAST, _BYTES, _, _LAYOUT = range(len(FIELDS))
+
+ROOM = 64
+"""Least number of segments that a table has room for, when it was made anew for more."""
 
 Numbers = npt.NDArray[np.int64]
 
@@ -99,6 +103,19 @@ class PageRef(NamedTuple):
     digest: str
 
 
+def pages_to_json(pages: Sequence[PageRef]) -> dict[str, list[Any]]:
+    """A form for manifests: one list for each attribute."""
+    return {name: [getattr(page, name) for page in pages] for name in PageRef._fields}
+
+
+@dataclass
+class _Room:
+    """A table with room behind what is filled: lists of one line of commits share it."""
+
+    table: Numbers
+    filled: int
+
+
 class SegmentList(Sequence[SegmentEntry]):
     """Entries in order; see the module.
 
@@ -110,7 +127,7 @@ class SegmentList(Sequence[SegmentEntry]):
         That have all of it, in order; none where it is in no pages.
     """
 
-    __slots__ = ("pages", "table")
+    __slots__ = ("_room", "pages", "table")
 
     def __init__(self, table: Numbers, pages: tuple[PageRef, ...] = ()) -> None:
         if table.flags.writeable:
@@ -118,6 +135,7 @@ class SegmentList(Sequence[SegmentEntry]):
             table.flags.writeable = False
         self.table = table
         self.pages = pages
+        self._room: _Room | None = None
 
     @classmethod
     def of(cls, entries: Iterable[SegmentEntry]) -> SegmentList:
@@ -190,41 +208,50 @@ class SegmentList(Sequence[SegmentEntry]):
     @property
     def ids(self) -> Numbers:
         """Identifier of each."""
-        return self.table[_ID]
+        row: Numbers = self.table[_ID]
+        return row
 
     @property
     def events(self) -> Numbers:
         """Events of each."""
-        return self.table[_EVENTS]
+        row: Numbers = self.table[_EVENTS]
+        return row
 
     @property
     def firsts(self) -> Numbers:
         """First tick of each."""
-        return self.table[_FIRST]
+        row: Numbers = self.table[_FIRST]
+        return row
 
     @property
     def lasts(self) -> Numbers:
         """Last tick of each."""
-        return self.table[_LAST]
+        row: Numbers = self.table[_LAST]
+        return row
 
     @property
     def bytes(self) -> Numbers:
         """Length of the file of each."""
-        return self.table[_BYTES]
+        row: Numbers = self.table[_BYTES]
+        return row
 
     @property
     def layouts(self) -> Numbers:
         """Layout of each."""
-        return self.table[_LAYOUT]
+        row: Numbers = self.table[_LAYOUT]
+        return row
 
     @property
     def shapes(self) -> Numbers:
         """Columns and layout of each: how it is read."""
-        return self.table[-2:]
+        row: Numbers = self.table[-2:]
+        return row
 
     def paged(self, pages: tuple[PageRef, ...]) -> SegmentList:
         """The same, in these pages."""
-        return SegmentList(self.table, pages)
+        found = SegmentList(self.table, pages)
+        found._room = self._room
+        return found
 
     def find(self, segment_id: int) -> int | None:
         """Place of a segment; None where there is none of that identifier."""
@@ -259,6 +286,23 @@ class SegmentList(Sequence[SegmentEntry]):
         """With others behind."""
         more = SegmentList.of(entries).table
         return SegmentList(np.concatenate([self.table, more], axis=1)) if more.size else self
+
+    def grown(self, entries: Iterable[SegmentEntry]) -> SegmentList:
+        """As :meth:`after`, without a copy mostly: the stream's lock is held.
+
+        The table of what comes out has room behind, where the next ones are put.
+        """
+        more = SegmentList.of(entries).table
+        count, room = len(self), self._room
+        end = count + more.shape[1]
+        if room is None or room.filled != count or end > room.table.shape[1]:
+            room = _Room(np.empty((len(FIELDS), end + max(ROOM, end // 8)), np.int64), count)
+            room.table[:, :count] = self.table
+        room.table[:, count:end] = more
+        room.filled = end
+        found = SegmentList(room.table[:, :end])
+        found._room = room
+        return found
 
     def missing(self, other: SegmentList) -> SegmentList:
         """Those of this list that another has not, by identifier."""

@@ -35,7 +35,7 @@ from chronicle.store.pins import open_pinned, pin_stream
 from chronicle.store.recovery import load
 from chronicle.store.root_runs import RootRun
 from chronicle.store.sealed_tree import Root
-from chronicle.store.segment_list import SegmentEntry, SegmentList
+from chronicle.store.segment_list import SegmentEntry, SegmentList, pages_to_json
 from chronicle.store.segment_views import SegmentViews, open_entry
 from chronicle.store.snapshot import StreamState
 
@@ -542,8 +542,7 @@ def test_pages_say_what_was_listed(versions: list[list[int]]) -> None:
             assert list(written) == list(listed(ids))
             assert bool(written.pages) == (len(ids) > 2)
             if written.pages:
-                body = [page._asdict() for page in written.pages]
-                assert read_pages(files, "s", body, 77) == written
+                assert read_pages(files, "s", pages_to_json(written.pages), 77) == written
                 assert sum(page.segments for page in written.pages) == len(ids)
                 assert all(0 < page.segments <= 4 for page in written.pages)
                 assert len(written.pages) <= len(ids)
@@ -586,6 +585,11 @@ def test_lists_of_segments(ids: list[int], others: list[int], first: int, last: 
     other = listed(others)
     assert list(found.missing(other)) == [e for e in entries if e.id not in others]
     assert list(found.after(other)) == [*entries, *other]
+    grown = found.grown(other)
+    assert list(grown) == [*entries, *other]
+    assert list(grown.grown(found)) == [*entries, *other, *entries]
+    assert list(grown.grown(other)) == [*entries, *other, *other]  # of one that did not happen
+    assert list(grown) == [*entries, *other]
     assert [found.find(i) for i in range(61)] == [
         ids.index(i) if i in ids else None for i in range(61)
     ]
