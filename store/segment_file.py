@@ -320,7 +320,7 @@ class SegmentFile:
         block = self._blocks.get(offset)
         if isinstance(block, LeafReader) and (not holes or block.reads(data)):
             return block
-        if not asked:
+        if not asked and not (holes and self._has(offset)):
             need(((offset, min(length, HEAD_BYTES + length // HEAD_SHARE)),))
         if holes:  # what was asked for may have come to a mapping that is given up
             need(((offset, BLOCK_FRAME.size),))
@@ -336,6 +336,13 @@ class SegmentFile:
             )
         self._remember(offset, leaf)
         return leaf
+
+    def _has(self, offset: int) -> bool:
+        """Whether the frame of a block is there: its whole head is, or is asked for by its size."""
+        file = self._opened()
+        return isinstance(file, ColdFile) and file.sparse(self._forget).has(
+            offset, BLOCK_FRAME.size
+        )
 
     def _leaf_bytes(self, offset: int, length: int) -> tuple[memoryview, Need, bool]:
         """The mapping, who is told what is wanted of it, and whether it has holes."""

@@ -280,7 +280,9 @@ class SegmentList(Sequence[SegmentEntry]):
 
     def files(self) -> list[str]:
         """File name of each."""
-        return [segment_name(number) for number in self.ids.tolist()]
+        drawn = self.ids >> (COUNTER_BITS + IDENTITY_BITS) != 0  # as :func:`segment_name` has it
+        numbers = np.where(drawn, self.ids, self.ids & COUNTER_MASK).tolist()
+        return [f"{number:08d}.seg" for number in numbers]
 
     def after(self, entries: Iterable[SegmentEntry]) -> SegmentList:
         """With others behind."""

@@ -54,6 +54,7 @@ __all__ = [
     "events_of",
     "open_entry",
     "parts_within",
+    "sizes_of",
     "spans_of",
     "within",
 ]
@@ -65,6 +66,9 @@ KEPT_OPEN_MAX = 256
 """Files that are held open for states when a commit gives them up."""
 
 VIEWS_REMEMBERED = 1024
+FEW_VIEWS = 256
+"""Of a list of so many, the views are all remembered."""
+
 FEW = 16
 
 
@@ -122,6 +126,7 @@ class ViewSource:
         self._states: weakref.WeakSet[SegmentViews] = weakref.WeakSet()
         self._lease: _Kept | None = None
         self._roots = RootRuns(files, directory)
+        self._few: tuple[SegmentList, tuple[SegmentView, ...]] | None = None
 
     def keep(self, lease: ReaderLease) -> bool:
         """Hold a lease of what the manifest names while a view is there; False if it is none."""
@@ -206,6 +211,17 @@ class ViewSource:
             self._recent.put(entry.id, found)
         return found
 
+    def few(self, segments: SegmentList) -> tuple[SegmentView, ...] | None:
+        """Views of all of a list, where these are few: the same as long as it is asked for."""
+        known = self._few
+        if known is not None and known[0] is segments:
+            return known[1]
+        if len(segments) > FEW_VIEWS:
+            return None
+        views = tuple(self.view(entry) for entry in segments)
+        self._few = segments, views
+        return views
+
     def add(self, views: Mapping[int, SegmentView]) -> None:
         """Take views over that somebody has made."""
         with self._lock:
@@ -243,6 +259,7 @@ class ViewSource:
         segments, runs
             What is given up.
         """
+        self._few = None
         given_up = [*segments.ids.tolist(), *(entry.id for entry in runs)]
         for number in given_up:
             self._recent.drop(number)
@@ -332,13 +349,20 @@ class SegmentViews(Sequence[SegmentView]):
             return self.active
         if not 0 <= place < count:
             raise IndexError(f"place {at} of {len(self)} segments")
-        return self._view(self.entries[place])
+        return self._at(place)
 
     def __iter__(self) -> Iterator[SegmentView]:
-        for entry in self.entries:
-            yield self._view(entry)
+        yield from self._views(0, len(self.entries))
         if self.active is not None:
             yield self.active
+
+    def _at(self, place: int) -> SegmentView:
+        few = self._few()
+        return self._view(self.entries[place]) if few is None else few[place]
+
+    def _few(self) -> tuple[SegmentView, ...] | None:
+        """All but the active one, where these are few and nothing was given up."""
+        return None if self.kept or self.leases else self._source.few(self.entries)
 
     def _view(self, entry: SegmentEntry) -> SegmentView:
         found = self.kept.get(entry.id)
@@ -357,7 +381,7 @@ class SegmentViews(Sequence[SegmentView]):
     def within(self, first: int, last: int) -> Iterator[SegmentView]:
         """Those that may hold events with first <= t <= last."""
         for at in self.entries.within(first, last).tolist():
-            yield self._view(self.entries[at])
+            yield self._at(at)
         active = self.active
         if active is not None and active.last >= first and active.first <= last:
             yield active
@@ -381,8 +405,12 @@ class SegmentViews(Sequence[SegmentView]):
             yield active
 
     def _views(self, first: int, end: int) -> Iterator[SegmentView]:
-        for at in range(first, end):
-            yield self._view(self.entries[at])
+        few = self._few()
+        if few is not None:
+            yield from few[first:end]
+            return
+        for entry in self.entries[first:end]:
+            yield self._view(entry)
 
     def has(self, segments: SegmentList) -> bool:
         """Whether one of some segments is among them."""
@@ -444,6 +472,19 @@ def spans_of(views: Sequence[SegmentView]) -> list[tuple[int, int]]:
     found = [] if views.active is None else [(views.active.first, views.active.last)]
     if len(views.entries):
         found.append((int(views.entries.firsts.min()), int(views.entries.lasts.max())))
+    return found
+
+
+def sizes_of(views: Sequence[SegmentView]) -> list[tuple[int, int, bool]]:
+    """Of each of some views: its segment, how many events it has, and whether it is sealed."""
+    if not isinstance(views, SegmentViews):
+        return [(view.file.segment_id, view.events, view.sealed) for view in views]
+    entries, active = views.entries, views.active
+    found = [
+        (i, n, True) for i, n in zip(entries.ids.tolist(), entries.events.tolist(), strict=True)
+    ]
+    if active is not None:
+        found.append((active.file.segment_id, active.events, active.sealed))
     return found
 
 

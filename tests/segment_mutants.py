@@ -134,6 +134,35 @@ SEGMENT_MUTANTS = [
         "            if False:\n",
         f"{MANY}::test_columns_that_came_later_are_made_for_roots_too",
     ),
+    # -- heads of leaves in stubs -----------------------------------------------------------------
+    (
+        "heads of leaves are asked of the object",
+        "store/cold_file.py",
+        "        if heads is not None:\n            with",
+        "        if False:\n            with",
+        "test_cold_segments.py::test_heads_of_leaves_stay_at_home",
+    ),
+    (
+        "older releases read stubs with heads",
+        "store/cold_stub.py",
+        "VERSION if self.heads else 1",
+        "1",
+        "test_cold_segments.py::test_heads_of_leaves_stay_at_home",
+    ),
+    (
+        "what a stub keeps is not compared with its checksum",
+        "store/cold_stub.py",
+        "    if xxh3_64_hexdigest(content) != digest:\n",
+        "    if False:\n",
+        "test_cold_segments.py::test_a_damaged_stub_is_told",
+    ),
+    (
+        "heads stay whatever they take",
+        "store/moving.py",
+        " > entry.bytes // HEADS_SHARE:\n",
+        " > entry.bytes:\n",
+        "test_cold_segments.py::test_heads_of_leaves_stay_at_home",
+    ),
     # -- views and files --------------------------------------------------------------------------
     (
         "what a snapshot wants is not opened before it goes",

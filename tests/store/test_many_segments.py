@@ -597,6 +597,8 @@ def test_lists_of_segments(ids: list[int], others: list[int], first: int, last: 
     plain = [new for e in entries for new in swapped.get(e.id, [e])]
     assert list(found.replaced(swapped)) == plain
     assert found.files() == [entry.file for entry in entries]
+    drawn = SegmentList.of([replace(e, id=e.id + (1 << 61) + (e.id << 32)) for e in entries])
+    assert drawn.files() == [entry.file for entry in drawn]
     assert list(found[1:3]) == entries[1:3]
 
 
