@@ -23,6 +23,7 @@ Guarantee
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,7 @@ from ...indexes.index_key import HASH_BITS, PairKey
 from ...indexes.lookup import read_entries, read_nulls
 from ...indexes.runs import Run
 from ...store.prune import Range
-from .candidates import LookupRange, chunks_of
+from .candidates import LookupRange
 from .context import PlanContext
 from .lookups import Lookups
 from .pair_terms import equalities, pair_keys
@@ -65,7 +66,7 @@ def coded_spans(
     """
     context = lookups.context
     within, indexes = context.pattern.within, context.indexes
-    if within is None or indexes is None or context.catalogue is None:
+    if within is None or indexes is None:
         return None
     if min(offer.entries for offer in lookups.picked) < WORTH_ENTRIES:
         return None
@@ -73,7 +74,7 @@ def coded_spans(
     if len(chosen) < 2:
         return None
     names = sorted({key.name for key, _ in chosen})
-    chunks = chunks_of(context.catalogue, context.timeline, names)
+    chunks = context.chunks(names)
     if not chunks:
         return None
     found = [_unmerged(lookups, chunks, within)]
@@ -143,12 +144,14 @@ def _of_chunk(
     places, begins, words = [], [], []
     base = 0
     for key, ranges in chosen:
-        some, at = _entries(lookups, chunk.runs[key.name], ranges, count)
+        run = chunk.runs[key.name]
+        read = partial(_entries, lookups, run, ranges, count)
+        which = ("pairs", key.name, chunk.start, chunk.end, *ranges)
+        some, begin, at = read() if lookups.kept is None else lookups.kept.once(which, read)
         if not len(at):
             return Spans.empty()
-        starts = np.flatnonzero(np.concatenate([[True], some[1:] != some[:-1]]))
-        words.append(some[starts])
-        begins.append(base + np.append(starts, len(at)))
+        words.append(some)
+        begins.append(base + begin)
         places.append(at)
         base += len(at)
     common = words[0]
@@ -166,8 +169,10 @@ def _of_chunk(
     return Spans.of(chunk.start + low, chunk.start + high)
 
 
-def _entries(lookups: Lookups, run: Run, ranges: Sequence[Range], count: int) -> tuple[Words, Ints]:
-    """Words without their hash, ascending, and positions, ascending in each word."""
+def _entries(
+    lookups: Lookups, run: Run, ranges: Sequence[Range], count: int
+) -> tuple[Words, Ints, Ints]:
+    """Words without their hash, ascending, where each begins, and positions, ascending in each."""
     context = lookups.context
     assert context.indexes is not None
     words, places = [], []
@@ -186,7 +191,10 @@ def _entries(lookups: Lookups, run: Run, ranges: Sequence[Range], count: int) ->
         word, place = word[order], place[order]
     if run.end - run.first > count:  # a run may know more positions than this snapshot
         word, place = word[place < count], place[place < count]
-    return word, place
+    if not len(word):
+        return word, np.zeros(1, np.int64), place
+    starts = np.flatnonzero(np.concatenate([[True], word[1:] != word[:-1]]))
+    return word[starts], np.append(starts, len(word)), place
 
 
 @kernel

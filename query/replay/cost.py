@@ -82,6 +82,8 @@ class Weights:
         One pass over 64 positions of a bitmap.
     query : float
         What planning costs before anything is read.
+    outline : float
+        The same of one more outline of a pattern, which has much in common with the first.
     grouped : float
         Replaying one event under PARTITION BY: it is read, its key is encoded, rows are grouped.
     key : float
@@ -111,6 +113,7 @@ class Weights:
     walk: float = 40.0
     condition: float = 20.0
     around: float = 40.0
+    outline: float = 300_000.0
 
 
 _FILE = ConstantsFile("pattern-weights.json", Weights, "CHRONICLE_CALIBRATION")

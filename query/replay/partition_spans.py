@@ -145,12 +145,19 @@ class PartitionSpans:
 
 def united_partitions(found: Sequence[PartitionSpans]) -> PartitionSpans:
     """The rows of several sets, whose partitions were learned from events of each."""
-    keys = copy.copy(found[0].keys)
+    first = found[0].keys
+    if all(some.keys is first for some in found):
+        inside, shown = Spans.empty(), Spans.empty()
+        for some in found:
+            inside, shown = inside.union(some.inside), shown.union(some.shown)
+        return PartitionSpans(first, inside, shown, found[0].stride)
+    keys = copy.copy(first)
     places = np.concatenate([some.keys.places for some in found])
     order = np.argsort(places, kind="stable")
     codes = np.empty(len(places), np.int64)
     codes[order] = keys.learn(places[order])
-    keys.events_read += sum(some.keys.events_read for some in found[1:])
+    others = {id(some.keys): some.keys.events_read for some in found if some.keys is not first}
+    keys.events_read += sum(others.values())
     sets: list[Spans] = []
     stride, begin = found[0].stride, 0
     for some in found:
