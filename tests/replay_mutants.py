@@ -92,14 +92,14 @@ REPLAY_MUTANTS = [
     (
         "a row beside an interval is taken from farther than was read",
         "query/replay/partition_neighbours.py",
-        "(place >= base + low)",
-        "(place >= base)",
+        "_nearest(codes, begin, (high - low)[inside], wanted",
+        "_nearest(codes, begin, np.minimum(len(codes) - begin, begin), wanted",
         NEIGHBOURS,
     ),
     (
         "a row that is not near is not there",
         "query/replay/partition_neighbours.py",
-        "self.open = self.open[~there & farther]",
+        "self.open = self.open[(steps[-1] < 0) & farther]",
         "self.open = self.open[:0]",
         NEIGHBOURS,
     ),
