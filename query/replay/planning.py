@@ -50,7 +50,9 @@ __all__ = ["STRATEGIES", "plan_match", "retrying"]
 STRATEGIES = ("auto", "replay", "none", "all", "greedy", "optimal")
 RETRIES = 4
 ELSEWHERE = 0.15
-"""Part of what the best plan so far is expected to cost that may be spent on looking for others."""
+"""Part of what a full replay is expected to cost that may be spent on looking for other plans."""
+FURTHER = 0.3
+"""The same where the best so far does not replay everything, so that it is below that anyway."""
 NEIGHBOURS_MAX = 64
 """Rows around an interval that are looked for in its partition."""
 
@@ -126,9 +128,10 @@ def plan_match(
         if choose is None and strategy not in ("none", "replay"):
             least = expected_together(best)
         spent, more = 0.0, time.perf_counter()
-        for option in options[1:]:
+        for option in sorted(options[1:], key=len, reverse=True):  # ways say most
             cost = len(option) * context.weights.outline
-            dear = strategy == "auto" and spent + cost > ELSEWHERE * least
+            most = (ELSEWHERE if best[0].whole else FURTHER) * least
+            dear = strategy == "auto" and spent + cost > most
             if least == math.inf or dear or (len(option) > 1 and near is not None):
                 continue
             spent += cost
