@@ -110,6 +110,27 @@ REPLAY_MUTANTS = [
         "found[side.open] = np.roll(next(parts), 1)",
         NEIGHBOURS,
     ),
+    (
+        "the last row of an interval comes before the first of the next one",
+        "query/replay/late_ranges.py",
+        "if context.wants.previous and not context.wants.neighbours and within is not None:",
+        "if False:",
+        NEIGHBOURS,
+    ),
+    (
+        "what is replayed for all partitions lies before no interval",
+        "query/replay/partition_spans.py",
+        "low = np.where((at >= 0) & (before > reach), before, low)",
+        "pass",
+        NEIGHBOURS,
+    ),
+    (
+        "what is replayed for all partitions lies behind no interval",
+        "query/replay/partition_spans.py",
+        "after = np.minimum(after, np.append(others.starts, self.stride)[at])",
+        "pass",
+        NEIGHBOURS,
+    ),
     # -- ways of a pattern, rooms between blocks --------------------------------------------------
     (
         "a room holds one event less than the pattern allows",

@@ -30,7 +30,7 @@ import numpy.typing as npt
 from ...compiled import interpretable, kernel
 from .partition_keys import PartitionKeys
 from .spans import Spans
-from .timeline import Timeline
+from .timeline import Timeline, shift
 
 __all__ = ["PartitionSpans", "RowFlags", "positions", "ranks", "united_partitions"]
 
@@ -126,6 +126,32 @@ class PartitionSpans:
         low[order] = timeline.lower(timeline.ticks_at(low[order]))
         order = np.argsort(high)
         high[order] = timeline.upper(timeline.ticks_at(high[order] - 1))
+        return PartitionSpans(self.keys, Spans.of(base + low, base + high), self.shown, self.stride)
+
+    def bridged(self, timeline: Timeline, within: int, others: Spans) -> PartitionSpans:
+        """Without gaps that a match could be taken to go over, being no longer than a window.
+
+        Parameters
+        ----------
+        others : Spans
+            Positions of which the rows of all partitions are replayed.
+        """
+        code = self.inside.starts // self.stride
+        low, high = self.inside.starts - code * self.stride, self.inside.ends - code * self.stride
+        after = np.full(len(code), self.stride, np.int64)  # where the next rows are
+        after[:-1][code[1:] == code[:-1]] = low[1:][code[1:] == code[:-1]]
+        at = np.searchsorted(others.starts, high)
+        after = np.minimum(after, np.append(others.starts, self.stride)[at])
+        order = np.argsort(high, kind="stable")
+        reach = np.empty(len(code), np.int64)
+        reach[order] = timeline.upper(shift(timeline.ticks_at(high[order] - 1), within))
+        high = np.where(after < reach, after, high)
+        at = np.searchsorted(others.ends, low, side="right") - 1
+        before = np.append(others.ends, 0)[at]
+        order = np.argsort(low, kind="stable")
+        reach[order] = timeline.lower(shift(timeline.ticks_at(low[order]), -within))
+        low = np.where((at >= 0) & (before > reach), before, low)
+        base = code * self.stride
         return PartitionSpans(self.keys, Spans.of(base + low, base + high), self.shown, self.stride)
 
     def intersect(self, positions: Spans) -> PartitionSpans:
