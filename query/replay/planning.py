@@ -113,18 +113,17 @@ def plan_match(
     def plan() -> ReplayPlan:
         context = PlanContext.of(snapshot, pattern, wants, indexes, weights, check, gap)
 
-        def considered(option: Sequence[Outline], below: float) -> list[Considered] | None:
-            """The outlines of a set; None where they are not expected to cost less."""
+        def considered(option: Sequence[Outline], below: float | None = None) -> list[Considered]:
+            """The outlines of a set; none where they are not expected to cost less."""
             found: list[Considered] = []
             for one in option:
                 here = replace(context, pattern=one)
                 found.append(consider(here, strategy, picker=choose, phases=phases, near=near))
-                if expected_together(found) >= below:
-                    return None
+                if below is not None and expected_together(found) >= below:
+                    return []
             return found
 
-        best = considered(options[0], math.inf) or []
-        least = math.inf
+        best, least = considered(options[0]), math.inf
         if choose is None and strategy not in ("none", "replay"):
             least = expected_together(best)
         spent, more = 0.0, time.perf_counter()
@@ -138,7 +137,7 @@ def plan_match(
             # what replays a part must clearly be cheaper than all of it: one outline sees to that
             bar = CLEARLY * least if len(option) > 1 and best[0].whole else least
             other = considered(option, bar)
-            if other is not None:
+            if other:
                 best, least = other, expected_together(other)
         for one in best:
             one.clock.resume({"other_outlines_ms": _since(more)} if spent else {})
