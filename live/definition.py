@@ -154,7 +154,10 @@ class LiveDefinition:
     def to_json(self) -> dict[str, Any]:
         """Body of its manifest."""
         lists = {"sources": list(self.sources), "columns": list(self.columns)}
-        return {**asdict(self), "options": dict(self.options), "views": dict(self.views), **lists}
+        body = {**asdict(self), "options": dict(self.options), **lists}
+        if not self.views:  # which releases before there were any do not know
+            del body["views"]
+        return body
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> LiveDefinition:

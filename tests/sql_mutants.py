@@ -250,6 +250,27 @@ SQL_MUTANTS = [
         "variable = None",
         "pattern/test_match_members.py",
     ),
+    (
+        "a time that was twice is the earlier one unasked",
+        "formats/local_times.py",
+        'twice[changed] = was_shown & ~of_date & (ambiguous == "refuse")',
+        "twice[changed] = False",
+        "../formats/test_local_times.py",
+    ),
+    (
+        "a time that clocks skipped is moved",
+        "formats/local_times.py",
+        "skipped[changed] = ~was_shown & ~of_date",
+        "skipped[changed] = False",
+        "../formats/test_local_times.py",
+    ),
+    (
+        "a later format reads again what was read",
+        "formats/times.py",
+        "left = left[unread]",
+        "left = left[unread | True]",
+        "../formats/test_time_formats.py",
+    ),
     # -- doors ------------------------------------------------------------------------------------
     (
         "the gate stands open",

@@ -58,9 +58,14 @@ def test_every_quarter_of_a_year_around_its_changes(zone: str) -> None:
     assert np.flatnonzero(found.skipped).tolist() == [
         at for at in odd if not readings(int(walls[at]), zone)
     ]
-    for at in odd:
-        if expected := readings(int(walls[at]), zone):
-            assert found.seconds[at] == expected[1]
+    twice = [at for at in odd if readings(int(walls[at]), zone)]
+    assert not found.twice.any()
+    refused = instants_of(walls, zone, "refuse", dates=False)
+    assert np.flatnonzero(refused.twice).tolist() == twice
+    earlier = instants_of(walls, zone, "earlier", dates=False)
+    for at in twice:
+        expected = readings(int(walls[at]), zone)
+        assert [earlier.seconds[at], found.seconds[at]] == expected
 
 
 def test_a_date_is_the_first_instant_of_its_day() -> None:
