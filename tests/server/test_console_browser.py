@@ -237,6 +237,28 @@ def test_a_file_is_imported_whole_or_not(
     assert steps.streams() == ["good", "steps"]
 
 
+def test_a_file_with_local_times_in_two_columns_is_imported(
+    tmp_path: Path, steps: Any, open_console: Callable[..., Console]
+) -> None:
+    path = tmp_path / "local.csv"
+    path.write_text("day,hour,level\n2024-10-27,01:30:00,1\n2024-10-27,02:30:00,2\n")
+    console = open_console()
+    console.open("#/import")
+    page = console.page
+    page.get_by_label("File", exact=True).set_input_files(path)
+    page.get_by_label("Time", exact=True).select_option("day")
+    page.get_by_label("Time of day").select_option("hour")
+    page.get_by_label("Time zone").fill("Europe/Berlin")
+    page.get_by_text("1 of the first 2 rows are no events").wait_for()  # shown twice by its clocks
+    page.get_by_label("A time shown twice").select_option("later")
+    page.get_by_text("1 of the first 2 rows are no events").wait_for(state="hidden")
+    page.get_by_text("2024-10-26 23:30:00").wait_for()
+    page.get_by_role("button", name="Import").click()
+    page.get_by_text("2 events stored").wait_for()
+    times = steps.sql("SELECT CAST(day AS TEXT) FROM local ORDER BY 1").fetchall()
+    assert [str(time)[:19] for (time,) in times] == ["2024-10-26 23:30:00", "2024-10-27 01:30:00"]
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_pages_are_accessible(steps: Any, open_console: Callable[..., Console], dark: bool) -> None:
     if not AXE.exists():

@@ -122,7 +122,7 @@ describe("recency joins", () => {
 
 describe("files to import", () => {
   const column = (from: string, more = {}) => ({ from, as: from, type: "", inferred: "bigint", keep: true, ...more });
-  const chosen = { file: "a.csv", columns: [column("t"), column("x")], time: "t", timeFormat: "auto", separator: "", nulls: "", known: null };
+  const chosen = { file: "a.csv", columns: [column("t"), column("x")], time: "t", timeFormat: "auto", timeZone: "", ambiguous: "refuse", timeOfDay: "", separator: "", nulls: "", known: null };
   it("are asked for with what was corrected, and no more", () => {
     expect(String(paramsOf(chosen))).toBe("name=a.csv&time=t");
     const columns = [column("t", { as: "at" }), column("x", { type: "double" }), column("y", { keep: false }), column("z", { as: "w", type: "bigint" })];
@@ -132,6 +132,14 @@ describe("files to import", () => {
     expect(asked.getAll("select")).toEqual(["x", "w"]);
     expect([asked.get("time"), asked.get("time_format"), asked.get("separator"), asked.get("null")]).toEqual(["at", "ms", ";", "N/A"]);
     expect(String(paramsOf({ ...chosen, columns, known: "s" }))).toBe("name=a.csv&rename=t%3Dat&rename=z%3Dw&stream=s");
+  });
+  it("have times by the clocks of a zone, in two columns, in several formats", () => {
+    const columns = [column("day"), column("hour"), column("x", { keep: false }), column("y")];
+    const asked = paramsOf({ ...chosen, columns, time: "day", timeFormat: "iso | %d.%m.%Y", timeZone: " Europe/Berlin ", ambiguous: "later", timeOfDay: "hour" });
+    expect(asked.getAll("time_format")).toEqual(["iso", "%d.%m.%Y"]);
+    expect([asked.get("time_zone"), asked.get("ambiguous"), asked.get("time_of_day")]).toEqual(["Europe/Berlin", "later", "hour"]);
+    expect(asked.getAll("select")).toEqual(["y"]);
+    expect(String(paramsOf({ ...chosen, ambiguous: "later" }))).toBe("name=a.csv&time=t");
   });
   it("are looked at as far as it takes", () => {
     expect(nameOf("My Pumps (2).csv.gz")).toBe("my_pumps_2");

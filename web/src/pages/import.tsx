@@ -8,7 +8,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ask, headers, may, messageOf, Problem, type ProblemDocument, quoted, refreshStreams, ROOT, streams } from "../api";
 import { newTab } from "../query/shelf";
 import { bytes, count, share } from "../ui/numbers";
-import { type BadRow, columnsOf, type Ingested, type Look, lookedAt, nameOf, paramsOf, type Planned, TIME_FORMATS, TYPES } from "./looking";
+import { AMBIGUOUS, type BadRow, columnsOf, type Ingested, type Look, lookedAt, nameOf, paramsOf, type Planned, TIME_FORMATS, TYPES } from "./looking";
 
 const LOOK_AGAIN_MS = 400;
 const LOOK_AGAIN_MOST = 8 << 20;
@@ -73,17 +73,21 @@ function Settings({ chosen: { file, body, first } }: { chosen: Chosen }) {
   const [columns, setColumns] = useState<Planned[]>(() => columnsOf(first));
   const [time, setTime] = useState(first.time ?? "");
   const [timeFormat, setTimeFormat] = useState("auto");
+  const [timeZone, setTimeZone] = useState("");
+  const [ambiguous, setAmbiguous] = useState("refuse");
+  const [timeOfDay, setTimeOfDay] = useState("");
   const [separator, setSeparator] = useState("");
   const [nulls, setNulls] = useState("");
   const [retention, setRetention] = useState("");
   const [skip, setSkip] = useState(false);
   const known = (streams.value ?? []).find((stream) => stream.name === name);
-  const asked = useMemo(() => paramsOf({ file: file.name, columns, time, timeFormat, separator, nulls, known: known?.name ?? null }), [columns, time, timeFormat, separator, nulls, known?.name]);
+  const asked = useMemo(() => paramsOf({ file: file.name, columns, time, timeFormat, timeZone, ambiguous, timeOfDay, separator, nulls, known: known?.name ?? null }), [columns, time, timeFormat, timeZone, ambiguous, timeOfDay, separator, nulls, known?.name]);
   const { seen, problem, busy } = useLook(body, first, asked);
   const { sent, refused, done, send } = useIngest(file);
   const change = (i: number, by: Partial<Planned>) => {
     const old = columns[i] as Planned;
     if (by.as !== undefined && old.as === time) setTime(by.as);
+    if (by.as !== undefined && old.as === timeOfDay) setTimeOfDay(by.as);
     setColumns(columns.with(i, { ...old, ...by }));
   };
   const ingest = (dryRun: boolean) => {
@@ -105,8 +109,12 @@ function Settings({ chosen: { file, body, first } }: { chosen: Chosen }) {
         {!known && (
           <label><span class="quiet">Time</span> <select aria-label="Time" value={time} onChange={(e) => setTime(e.currentTarget.value)}><option value="">choose…</option>{columns.filter((one) => one.keep).map((one) => <option key={one.from}>{one.as}</option>)}</select></label>
         )}
-        <label><span class="quiet">read as</span> <input list="time-formats" size={12} aria-label="How times are read" value={timeFormat} onInput={(e) => setTimeFormat(e.currentTarget.value)} /></label>
+        <label><span class="quiet">read as</span> <input list="time-formats" size={12} aria-label="How times are read" title="several behind each other, a | b: each value has the first that reads it" value={timeFormat} onInput={(e) => setTimeFormat(e.currentTarget.value)} /></label>
         <datalist id="time-formats">{TIME_FORMATS.map(([value, text]) => <option key={value} value={value}>{text}</option>)}</datalist>
+        <label><span class="quiet">with the time of day in</span> <select aria-label="Time of day" value={timeOfDay} onChange={(e) => setTimeOfDay(e.currentTarget.value)}><option value="">no other column</option>{columns.filter((one) => one.keep && one.as !== time).map((one) => <option key={one.from}>{one.as}</option>)}</select></label>
+        <label><span class="quiet">by the clocks of</span> <input list="time-zones" size={12} aria-label="Time zone" placeholder="UTC" value={timeZone} onInput={(e) => setTimeZone(e.currentTarget.value)} /></label>
+        <datalist id="time-zones">{Intl.supportedValuesOf("timeZone").map((zone) => <option key={zone} value={zone} />)}</datalist>
+        {timeZone.trim() && <label><span class="quiet">a time shown twice</span> <select aria-label="A time shown twice" value={ambiguous} onChange={(e) => setAmbiguous(e.currentTarget.value)}>{AMBIGUOUS.map(([value, text]) => <option key={value} value={value}>{text}</option>)}</select></label>}
         {first.format === "csv" && <label><span class="quiet">Separator</span> <input size={4} aria-label="Separator" placeholder="told" value={separator} onInput={(e) => setSeparator(e.currentTarget.value)} /></label>}
         {first.format === "csv" && <label><span class="quiet">NULL is</span> <input size={6} aria-label="Spelling of NULL" placeholder="empty" value={nulls} onInput={(e) => setNulls(e.currentTarget.value)} /></label>}
         {!known && <label><span class="quiet">Keeps</span> <input size={10} aria-label="Retention" placeholder="everything" title="30 days, 10 GB" value={retention} onInput={(e) => setRetention(e.currentTarget.value)} /></label>}
@@ -136,7 +144,7 @@ function Settings({ chosen: { file, body, first } }: { chosen: Chosen }) {
           <Errors found={seen.errors} />
         </div>
       )}
-      <Columns columns={columns} seen={seen} busy={busy} time={known ? known.time : time} known={known?.schema.map((one) => one.name) ?? null} change={change} />
+      <Columns columns={columns} seen={seen} busy={busy} time={known ? known.time : time} timeOfDay={timeOfDay} known={known?.schema.map((one) => one.name) ?? null} change={change} />
     </section>
   );
 }
@@ -146,12 +154,13 @@ interface ColumnsProps {
   seen: Look;
   busy: boolean;
   time: string;
+  timeOfDay: string;
   /** The columns of a stream that exists. */
   known: string[] | null;
   change: (i: number, by: Partial<Planned>) => void;
 }
 
-function Columns({ columns, seen, busy, time, known, change }: ColumnsProps) {
+function Columns({ columns, seen, busy, time, timeOfDay, known, change }: ColumnsProps) {
   const types = new Map(seen.columns.map((one) => [one.name, one.sql_type]));
   return (
     <div class="scroll" aria-busy={busy}>
@@ -159,14 +168,15 @@ function Columns({ columns, seen, busy, time, known, change }: ColumnsProps) {
         <thead><tr><th>{known ? "" : "Keep"}</th><th>In the file</th><th>Column</th><th>Type</th><th>First values</th></tr></thead>
         <tbody>
           {columns.map((column, i) => {
-            const there = !known || known.includes(column.as);
+            const there = !known || known.includes(column.as) || column.as === timeOfDay;
+            const ofTime = column.as === time || column.as === timeOfDay;
             return (
               <tr key={column.from} class={column.keep && there ? "" : "off"}>
-                <td>{!known && <input type="checkbox" aria-label={`Keep ${column.from}`} disabled={column.as === time} checked={column.keep} onChange={() => change(i, { keep: !column.keep })} />}</td>
+                <td>{!known && <input type="checkbox" aria-label={`Keep ${column.from}`} disabled={ofTime} checked={column.keep} onChange={() => change(i, { keep: !column.keep })} />}</td>
                 <td>{column.from}</td>
-                <td><input size={14} aria-label={`Name of ${column.from}`} value={column.as} onInput={(e) => change(i, { as: e.currentTarget.value })} /> {column.as === time && <span class="badge">time</span>}{!there && <span class="badge warn">not in the stream</span>}</td>
+                <td><input size={14} aria-label={`Name of ${column.from}`} value={column.as} onInput={(e) => change(i, { as: e.currentTarget.value })} /> {ofTime && <span class="badge">{column.as === time ? "time" : "time of day"}</span>}{!there && <span class="badge warn">not in the stream</span>}</td>
                 <td>
-                  {known || column.as === time ? (
+                  {known || ofTime ? (
                     <code>{types.get(column.as) ?? ""}</code>
                   ) : (
                     <select aria-label={`Type of ${column.from}`} value={column.type || (types.get(column.as) ?? "")} onChange={(e) => change(i, { type: e.currentTarget.value })}>

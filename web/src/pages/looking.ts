@@ -52,6 +52,12 @@ export const TIME_FORMATS = [
   ["%d.%m.%Y %H:%M:%S", "a pattern"],
 ] as const;
 
+export const AMBIGUOUS = [
+  ["refuse", "is a bad row"],
+  ["earlier", "is the earlier one"],
+  ["later", "is the later one"],
+] as const;
+
 const TEXT_LOOKED_AT = 1 << 20;
 const WHOLE = /\.(gz|zst|bz2|parquet|pq|arrow|arrows|ipc|feather)$/i;
 
@@ -73,7 +79,14 @@ interface Settings {
   file: string;
   columns: Planned[];
   time: string;
+  /** One, or several behind each other: each value has the first that reads it. */
   timeFormat: string;
+  /** Whose clocks times without an offset are of; "" for UTC. */
+  timeZone: string;
+  /** Which of both a time is that these clocks showed twice. */
+  ambiguous: string;
+  /** The column with the time of day, beside one of dates; "" for none. */
+  timeOfDay: string;
   separator: string;
   nulls: string;
   /** The stream that it is appended to; its columns and types are what they are. */
@@ -88,10 +101,16 @@ export function paramsOf(chosen: Settings): URLSearchParams {
   if (known) asked.set("stream", known);
   else {
     if (chosen.time) asked.set("time", chosen.time);
-    for (const one of columns) if (one.keep && one.type && one.type !== one.inferred && one.as !== chosen.time) asked.append("types", `${one.as}=${one.type}`);
-    if (columns.some((one) => !one.keep)) for (const one of columns) if (one.keep && one.as !== chosen.time) asked.append("select", one.as);
+    const own = columns.filter((one) => one.as !== chosen.time && one.as !== chosen.timeOfDay);
+    for (const one of own) if (one.keep && one.type && one.type !== one.inferred) asked.append("types", `${one.as}=${one.type}`);
+    if (columns.some((one) => !one.keep)) for (const one of own) if (one.keep) asked.append("select", one.as);
   }
-  if (chosen.timeFormat && chosen.timeFormat !== "auto") asked.set("time_format", chosen.timeFormat);
+  const formats = chosen.timeFormat.split("|").map((one) => one.trim()).filter(Boolean);
+  if (formats.join() !== "auto") for (const one of formats) asked.append("time_format", one);
+  const zone = chosen.timeZone.trim();
+  if (zone) asked.set("time_zone", zone);
+  if (zone && chosen.ambiguous !== "refuse") asked.set("ambiguous", chosen.ambiguous);
+  if (chosen.timeOfDay) asked.set("time_of_day", chosen.timeOfDay);
   if (chosen.separator) asked.set("separator", chosen.separator);
   if (chosen.nulls) asked.set("null", chosen.nulls);
   return asked;
