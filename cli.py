@@ -72,6 +72,9 @@ COMMANDS = {
 }
 """Commands, in the order of ``--help``, and the modules of ``commands/`` that have them."""
 
+FRAMELESS = ("ingest", "sql", "explain")
+"""Commands that are often the first, and never make or take a pandas frame."""
+
 
 def _version(asked: bool) -> None:
     if asked:
@@ -117,6 +120,7 @@ def app_of(given: Sequence[str]) -> typer.Typer:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its code."""
+    _do_without_pandas(sys.argv[1:] if arguments is None else arguments)
     code = run(arguments)
     try:
         sys.stdout.flush()
@@ -124,6 +128,24 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except BrokenPipeError:
         _forget_stdout()
     sys.exit(code)
+
+
+class _NoPandas:
+    """A finder that says of pandas that it is not installed."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("this command does without pandas", name=name)
+
+
+def _do_without_pandas(given: Sequence[str]) -> None:
+    """Have no library of this process load pandas, for commands that have no frames.
+
+    Where it is installed pyarrow loads it with the first list that becomes an array, which would
+    be a seventh of a first query's time.  Spark's own commands need it.
+    """
+    if given and given[0] in FRAMELESS and "spark" not in given and "--engine=spark" not in given:
+        sys.meta_path.insert(0, _NoPandas())
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

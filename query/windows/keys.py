@@ -41,7 +41,7 @@ class KeyTable:
     def __init__(self, types: Sequence[pa.DataType]) -> None:
         self._types = tuple(types)
         self._codes: dict[tuple[Any, ...], int] = {}
-        self._values: list[list[pa.Array]] = [[pa.array([], type_)] for type_ in types]
+        self._values: list[list[pa.Array]] = [[pa.nulls(0, type_)] for type_ in types]
 
     def __len__(self) -> int:
         return len(self._codes)

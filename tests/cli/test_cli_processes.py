@@ -46,6 +46,30 @@ def test_a_reader_that_goes_away_is_no_error(run: Run, tmp_path: Path) -> None:
     child.stderr.close()
 
 
+def test_first_commands_do_without_pandas(run: Run, tmp_path: Path) -> None:
+    """It is there, for the tests; to load it would be a good part of a first answer's time."""
+    pytest.importorskip("pandas")
+    (tmp_path / "f.csv").write_text("t,k,x\n2020-01-01,a,1\n2020-01-02,b,2\n")
+    text = "SELECT window_start, k, sum(x) AS x FROM TUMBLE(s, t, INTERVAL '1' DAY) GROUP BY ALL"
+    ask = (
+        "import atexit, sys; from chronicle.cli import main; "
+        "atexit.register(lambda: print('pandas' in sys.modules, file=sys.stderr)); main()"
+    )
+    for arguments in (
+        ("ingest", "f.csv", "--stream", "s", "--time", "t", "--create"),
+        ("sql", "-f", "csv", text),
+        ("explain", "--analyze", text),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", ask, *arguments], capture_output=True, text=True, check=True
+        )
+        assert done.stderr.splitlines()[-1] == "False", arguments
+        if arguments[0] == "sql":
+            assert sorted(line.partition(",")[2] for line in done.stdout.splitlines()) == [
+                "a,1", "b,2", "k,x",
+            ]  # fmt: skip
+
+
 @pytest.mark.parametrize("commit", ["end", "batch"])
 def test_an_interrupt_says_what_is_stored(run: Run, tmp_path: Path, commit: str) -> None:
     child = process(

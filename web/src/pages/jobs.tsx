@@ -34,7 +34,7 @@ export function Jobs() {
             <tbody>
               {jobs.map((job) => (
                 <tr key={job.job_id}>
-                  <td>{job.kind} <span class="quiet">{ofWhat(job)}</span></td>
+                  <td class="columns" title={ofWhat(job)}>{job.kind} <span class="quiet">{ofWhat(job)}</span></td>
                   <td><span class={`badge ${TONES[job.state]}`}>{job.state}</span></td>
                   <td>{job.state === "running" && <span class="progress"><progress aria-label={`Progress of the ${job.kind}`} max={1} value={job.progress} /><span class="quiet">{share(job.progress, 1)}</span></span>}</td>
                   <td>{(job.started_at ?? job.created_at).slice(0, 19).replace("T", " ")}</td>

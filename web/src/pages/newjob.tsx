@@ -36,7 +36,7 @@ export function NewJob({ start }: { start: (spec: object) => void }) {
     setAsked({ ...NOTHING, stream: asked.stream });
   };
   const text = (field: keyof Asked, label: string, title: string, placeholder: string) => (
-    <label><span class="quiet">{title}</span> <input aria-label={label} value={asked[field]} placeholder={placeholder} onInput={(e) => setAsked({ ...asked, [field]: e.currentTarget.value })} /></label>
+    <label class={field === "sql" ? "long" : ""}><span class="quiet">{title}</span> <input aria-label={label} value={asked[field]} placeholder={placeholder} onInput={(e) => setAsked({ ...asked, [field]: e.currentTarget.value })} /></label>
   );
   const choice = (label: string, without: string) => (
     <label>
