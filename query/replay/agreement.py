@@ -17,6 +17,7 @@ Limits
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -70,7 +71,6 @@ def agreements(context: PlanContext, coarse: CoarseMap) -> dict[Band, float]:
 def _pieces(
     context: PlanContext, coarse: CoarseMap, columns: list[str]
 ) -> Iterator[dict[str, pa.Array]]:
-    output = pa.schema([context.schema.arrow.field(name) for name in columns])
     allowed = coarse.allowed
     middles = np.linspace(0, allowed.total - 1, 2 * PIECES + 1).astype(np.int64)[1::2]
     behind = np.cumsum(allowed.ends - allowed.starts)
@@ -78,12 +78,17 @@ def _pieces(
         number = int(np.searchsorted(behind, middle, side="right"))
         at = int(allowed.ends[number]) - (int(behind[number]) - middle)
         first = max(0, at - PIECE_EVENTS // 2)
-        end = min(context.total, first + PIECE_EVENTS)
-        parts = [a for _, a in read_arrays(context.timeline, columns, output, first, end)]
-        yield {
-            name: pa.concat_arrays([arrays[i] for arrays in parts])
-            for i, name in enumerate(columns)
-        }
+        yield context.memo.once(("piece", first, *columns), partial(_read, context, first, columns))
+
+
+def _read(context: PlanContext, first: int, columns: list[str]) -> dict[str, pa.Array]:
+    """Columns of one piece."""
+    output = pa.schema([context.schema.arrow.field(name) for name in columns])
+    end = min(context.total, first + PIECE_EVENTS)
+    parts = [a for _, a in read_arrays(context.timeline, columns, output, first, end)]
+    return {
+        name: pa.concat_arrays([arrays[i] for arrays in parts]) for i, name in enumerate(columns)
+    }
 
 
 def _equal(array: pa.Array) -> tuple[float, float]:

@@ -61,6 +61,8 @@ class Demands:
         Conditions that DuckDB evaluates for all events.
     named : bool
         Identities count the events of a time: all of a partition are replayed, or none.
+    previous : bool
+        Conditions look at the row before one, which is one of the match.
     """
 
     partition_by: tuple[str, ...]
@@ -71,6 +73,7 @@ class Demands:
     searching: bool = False
     queries: int = 0
     named: bool = False
+    previous: bool = False
 
 
 def demands(compiled: CompiledMatch) -> Demands:
@@ -85,6 +88,7 @@ def demands(compiled: CompiledMatch) -> Demands:
         compiled.conditions.path_dependent,
         len(compiled.conditions.tests.queries),
         compiled.naming is not None,
+        compiled.history > 0,
     )
 
 

@@ -5,7 +5,7 @@ Purpose
     :class:`.cost.Weights`: what an event costs to replay, with and without PARTITION BY, an entry
     to look up, a run to open, an interval to begin, an occurrence to merge, a word of a bitmap to
     go over, a partition key to read, a condition between events or one beyond comparisons to ask,
-    the rows around intervals to find, and a query to plan.
+    the rows around intervals to find, a query to plan, and one more outline of its pattern.
 
 Guarantee
     Weights are above zero; times are minima over several runs, so that what else the machine does
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -34,8 +35,11 @@ from ...store.prune import Range
 from ...store.snapshot import Snapshot
 from ..pattern.compiled import compile_match
 from ..sql.match_clause import clause_of_text
+from .applicability import demands
 from .base_reader import read_positions
 from .candidates import ChosenBlock, find_candidates
+from .considered import consider
+from .context import PlanContext
 from .cost import Weights
 from .partition_keys import PartitionKeys
 from .partition_reader import read_partitions
@@ -45,6 +49,7 @@ from .reader import read_spans
 from .replay_plan import ReplayIntervals
 from .run_plan import run_match
 from .spans import Spans
+from .symbols import known_outlines
 from .timeline import Timeline
 
 __all__ = ["calibrate_patterns"]
@@ -111,6 +116,7 @@ def calibrate_patterns(events: int = EVENTS) -> Weights:
                 walk=max(LEAST_NS, (walking - event) / (_WALKED * _WINDOW)),
                 condition=max(LEAST_NS, dear - event),
                 around=_around(snapshot, events),
+                outline=_more_outlines(snapshot, indexes),
             )
         finally:
             indexes.close()
@@ -206,6 +212,23 @@ def _planning(snapshot: Snapshot, indexes: StreamIndexes) -> float:
         phases = plan_match(snapshot, compiled, indexes, "optimal").phases
         spent.append(phases["outline_ms"] + phases["coarse_ms"] + phases["selection_ms"])
     return max(1.0, 1e6 * min(spent[1:]))
+
+
+def _more_outlines(snapshot: Snapshot, indexes: StreamIndexes) -> float:
+    """Nanoseconds to consider one more outline of a pattern."""
+    text = _PATTERN.replace("A B* C", "PERMUTE(A, C)").format("", _PLAIN)
+    compiled = compile_match(clause_of_text(text), _SCHEMA)
+    options = known_outlines(compiled, _SCHEMA, None, frozenset(indexes.attributes))
+    first, *others = [one for option in options for one in option]
+    spent = []
+    for _ in range(RUNS + 1):
+        context = PlanContext.of(snapshot, first, demands(compiled), indexes)
+        consider(context, "optimal")
+        begun = time.perf_counter_ns()
+        for one in others:
+            consider(replace(context, pattern=one), "optimal")
+        spent.append((time.perf_counter_ns() - begun) / len(others))
+    return max(1.0, min(spent[1:]))
 
 
 def _keys(snapshot: Snapshot, events: int) -> float:

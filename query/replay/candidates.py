@@ -28,8 +28,9 @@ Guarantee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,7 @@ from ...indexes.stream_indexes import Catalogue, StreamIndexes
 from ...schema import StreamSchema
 from .coarse import CoarseMap
 from .event_lookup import mark_events
+from .kept_lookups import KeptLookups, mark_shifted
 from .spans import Spans
 from .terms import Term
 from .timeline import Timeline, shift
@@ -57,6 +59,7 @@ __all__ = [
     "find_candidates",
     "in_any_order",
     "occurrences",
+    "term_key",
     "unindexed",
 ]
 
@@ -196,6 +199,7 @@ def occurrences(
     coarse: CoarseMap | None,
     metrics: IndexMetrics,
     inside: Spans | None = None,
+    kept: KeptLookups | None = None,
 ) -> Ints:
     """Positions at which a block begins, ascending.
 
@@ -211,6 +215,8 @@ def occurrences(
         Added to.
     inside : Spans, optional
         Occurrences elsewhere do not matter.
+    kept : KeptLookups, optional
+        What is found is kept there, for other blocks with the same terms.
     """
     taken = [chunk for chunk, asked in zip(chunks, wanted.tolist(), strict=True) if asked]
     if not taken:
@@ -238,11 +244,17 @@ def occurrences(
             elif coarse is not None and not coarse.may_hold(chosen.symbol, chunk.start, chunk.end):
                 metrics.runs_skipped += 1
                 continue
-            asked.append(
-                (chunk, [(run, keys[name]) for name, run in chunk.runs.items() if name in keys])
-            )
+            known = kept is not None and kept.knows(term_key(chosen.term, chunk))
+            runs = [] if known else list(chunk.runs.items())
+            asked.append((chunk, [(run, keys[name]) for name, run in runs if name in keys]))
         for chunk in ahead(asked, indexes):
-            _mark_term(chosen, chunk, keys, origin, size, target, timeline, schema, metrics)
+            told = (chosen.term, chunk, keys, timeline, schema, metrics)
+            if kept is None:
+                _mark_term(*told, chosen.offset + origin, size, target)
+                continue
+            base = chunk.start // 64 * 64
+            (held,) = kept.once(term_key(chosen.term, chunk), partial(_bits_of, *told, base))
+            mark_shifted(held, base - chosen.offset - origin, target)
         if number:
             assert other is not None
             bits &= other
@@ -272,29 +284,49 @@ def _keys_of(
     }
 
 
-def _mark_term(
-    chosen: ChosenTerm,
+def term_key(term: Term, chunk: LookupRange) -> Hashable:
+    """What names the events of a chunk that satisfy a term."""
+    return "term", term, chunk.start, chunk.end
+
+
+def _bits_of(
+    term: Term,
     chunk: LookupRange,
     keys: dict[str, KeyRanges],
-    origin: int,
-    size: int,
-    target: Bits,
     timeline: Timeline,
     schema: StreamSchema,
     metrics: IndexMetrics,
+    base: int,
+) -> tuple[Bits]:
+    """The bits of a chunk's events that satisfy a term, from a position on."""
+    size = chunk.end - base
+    words = np.zeros((size + 63) // 64, np.uint64)
+    _mark_term(term, chunk, keys, timeline, schema, metrics, base, size, words)
+    return (words,)
+
+
+def _mark_term(
+    term: Term,
+    chunk: LookupRange,
+    keys: dict[str, KeyRanges],
+    timeline: Timeline,
+    schema: StreamSchema,
+    metrics: IndexMetrics,
+    place: int,
+    size: int,
+    target: Bits,
 ) -> None:
-    """Set the bits of a chunk's events that satisfy a term; bit 0 is block position ``origin``."""
-    place = chosen.offset + origin
-    for name in chosen.term.attributes:
+    """Set the bits of a chunk's events that satisfy a term; bit 0 is that of position ``place``."""
+    for name in term.attributes:
         run = chunk.runs.get(name)
         if run is None:
-            atoms = [atom for atom in chosen.term.atoms if atom.column == name]
+            atoms = [atom for atom in term.atoms if atom.column == name]
             metrics.events_evaluated += mark_events(
                 timeline, schema, atoms, chunk.start, chunk.end, place, target, size,
-                chosen.term.inside,
+                term.inside,
             )  # fmt: skip
             continue
-        absent = _absent_until(run, chunk, chosen.term.inside, timeline)
+        absent = _absent_until(run, chunk, term.inside, timeline)
         if excluded(run, keys[name], absent):
             metrics.runs_skipped += 1
             continue

@@ -27,29 +27,19 @@ Cost
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from ...store.layout import (
-    ROW_ATTRIBUTES,
-    ROW_COUNT,
-    ROW_FIRST,
-    ROW_LAST,
-    ROWS_PER_ATTRIBUTE,
-    ZONE_EVENTS,
-    ValueKind,
-    value_kind,
-)
-from ...store.prune import Prune, Pruner
+from ...store.prune import Prune
 from .bands import Condition
+from .buckets import Histogram
 from .spans import Spans
 from .symbols import Outline
-from .timeline import Timeline, TimelinePart
+from .timeline import Timeline
 
-__all__ = ["Buckets", "CoarseMap", "coarse_map"]
+__all__ = ["CoarseMap", "coarse_map"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -63,129 +53,13 @@ REACH_MAX = 64
 """Buckets that are compared with each by a band; where a match can reach further, none is."""
 
 
-@dataclass(frozen=True)
-class Buckets:
-    """Buckets of one part of the timeline, and the index entries that describe them.
-
-    Attributes
-    ----------
-    starts, ends : int64[buckets]
-        Positions.
-    first, last : int64[buckets]
-        Ticks, inclusive.
-    table : int64[rows, buckets] or None
-        Entries, as :mod:`chronicle.store.layout` has them; None for the tail.
-    """
-
-    part: TimelinePart
-    starts: Ints
-    ends: Ints
-    first: Ints
-    last: Ints
-    table: Ints | None
-
-    @classmethod
-    def of(cls, part: TimelinePart) -> Buckets:
-        """One bucket per leaf; one for the tail, of which only the times are known."""
-        leaves = part.leaves
-        if leaves is not None:
-            starts = part.start + leaves.starts
-            return cls(
-                part, starts[:-1], starts[1:], leaves.first_ticks, leaves.last_ticks, leaves.table
-            )
-        assert part.tail is not None
-        one = [np.array([x]) for x in (part.start, part.end, part.tail.first, part.tail.last)]
-        return cls(part, one[0], one[1], one[2], one[3], None)
-
-    def may_satisfy(self, prune: Prune) -> Mask:
-        """Buckets in which some event may satisfy a condition."""
-        if self.table is None:
-            return np.ones(len(self.starts), np.bool_)
-        assert self.part.view is not None
-        return Pruner(prune, self.part.view.file.schema).mask(self.table)
-
-    def extremes(self, name: str) -> tuple[Floats, Floats]:
-        """Least and greatest value of a number in each bucket; nothing is known of the tail.
-
-        Where there is no value at all the least is above the greatest.
-        """
-        count = len(self.starts)
-        low, high = np.full(count, -np.inf), np.full(count, np.inf)
-        if self.table is None:
-            return low, high
-        assert self.part.view is not None
-        schema = self.part.view.file.schema
-        if name not in schema:  # null throughout
-            return high, low
-        attribute = schema.attribute(name)
-        place = [other.name for other in schema.payload].index(name)
-        row = ROW_ATTRIBUTES + ROWS_PER_ATTRIBUTE * place
-        present, least, most = self.table[row : row + 3]
-        kind = value_kind(attribute)
-        if kind is ValueKind.FLOAT:
-            least, most = least.view(np.float64), most.view(np.float64)
-        elif kind is ValueKind.UNSIGNED:
-            least, most = least.view(np.uint64), most.view(np.uint64)
-        least, most = least.astype(np.float64), most.astype(np.float64)
-        wild = ~np.isfinite(least) | ~np.isfinite(most)  # a NaN fits everything
-        low, high = np.where(wild, low, least), np.where(wild, high, most)
-        empty = present == 0
-        low[empty], high[empty] = np.inf, -np.inf
-        return low, high
-
-    def zoned(self, chosen: Mask, columns: Collection[str] | None = None) -> Buckets:
-        """With the zones of some leaves in place of the leaves.
-
-        ``columns``: the attributes that are going to be asked about; what the entries tell of
-        others, times as well, is left open.  None for all of them.
-        """
-        leaves = self.part.leaves
-        if self.table is None or leaves is None or not chosen.any():
-            return self
-        tables, starts = [], []
-        done = 0
-        leaves.fetch(np.flatnonzero(chosen).tolist())
-        for number in [*np.flatnonzero(chosen).tolist(), len(self.starts)]:
-            if done < number:
-                tables.append(self.table[:, done:number])
-                starts.append(self.starts[done:number])
-            if number < len(self.starts):
-                zones = leaves.leaf(number).zones
-                tables.append(zones)
-                within = np.arange(zones.shape[1], dtype=np.int64) * ZONE_EVENTS
-                starts.append(self.starts[number] + within)
-            done = number + 1
-        begins = np.concatenate(starts)
-        table = np.empty((len(self.table), len(begins)), np.int64)
-        for row in self._rows(columns):
-            np.concatenate([part[row] for part in tables], out=table[row])
-        ends = begins + table[ROW_COUNT]
-        return Buckets(self.part, begins, ends, table[ROW_FIRST], table[ROW_LAST], table)
-
-    def _rows(self, columns: Collection[str] | None) -> list[int]:
-        """Rows of entries that tell the count, and what there is of some attributes."""
-        assert self.table is not None
-        assert self.part.view is not None
-        if columns is None:
-            return [*range(len(self.table))]
-        schema = self.part.view.file.schema
-        found = [ROW_COUNT]
-        if schema.time in columns:
-            found += [ROW_FIRST, ROW_LAST]
-        for position, attribute in enumerate(schema.payload):
-            if attribute.name in columns:
-                first = ROW_ATTRIBUTES + ROWS_PER_ATTRIBUTE * position
-                found += [first, first + 1, first + 2]
-        return found
-
-
 class CoarseMap:
     """Buckets of the stream and the symbols they may hold.
 
     Attributes
     ----------
-    parts : sequence of Buckets
-        The buckets by part of the timeline, with what is known of them.
+    histogram : Histogram
+        The buckets, with what is known of them.
     starts, ends : int64[buckets]
         Positions.
     first, last : int64[buckets]
@@ -199,14 +73,13 @@ class CoarseMap:
     """
 
     def __init__(
-        self, parts: Sequence[Buckets], starts: Ints, ends: Ints, first: Ints, last: Ints,
-        alive: list[Mask], possible: list[Mask], allowed: Spans,
-    ) -> None:  # fmt: skip
-        self.parts = parts
-        self.starts = starts
-        self.ends = ends
-        self.first = first
-        self.last = last
+        self, histogram: Histogram, alive: list[Mask], possible: list[Mask], allowed: Spans
+    ) -> None:
+        self.histogram = histogram
+        self.starts = histogram.starts
+        self.ends = histogram.ends
+        self.first = histogram.first
+        self.last = histogram.last
         self.alive = alive
         self.possible = possible
         self.allowed = allowed
@@ -219,10 +92,8 @@ class CoarseMap:
 
     def narrowed(self, spans: Spans) -> CoarseMap:
         """The same where only some positions matter."""
-        return CoarseMap(
-            self.parts, self.starts, self.ends, self.first, self.last, self.alive, self.possible,
-            self.allowed.intersect(spans),
-        )  # fmt: skip
+        allowed = self.allowed.intersect(spans)
+        return CoarseMap(self.histogram, self.alive, self.possible, allowed)
 
     def events_allowed(self) -> Ints:
         """Events of each bucket that lie in :attr:`allowed`."""
@@ -248,6 +119,7 @@ def coarse_map(
     *,
     zones: bool = True,
     ties: bool = False,
+    histogram: Histogram | None = None,
 ) -> CoarseMap:
     """Build the map of a snapshot for an outline.
 
@@ -261,44 +133,41 @@ def coarse_map(
         Whether to look at the zones of the leaves that are left.
     ties : bool
         Events of one time may come in any order, those in other buckets among them.
+    histogram : Histogram, optional
+        Of the timeline, where other outlines have asked it.
     """
-    parts = [Buckets.of(part) for part in timeline.parts]
-    found = _mapped(parts, pattern, low, high, timeline if ties else None)
+    histogram = histogram or Histogram.of(timeline)
+    tied = timeline if ties else None
+    found = _mapped(histogram, pattern, low, high, tied)
     left = Spans(found.starts, found.ends).touches(found.allowed)
     many = min(ZONED_LEAVES, len(left) // 2)
     if any(not band.condition.equal for band in pattern.bands):
         many = max(many, BANDED_LEAVES)
     if zones and 0 < left.sum() <= many:
-        at = 0
-        for number, entries in enumerate(parts):
-            parts[number] = entries.zoned(left[at : at + len(entries.starts)])
-            at += len(entries.starts)
-        found = _mapped(parts, pattern, low, high, timeline if ties else None)
+        found = _mapped(histogram.zoned(left), pattern, low, high, tied)
     return found
 
 
 def _mapped(
-    parts: Sequence[Buckets], pattern: Outline, low: int, high: int, tied: Timeline | None
+    histogram: Histogram, pattern: Outline, low: int, high: int, tied: Timeline | None
 ) -> CoarseMap:
     """The map over some buckets; ``tied``: where events of one time may come in any order."""
-    if not parts:
-        none = np.zeros(0, np.int64)
-        return CoarseMap(parts, none, none, none, none, [], [], Spans.empty())
-    starts = np.concatenate([entries.starts for entries in parts])
-    ends = np.concatenate([entries.ends for entries in parts])
-    first = np.concatenate([entries.first for entries in parts])
-    last = np.concatenate([entries.last for entries in parts])
+    if not histogram.parts:
+        return CoarseMap(histogram, [], [], Spans.empty())
+    starts, ends, first, last = histogram.starts, histogram.ends, histogram.first, histogram.last
     inside = (ends > low) & (starts < high)
-    known: dict[Prune | None, Mask] = {None: inside}
+    everywhere = bool(inside.all())
+    known: dict[Prune | None, Mask] = {}
     masks = []
     for symbol in pattern.symbols:
-        prune = symbol.prune
-        if prune not in known:
-            assert prune is not None
-            known[prune] = np.concatenate([e.may_satisfy(prune) for e in parts]) & inside
-        masks.append(known[prune])
-    reach = _reachable(starts, ends, first, last, pattern)
-    fit = masks if tied is not None else _fitting(masks, parts, reach, pattern)
+        if symbol.prune not in known:
+            held = histogram.may_satisfy(symbol.prune)
+            known[symbol.prune] = held if everywhere else held & inside
+        masks.append(known[symbol.prune])
+    reach = histogram.reachable(
+        pattern.within, pattern.longest, lambda: _reachable(starts, ends, first, last, pattern)
+    )
+    fit = masks if tied is not None else _fitting(masks, histogram, reach, pattern)
     here = np.arange(len(starts))
     beside = (here, here)
     if tied is not None:  # buckets that hold an event of a time of this one, too
@@ -308,7 +177,7 @@ def _mapped(
         )
     alive = _sweep(fit, reach, beside)
     allowed = _allowed(alive, starts, ends, first, last, pattern, tied)
-    return CoarseMap(parts, starts, ends, first, last, alive, masks, allowed.clip(low, high))
+    return CoarseMap(histogram, alive, masks, allowed.clip(low, high))
 
 
 def _reachable(
@@ -330,13 +199,12 @@ def _reachable(
 
 
 def _fitting(
-    masks: Sequence[Mask], parts: Sequence[Buckets], reach: tuple[Ints, Ints], pattern: Outline
+    masks: Sequence[Mask], histogram: Histogram, reach: tuple[Ints, Ints], pattern: Outline
 ) -> list[Mask]:
     """Without the buckets of a symbol in whose reach no value of another one fits a band."""
     found = list(masks)
     here = np.arange(len(reach[0]))
     back = np.minimum(reach[0], here)
-    known: dict[str, tuple[Floats, Floats]] = {}
     pairs: dict[tuple[int, int], list[Condition]] = {}
     for band in pattern.bands:
         if not band.condition.equal:
@@ -347,16 +215,11 @@ def _fitting(
             continue
         bounds = []
         for one in conditions:
-            for name in (one.source, one.column):
-                if name not in known:
-                    ends = [entries.extremes(name) for entries in parts]
-                    low, high = (np.concatenate(some) for some in zip(*ends, strict=True))
-                    known[name] = low, high
-            least, most = known[one.source]
+            least, most = histogram.extremes(one.source)
             low, high = one.own(least, most)
             empty = least > most
             low[empty], high[empty] = np.inf, -np.inf
-            bounds.append((low, high, *known[one.column]))
+            bounds.append((low, high, *histogram.extremes(one.column)))
         fits = [np.zeros(len(here), np.bool_), np.zeros(len(here), np.bool_)]
         for step in range(widest + 1):
             at = here[step:] - step  # the earlier event's bucket

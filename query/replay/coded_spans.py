@@ -23,6 +23,7 @@ Guarantee
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -31,14 +32,15 @@ from ...compiled import kernel
 from ...indexes.index_key import HASH_BITS, PairKey
 from ...indexes.lookup import read_entries, read_nulls
 from ...indexes.runs import Run
+from ...store.layout import ZONE_EVENTS
 from ...store.prune import Range
-from .candidates import LookupRange, chunks_of
+from .candidates import LookupRange, in_any_order
 from .context import PlanContext
 from .lookups import Lookups
 from .pair_terms import equalities, pair_keys
 from .spans import Spans
 from .terms import Term
-from .timeline import shift
+from .timeline import Timeline, shift
 
 __all__ = ["coded_spans", "told_by"]
 
@@ -65,7 +67,7 @@ def coded_spans(
     """
     context = lookups.context
     within, indexes = context.pattern.within, context.indexes
-    if within is None or indexes is None or context.catalogue is None:
+    if within is None or indexes is None:
         return None
     if min(offer.entries for offer in lookups.picked) < WORTH_ENTRIES:
         return None
@@ -73,7 +75,7 @@ def coded_spans(
     if len(chosen) < 2:
         return None
     names = sorted({key.name for key, _ in chosen})
-    chunks = chunks_of(context.catalogue, context.timeline, names)
+    chunks = context.chunks(names)
     if not chunks:
         return None
     found = [_unmerged(lookups, chunks, within)]
@@ -139,16 +141,17 @@ def _of_chunk(
     """Spans of the candidates inside of one chunk."""
     context = lookups.context
     count = chunk.end - chunk.start
-    ticks = context.timeline.ticks_between(chunk.start, chunk.end)
     places, begins, words = [], [], []
     base = 0
     for key, ranges in chosen:
-        some, at = _entries(lookups, chunk.runs[key.name], ranges, count)
+        run = chunk.runs[key.name]
+        read = partial(_entries, lookups, run, ranges, count)
+        which = ("pairs", key.name, chunk.start, chunk.end, *ranges)
+        some, begin, at = read() if lookups.kept is None else lookups.kept.once(which, read)
         if not len(at):
             return Spans.empty()
-        starts = np.flatnonzero(np.concatenate([[True], some[1:] != some[:-1]]))
-        words.append(some[starts])
-        begins.append(base + np.append(starts, len(at)))
+        words.append(some)
+        begins.append(base + begin)
         places.append(at)
         base += len(at)
     common = words[0]
@@ -159,15 +162,36 @@ def _of_chunk(
         at = np.searchsorted(some, common)
         bounds[0, number], bounds[1, number] = begin[at], begin[at + 1]
     first, last = np.empty(len(places[0]), np.int64), np.empty(len(places[0]), np.int64)
-    window = min(within, 2**62)
-    found = _chains(bounds, np.concatenate(places), ticks, window, context.wants.ties, first, last)
-    low = np.searchsorted(ticks, shift(ticks[last[:found]], -within), side="left")
-    high = np.searchsorted(ticks, shift(ticks[first[:found]], within), side="right")
-    return Spans.of(chunk.start + low, chunk.start + high)
+    timeline, merged = context.timeline, np.concatenate(places)
+    ties, ticks = context.wants.ties, np.zeros(0, np.int64)
+    if ties:
+        ticks = timeline.ticks_between(chunk.start, chunk.end)
+    reach = _reach(timeline, chunk, within)
+    found = _chains(bounds, merged, reach, ticks, ties, ZONE_EVENTS, first, last)
+    first, last = first[:found] + chunk.start, last[:found] + chunk.start
+    begun = in_any_order(timeline, first, Timeline.ticks_at)
+    ended = in_any_order(timeline, last, Timeline.ticks_at)
+    near = ended <= shift(begun, within)
+    low = in_any_order(timeline, shift(ended[near], -within), Timeline.lower)
+    high = in_any_order(timeline, shift(begun[near], within), Timeline.upper)
+    return Spans.of(np.maximum(low, chunk.start), np.minimum(high, chunk.end))
 
 
-def _entries(lookups: Lookups, run: Run, ranges: Sequence[Range], count: int) -> tuple[Words, Ints]:
-    """Words without their hash, ascending, and positions, ascending in each word."""
+def _reach(timeline: Timeline, chunk: LookupRange, within: int) -> Ints:
+    """Positions that no event of each zone of a chunk has within its window, from these on.
+
+    The times of the zones' first events tell, which are read without those between.
+    """
+    starts = np.arange(chunk.start, chunk.end, ZONE_EVENTS)
+    begins = timeline.ticks_at(np.append(starts, chunk.end - 1))
+    zone = np.searchsorted(begins[:-1], shift(begins[1:], within), side="right")
+    return np.minimum(zone * ZONE_EVENTS, chunk.end - chunk.start)
+
+
+def _entries(
+    lookups: Lookups, run: Run, ranges: Sequence[Range], count: int
+) -> tuple[Words, Ints, Ints]:
+    """Words without their hash, ascending, where each begins, and positions, ascending in each."""
     context = lookups.context
     assert context.indexes is not None
     words, places = [], []
@@ -175,25 +199,31 @@ def _entries(lookups: Lookups, run: Run, ranges: Sequence[Range], count: int) ->
         low, high = int(range_.low), int(range_.high)  # type: ignore[arg-type]
         some, at = read_entries(context.indexes, run, low, high, context.metrics)
         context.metrics.keys_told += len(some)
-        words.append(some & _REST)
+        words.append(some)
         places.append(at)
     unknown = read_nulls(context.indexes, run)
-    words.append(np.full(len(unknown), _NULL))
-    places.append(unknown)
-    word, place = np.concatenate(words), np.concatenate(places)
-    if len(ranges) > 1:
+    word, place, rest = words[0], places[0], _REST
+    if len(words) > 1 or len(unknown):
+        word = np.concatenate([*(some & _REST for some in words), np.full(len(unknown), _NULL)])
+        place, rest = np.concatenate([*places, unknown]), ~np.uint64(0)
+    if len(words) > 1:
         order = np.lexsort((place, word))
         word, place = word[order], place[order]
     if run.end - run.first > count:  # a run may know more positions than this snapshot
         word, place = word[place < count], place[place < count]
-    return word, place
+    if not len(word):
+        return word, np.zeros(1, np.int64), place
+    starts = np.flatnonzero(np.concatenate([[True], word[1:] != word[:-1]]))
+    return word[starts] & rest, np.append(starts, len(word)), place
 
 
 @kernel
-def _chains(bounds, places, ticks, within, ties, first, last):  # type: ignore[no-untyped-def]
+def _chains(bounds, places, reach, ticks, ties, zone, first, last):  # type: ignore[no-untyped-def]
     """Occurrences of the first block that others of their word follow; gives their number.
 
-    ``places[bounds[0, b, g]:bounds[1, b, g]]`` are those of block ``b`` with word ``g``.
+    ``places[bounds[0, b, g]:bounds[1, b, g]]`` are those of block ``b`` with word ``g``; of an
+    event in zone ``z`` the others lie before ``reach[z]``.  With ties, where events of one time
+    come in any order, ``ticks`` tells which of them may come first.
     """
     blocks = bounds.shape[1]
     pointer = np.zeros(blocks, np.int64)
@@ -203,6 +233,7 @@ def _chains(bounds, places, ticks, within, ties, first, last):  # type: ignore[n
             pointer[b] = bounds[0, b, g]
         for i in range(bounds[0, 0, g], bounds[1, 0, g]):
             begin = places[i]
+            end = reach[begin // zone]
             here = begin
             alive = True
             for b in range(1, blocks):
@@ -219,9 +250,11 @@ def _chains(bounds, places, ticks, within, ties, first, last):  # type: ignore[n
                     alive = False
                     break
                 here = places[j]
+                if here >= end:
+                    break
             if not alive:
                 break
-            if ticks[here] - ticks[begin] <= within:
+            if here < end:
                 first[found] = begin
                 last[found] = here
                 found += 1

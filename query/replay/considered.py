@@ -2,49 +2,47 @@
 
 Purpose
     :func:`consider` chooses the terms of one outline without reading a block of an index, so that
-    several outlines of a pattern can be compared; :meth:`Considered.located` looks them up.
-    :func:`united` does that for the ways that a pattern can go, of which every match takes one.
+    several outlines of a pattern can be compared; :meth:`Considered.located` looks them up.  The
+    ways that a pattern can go are put together by :mod:`.ways`.
 
 Layout
     ::
 
         context, coarse map, offers  ->  TermChoice                 consider
-        choice    ->  spans, of the stream or of its partitions     located
-        spans     ->  ReplayIntervals, with what is late            located, united
+        choice    ->  spans, of the stream or of its partitions     found
+        spans     ->  ReplayIntervals, with what is late            located
 
 Guarantee
-    Intervals contain every match that obeys the outline, or one of the outlines.
+    Intervals contain every match that obeys the outline.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ...store.prune import IsNull
 from ..conditions.ranges import describe
-from .choice import TermChoice
 from .choosing import Judge, Picker, choose_terms, probe_pays
 from .coarse import CoarseMap, coarse_map
 from .context import PlanContext
-from .cost import Estimate
+from .kept_lookups import KeptLookups
 from .late_ranges import intervals_of_partitions, intervals_of_stream
 from .lookups import Lookups
 from .near import Near
 from .offers import Offer, Offers, list_offers
 from .partition_intervals import partition_intervals
-from .partition_spans import PartitionSpans, united_partitions
+from .partition_spans import PartitionSpans
 from .pricing import ROWS, MatcherCosts, Pricing
 from .replay_plan import ReplayIntervals, ReplayPlan
 from .spans import Spans
 from .stream_intervals import stream_intervals
 
-__all__ = ["Considered", "consider", "plan_intervals", "united"]
+__all__ = ["Considered", "Found", "Looking", "consider", "plan_intervals"]
 
 
 def plan_intervals(
@@ -123,11 +121,11 @@ def consider(
     choice, judge = choose_terms(pricing, "none" if strategy == "replay" else strategy, picker)
     clock.mark("selection_ms")
     plan = replace(plan, choice=choice, allowed=coarse.allowed.total)
-    return Considered(context, plan, clock, _Looking(coarse, pricing, judge, near))
+    return Considered(context, plan, clock, Looking(coarse, pricing, judge, near))
 
 
 @dataclass(frozen=True)
-class _Looking:
+class Looking:
     """What is needed to look up what was chosen."""
 
     coarse: CoarseMap
@@ -137,7 +135,7 @@ class _Looking:
 
 
 @dataclass(frozen=True)
-class _Found:
+class Found:
     """A plan, and the spans that its intervals are made of; without them, the whole stream."""
 
     plan: ReplayPlan
@@ -165,7 +163,7 @@ class Considered:
     ----------
     plan : ReplayPlan
         Without intervals.
-    looking : _Looking or None
+    looking : Looking or None
         None where there is nothing to look up.
     nothing : bool
         Whether the outline has no match at all.
@@ -174,8 +172,13 @@ class Considered:
     context: PlanContext
     plan: ReplayPlan
     clock: _Clock
-    looking: _Looking | None = None
+    looking: Looking | None = None
     nothing: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether the plan is to replay the whole stream."""
+        return not self.nothing and (self.looking is None or self.plan.choice.picked is None)
 
     @property
     def expected_ns(self) -> float:
@@ -215,30 +218,36 @@ class Considered:
         judge = None if self.looking is None else self.looking.judge
         return "" if judge is None or not self.plan.choice.picked else judge.too_wide(intervals)
 
-    def found(self) -> _Found:
-        """Spans of the terms that were picked, or the reason for none."""
+    def found(self, kept: KeptLookups | None = None) -> Found:
+        """Spans of the terms that were picked, or the reason for none.
+
+        Parameters
+        ----------
+        kept : KeptLookups, optional
+            Of all ways of the pattern.
+        """
         context, plan, looking = self.context, self.plan, self.looking
         if self.nothing:
-            return _Found(plan, Spans.empty())
+            return Found(plan, Spans.empty())
         if looking is None:
-            return _Found(plan)
+            return Found(plan)
         picked, allowed = plan.choice.picked, looking.coarse.allowed
         if picked is None:
-            return _Found(replace(plan, reason=plan.choice.reason))
+            return Found(replace(plan, reason=plan.choice.reason))
         if not picked:
             if context.partitioned and context.wants.neighbours and len(allowed):
                 why = "no index can be used, and neighbours in the partition are looked at"
-                return _Found(replace(plan, reason=why))
-            return _Found(plan, allowed)
-        lookups = Lookups.of(context, looking.coarse, picked)
+                return Found(replace(plan, reason=why))
+            return Found(plan, allowed)
+        lookups = Lookups.of(context, looking.coarse, picked, kept)
         plan = replace(plan, covered=lookups.indexed / context.total)
         if context.partitioned:
             told = partition_intervals(lookups)
-            return _Found(replace(plan, picked=picked, fitted=told.fitted), told.spans)
+            return Found(replace(plan, picked=picked, fitted=told.fitted), told.spans)
         found = stream_intervals(lookups, looking.judge)
         if found.too_frequent:
-            return _Found(replace(plan, reason=found.too_frequent))
-        return _Found(
+            return Found(replace(plan, reason=found.too_frequent))
+        return Found(
             replace(plan, picked=found.used, shared=found.shared, fitted=found.fitted), found.spans
         )
 
@@ -259,71 +268,12 @@ class Considered:
             if found.intervals is not None and not self.too_wide(found.intervals):
                 plan = found
         if plan.intervals is None:
-            plan = _Found(plan, self.looking.coarse.allowed).finished(context)
+            plan = Found(plan, self.looking.coarse.allowed).finished(context)
         assert plan.intervals is not None
         if near.keyed is None or plan.intervals.partitions is not None:
             return plan
         keyed = near.keyed.partitions(context.timeline, context.schema)
-        return _Found(plan, keyed.intersect(plan.intervals.spans)).finished(context)
-
-
-def united(ways: Sequence[Considered]) -> ReplayPlan:
-    """One plan for several outlines of which every match obeys one.
-
-    The first that needs the whole stream decides for all of them.
-    """
-    context, clock = ways[0].context, ways[0].clock
-    found: list[_Found] = []
-    for way in ways:
-        one = way.found()
-        if one.spans is None:
-            return replace(one.plan, phases=clock.phases)
-        found.append(one)
-    plans = [one.plan for one in found]
-    keyed = [one.spans for one in found if isinstance(one.spans, PartitionSpans)]
-    spans: Spans | PartitionSpans
-    if keyed:  # a way that has no match has no partitions either
-        spans = united_partitions(keyed)
-    else:
-        spans = Spans.empty()
-        for one in found:
-            assert isinstance(one.spans, Spans)
-            spans = spans.union(one.spans)
-    plan = replace(
-        plans[0],
-        choice=_choices([plan.choice for plan in plans]),
-        picked=tuple(offer for plan in plans for offer in plan.picked),
-        show=_ShownApart([(plan.choice.offers, plan.show) for plan in plans]),
-        ways=tuple(str(plan.outline) for plan in plans),
-        fitted=tuple(text for plan in plans for text in plan.fitted),
-        allowed=max(plan.allowed for plan in plans),
-        covered=max(plan.covered for plan in plans),
-    )
-    plan = _Found(plan, spans).finished(context)
-    assert plan.intervals is not None
-    whys = [way.too_wide(plan.intervals) for way in ways]
-    if any(whys):
-        plan = replace(plan, intervals=None, picked=(), reason=next(filter(None, whys)))
-    elif plan.choice.probe:
-        plan = ways[0].probed(plan)
-    clock.mark("lookup_ms")
-    return replace(plan, phases=clock.phases)
-
-
-def _choices(choices: Sequence[TermChoice]) -> TermChoice:
-    estimates = [choice.estimate for choice in choices if choice.estimate is not None]
-    together: Estimate | None = None
-    if len(estimates) == len(choices):
-        told = [dataclasses.astuple(estimate) for estimate in estimates]
-        together = Estimate(*map(sum, zip(*told, strict=True)))
-    return TermChoice(
-        tuple(offer for choice in choices for offer in choice.offers),
-        tuple(offer for choice in choices for offer in choice.picked or ()),
-        probe=any(choice.probe for choice in choices),
-        estimate=together,
-        examined=sum(choice.examined for choice in choices),
-        agreeing=tuple(dict.fromkeys(text for choice in choices for text in choice.agreeing)),
-    )
+        return Found(plan, keyed.intersect(plan.intervals.spans)).finished(context)
 
 
 def _coarse(context: PlanContext, bounds: tuple[int, int] | None) -> CoarseMap:
@@ -333,8 +283,9 @@ def _coarse(context: PlanContext, bounds: tuple[int, int] | None) -> CoarseMap:
         high = int(context.timeline.upper(np.array([bounds[1]], np.int64))[0])
     # a filter's alternative, a pruned scan, looks at zones by itself
     return coarse_map(
-        context.timeline, context.pattern, low, high, zones=bounds is None, ties=context.wants.ties
-    )
+        context.timeline, context.pattern, low, high, zones=bounds is None, ties=context.wants.ties,
+        histogram=context.histogram,
+    )  # fmt: skip
 
 
 def _since(begun: float) -> float:
@@ -353,6 +304,11 @@ class _Clock:
         self.phases[name] = _since(self._begun)
         self._begun = time.perf_counter()
 
+    def resume(self, phases: Mapping[str, float]) -> None:
+        """Go on after something else, which took so long."""
+        self.phases.update(phases)
+        self._begun = time.perf_counter()
+
 
 @dataclass(frozen=True)
 class _Shown:
@@ -369,13 +325,3 @@ class _Shown:
         known = all(name in self.context.indexed for name in offer.term.attributes)
         how = "" if known else " (no index: evaluated)"
         return f"{self.context.pattern.symbols[offer.symbol].name}: {' or '.join(parts)}{how}"
-
-
-@dataclass(frozen=True)
-class _ShownApart:
-    """Texts of the offers of several outlines."""
-
-    ways: Sequence[tuple[Sequence[Offer], Callable[[Offer], str]]]
-
-    def __call__(self, offer: Offer) -> str:
-        return next(show(offer) for offers, show in self.ways if any(o is offer for o in offers))

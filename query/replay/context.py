@@ -5,12 +5,14 @@ Purpose
     :class:`PlanContext` holds them, fixed for the length of one plan.
 
 Invariants
-    Nothing in a context changes but :attr:`PlanContext.metrics`, which counts what was read.
+    Nothing in a context changes but :attr:`PlanContext.metrics`, which counts what was read, and
+    :attr:`PlanContext.memo`, where what was found out is kept.  Contexts of several outlines of a
+    pattern have both in common.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -21,7 +23,10 @@ from ...lazy import lazy
 from ...schema import StreamSchema
 from ...store.snapshot import Snapshot
 from .applicability import Demands
+from .buckets import Histogram
+from .candidates import LookupRange, chunks_of
 from .cost import READ_GAP, Weights
+from .memo import PlanMemo
 from .symbols import Outline
 from .timeline import Timeline
 
@@ -60,6 +65,7 @@ class PlanContext:
     check: Callable[[], None]
     gap: int = READ_GAP
     metrics: IndexMetrics = field(default_factory=IndexMetrics)
+    memo: PlanMemo = field(default_factory=PlanMemo)
 
     @classmethod
     def of(
@@ -96,6 +102,25 @@ class PlanContext:
         """Base events."""
         return self.timeline.total
 
+    @property
+    def histogram(self) -> Histogram:
+        """The leaves as buckets."""
+        return self.memo.once("histogram", lambda: Histogram.of(self.timeline))
+
+    @property
+    def back(self) -> int:
+        """How many events before an event decide, at most, whether it satisfies a term."""
+        return max((term.back for one in self.pattern.symbols for term in one.terms), default=0)
+
+    def chunks(self, names: Sequence[str]) -> list[LookupRange]:
+        """Stretches of the base events for which all of some attributes are indexed."""
+        catalogue = self.catalogue
+        if catalogue is None or not names:
+            return []
+        return self.memo.once(
+            ("chunks", *names), lambda: chunks_of(catalogue, self.timeline, names)
+        )
+
     @lazy
     def late(self) -> list[tuple[int, int]]:
         """Ticks, inclusive, between which late events lie, or events that look back at them.
@@ -103,12 +128,10 @@ class PlanContext:
         With PARTITION BY a match that looks at events before it is not planned over late events;
         else what it looks back at lies inside of it, so no further from a late one than the window.
         """
-        dirty, back = self.snapshot.dirty_ranges(), 0
-        for symbol in self.pattern.symbols:
-            back = max([back, *(term.back for term in symbol.terms)])
-        if not dirty or not back or self.partitioned:
+        dirty = self.snapshot.dirty_ranges()
+        if not dirty or not self.back or self.partitioned:
             return dirty
-        after = self.timeline.upper(np.array([last for _, last in dirty], np.int64)) + back - 1
+        after = self.timeline.upper(np.array([last for _, last in dirty], np.int64)) + self.back - 1
         ticks = self.timeline.ticks_at(np.minimum(after, self.total - 1)).tolist()
         return [(first, max(last, tick)) for (first, last), tick in zip(dirty, ticks, strict=True)]
 

@@ -82,6 +82,8 @@ class Weights:
         One pass over 64 positions of a bitmap.
     query : float
         What planning costs before anything is read.
+    outline : float
+        The same of one more outline of a pattern, which has much in common with the first.
     grouped : float
         Replaying one event under PARTITION BY: it is read, its key is encoded, rows are grouped.
     key : float
@@ -111,6 +113,7 @@ class Weights:
     walk: float = 40.0
     condition: float = 20.0
     around: float = 40.0
+    outline: float = 600_000.0
 
 
 _FILE = ConstantsFile("pattern-weights.json", Weights, "CHRONICLE_CALIBRATION")
@@ -465,7 +468,8 @@ class PartitionedModel:
         narrow = replace(about, window=about.window / self.crowd).table(choices)
         out = wide.copy()
         out[:, 0], out[:, 2] = narrow[:, 0], narrow[:, 2]
-        keys = np.minimum(self.allowed, narrow[:, 0] * self.near) * weights.key
+        first = self._rarest(choices)
+        keys = np.minimum(self.allowed, first * self.near) * weights.key + first * weights.picked
         event = weights.grouped + weights.picked
         beside = np.minimum(self.beside_most_ns, narrow[:, 1] * self.beside_ns)
         out[:, 5] = wide[:, 5] + narrow[:, 2] * event + keys + beside + self.passes_ns
@@ -474,6 +478,14 @@ class PartitionedModel:
             grouped = replace(about, weights=replace(weights, event=weights.grouped))
             out[nothing] = grouped.table(choices[nothing])
         return out
+
+    def _rarest(self, choices: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Occurrences of each choice's rarest block, whose partitions are looked at one by one."""
+        costs = self.about.costs
+        held = np.einsum("s,sbk->bk", costs.events, costs.rates)
+        chosen = held[np.arange(held.shape[0]), choices]
+        found: npt.NDArray[np.float64] = np.where(choices > 0, chosen, np.inf).min(axis=1)
+        return np.where(np.isfinite(found), found, 0.0)
 
 
 def coarser(model: Model) -> Model:

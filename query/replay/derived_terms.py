@@ -338,7 +338,8 @@ class _Writer:
             return how(this=self._named(), expression=constant.copy())
         if self._is_opposite(own):
             return _FLIPPED[how](this=self._named(), expression=opposite)
-        if isinstance(own, exp.Abs) and (self._is_key(own.this) or self._is_opposite(own.this)):
+        inner = _of_abs(own)
+        if inner is not None and (self._is_key(inner) or self._is_opposite(inner)):
             above = how(this=self._named(), expression=constant.copy())
             below = _FLIPPED[how](this=self._named(), expression=opposite)
             both = exp.And if how in (exp.LT, exp.LTE, exp.NEQ) else exp.Or
@@ -350,8 +351,9 @@ class _Writer:
     def _whole_comparison(self, how: Any, left: Any, right: Any) -> Any:
         for own, other, turned in ((left, right, how), (right, left, _FLIPPED[how])):
             constant = self._constant(other)
-            if constant is not None and isinstance(_inside(own), exp.Abs):
-                inner = self._sums(_inside(own).this)
+            inside = None if constant is None else _of_abs(_inside(own))
+            if inside is not None:
+                inner = self._sums(inside)
                 if inner is not None and self._sign(inner) and not inner.constant:
                     above, below = self._against(turned, constant), None
                     below = self._against(_FLIPPED[turned], -constant)
@@ -462,7 +464,8 @@ class _Writer:
             found = self._folder.fold(node)
             return found.kind in (Kind.EXACT, Kind.FLOAT) and found.value == tree.value
         if tree.symbol == "ABS":
-            return isinstance(node, exp.Abs) and self._is(node.this, tree.operands[0])
+            inner = _of_abs(node)
+            return inner is not None and self._is(inner, tree.operands[0])
         if len(tree.operands) == 1:
             return isinstance(node, exp.Neg) and self._is(node.this, tree.operands[0])
         return (
@@ -501,6 +504,17 @@ def _double(value: Any) -> float | None:
 def _number(value: float) -> Any:
     literal: Any = exp.Literal.number(repr(abs(value)))
     return exp.Neg(this=literal) if value < 0 else literal
+
+
+def _of_abs(node: Any) -> Any:
+    """What ABS is taken of; None where it is something else.
+
+    A statement has it as a function of a name like any other, the text of an index as one of SQL's.
+    """
+    if isinstance(node, exp.Abs):
+        return node.this
+    named = isinstance(node, exp.Anonymous) and node.name.upper() == "ABS"
+    return node.expressions[0] if named and len(node.expressions) == 1 else None
 
 
 def _inside(node: Any) -> Any:

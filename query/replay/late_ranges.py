@@ -45,6 +45,10 @@ def intervals_of_partitions(context: PlanContext, found: PartitionSpans) -> Repl
     if context.wants.named:
         found = found.whole_ticks(context.timeline)
     dirty, by_time = _with_late(context, Spans.empty(), 0)
+    within = context.pattern.within
+    if context.wants.previous and not context.wants.neighbours and within is not None:
+        # the last row of one interval is not the one before the first of the next
+        found = found.bridged(context.timeline, within, dirty)
     rest = found.hull().joined(context.gap).minus(dirty)
     order = np.argsort(np.concatenate([dirty.starts, rest.starts]), kind="stable")
     spans = Spans(

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from .candidates import ChosenBlock, ChosenTerm, LookupRange, chunks_of, occurrences, unindexed
+from .candidates import ChosenBlock, ChosenTerm, LookupRange, occurrences, term_key, unindexed
 from .coarse import CoarseMap
 from .context import PlanContext
+from .kept_lookups import KeptLookups
 from .offers import Offer
 from .spans import Spans
 from .symbols import Outline
@@ -57,6 +58,8 @@ class Lookups:
         Of the chunks.
     indexed : int
         Base events in chunks that have runs.
+    kept : KeptLookups or None
+        What was found for other ways of the pattern, and will be for this one.
     """
 
     context: PlanContext
@@ -65,23 +68,32 @@ class Lookups:
     chunks: list[LookupRange]
     bounds: Spans
     indexed: int
+    kept: KeptLookups | None = None
 
     @classmethod
-    def of(cls, context: PlanContext, coarse: CoarseMap, picked: Sequence[Offer]) -> Lookups:
+    def of(
+        cls,
+        context: PlanContext,
+        coarse: CoarseMap,
+        picked: Sequence[Offer],
+        kept: KeptLookups | None = None,
+    ) -> Lookups:
         """For the terms that were picked."""
         names = {name for offer in picked for name in offer.term.attributes}
         known = sorted(names & set(context.indexed))
-        chunks: list[LookupRange] = []
-        if known:
-            assert context.catalogue is not None
-            chunks = chunks_of(context.catalogue, context.timeline, known)
+        chunks = context.chunks(known)
         indexed = sum(chunk.end - chunk.start for chunk in chunks)
         chunks = sorted(chunks + unindexed(chunks, context.total), key=lambda chunk: chunk.start)
         bounds = Spans(
             np.array([chunk.start for chunk in chunks], np.int64),
             np.array([chunk.end for chunk in chunks], np.int64),
         )
-        return cls(context, coarse, tuple(picked), chunks, bounds, indexed)
+        return cls(context, coarse, tuple(picked), chunks, bounds, indexed, kept)
+
+    def knows(self, offer: Offer) -> bool:
+        """Whether a term was looked up for another way of the pattern."""
+        kept = self.kept
+        return kept is not None and any(kept.knows(term_key(offer.term, c)) for c in self.chunks)
 
     def order(self) -> list[int]:
         """Blocks that have a term, the rarest first."""
@@ -106,7 +118,7 @@ class Lookups:
         context = self.context
         return occurrences(
             self._block(block), self.chunks, self.bounds.touches(spans), context.timeline,
-            context.indexes, context.schema, self.coarse, context.metrics, inside,
+            context.indexes, context.schema, self.coarse, context.metrics, inside, self.kept,
         )  # fmt: skip
 
     def last_symbol(self, block: int, spans: Spans) -> Ints | None:
@@ -122,7 +134,7 @@ class Lookups:
         context = self.context
         return occurrences(
             ChosenBlock(terms, 1, 0), self.chunks, self.bounds.touches(spans), context.timeline,
-            context.indexes, context.schema, self.coarse, context.metrics,
+            context.indexes, context.schema, self.coarse, context.metrics, kept=self.kept,
         )  # fmt: skip
 
     def arranged(self, used: Sequence[int], pattern: Outline | None = None) -> Arrangement:

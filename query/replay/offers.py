@@ -12,17 +12,18 @@ Cost
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from ...indexes.kernels import count_bits
-from .candidates import LookupRange, chunks_of
+from .candidates import LookupRange
 from .coarse import CoarseMap
 from .context import PlanContext
 from .event_lookup import mark_events
 from .extremes import all_hold
-from .rates import RateMap
+from .rates import EntryCounts, RateMap
 from .spans import Spans
 from .terms import Term
 
@@ -95,34 +96,33 @@ def list_offers(context: PlanContext, coarse: CoarseMap, evaluated: bool = False
         return Offers()
     places = _places(context, evaluated)
     names = sorted({name for _, _, _, term in places for name in term.attributes} & set(known))
-    chunks: list[LookupRange] = []
-    if names:
-        assert context.catalogue is not None
-        chunks = chunks_of(context.catalogue, context.timeline, names)
+    chunks = context.chunks(names)
     if not chunks and not evaluated:
         return Offers()
     starts = np.array([chunk.start for chunk in chunks], np.int64)
     spans = Spans(starts, np.array([chunk.end for chunk in chunks], np.int64))
-    left = tuple(chunks[i] for i in np.flatnonzero(spans.touches(coarse.allowed)))
-    rates = RateMap(context.schema, coarse, left, context.indexes)
-    entries: dict[Term, Floats] = {}
-    measured: dict[tuple[Term, bytes], tuple[Floats, float, int]] = {}
+    touched = spans.touches(coarse.allowed)
+    left = tuple(chunks[i] for i in np.flatnonzero(touched))
+    counts = context.memo.once(
+        ("entries", *names, touched.tobytes()),
+        lambda: EntryCounts(context.schema, left, context.indexes),
+    )
+    rates = RateMap(context.schema, coarse, left, context.memo)
+    measured: dict[tuple[Term, bytes], tuple[Floats, float, float, int]] = {}
     offers = []
     for symbol, block, offset, term in places:
         alive = coarse.alive[symbol]
         key = (term, alive.tobytes())
         if key not in measured:
-            if term not in entries:
-                indexed = left and all(name in known for name in term.attributes)
-                entries[term] = (
-                    rates.entries(term) if indexed else _guess(context, coarse, term, rates)
-                )
-            found = rates.rates(term, symbol, entries[term])
+            if left and all(name in known for name in term.attributes):
+                entries = counts.of(term)
+            else:
+                entries = rates.spread(_guess(context, coarse, term))
+            found = rates.rates(term, symbol, entries)
             held = float(found @ rates.sizes)
             share = held / max(1.0, float(rates.sizes[alive].sum()))
-            measured[key] = found, share, rates.chunks_with(found)
-        found, share, runs = measured[key]
-        total = float(entries[term].sum())
+            measured[key] = found, share, float(entries.sum()), rates.chunks_with(found)
+        found, share, total, runs = measured[key]
         offers.append(Offer(term, symbol, block, offset, share, total, runs, found))
     return Offers(tuple(offers), left, spans.total)
 
@@ -143,18 +143,25 @@ def _places(context: PlanContext, evaluated: bool) -> list[tuple[int, int, int, 
     return found
 
 
-def _guess(context: PlanContext, coarse: CoarseMap, term: Term, rates: RateMap) -> Floats:
-    """About how many events satisfy a term without an index, from pieces of the stream."""
-    allowed, size, hits, seen = coarse.allowed, SAMPLE_EVENTS, 0, 0
-    bits = np.zeros(size // 64, np.uint64)
+def _guess(context: PlanContext, coarse: CoarseMap, term: Term) -> float:
+    """About which part of the events satisfies a term without an index, as samples tell."""
+    allowed, hits, seen = coarse.allowed, 0, 0
     for number in np.unique(np.linspace(0, len(allowed) - 1, SAMPLES).astype(np.int64)):
         low, high = int(allowed.starts[number]), int(allowed.ends[number])
-        first = low if len(allowed) > 1 else low + max(0, high - low - size) // 2
-        end = min(high, first + size)
-        bits[:] = 0
-        for name in term.attributes:
-            atoms = [atom for atom in term.atoms if atom.column == name]
-            mark_events(context.timeline, context.schema, atoms, first, end, first, bits, size)
-        hits, seen = hits + int(count_bits(bits)), seen + end - first
+        first = low if len(allowed) > 1 else low + max(0, high - low - SAMPLE_EVENTS) // 2
+        end = min(high, first + SAMPLE_EVENTS)
+        hits += context.memo.once(
+            ("hits", term, first, end), partial(_hits, context, term, first, end)
+        )
+        seen += end - first
     # a term that no sample meets is rare, not absent
-    return rates.spread(max(hits, 0.5) / max(1, seen))
+    return max(hits, 0.5) / max(1, seen)
+
+
+def _hits(context: PlanContext, term: Term, first: int, end: int) -> int:
+    """Events of a piece of the stream that satisfy a term."""
+    bits = np.zeros(SAMPLE_EVENTS // 64, np.uint64)
+    for name in term.attributes:
+        atoms = [atom for atom in term.atoms if atom.column == name]
+        mark_events(context.timeline, context.schema, atoms, first, end, first, bits, SAMPLE_EVENTS)
+    return int(count_bits(bits))

@@ -102,7 +102,7 @@ class _Search:
             if number:
                 at, of = self._in_reach(at, reach)
             else:
-                of = self.keys.learn(at)
+                of = self._learned(at)
             arranged = np.argsort(of, kind="stable")
             self.found[block], self.codes[block] = at[arranged], of[arranged]
             if not len(at):
@@ -119,6 +119,14 @@ class _Search:
                 return nothing
             result = self._in_time(sorted(self.found)).intersect(allowed)
         return self._with_neighbours(result) if self.wants.neighbours else result
+
+    def _learned(self, at: Ints) -> Ints:
+        """Number the partitions of the first occurrences; other ways may have the same ones."""
+        kept, keys = self.lookups.kept, self.keys
+        if kept is None:
+            return keys.learn(at)
+        self.keys, codes = kept.once(("learned", at.tobytes()), lambda: (keys, keys.learn(at)))
+        return codes
 
     def _in_reach(self, at: Ints, reach: PartitionSpans | None) -> tuple[Ints, Ints]:
         """Occurrences whose partition has an interval where they are, and their codes."""

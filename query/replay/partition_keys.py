@@ -19,13 +19,16 @@ Guarantee
     (:class:`chronicle.query.pattern.groups.KeyCodes`): nulls are equal to each other.
 
 Cost
-    Reads the partition columns alone.  Strings stored as dictionary codes are looked up once per
+    Reads the partition columns alone, and each stretch of them once: planning asks for those around
+    occurrences, then around intervals, and the replay for those of intervals.  At most
+    :data:`KEPT_BYTES` are kept for that.  Strings stored as dictionary codes are looked up once per
     dictionary, not per event.
 """
 
 from __future__ import annotations
 
 import copy
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -48,6 +51,10 @@ FEW = 4
 """Events, by those that are wanted of them, from which on the others get no code."""
 PIECE_EVENTS = 1 << 18
 """Events whose codes are held at a time."""
+KEPT_BYTES = 32 << 20
+"""What is kept of the columns."""
+KEPT_EVENTS = 512
+"""Stretches of fewer events are not kept: to go round them would cost more than to read them."""
 
 
 class PartitionKeys:
@@ -72,6 +79,7 @@ class PartitionKeys:
         self.events_read = 0
         self.places = np.zeros(0, np.int64)
         self._timeline = timeline
+        self._kept = _KeptStretches()
         self._output = pa.schema([schema.arrow.field(name) for name in columns])
         self._values: list[pa.Array] = []
         self._pairs: list[Ints] = []
@@ -81,6 +89,7 @@ class PartitionKeys:
         """The same numbers for another timeline of the same events; without one, to be sent."""
         moved = copy.copy(self)
         moved._timeline = timeline  # type: ignore[assignment]
+        moved._kept = _KeptStretches()
         moved._mapped = [None] * len(self.columns)
         return moved
 
@@ -182,11 +191,19 @@ class PartitionKeys:
         return out
 
     def _read(self, first: int, end: int) -> Iterator[tuple[int, list[pa.Array]]]:
-        for at, arrays in read_arrays(
-            self._timeline, self.columns, self._output, first, end, dictionary=True
-        ):
-            self.events_read += len(arrays[0])
-            yield at, arrays
+        while first < end:
+            known, stop = self._kept.at(first, end)
+            if known is not None:
+                yield first, known
+                first = stop
+                continue
+            for at, arrays in read_arrays(
+                self._timeline, self.columns, self._output, first, stop, dictionary=True
+            ):
+                self.events_read += len(arrays[0])
+                self._kept.add(at, arrays)
+                yield at, arrays
+            first = stop
 
     def _own(self, number: int, array: pa.Array) -> Ints:
         """Codes among the learned values of one column."""
@@ -207,6 +224,40 @@ class PartitionKeys:
             indices = indices.fill_null(len(kept[1]) - 1)
         codes: Ints = kept[1][indices.to_numpy(zero_copy_only=False)]
         return codes
+
+
+class _KeptStretches:
+    """Stretches of the partition columns that were read; none of them overlap."""
+
+    def __init__(self) -> None:
+        self._left = KEPT_BYTES
+        self._starts: list[int] = []
+        self._arrays: list[list[pa.Array]] = []
+
+    def at(self, first: int, end: int) -> tuple[list[pa.Array] | None, int]:
+        """The columns from a position on, and where they end; None, and until where, if unknown."""
+        number = bisect_right(self._starts, first)
+        if number:
+            start, arrays = self._starts[number - 1], self._arrays[number - 1]
+            stop = min(end, start + len(arrays[0]))
+            if first < stop:
+                return [array.slice(first - start, stop - first) for array in arrays], stop
+        return None, min([end, *self._starts[number : number + 1]])
+
+    def add(self, at: int, arrays: list[pa.Array]) -> None:
+        """Keep what was read, while there is room."""
+        size = sum(map(_bytes_of, arrays))
+        if len(arrays[0]) < KEPT_EVENTS or size > self._left:
+            return
+        self._left -= size
+        number = bisect_right(self._starts, at)
+        self._starts.insert(number, at)
+        self._arrays.insert(number, arrays)
+
+
+def _bytes_of(array: pa.Array) -> int:
+    """Memory of an array; dictionaries belong to leaves."""
+    return int((array.indices if pa.types.is_dictionary(array.type) else array).nbytes)
 
 
 def _found(array: pa.Array, values: pa.Array) -> Ints:

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from ...compiled import kernel
 from .cost import READ_GAP, Weights
 from .partition_keys import PartitionKeys
 from .partition_spans import positions, ranks
@@ -36,6 +37,7 @@ from .spans import Spans
 __all__ = ["FIRST_REACH", "rows_beside"]
 
 Ints = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int32]
 FIRST_REACH = 1 << 10
 """Events before and after an interval among which rows of its partition are looked for first."""
 FARTHER = 8
@@ -81,23 +83,37 @@ def rows_beside(
         if spent > total * weights.around or spans.total > REGION_MOST:
             _look_at_all(keys, total, sides)
             break
-        places = _places(keys, spans, total + 1)
+        codes = _codes(keys, spans)
         for side in sides:
-            side.look(places, reach)
+            side.look(spans, codes, reach)
         reach *= FARTHER
     return [row for side in sides for row in side.found]
 
 
-def _places(keys: PartitionKeys, spans: Spans, stride: int) -> Ints:
-    """``code * stride + position`` of the events of known partitions in spans, ascending."""
-    parts = [np.zeros(0, np.int64)]
+def _codes(keys: PartitionKeys, spans: Spans) -> Codes:
+    """Partitions of the events in spans, one span after the other."""
+    out, done = np.empty(spans.total, np.int32), 0
     for start, end in zip(spans.starts.tolist(), spans.ends.tolist(), strict=True):
         for at, codes in keys.pieces(start, end):
-            rows = np.flatnonzero(codes >= 0)
-            parts.append(codes[rows] * stride + at + rows)
-    places = np.concatenate(parts)
-    places.sort()
-    return places
+            out[done + at - start : done + at - start + len(codes)] = codes
+        done += end - start
+    return out
+
+
+@kernel
+def _nearest(codes, begin, steps, code, forward, out):  # type: ignore[no-untyped-def]
+    """How many steps it is from each beginning to rows of a partition, as many as ``out`` has."""
+    way = 1 if forward else -1
+    for i in range(begin.shape[0]):
+        at = begin[i]
+        found = 0
+        for step in range(steps[i]):
+            if codes[at] == code[i]:
+                out[found, i] = step
+                found += 1
+                if found == out.shape[0]:
+                    break
+            at += way
 
 
 @dataclass
@@ -140,22 +156,27 @@ class _Side:
             return edge, np.minimum(edge + reach, self.total)
         return np.maximum(edge - reach, 0), edge
 
-    def look(self, places: Ints, reach: int) -> None:
-        """Find rows that are missing, given all of the known partitions' within reach."""
-        base = self.code[self.open] * (self.total + 1)
+    def look(self, spans: Spans, codes: Codes, reach: int) -> None:
+        """Find rows that are missing, given the partitions of all events in spans around."""
+        if not len(self.open):
+            return
         low, high = self._bounds(reach)
-        at = np.searchsorted(places, base + self.edge[self.open]) - (not self.forward)
-        there = np.ones(len(at), np.bool_)
-        for found in self.found if len(places) else ():
-            place = places[np.clip(at, 0, len(places) - 1)]
-            there &= (at >= 0) & (at < len(places))
-            there &= (place >= base + low) & (place < base + high)
-            found[self.open[there]] = (place - base)[there]
-            at += 1 if self.forward else -1
-        if not len(places):
-            there[:] = False
+        first = low if self.forward else high - 1  # the event next to the interval
+        inside = np.flatnonzero(high > low)
+        number = np.searchsorted(spans.starts, first[inside], side="right") - 1
+        before = np.concatenate(([0], np.cumsum(spans.ends - spans.starts)))
+        begin = before[number] + first[inside] - spans.starts[number]
+        steps = np.full((self.count, len(self.open)), -1, np.int64)
+        some = np.full((self.count, len(inside)), -1, np.int64)
+        wanted = self.code[self.open][inside]
+        _nearest(codes, begin, (high - low)[inside], wanted, self.forward, some)
+        steps[:, inside] = some
+        for found, step in zip(self.found, steps, strict=True):
+            there = step >= 0
+            at = first + step if self.forward else first - step
+            found[self.open[there]] = at[there]
         farther = (high < self.total) if self.forward else (low > 0)
-        self.open = self.open[~there & farther]
+        self.open = self.open[(steps[-1] < 0) & farther]
 
     def ranks(self, edges: Ints) -> list[Ints]:
         """Places in their partitions of the rows, given how many events lie before the edges."""

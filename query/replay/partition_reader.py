@@ -162,8 +162,8 @@ class _Gathered:
     ) -> None:
         """Take some rows of columns that were read, each with a mark."""
         if len(rows) < len(arrays[0]):
-            wanted = pa.array(rows)
-            arrays = [array.take(wanted) for array in arrays]
+            together = pa.RecordBatch.from_arrays(list(arrays), self._output.names)
+            arrays = together.take(pa.array(rows)).columns  # one call, not one a column
         plain = [a.dictionary_decode() if pa.types.is_dictionary(a.type) else a for a in arrays]
         self._parts.append(plain)
         self._marks.append(marks)

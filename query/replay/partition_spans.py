@@ -30,7 +30,7 @@ import numpy.typing as npt
 from ...compiled import interpretable, kernel
 from .partition_keys import PartitionKeys
 from .spans import Spans
-from .timeline import Timeline
+from .timeline import Timeline, shift
 
 __all__ = ["PartitionSpans", "RowFlags", "positions", "ranks", "united_partitions"]
 
@@ -128,6 +128,32 @@ class PartitionSpans:
         high[order] = timeline.upper(timeline.ticks_at(high[order] - 1))
         return PartitionSpans(self.keys, Spans.of(base + low, base + high), self.shown, self.stride)
 
+    def bridged(self, timeline: Timeline, within: int, others: Spans) -> PartitionSpans:
+        """Without gaps that a match could be taken to go over, being no longer than a window.
+
+        Parameters
+        ----------
+        others : Spans
+            Positions of which the rows of all partitions are replayed.
+        """
+        code = self.inside.starts // self.stride
+        low, high = self.inside.starts - code * self.stride, self.inside.ends - code * self.stride
+        after = np.full(len(code), self.stride, np.int64)  # where the next rows are
+        after[:-1][code[1:] == code[:-1]] = low[1:][code[1:] == code[:-1]]
+        at = np.searchsorted(others.starts, high)
+        after = np.minimum(after, np.append(others.starts, self.stride)[at])
+        order = np.argsort(high, kind="stable")
+        reach = np.empty(len(code), np.int64)
+        reach[order] = timeline.upper(shift(timeline.ticks_at(high[order] - 1), within))
+        high = np.where(after < reach, after, high)
+        at = np.searchsorted(others.ends, low, side="right") - 1
+        before = np.append(others.ends, 0)[at]
+        order = np.argsort(low, kind="stable")
+        reach[order] = timeline.lower(shift(timeline.ticks_at(low[order]), -within))
+        low = np.where((at >= 0) & (before > reach), before, low)
+        base = code * self.stride
+        return PartitionSpans(self.keys, Spans.of(base + low, base + high), self.shown, self.stride)
+
     def intersect(self, positions: Spans) -> PartitionSpans:
         """Only what lies in some positions of the stream."""
         code = self.inside.starts // self.stride
@@ -145,12 +171,19 @@ class PartitionSpans:
 
 def united_partitions(found: Sequence[PartitionSpans]) -> PartitionSpans:
     """The rows of several sets, whose partitions were learned from events of each."""
-    keys = copy.copy(found[0].keys)
+    first = found[0].keys
+    if all(some.keys is first for some in found):
+        inside, shown = Spans.empty(), Spans.empty()
+        for some in found:
+            inside, shown = inside.union(some.inside), shown.union(some.shown)
+        return PartitionSpans(first, inside, shown, found[0].stride)
+    keys = copy.copy(first)
     places = np.concatenate([some.keys.places for some in found])
     order = np.argsort(places, kind="stable")
     codes = np.empty(len(places), np.int64)
     codes[order] = keys.learn(places[order])
-    keys.events_read += sum(some.keys.events_read for some in found[1:])
+    others = {id(some.keys): some.keys.events_read for some in found if some.keys is not first}
+    keys.events_read += sum(others.values())
     sets: list[Spans] = []
     stride, begin = found[0].stride, 0
     for some in found:

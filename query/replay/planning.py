@@ -14,9 +14,10 @@ Layout
         + offers   -> TermChoice           choosing.choose_terms      terms to look up
         + choice   -> spans            stream_intervals, partition_intervals
         + spans    -> ReplayIntervals  late_ranges                with what is late
-        everything -> ReplayPlan       considered.located, united
+        everything -> ReplayPlan       considered.located, ways.united
 
-    What the coarse map excludes costs nothing further.
+    What the coarse map excludes costs nothing further.  A pattern with PERMUTE or alternatives has
+    several outlines: each is taken as far as the choice, and the cheapest is looked up.
 
 Guarantee
     Whatever is chosen, the intervals contain every match of the snapshot.  A run that disappears
@@ -35,20 +36,23 @@ from ...store.snapshot import Snapshot
 from ..conditions.constants import Folder
 from ..pattern.compiled import CompiledMatch
 from .applicability import Demands, demands, not_applicable
-from .choosing import Picker
-from .considered import Considered, consider, united
+from .choosing import CLEARLY, Picker
+from .considered import Considered, consider
 from .context import READ_GAP, REPLAY_GAP, PlanContext
 from .cost import Weights
 from .near import Near
 from .replay_plan import ReplayPlan
 from .symbols import Outline, known_outlines
+from .ways import expected_together, united
 
 __all__ = ["STRATEGIES", "plan_match", "retrying"]
 
 STRATEGIES = ("auto", "replay", "none", "all", "greedy", "optimal")
 RETRIES = 4
 ELSEWHERE = 0.15
-"""Part of what the best plan so far is expected to cost that may be spent on looking for others."""
+"""Part of what a full replay is expected to cost that may be spent on looking for other plans."""
+FURTHER = 0.3
+"""The same where the best so far does not replay everything, so that it is below that anyway."""
 NEIGHBOURS_MAX = 64
 """Rows around an interval that are looked for in its partition."""
 
@@ -109,28 +113,34 @@ def plan_match(
     def plan() -> ReplayPlan:
         context = PlanContext.of(snapshot, pattern, wants, indexes, weights, check, gap)
 
-        def considered(option: Sequence[Outline]) -> list[Considered]:
-            return [
-                consider(
-                    replace(context, pattern=one), strategy, picker=choose, phases=phases, near=near
-                )
-                for one in option
-            ]
+        def considered(option: Sequence[Outline], below: float | None = None) -> list[Considered]:
+            """The outlines of a set; none where they are not expected to cost less."""
+            found: list[Considered] = []
+            for one in option:
+                here = replace(context, pattern=one)
+                found.append(consider(here, strategy, picker=choose, phases=phases, near=near))
+                if below is not None and expected_together(found) >= below:
+                    return []
+            return found
 
         best, least = considered(options[0]), math.inf
         if choose is None and strategy not in ("none", "replay"):
-            least = best[0].expected_ns
-        spent = 0.0
-        for option in options[1:]:
-            cost = len(option) * context.weights.query
-            dear = strategy == "auto" and spent + cost > ELSEWHERE * least
-            if least == math.inf or dear:
+            least = expected_together(best)
+        spent, more = 0.0, time.perf_counter()
+        for option in sorted(options[1:], key=len, reverse=True):  # ways say most
+            cost = len(option) * context.weights.outline
+            most = (ELSEWHERE if best[0].whole else FURTHER) * least
+            dear = strategy == "auto" and spent + cost > most
+            if least == math.inf or dear or (len(option) > 1 and near is not None):
                 continue
             spent += cost
-            other = considered(option)
-            expected = sum(one.expected_ns for one in other)
-            if expected < least and (len(option) == 1 or near is None):
-                best, least = other, expected
+            # what replays a part must clearly be cheaper than all of it: one outline sees to that
+            bar = CLEARLY * least if len(option) > 1 and best[0].whole else least
+            other = considered(option, bar)
+            if other:
+                best, least = other, expected_together(other)
+        for one in best:
+            one.clock.resume({"other_outlines_ms": _since(more)} if spent else {})
         if not locate:
             return best[0].estimated()
         return united(best) if len(best) > 1 else best[0].located()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -107,8 +108,13 @@ class Pricing:
     def lookup_ns(self, offer: Offer) -> float:
         """Looking one term up."""
         weights = self.context.weights
+        entries, opened = self.looked_up(offer)
+        return entries * weights.entry + opened * weights.run
+
+    def looked_up(self, offer: Offer) -> tuple[float, int]:
+        """Entries that looking a term up reads, or events in their place, and runs opened."""
         opened, looked = self._opened(offer)
-        return (offer.entries + looked) * weights.entry + opened * weights.run
+        return offer.entries + looked, opened
 
     def probe_ns(self, offer: Offer) -> float:
         """Looking one term up under PARTITION BY, keys of its events included."""
@@ -273,7 +279,6 @@ class Pricing:
     def crowd(self) -> float:
         """Partitions whose events lie between one another: about how many a window meets."""
         context, allowed, sizes = self.context, self.coarse.allowed, []
-        keys = PartitionKeys(context.timeline, context.wants.partition_by, context.schema)
         window = self._window(False)
         for number in {0, len(allowed) // 2, len(allowed) - 1}:
             if not 0 <= number < len(allowed):
@@ -281,8 +286,9 @@ class Pricing:
             low, high = int(allowed.starts[number]), int(allowed.ends[number])
             first = (low + high) // 2
             end = min(high, first + int(min(window, CROWD_EVENTS)) + 1)
-            keys.learn(np.arange(first, end))
-            sizes.append(keys.count)
+            sizes.append(
+                context.memo.once(("crowd", first, end), partial(_met, context, first, end))
+            )
         return max(1.0, float(np.median(sizes))) if sizes else 1.0
 
     def _window(self, uniform: bool) -> float:
@@ -300,3 +306,10 @@ class Pricing:
             if events and ticks > 0:
                 window = min(window, 1.0 + pattern.within * float(events) / float(ticks))
         return max(1.0, window)
+
+
+def _met(context: PlanContext, first: int, end: int) -> int:
+    """Partitions that have one of some events."""
+    keys = PartitionKeys(context.timeline, context.wants.partition_by, context.schema)
+    keys.learn(np.arange(first, end))
+    return keys.count

@@ -35,11 +35,13 @@ from ...indexes.stream_indexes import StreamIndexes
 from ...schema import Storage, StreamSchema
 from ...store.layout import ROW_ATTRIBUTES, ROWS_PER_ATTRIBUTE
 from ...store.prune import Range
+from .buckets import Histogram
 from .candidates import LookupRange
 from .coarse import CoarseMap
+from .memo import PlanMemo
 from .terms import Term
 
-__all__ = ["STRATA", "RateMap", "strata"]
+__all__ = ["STRATA", "EntryCounts", "RateMap", "strata"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -49,42 +51,23 @@ DRIFT = 0.1
 """Leaves whose middles differ by less than this part of their widths hold the same values."""
 
 
-class RateMap:
-    """Rates of terms in the buckets of the coarse map.
-
-    Parameters
-    ----------
-    chunks : sequence of LookupRange
-        What is indexed.
-    indexes : StreamIndexes, optional
-        Needed where there are chunks.
-    """
+class EntryCounts:
+    """About how many events of each of some chunks satisfy a term, as the fences of runs say."""
 
     def __init__(
-        self,
-        schema: StreamSchema,
-        coarse: CoarseMap,
-        chunks: Sequence[LookupRange],
-        indexes: StreamIndexes | None,
+        self, schema: StreamSchema, chunks: Sequence[LookupRange], indexes: StreamIndexes | None
     ) -> None:
-        self._schema = schema
-        self._coarse = coarse
-        self._chunks = chunks
-        self._indexes = indexes
-        self.sizes = (coarse.ends - coarse.starts).astype(np.float64)
-        middles = (coarse.starts + coarse.ends) // 2
-        # without an index, everything is one stretch of which something may be guessed
-        starts = np.array([chunk.start for chunk in chunks] or [0], np.int64)
-        ends = np.array([chunk.end for chunk in chunks] or [2**62], np.int64)
-        self._chunk_of = np.maximum(np.searchsorted(starts, middles, side="right") - 1, 0)
-        # of buckets without an index nothing is known: they are taken to be like the nearest chunk
-        self._indexed = (starts[self._chunk_of] <= middles) & (middles < ends[self._chunk_of])
-        self._shapes: dict[str, tuple[Floats, Floats] | None] = {}
+        self._schema, self._chunks, self._indexes = schema, chunks, indexes
         self._fences: dict[str, RunFences] = {}
-        self._even = np.ones(len(self.sizes))
+        self._known: dict[Term, Floats] = {}
 
-    def entries(self, term: Term) -> Floats:
-        """About how many events of each chunk satisfy a term."""
+    def of(self, term: Term) -> Floats:
+        """By chunk."""
+        if term not in self._known:
+            self._known[term] = self._counted(term)
+        return self._known[term]
+
+    def _counted(self, term: Term) -> Floats:
         assert self._indexes is not None
         total = np.zeros(len(self._chunks))
         for name in term.attributes:
@@ -95,6 +78,35 @@ class RateMap:
             away = term.inside is None  # else what is not found hardly ever counts
             total += estimate_runs(self._indexes, self._fences[name], atoms, attribute, away)
         return total
+
+
+class RateMap:
+    """Rates of terms in the buckets of the coarse map.
+
+    Parameters
+    ----------
+    chunks : sequence of LookupRange
+        What is indexed.
+    memo : PlanMemo
+        Of the plan.
+    """
+
+    def __init__(
+        self, schema: StreamSchema, coarse: CoarseMap, chunks: Sequence[LookupRange], memo: PlanMemo
+    ) -> None:
+        self._schema = schema
+        self._coarse = coarse
+        self._chunks = chunks
+        self._memo = memo
+        self.sizes = (coarse.ends - coarse.starts).astype(np.float64)
+        middles = (coarse.starts + coarse.ends) // 2
+        # without an index, everything is one stretch of which something may be guessed
+        starts = np.array([chunk.start for chunk in chunks] or [0], np.int64)
+        ends = np.array([chunk.end for chunk in chunks] or [2**62], np.int64)
+        self._chunk_of = np.maximum(np.searchsorted(starts, middles, side="right") - 1, 0)
+        # of buckets without an index nothing is known: they are taken to be like the nearest chunk
+        self._indexed = (starts[self._chunk_of] <= middles) & (middles < ends[self._chunk_of])
+        self._even = np.ones(len(self.sizes))
 
     def spread(self, share: float) -> Floats:
         """Events of each chunk, when a share of all satisfies a term."""
@@ -130,39 +142,42 @@ class RateMap:
 
     def _shape(self, name: str) -> tuple[Floats, Floats] | None:
         """Mean and deviation of an attribute in each bucket; None when they do not drift."""
-        if name not in self._shapes:
-            self._shapes[name] = self._measured(name)
-        return self._shapes[name]
+        histogram = self._coarse.histogram
+        return self._memo.once(
+            ("shape", histogram, name), lambda: _shape(histogram, name, self._schema)
+        )
 
-    def _measured(self, name: str) -> tuple[Floats, Floats] | None:
-        if name not in self._schema:
-            return None  # of what is computed from attributes, leaves say nothing
-        if self._schema.attribute(name).storage not in (Storage.FLOAT, Storage.SIGNED):
-            return None
-        kind = np.float64 if self._schema.attribute(name).storage is Storage.FLOAT else np.int64
-        low, high = np.full(len(self.sizes), np.nan), np.full(len(self.sizes), np.nan)
-        at = 0
-        for entries in self._coarse.parts:
-            count = len(entries.starts)
-            view = entries.part.view
-            if entries.table is not None and view is not None and name in view.file.schema:
-                place = [a.name for a in view.file.schema.payload].index(name)
-                row = ROW_ATTRIBUTES + ROWS_PER_ATTRIBUTE * place
-                low[at : at + count] = entries.table[row + 1].view(kind)
-                high[at : at + count] = entries.table[row + 2].view(kind)
-            at += count
-        with np.errstate(over="ignore", invalid="ignore"):  # infinities, and the ends of doubles
-            middle, width = low / 2 + high / 2, high - low
-        known = np.isfinite(middle) & np.isfinite(width)
-        if not known.any():
-            return None
-        if np.ptp(middle[known]) <= DRIFT * width[known].mean():
-            return None
-        # the extremes of n normal values lie about sqrt(2 ln n) deviations from their mean
-        spread = np.sqrt(2.0 * np.log(np.maximum(self.sizes, 3.0)))
-        spread -= (np.log(np.log(np.maximum(self.sizes, 3.0))) + 2.53) / (2.0 * spread)
-        middle[~known], width[~known] = middle[known].mean(), width[known].max()
-        return middle, np.maximum(width / (2.0 * np.maximum(spread, 0.5)), 1e-300)
+
+def _shape(histogram: Histogram, name: str, schema: StreamSchema) -> tuple[Floats, Floats] | None:
+    if name not in schema:
+        return None  # of what is computed from attributes, leaves say nothing
+    if schema.attribute(name).storage not in (Storage.FLOAT, Storage.SIGNED):
+        return None
+    kind = np.float64 if schema.attribute(name).storage is Storage.FLOAT else np.int64
+    sizes = (histogram.ends - histogram.starts).astype(np.float64)
+    low, high = np.full(len(sizes), np.nan), np.full(len(sizes), np.nan)
+    at = 0
+    for entries in histogram.parts:
+        count = len(entries.starts)
+        view = entries.part.view
+        if entries.table is not None and view is not None and name in view.file.schema:
+            place = [a.name for a in view.file.schema.payload].index(name)
+            row = ROW_ATTRIBUTES + ROWS_PER_ATTRIBUTE * place
+            low[at : at + count] = entries.table[row + 1].view(kind)
+            high[at : at + count] = entries.table[row + 2].view(kind)
+        at += count
+    with np.errstate(over="ignore", invalid="ignore"):  # infinities, and the ends of doubles
+        middle, width = low / 2 + high / 2, high - low
+    known = np.isfinite(middle) & np.isfinite(width)
+    if not known.any():
+        return None
+    if np.ptp(middle[known]) <= DRIFT * width[known].mean():
+        return None
+    # the extremes of n normal values lie about sqrt(2 ln n) deviations from their mean
+    spread = np.sqrt(2.0 * np.log(np.maximum(sizes, 3.0)))
+    spread -= (np.log(np.log(np.maximum(sizes, 3.0))) + 2.53) / (2.0 * spread)
+    middle[~known], width[~known] = middle[known].mean(), width[known].max()
+    return middle, np.maximum(width / (2.0 * np.maximum(spread, 0.5)), 1e-300)
 
 
 def _normal(shape: tuple[Floats, Floats], atom: Range) -> Floats:

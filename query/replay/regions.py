@@ -21,7 +21,7 @@ import numpy.typing as npt
 from ...store.prune import Prune
 from ...store.snapshot import Snapshot
 from ..contract.explanation import Regions
-from .coarse import Buckets
+from .buckets import Buckets
 from .partition_spans import PartitionSpans
 from .replay_plan import ReplayPlan
 from .spans import Spans

@@ -126,13 +126,13 @@ class ReplayPlan:
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """Texts of the terms that were looked up."""
-        return tuple(map(self.show, self.picked))
+        """Texts of the terms that were looked up, those of several ways once."""
+        return tuple(dict.fromkeys(map(self.show, self.picked)))
 
     @property
     def offered(self) -> tuple[str, ...]:
-        """Texts of the terms that could have been looked up."""
-        return tuple(map(self.show, self.choice.offers))
+        """Texts of the terms that could have been looked up, those of several ways once."""
+        return tuple(dict.fromkeys(map(self.show, self.choice.offers)))
 
     def replayed(self, given: int | None = None) -> float:
         """Fraction of the base events that a run has replayed or, before it, will at most.

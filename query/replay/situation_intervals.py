@@ -103,9 +103,8 @@ def plan_situations_replay(
     phases = {"outline_ms": (time.perf_counter() - begun) * 1000}
 
     def plan() -> ReplayPlan:
-        contexts = (
-            PlanContext.of(snapshot, one, wants, indexes, weights, check) for one in outlines
-        )
+        first = PlanContext.of(snapshot, outlines[0], wants, indexes, weights, check)
+        contexts = (replace(first, pattern=one) for one in outlines)
         chosen = min(map(_Looked.of, contexts), key=_rarest)
         return plan_intervals(
             chosen.context, strategy, phases=phases, evaluating=False, matcher=costs,
@@ -127,7 +126,10 @@ class _Looked:
     def of(cls, context: PlanContext) -> _Looked:
         if not context.total or context.pattern.impossible:
             return cls(context, None)
-        coarse = coarse_map(context.timeline, context.pattern, 0, context.total, ties=True)
+        coarse = coarse_map(
+            context.timeline, context.pattern, 0, context.total, ties=True,
+            histogram=context.histogram,
+        )  # fmt: skip
         return cls(context, (coarse, list_offers(context, coarse)))
 
 

@@ -103,7 +103,8 @@ def stream_intervals(lookups: Lookups, judge: Judge | None = None) -> StreamInte
         if judge is not None:
             part = float(each.touches(spans).sum()) / asked
             left = order[number + 1 :]
-            if judge.enough(spans, [(offer, part) for offer in picked if offer.block in left]):
+            rest = [offer for offer in picked if offer.block in left and not lookups.knows(offer)]
+            if judge.enough(spans, [(offer, part) for offer in rest]):
                 used = tuple(offer for offer in picked if offer.block not in left)
                 return StreamIntervals(spans, used)
     rooms = Rooms(lookups, found, spans)

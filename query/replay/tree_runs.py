@@ -40,7 +40,7 @@ from ..pattern.buffers import row_words
 from ..pattern.compiled import MatchLimits
 from ..situations.compiled import CompiledSituations
 from ..situations.stream import SituationStream
-from .coarse import Buckets
+from .buckets import Buckets
 from .column_gather import read_few, read_ranges
 from .situation_intervals import SituationRun
 from .situation_outline import contrary

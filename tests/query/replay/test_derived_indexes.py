@@ -13,10 +13,11 @@ import pytest
 from chronicle.indexes.index_key import index_key
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import compile_match
-from chronicle.query.replay.symbols import known_outlines
+from chronicle.query.replay.symbols import known_outlines, outlines
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
+from chronicle.store.prune import Range
 
 from ...rounds import rounds
 from .across_cases import answers
@@ -227,3 +228,18 @@ def test_a_late_event_changes_a_value_far_behind_it(
     assert plan.chosen
     indexes.close()
     store.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "condition"),
+    [
+        ("x - PREV(x)", "ABS(x - PREV(x)) > 3"), ("f - PREV(f)", "abs(PREV(f) - f) >= 0.5"),
+        ("ABS(f - PREV(f)) * 2", "ABS(f - PREV(f)) * 2 > 3"),
+    ],
+)  # fmt: skip
+def test_an_absolute_value_is_looked_up(name: str, condition: str) -> None:
+    clause = compiled("PATTERN (A) WITHIN INTERVAL '5' SECOND", f"A AS {condition}")
+    (symbol,) = outlines(clause, SCHEMA, None, frozenset([name]))[0][0].symbols
+    assert [term.attributes for term in symbol.terms] == [(name,)]
+    bounds = [(atom.low, atom.high) for atom in symbol.terms[0].atoms if isinstance(atom, Range)]
+    assert len(bounds) == (1 if "* 2" in name else 2)

@@ -117,3 +117,51 @@ def test_rare_steps_of_partitions_are_worth_an_index(tmp_path: Path, steps: int)
     assert found == expected
     indexes.close()
     store.close()
+
+
+MARKED = StreamSchema(
+    pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64()), ("y", pa.int64())]), "t"
+)
+# A is the last row of one interval; the next one begins behind a row without x, with one that
+# differs from A's; each with a late event that has the rows around it replayed, or none
+APART = {
+    "two intervals": ([(0, 0, 0), (10, 5, 1), (12, None, 0), (18, 1, 0), (45, 3, 0)], None),
+    "late, then an interval": (
+        [(0, 5, 0), (29, 5, 1), (31, None, 0), (35, 1, 0), (62, 3, 0)], (1, 5, 0)
+    ),
+    "an interval, then late": (
+        [(0, 0, 0), (10, 5, 1), (12, None, 0), (18, 1, 0), (45, 1, 0), (80, 1, 0)], (46, 1, 0)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", APART)
+def test_rows_of_two_intervals_are_not_next_to_one_another(tmp_path: Path, which: str) -> None:
+    rows, late = APART[which]
+    rows = [*rows, (500, 1, 1), (505, 7, 0)]
+    store = Store.open(tmp_path, "rw")
+    stream = store.create_stream("s", MARKED, StreamOptions(compaction="manual"))
+
+    def told(some: list[Any]) -> pa.Table:
+        t, x, y = zip(*some, strict=True)
+        return pa.table({"t": t, "k": ["a"] * len(t), "x": x, "y": y}).cast(MARKED.arrow)
+
+    stream.append(told(rows))
+    stream.seal()
+    indexes = StreamIndexes(tmp_path / "idx", True)
+    indexes.create("x - PREV(x) PARTITION BY k", MARKED)
+    indexes.catch_up(stream.snapshot().state)
+    if late is not None:
+        stream.append(told([late]))
+    text = (
+        "SELECT * FROM s MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES A.t AS a, B.t AS b, "
+        "MATCH_NUMBER() AS n PATTERN (A B) WITHIN 30 DEFINE A AS y = 1, B AS ABS(x - PREV(x)) > 0)"
+    )
+    clause = compile_match(clause_of_text(text), MARKED)
+    expected, _ = answers(stream.snapshot(), clause, indexes, "replay")
+    assert [(row["a"], row["b"]) for row in expected] == [(500, 505)]
+    found, plan = answers(stream.snapshot(), clause, indexes, "all", gap=0)
+    assert plan.chosen
+    assert found == expected
+    indexes.close()
+    store.close()

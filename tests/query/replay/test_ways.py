@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from chronicle.errors import ResourceLimit
 from chronicle.indexes import stream_indexes
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import MatchLimits, compile_match
 from chronicle.query.replay import fitting, planning, shared_keys
+from chronicle.query.replay.applicability import demands
+from chronicle.query.replay.considered import consider
+from chronicle.query.replay.context import PlanContext
+from chronicle.query.replay.kept_lookups import KeptLookups, mark_shifted
 from chronicle.query.replay.planning import plan_match
 from chronicle.query.replay.run_plan import run_match
 from chronicle.query.replay.symbols import Outline, known_outlines, outlines
+from chronicle.query.replay.ways import expected_together, united
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
@@ -85,8 +95,10 @@ def clause(rng: random.Random) -> str:
             body += f" {rng.choice(gap)} D"
     elif shape < 0.5:
         first, *rest = names
-        body = f"{first} {rng.choice(gap)} ({' | '.join(map(one, rest))})"
-        body += rng.choice(["", "", "+", "{1,2}"])
+        either = f"({' | '.join(map(one, rest))})"
+        body = f"{first} {rng.choice(gap)} {either}{rng.choice(['', '', '+', '{1,2}'])}"
+        if rng.random() < 0.3:
+            body = f"{either} {rng.choice(gap)} {first}"
     elif shape < 0.6:
         body = f"(A {rng.choice(gap)} B){rng.choice(['+', '{2}', '{1,2}'])} {' '.join(names[2:])}"
     else:
@@ -198,3 +210,142 @@ def test_rooms_say_how_near_blocks_lie() -> None:
     skipping = text.format("WITHIN 9 EVENT SELECTION SKIP TILL NEXT MATCH")
     compiled = compile_match(clause_of_text(skipping), SCHEMA)
     assert outlines(compiled, SCHEMA, None, frozenset())[0][0].rooms == ()
+
+
+@contextmanager
+def stored(
+    path: Path, rows_: pa.Table, names: tuple[str, ...], late: pa.Table | None = None
+) -> Iterator[tuple[Any, StreamIndexes]]:
+    """A snapshot of some events, with indexes over those that are not late."""
+    store = Store.open(path, "rw")
+    options = StreamOptions(leaf_bytes=4096, segment_bytes=60_000, compaction="manual")
+    stream = store.create_stream("s", SCHEMA, options)
+    indexes = StreamIndexes(path / "idx", True)
+    for name in names:
+        indexes.create(name, SCHEMA)
+    stream.append(rows_)
+    stream.seal()
+    indexes.catch_up(stream.snapshot().state)
+    if late is not None:
+        stream.append(late)
+    try:
+        yield stream.snapshot(), indexes
+    finally:
+        indexes.close()
+        store.close()
+
+
+def ways_of(
+    snapshot: Any, indexes: StreamIndexes, text: str, gap: int = 0
+) -> tuple[Any, PlanContext, tuple[Outline, ...]]:
+    """A clause, a context and the outlines of its ways."""
+    compiled = compile_match(clause_of_text(text), SCHEMA)
+    apart = known_outlines(compiled, SCHEMA, None, frozenset(indexes.attributes))[-1]
+    assert len(apart) > 1
+    wants = demands(compiled)
+    return compiled, PlanContext.of(snapshot, apart[0], wants, indexes, gap=gap), apart
+
+
+def test_what_one_way_looks_back_at_is_replayed_near_late_events(tmp_path: Path) -> None:
+    count = 400
+    times = np.arange(count) * 1000
+    base = pa.table(
+        {"t": times, "k": pa.array(["a"] * count), "x": np.zeros(count), "y": np.zeros(count)}
+    )
+    base = base.set_column(3, "y", pa.array((np.arange(count) % 2).astype(np.int64)))
+    late = pa.table({"t": [200_100], "k": ["a"], "x": [-10], "y": [0]}, schema=SCHEMA.arrow)
+    text = (
+        "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES FIRST(t) AS f AFTER MATCH SKIP TO "
+        "NEXT ROW PATTERN ((A | C) Z*? B) WITHIN 1000 DEFINE A AS x = 7, C AS x - PREV(x) > 5, "
+        "B AS y = 0)"
+    )
+    with stored(tmp_path, base.cast(SCHEMA.arrow), ("x", "x - PREV(x)"), late) as (at, indexes):
+        compiled, context, apart = ways_of(at, indexes, text)
+        assert str(apart[0]).startswith("(A)")
+        assert not context.back  # only the other way looks back
+        full = rows(at, compiled, plan_match(at, compiled, indexes, "replay"))
+        assert full.num_rows == 1
+        found = united([consider(replace(context, pattern=one), "all") for one in apart])
+        assert found.replayed() < 0.1
+        assert rows(at, compiled, found).equals(full)
+
+
+def test_a_way_that_is_replayed_for_all_partitions_keeps_its_matches(tmp_path: Path) -> None:
+    text = (
+        "SELECT * FROM s MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES FIRST(t) AS f AFTER "
+        "MATCH SKIP TO NEXT ROW PATTERN (A Z*? (B | C)) WITHIN 60 DEFINE A AS x = 3, "
+        "B AS x = 4 AND y > 2, C AS x = 5)"
+    )
+    events = table(random.Random(3), 2000, 0, 4000)
+    with stored(tmp_path, events, ("x", "y")) as (snapshot, indexes):
+        compiled, context, apart = ways_of(snapshot, indexes, text)
+        full = rows(snapshot, compiled, plan_match(snapshot, compiled, indexes, "replay"))
+        assert full.num_rows > 5
+        for strategies in (("none", "all"), ("all", "none"), ("all", "all")):
+            pairs = zip(apart, strategies, strict=True)
+            plan = united([consider(replace(context, pattern=one), how) for one, how in pairs])
+            assert rows(snapshot, compiled, plan).equals(full), strategies
+
+
+@pytest.mark.parametrize("between", ["", "Z*? "])
+def test_ways_look_each_term_up_once(tmp_path: Path, between: str) -> None:
+    """... and are told, counted and expected to do so."""
+    parts = "PERMUTE(A, B, C)" if not between else "A Z*? (B Z*? C | C Z*? B)"
+    text = (
+        f"SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES FIRST(t) AS f PATTERN ({parts}) "
+        "WITHIN 30 DEFINE A AS x = 3, B AS y = 4, C AS x = 5)"
+    )
+    events = table(random.Random(5), 3000, 0, 6000)
+    with stored(tmp_path, events, ("x", "y")) as (snapshot, indexes):
+        compiled, context, apart = ways_of(snapshot, indexes, text)
+        ways = [consider(replace(context, pattern=one), "all") for one in apart]
+        terms = {offer.term: offer for way in ways for offer in way.plan.choice.picked or ()}
+        assert len(terms) == 3
+        plan = united(ways)
+        held = [
+            int((events.column(name).to_numpy(zero_copy_only=False) == value).sum())
+            for name, value in (("x", 3), ("y", 4), ("x", 5))
+        ]
+        assert plan.metrics.entries_read <= sum(held)  # of a term, in chunks where it matters
+        runs = [len(some) for some in indexes.catalogue().runs.values()]
+        assert plan.metrics.runs_read <= 3 * max(runs)
+        assert len(plan.chosen) == 3
+        apart_ns = sum(way.expected_ns for way in ways)
+        assert ways[0].looking is not None
+        lookups = sum(ways[0].looking.pricing.lookup_ns(offer) for offer in terms.values())
+        together = expected_together(ways)
+        assert together == pytest.approx(apart_ns - (len(ways) - 1) * lookups)
+        assert plan.choice.estimate is not None
+        assert plan.choice.estimate.total_ns == pytest.approx(together)
+        alone = united([consider(replace(context, pattern=apart[0]), "all")])
+        assert plan.choice.estimate.entries == pytest.approx(alone.choice.estimate.entries)
+        full = rows(snapshot, compiled, plan_match(snapshot, compiled, indexes, "replay"))
+        assert full.num_rows
+        assert rows(snapshot, compiled, plan).equals(full)
+
+
+@given(st.integers(0, 2**128 - 1), st.integers(-200, 200), st.integers(1, 6))
+def test_bits_are_moved_as_far_as_there_is_room(number: int, distance: int, words: int) -> None:
+    source = np.array([number & (2**64 - 1), number >> 64], np.uint64)
+    before = source.copy()
+    bits = np.full(words, 1 << 7, np.uint64)
+    mark_shifted(source, distance, bits)
+    moved = number << distance if distance >= 0 else number >> -distance
+    expected = moved | sum(1 << (64 * i + 7) for i in range(words))
+    found = sum(int(word) << (64 * i) for i, word in enumerate(bits))
+    assert found == expected & (2 ** (64 * words) - 1)
+    assert np.array_equal(source, before)
+
+
+def test_what_is_beyond_the_limit_is_looked_up_again() -> None:
+    kept, made = KeptLookups(most=100), list[int]()
+
+    def make(size: int) -> tuple[Any, ...]:
+        made.append(size)
+        return (np.zeros(size, np.uint8),)
+
+    for _ in range(2):
+        for size in (60, 30, 90):
+            assert len(kept.once(size, lambda size=size: make(size))[0]) == size
+    assert made == [60, 30, 90, 90]
+    assert [kept.knows(size) for size in (60, 30, 90)] == [True, True, False]

@@ -1,0 +1,224 @@
+"""Buckets: the entries just above the leaves, as a histogram of the stream in time.
+
+Purpose
+    Thesis section 3.4.3 reads the TAB+-tree that way: each leaf is a bucket whose entry tells
+    times, minima and maxima.  :class:`Buckets` are those of one part of the timeline, of leaves or
+    of the zones inside of some; :class:`Histogram` puts those of all parts side by side and
+    remembers what was asked of them, so that all outlines of a pattern ask once.
+
+Cost
+    Reads index nodes; the zones of a leaf are in its head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...store.layout import (
+    ROW_ATTRIBUTES,
+    ROW_COUNT,
+    ROW_FIRST,
+    ROW_LAST,
+    ROWS_PER_ATTRIBUTE,
+    ZONE_EVENTS,
+    ValueKind,
+    value_kind,
+)
+from ...store.prune import Prune, Pruner
+from .memo import PlanMemo
+from .timeline import Timeline, TimelinePart
+
+__all__ = ["Buckets", "Histogram"]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """Buckets of one part of the timeline, and the index entries that describe them.
+
+    Attributes
+    ----------
+    starts, ends : int64[buckets]
+        Positions.
+    first, last : int64[buckets]
+        Ticks, inclusive.
+    table : int64[rows, buckets] or None
+        Entries, as :mod:`chronicle.store.layout` has them; None for the tail.
+    """
+
+    part: TimelinePart
+    starts: Ints
+    ends: Ints
+    first: Ints
+    last: Ints
+    table: Ints | None
+
+    @classmethod
+    def of(cls, part: TimelinePart) -> Buckets:
+        """One bucket per leaf; one for the tail, of which only the times are known."""
+        leaves = part.leaves
+        if leaves is not None:
+            starts = part.start + leaves.starts
+            return cls(
+                part, starts[:-1], starts[1:], leaves.first_ticks, leaves.last_ticks, leaves.table
+            )
+        assert part.tail is not None
+        one = [np.array([x]) for x in (part.start, part.end, part.tail.first, part.tail.last)]
+        return cls(part, one[0], one[1], one[2], one[3], None)
+
+    def may_satisfy(self, prune: Prune) -> Mask:
+        """Buckets in which some event may satisfy a condition."""
+        if self.table is None:
+            return np.ones(len(self.starts), np.bool_)
+        assert self.part.view is not None
+        return Pruner(prune, self.part.view.file.schema).mask(self.table)
+
+    def extremes(self, name: str) -> tuple[Floats, Floats]:
+        """Least and greatest value of a number in each bucket; nothing is known of the tail.
+
+        Where there is no value at all the least is above the greatest.
+        """
+        count = len(self.starts)
+        low, high = np.full(count, -np.inf), np.full(count, np.inf)
+        if self.table is None:
+            return low, high
+        assert self.part.view is not None
+        schema = self.part.view.file.schema
+        if name not in schema:  # null throughout
+            return high, low
+        attribute = schema.attribute(name)
+        place = [other.name for other in schema.payload].index(name)
+        row = ROW_ATTRIBUTES + ROWS_PER_ATTRIBUTE * place
+        present, least, most = self.table[row : row + 3]
+        kind = value_kind(attribute)
+        if kind is ValueKind.FLOAT:
+            least, most = least.view(np.float64), most.view(np.float64)
+        elif kind is ValueKind.UNSIGNED:
+            least, most = least.view(np.uint64), most.view(np.uint64)
+        least, most = least.astype(np.float64), most.astype(np.float64)
+        wild = ~np.isfinite(least) | ~np.isfinite(most)  # a NaN fits everything
+        low, high = np.where(wild, low, least), np.where(wild, high, most)
+        empty = present == 0
+        low[empty], high[empty] = np.inf, -np.inf
+        return low, high
+
+    def zoned(self, chosen: Mask, columns: Collection[str] | None = None) -> Buckets:
+        """With the zones of some leaves in place of the leaves.
+
+        ``columns``: the attributes that are going to be asked about; what the entries tell of
+        others, times as well, is left open.  None for all of them.
+        """
+        leaves = self.part.leaves
+        if self.table is None or leaves is None or not chosen.any():
+            return self
+        tables, starts = [], []
+        done = 0
+        leaves.fetch(np.flatnonzero(chosen).tolist())
+        for number in [*np.flatnonzero(chosen).tolist(), len(self.starts)]:
+            if done < number:
+                tables.append(self.table[:, done:number])
+                starts.append(self.starts[done:number])
+            if number < len(self.starts):
+                zones = leaves.leaf(number).zones
+                tables.append(zones)
+                within = np.arange(zones.shape[1], dtype=np.int64) * ZONE_EVENTS
+                starts.append(self.starts[number] + within)
+            done = number + 1
+        begins = np.concatenate(starts)
+        table = np.empty((len(self.table), len(begins)), np.int64)
+        for row in self._rows(columns):
+            np.concatenate([part[row] for part in tables], out=table[row])
+        ends = begins + table[ROW_COUNT]
+        return Buckets(self.part, begins, ends, table[ROW_FIRST], table[ROW_LAST], table)
+
+    def _rows(self, columns: Collection[str] | None) -> list[int]:
+        """Rows of entries that tell the count, and what there is of some attributes."""
+        assert self.table is not None
+        assert self.part.view is not None
+        if columns is None:
+            return [*range(len(self.table))]
+        schema = self.part.view.file.schema
+        found = [ROW_COUNT]
+        if schema.time in columns:
+            found += [ROW_FIRST, ROW_LAST]
+        for position, attribute in enumerate(schema.payload):
+            if attribute.name in columns:
+                first = ROW_ATTRIBUTES + ROWS_PER_ATTRIBUTE * position
+                found += [first, first + 1, first + 2]
+        return found
+
+
+class Histogram:
+    """The buckets of a stream, and what was asked of them.
+
+    Attributes
+    ----------
+    parts : sequence of Buckets
+        By part of the timeline.
+    starts, ends : int64[buckets]
+        Positions.
+    first, last : int64[buckets]
+        Ticks, inclusive.
+    """
+
+    def __init__(self, parts: Sequence[Buckets]) -> None:
+        self.parts = parts
+        self.starts = _side_by_side([part.starts for part in parts])
+        self.ends = _side_by_side([part.ends for part in parts])
+        self.first = _side_by_side([part.first for part in parts])
+        self.last = _side_by_side([part.last for part in parts])
+        self._memo = PlanMemo()
+
+    @classmethod
+    def of(cls, timeline: Timeline) -> Histogram:
+        """One bucket per leaf."""
+        return cls([Buckets.of(part) for part in timeline.parts])
+
+    def may_satisfy(self, prune: Prune | None) -> Mask:
+        """Buckets in which some event may satisfy a condition; not to be changed."""
+
+        def asked() -> Mask:
+            if prune is None:
+                return np.ones(len(self.starts), np.bool_)
+            return np.concatenate([part.may_satisfy(prune) for part in self.parts])
+
+        return self._memo.once(("may satisfy", prune), asked)
+
+    def extremes(self, name: str) -> tuple[Floats, Floats]:
+        """:meth:`Buckets.extremes` of all parts."""
+
+        def read() -> tuple[Floats, Floats]:
+            ends = [part.extremes(name) for part in self.parts]
+            low, high = (np.concatenate(some) for some in zip(*ends, strict=True))
+            return low, high
+
+        return self._memo.once(("extremes", name), read)
+
+    def reachable(
+        self, within: int | None, longest: int | None, find: Callable[[], tuple[Ints, Ints]]
+    ) -> tuple[Ints, Ints]:
+        """What matches of a window can reach from each bucket, found once for each window."""
+        return self._memo.once(("reachable", within, longest), find)
+
+    def zoned(self, chosen: Mask) -> Histogram:
+        """With the zones of some leaves in place of the leaves."""
+
+        def read() -> Histogram:
+            parts, at = [], 0
+            for part in self.parts:
+                parts.append(part.zoned(chosen[at : at + len(part.starts)]))
+                at += len(part.starts)
+            return Histogram(parts)
+
+        return self._memo.once(("zoned", chosen.tobytes()), read)
+
+
+def _side_by_side(arrays: Sequence[Ints]) -> Ints:
+    return np.concatenate([np.zeros(0, np.int64), *arrays])
