@@ -187,9 +187,9 @@ SEGMENT_MUTANTS = [
     ),
     (
         "files whose names are gone are closed",
-        "store/segment_file.py",
-        "            if self._stays or self._holders:\n",
-        "            if self._holders:\n",
+        "store/segment_views.py",
+        "        view.file.stay_open()\n",
+        "        pass\n",
         f"{MANY}::test_snapshots_stay_as_they_are",
     ),
     (
