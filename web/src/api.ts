@@ -232,11 +232,6 @@ export async function rowsOf<T>(sql: string, signal?: AbortSignal): Promise<T[]>
   return (await askJson<{ rows: T[] }>("v1/query", { sql, read_only: true }, signal)).rows;
 }
 
-/** A name as it stands in SQL: bare where that is enough, else in double quotes. */
-export function quoted(name: string): string {
-  return /^[a-z_][a-z0-9_]*$/.test(name) ? name : `"${name.replaceAll('"', '""')}"`;
-}
-
 export function address(...parts: string[]): string {
   return ["v1", ...parts.map(encodeURIComponent)].join("/");
 }

@@ -9,6 +9,7 @@ import { NOTHING, specOf } from "../src/pages/jobspec";
 import { lookedAt, nameOf, paramsOf } from "../src/pages/looking";
 import { globbed } from "../src/ui/glob";
 import { cellText } from "../src/ui/values";
+import { quoted } from "../src/query/names";
 import { offsetOf, parametersOf, parameterValue, statementAt, statementsOf } from "../src/query/statements";
 
 describe("values keep every digit", () => {
@@ -117,6 +118,12 @@ describe("recency joins", () => {
   it("are told from names", () => {
     expect(["a RECENT JOIN b", "a recent last 3\nleft join b", "a RECENT ANTI JOIN b"].map(isRecent)).toEqual([true, true, true]);
     expect(["SELECT recent FROM a JOIN b", "recent AS r JOIN b"].map(isRecent)).toEqual([false, false]);
+  });
+});
+
+describe("names in SQL", () => {
+  it("are quoted where they would be something else", () => {
+    expect(["timestamp", "order", "Pumps", 'a"b', "2x"].map(quoted)).toEqual(["timestamp", '"order"', '"Pumps"', '"a""b"', '"2x"']);
   });
 });
 

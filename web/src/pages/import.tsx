@@ -5,7 +5,8 @@
  * looked at again, so that what is shown is what will be stored.
  */
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { ask, headers, may, messageOf, Problem, type ProblemDocument, quoted, refreshStreams, ROOT, streams } from "../api";
+import { ask, headers, may, messageOf, Problem, type ProblemDocument, refreshStreams, ROOT, streams } from "../api";
+import { quoted } from "../query/names";
 import { newTab } from "../query/shelf";
 import { bytes, count, share } from "../ui/numbers";
 import { AMBIGUOUS, type BadRow, columnsOf, type Ingested, type Look, lookedAt, nameOf, paramsOf, type Planned, TIME_FORMATS, TYPES } from "./looking";

@@ -1,6 +1,7 @@
 /** What streams take on the disk, and how long they keep it. */
 import { useState } from "preact/hooks";
-import { may, messageOf, postJson, quoted, refreshStreams } from "../api";
+import { may, messageOf, postJson, refreshStreams } from "../api";
+import { quoted } from "../query/names";
 import { bytes, count } from "../ui/numbers";
 import { useRows } from "../ui/rows";
 import { Sure } from "../ui/sure";

@@ -1,6 +1,7 @@
 /** Streams and views: what is there, and each stream's whole history at any zoom, from the tree's aggregates. */
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { address, getJson, may, messageOf, quoted, refreshStreams, remove, type StreamInfo, streams, streamsProblem, views } from "../api";
+import { address, getJson, may, messageOf, refreshStreams, remove, type StreamInfo, streams, streamsProblem, views } from "../api";
+import { quoted } from "../query/names";
 import { newTab } from "../query/shelf";
 import { JobProgress, useJob } from "../ui/job";
 import { bytes, count, share } from "../ui/numbers";

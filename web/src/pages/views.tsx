@@ -1,6 +1,7 @@
 /** The views: queries that have a name, below the streams that they read. */
 import { useState } from "preact/hooks";
-import { may, messageOf, postJson, quoted, refreshStreams, streams, type ViewInfo, views } from "../api";
+import { may, messageOf, postJson, refreshStreams, streams, type ViewInfo, views } from "../api";
+import { quoted } from "../query/names";
 import { newTab } from "../query/shelf";
 import { Sure } from "../ui/sure";
 

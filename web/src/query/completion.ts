@@ -1,7 +1,8 @@
 /** Completion: streams, views, columns, functions, and the variables of the pattern at hand. */
 import type { Completion, CompletionContext, CompletionResult, CompletionSource } from "@codemirror/autocomplete";
 import { snippetCompletion } from "@codemirror/autocomplete";
-import { type Column, quoted, streams, views } from "../api";
+import { type Column, streams, views } from "../api";
+import { quoted } from "./names";
 import type { Dialect } from "./dialect";
 import { statementAt } from "./statements";
 

@@ -1,6 +1,7 @@
 /** The tree of streams and views: click a name to put it into the text. */
 import { useState } from "preact/hooks";
-import { type Column, quoted, refreshStreams, type StreamInfo, streams, streamsProblem, type ViewInfo, views } from "../api";
+import { type Column, refreshStreams, type StreamInfo, streams, streamsProblem, type ViewInfo, views } from "../api";
+import { quoted } from "./names";
 import { short } from "../ui/numbers";
 
 export function Tree({ insert }: { insert: (text: string) => void }) {
