@@ -172,10 +172,13 @@ def _watched(function: Callable[..., Any]) -> Callable[..., Any]:
             to_come.clear()
             raise
         finally:
-            over.set()
-            watching.join()
-            while to_come:
-                time.sleep(0)
+            try:
+                over.set()
+                watching.join()
+                while to_come:
+                    time.sleep(0)
+            except _TooSlow:  # it has ended otherwise; entering suppress() would be too late
+                pass
 
     return watched
 

@@ -51,14 +51,44 @@ def ingest(
         ),
     ] = None,
     time_format: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
             "--time-format",
             metavar="F",
-            help="auto, iso, ticks, s, ms, us, ns, or a pattern such as '%d.%m.%Y %H:%M:%S'.",
+            help="auto, iso, ticks, s, ms, us, ns, or a pattern such as '%d.%m.%Y %H:%M:%S'; "
+            "repeatable: each value has the first that reads it. [default: auto]",
+            show_default=False,
             rich_help_panel=_COLUMNS,
         ),
-    ] = "auto",
+    ] = None,
+    time_zone: Annotated[
+        str | None,
+        typer.Option(
+            "--time-zone",
+            metavar="ZONE",
+            help="Whose clocks times without an offset are of: Europe/Berlin. [default: UTC]",
+            show_default=False,
+            rich_help_panel=_COLUMNS,
+        ),
+    ] = None,
+    ambiguous: Annotated[
+        str,
+        typer.Option(
+            "--ambiguous",
+            metavar="refuse|earlier|later",
+            help="Which of both a time is that these clocks showed twice.",
+            rich_help_panel=_COLUMNS,
+        ),
+    ] = "refuse",
+    time_of_day: Annotated[
+        str | None,
+        typer.Option(
+            "--time-of-day",
+            metavar="COL",
+            help="The column with the time of day, where the time column has dates.",
+            rich_help_panel=_COLUMNS,
+        ),
+    ] = None,
     create: Annotated[
         bool, typer.Option("--create", help="Make the stream from the data.")
     ] = False,
@@ -270,7 +300,10 @@ def ingest(
         inputs=inputs,
         stream=stream,
         time=time,
-        time_format=time_format,
+        time_format=time_format or "auto",
+        time_zone=time_zone,
+        ambiguous=ambiguous,
+        time_of_day=time_of_day,
         format=format,
         create=create,
         if_exists=if_exists,

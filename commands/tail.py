@@ -12,7 +12,8 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,7 +32,7 @@ __all__ = ["FollowOption", "TailFormatOption", "tail", "write_feed"]
 
 FORMATS = ("table", "ndjson", "csv", "arrow")
 LINES = 10
-_PEER_S = 0.5
+_LOOK_S = 0.5
 
 FollowOption = Annotated[
     bool, typer.Option("--follow", "-F", help="Go on with what comes, until Ctrl-C.")
@@ -151,7 +152,7 @@ def write_feed(
         chunks = (line.encode() + b"\n" for line in plain_table(_flushed(batches), schema))
     else:
         chunks = encode(_flushed(batches), schema, format, line_end="\n")
-    with _ended_by_reader() if endless else contextlib.nullcontext():
+    with _ends_surely() if endless else contextlib.nullcontext():
         try:
             for chunk in chunks:
                 out.write(chunk)
@@ -173,29 +174,50 @@ def _flushed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 @contextlib.contextmanager
-def _ended_by_reader() -> Iterator[None]:
-    """Interrupt this thread when nobody reads stdout any more; waiting, it would not notice."""
-    if threading.current_thread() is not threading.main_thread() or is_terminal():
+def _ends_surely() -> Iterator[None]:
+    """See to it that Ctrl-C ends what this thread waits for, and so does who reads stdout and goes.
+
+    Waiting, this thread would not notice that nobody reads any more.  And an interrupt that comes
+    while Python finalizes an object is told and forgotten: it is repeated for as long as it takes.
+    """
+    main = threading.main_thread()
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not main or not callable(before):
         yield
         return
-    try:
-        watched: Any = select.poll()
-        watched.register(sys.stdout.fileno(), 0)  # hang-ups and errors are told anyway
-    except (OSError, ValueError):
-        yield
-        return
-    done = threading.Event()
+    heard, done = threading.Event(), threading.Event()
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        heard.set()
+        before(number, frame)
+
+    is_left = _reader_has_left()
 
     def watch() -> None:
-        while not done.is_set():
-            if any(found & (select.POLLERR | select.POLLHUP) for _, found in watched.poll(0)):
-                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-                return
-            done.wait(_PEER_S)
+        in_vain = False
+        while not done.wait(_LOOK_S):
+            if in_vain or is_left():
+                signal.pthread_kill(main.ident or 0, signal.SIGINT)
+            in_vain = heard.is_set()
 
-    thread = threading.Thread(target=watch, name="chronicle-reader", daemon=True)
+    thread = threading.Thread(target=watch, name="chronicle-ends", daemon=True)
+    signal.signal(signal.SIGINT, interrupted)
     thread.start()
     try:
         yield
     finally:
         done.set()
+        thread.join()
+        signal.signal(signal.SIGINT, before)
+
+
+def _reader_has_left() -> Callable[[], bool]:
+    """What tells whether nobody reads stdout any more."""
+    if is_terminal():
+        return lambda: False
+    try:
+        watched: Any = select.poll()
+        watched.register(sys.stdout.fileno(), 0)  # hang-ups and errors are told anyway
+    except (OSError, ValueError):
+        return lambda: False
+    return lambda: any(found & (select.POLLERR | select.POLLHUP) for _, found in watched.poll(0))

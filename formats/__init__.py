@@ -12,7 +12,8 @@ Reading order::
     records           badrows  chunks  jsonscan  flatscan  flattening
                       jsonmembers  jsontext
                       lineprotocol  csvtext
-    values            times_alike  isotime  decimals  converted  times  nestedtext  convert
+    values            times_alike  isotime  decimals  converted  nestedtext
+                      local_times  time_patterns  time_rules  times  convert  time_parts
     typed files       arrowframes  parquetpages  columnar
     events            infer  layout  reader  looking
     in a worker       decoder  isolated

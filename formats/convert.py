@@ -39,8 +39,9 @@ from .converted import Codes, Converted, flag
 from .decimals import GOOD, parse_decimals
 from .isotime import parse_iso
 from .nestedtext import conform_nested, read_nested
-from .times import TimeRule, is_text
+from .time_rules import TimeRule
 from .times import convert as convert_times
+from .times import is_text
 from .typenames import name_of_type
 
 __all__ = ["FLOAT_TEXT", "INTEGER_TEXT", "convert", "decoded_bytes", "flatten"]
@@ -133,7 +134,7 @@ def convert(
     """
     type_ = values.type
     if is_nested(target):
-        return _nested(values, target, exact, required)
+        return _nested(values, target, (rule or TimeRule("iso")).as_iso(), exact, required)
     if pa.types.is_nested(type_):
         raise UnsupportedType(f"expected {name_of_type(target)}, found a column of {type_}")
     if is_json(target) and not (is_text(type_) or pa.types.is_null(type_)):
@@ -144,7 +145,8 @@ def convert(
         result = Converted(pa.nulls(len(values), target))
     elif pa.types.is_timestamp(target) or rule is not None:
         rule = rule or TimeRule("iso")
-        if type_ == target and not (required and values.null_count):
+        local = rule.zone is not None and getattr(type_, "tz", None) is None
+        if type_ == target and not local and not (required and values.null_count):
             return Converted(values)
         return convert_times(values, rule, target, required=required, exact=exact)
     elif type_ == target:
@@ -156,11 +158,13 @@ def convert(
     return _required(values, result) if required else result
 
 
-def _nested(values: pa.Array, target: pa.DataType, exact: bool, required: bool) -> Converted:
+def _nested(
+    values: pa.Array, target: pa.DataType, times: TimeRule, exact: bool, required: bool
+) -> Converted:
     """Lists and structs, from JSON text or from others."""
 
     def leaf(part: pa.Array, wanted: pa.DataType) -> Converted:
-        rule = TimeRule("iso") if pa.types.is_timestamp(wanted) else None
+        rule = times if pa.types.is_timestamp(wanted) else None
         return convert(flatten(part), wanted, rule=rule, exact=exact)
 
     if is_text(values.type):

@@ -46,7 +46,8 @@ from .layout import Layout
 from .looking import look
 from .packed import unpacked
 from .reader import EventReader
-from .times import open_patterns, parse_time_format
+from .time_patterns import open_patterns
+from .time_rules import parse_time_format
 
 if TYPE_CHECKING:
     from ..isolation.confinement import Confinement

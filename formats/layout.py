@@ -34,7 +34,7 @@ from ..nested_types import is_nested
 from ..schema import StreamSchema, storage_of
 from ..suggestion import did_you_mean
 from .convert import convert
-from .times import TimeRule, parse_time_format
+from .time_rules import TimeRule, parse_time_formats
 from .typenames import name_of_type, parse_types
 
 __all__ = ["Field", "Layout", "conform", "wider"]
@@ -70,8 +70,14 @@ class Layout:
     ----------
     time : str, optional
         Name of the time column; the target's by default.
-    time_format : str or TimeRule
-        See ``times.py``.
+    time_format : str, sequence of str, or TimeRule
+        See ``time_rules.py``; a rule has its zone itself.
+    time_zone, ambiguous : str, optional
+        Whose clocks times without an offset are read from, and which of both a time is that these
+        showed twice; see ``time_rules.py``.
+    time_of_day : str, optional
+        A column with the time of day, where the time column has the date only.  It becomes part of
+        the time, and comes out nowhere else.
     types : mapping or ``name=type`` items
     rename : mapping of str to str
         New names by the names in the files.
@@ -89,7 +95,10 @@ class Layout:
         self,
         *,
         time: str | None = None,
-        time_format: str | TimeRule = "auto",
+        time_format: str | Sequence[str] | TimeRule = "auto",
+        time_zone: str | None = None,
+        ambiguous: str = "refuse",
+        time_of_day: str | None = None,
         types: Iterable[str] | Mapping[str, str | pa.DataType] = (),
         rename: Mapping[str, str] | None = None,
         select: Sequence[str] | None = None,
@@ -99,8 +108,11 @@ class Layout:
     ) -> None:
         self.timeless = timeless
         self.rule = (
-            time_format if isinstance(time_format, TimeRule) else parse_time_format(time_format)
+            time_format
+            if isinstance(time_format, TimeRule)
+            else parse_time_formats(time_format, zone=time_zone, ambiguous=ambiguous)
         )
+        self.time_of_day = time_of_day
         self.target = target
         self.rename = dict(rename or {})
         self.select = None if select is None else list(dict.fromkeys(select))
@@ -142,10 +154,40 @@ class Layout:
             self.fields[file_column] = Field(file_column, pa.string(), True)
         elif file_column is not None and self._key(file_column) not in self.fields:
             raise self._unknown_name(file_column, "file column")
+        if time_of_day is not None:
+            self._check_time_of_day(time_of_day)
         if self.select is not None:
             self._selected = {name.lower() for name in self.select} | {self.time.lower()}
 
+    def _check_time_of_day(self, name: str) -> None:
+        """Refuse options that do not go with a time in two columns."""
+        if self.rule.counting is not None or self.rule.kind == "ticks":
+            raise InvalidArgument(
+                f"a time of day in a column of its own ({name}) goes with dates: the time format "
+                f"is auto, iso or patterns, found {', '.join(self.rule.texts())}"
+            )
+        folded = name.lower()
+        if folded == self.time.lower():
+            raise InvalidArgument(
+                f"time and time of day are two columns, found {name!r} for both; one that holds "
+                "both is the time alone"
+            )
+        known = [*(self.select or ()), *self.types, *(() if self.target is None else self.fields)]
+        if self.file_column is not None:
+            known.append(self.file_column)
+        if folded in (other.lower() for other in known):
+            raise InvalidArgument(
+                f"the time of day ({name}) becomes part of the time, and is no column of its own: "
+                "it can have no type, be selected, or be one of the stream's; rename it where the "
+                "stream has another column of that name"
+            )
+
     # ---------------------------------------------------------------------------------- names
+
+    def is_time_of_day(self, raw: str) -> bool:
+        """Whether a column of a source holds the time of day that belongs to its time."""
+        name = self.time_of_day
+        return name is not None and self.rename.get(raw, raw).lower() == name.lower()
 
     def _key(self, name: str) -> str:
         if name in self.fields:
@@ -170,6 +212,8 @@ class Layout:
             When the stream has no such attribute.
         """
         name = self.rename.get(raw, raw)
+        if self.is_time_of_day(raw):
+            return None
         if self.select is not None and name.lower() not in self._selected:
             return None
         key = self._key(name)
@@ -224,12 +268,16 @@ class Layout:
             bound[raw] = out
         present = {out.lower() for out in bound.values()}
         if not self.timeless and self.time.lower() not in present:
-            shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-            hint = did_you_mean(self.time, names)
-            raise InvalidData(
-                f"{source}: there is no time column {self.time!r}{hint} (columns are {shown})"
-            )
+            raise self._no_column("time column", self.time, names, source)
+        wanted = self.time_of_day
+        if wanted is not None and not any(self.is_time_of_day(raw) for raw in names):
+            raise self._no_column("column of the time of day", wanted, names, source)
         return bound
+
+    def _no_column(self, what: str, name: str, names: Sequence[str], source: str) -> InvalidData:
+        shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+        hint = did_you_mean(name, names)
+        return InvalidData(f"{source}: there is no {what} {name!r}{hint} (columns are {shown})")
 
     @property
     def json_columns(self) -> list[str]:

@@ -32,7 +32,8 @@ from ..errors import InvalidData
 from .badrows import BadRow
 from .layout import Layout
 from .reader import EventReader
-from .times import TimeRule, decide, is_text
+from .time_rules import TimeRule
+from .times import decide, is_text
 
 __all__ = ["Look", "guess_time", "look"]
 
@@ -53,7 +54,7 @@ class Look:
     format : str
     time : str or None
         The column of the time; None where none is like one.
-    time_format : str or None
+    time_format : str, list of str, or None
         How it was read, as an ingest takes it.
     looked_at : int
         Rows that were read, bad ones included.
@@ -69,7 +70,7 @@ class Look:
 
     format: str
     time: str | None
-    time_format: str | None
+    time_format: str | list[str] | None
     looked_at: int
     bad: int
     examples: list[BadRow]
@@ -155,9 +156,10 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
 
 
-def _text_of(rule: TimeRule) -> str:
+def _text_of(rule: TimeRule) -> str | list[str]:
     """A rule as an ingest takes it."""
-    return rule.pattern or rule.unit or rule.kind
+    texts = rule.texts()
+    return texts[0] if len(texts) == 1 else texts
 
 
 def guess_time(rows: pa.RecordBatch) -> str | None:

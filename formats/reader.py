@@ -48,7 +48,9 @@ from .layout import Field, Layout, wider
 from .limits import Limits, Meter
 from .lineprotocol import EXPECTED, json_lines
 from .sources import ByteSource, Readable
-from .times import TimeRule, decide, is_text, parse_time_format
+from .time_parts import joined
+from .time_rules import TimeRule, parse_time_format
+from .times import decide, is_text
 
 __all__ = ["EventReader", "read_batches"]
 
@@ -120,6 +122,8 @@ class EventReader:
         self._seen: dict[str, None] = {}
         self._types: dict[str, pa.DataType | None] | None = None
         self._rule: TimeRule = layout.rule
+        self._clock: str | None = None
+        """The column of the source with the time of day, where there is one."""
         try:
             head = self._source.peek(4096)
             self.format = detect(self.name, head, format)
@@ -158,6 +162,7 @@ class EventReader:
             self._meter.columns(len(reader.names))
             self._bound = layout.bind(reader.names, self.name)
             layout.check_names(reader.names, self.name)
+            self._clock = next((raw for raw in reader.names if layout.is_time_of_day(raw)), None)
             return reader
         if self.format in ("parquet", "arrow"):
             batches: ParquetRecords | ArrowRecords = (
@@ -171,9 +176,11 @@ class EventReader:
                 raise InvalidData(f"the name of a column is not UTF-8: {error}") from None
             self._bound = layout.bind(names, self.name)
             layout.check_names(names, self.name)
+            self._clock = next((raw for raw in names if layout.is_time_of_day(raw)), None)
             kinds = {raw: layout.fields[out].type for raw, out in self._bound.items()}
             nested = [raw for raw, kind in kinds.items() if kind is None or is_nested(kind)]
-            batches.keep(list(self._bound), nested)
+            clock = [] if self._clock is None else [self._clock]
+            batches.keep([*self._bound, *clock], nested)
             return batches
         ignore = layout.select is not None
         if self.format == "lineprotocol":
@@ -245,6 +252,7 @@ class EventReader:
         count = len(next(iter(columns.values()))) if columns else 0
         if records is None:
             records = np.arange(count)
+        columns = self._joined(columns)
         results = self._convert(columns, count)
         good, found = self._judge(columns, results, records)
         if broken or found:
@@ -259,6 +267,8 @@ class EventReader:
         if self._reader.typed:
             return columns
         types = {raw: self._parse_type(raw, out, columns) for raw, out in self._bound.items()}
+        if self._clock is not None:
+            types[self._clock] = self._parse_clock(columns.get(self._clock))
         self._types = types
         for raw, type_ in types.items():
             values = columns.get(raw)
@@ -280,6 +290,8 @@ class EventReader:
             for raw in columns:
                 if raw not in self._seen:
                     self._seen[raw] = None
+                    if layout.is_time_of_day(raw):
+                        self._clock = raw
                     out = self._bound.get(raw) or layout.output(raw, self.name)
                     if out is not None:
                         self._bound[raw] = out
@@ -290,7 +302,7 @@ class EventReader:
                 continue
             field = layout.fields[out]
             if out == layout.time:
-                self._observe_time(field, values)
+                self._observe_time(field, columns, raw)
             elif field.type is None:
                 field.type = self._infer(raw, values, numbers=raw not in quoted)
                 layout.check(field, self.name, self._reader.typed)
@@ -298,10 +310,11 @@ class EventReader:
                 new = infer_typed(values)
                 field.type = (wider(field.type, new) if new is not None else None) or field.type
 
-    def _observe_time(self, field: Field, values: pa.Array) -> None:
+    def _observe_time(self, field: Field, columns: Columns, raw: str) -> None:
         """Settle how the time column is read, from the first chunk that has a time."""
         if field.type is not None and self._rule is not self.layout.rule:
             return
+        values = self._joined(columns)[raw]
         if values.null_count == len(values):
             return
         decision = decide(values, self._rule, column=field.name, wanted=field.type)
@@ -350,6 +363,30 @@ class EventReader:
             return pa.string()
         return type_ if direct else values.type
 
+    def _parse_clock(self, values: pa.Array | None) -> pa.DataType | None:
+        """What the format's parser is to make of the time of day: the text that it is."""
+        if self.format == "csv":
+            return pa.string()
+        if values is None or pa.types.is_null(values.type):
+            return None
+        shown = is_text(values.type) or pa.types.is_timestamp(values.type)
+        return pa.string() if shown else values.type
+
+    def _joined(self, columns: Columns) -> Columns:
+        """The columns with the time in one, where the source has it in two."""
+        layout, clock = self.layout, self._clock
+        if clock is None:
+            return columns
+        rest = {raw: values for raw, values in columns.items() if raw != clock}
+        time = next((raw for raw, out in self._bound.items() if out == layout.time), None)
+        if time in rest:
+            dates = rest[time]
+            clocks = columns.get(clock)
+            if clocks is None:
+                clocks = pa.nulls(len(dates))
+            rest[time] = joined(dates, clocks, time, clock)
+        return rest
+
     # --------------------------------------------------------------------------- all its columns
 
     def _convert(self, columns: Columns, count: int) -> dict[str, Converted]:
@@ -383,7 +420,9 @@ class EventReader:
         layout = self.layout
         rule = self._rule if field.name == layout.time else None
         if rule is None and field.type is not None and pa.types.is_timestamp(field.type):
-            rule = layout.rule if layout.rule.kind == "epoch" else TimeRule("iso")
+            rule = layout.rule.of_others(given=field.fixed)
+        elif rule is None and field.type is not None and is_nested(field.type):
+            rule = layout.rule.as_iso()
         type_ = field.type or (pa.string() if rule is None else pa.timestamp("us"))
         try:
             result = self._convert_to(values, type_, rule, field)

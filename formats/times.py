@@ -1,9 +1,9 @@
 """How values of a time column become times: ISO text, patterns, epoch numbers, plain ticks.
 
 Purpose
-    A :class:`TimeRule` is what ``--time-format`` says.  :func:`decide` settles what ``auto`` means
-    for a column by looking at a sample, :func:`convert` then applies the settled rule to any Arrow
-    column.
+    A :class:`TimeRule` is what was asked for (``time_rules.py``).  :func:`decide` settles what
+    ``auto`` means for a column by looking at a sample, :func:`convert` then applies the settled
+    rule to any Arrow column.
 
 Guarantee
     Nothing is guessed without being said: ``decide`` returns a sentence for every assumption.
@@ -17,15 +17,13 @@ Guarantee
     text (JSON), and refuses what is finer than their own precision explains.
 
 Layout
-    rule            reads
-    ``auto``        ISO text; numbers by magnitude, as above
-    ``iso``         ISO text (see ``isotime.py``); numbers are bad values
-    ``s ms us ns``  numbers, also as text, since 1970-01-01 UTC; ISO text beside them
-    ``ticks``       whole numbers as they are; the stream's time is then a plain integer
-    ``%Y-%m-%d...`` text by a strptime pattern (%Y %m %d %H %M %S %f %z %b %p ...)
+    Text and typed times without an offset are UTC, or were read from the clocks of the rule's zone
+    (``local_times.py``); dates are then the beginning of a day there.  A new stream's time is
+    ``timestamp[us]`` (``ns`` where the data needs it), in UTC and without a zone, unless a type was
+    given or the data is zoned itself.
 
-    Times without an offset are UTC.  A new stream's time is ``timestamp[us]`` (``ns`` where the
-    data needs it), in UTC and without a zone, unless a type was given or the data is zoned itself.
+    Of several rules each reads what those before it could not.  What a rule reads and the stream
+    cannot hold is a bad value, and no later rule is asked.
 
 Limits
     Two-digit years follow the C convention (69-99 are 19xx).
@@ -33,8 +31,7 @@ Limits
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,58 +40,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import InvalidArgument, InvalidData
-from ..ownership import LOADING, ModuleLock, leave_to_parent
 from ..ticks import INT64_MAX, NS_PER_SECOND, TICKS_PER_SECOND
 from .badrows import shown
 from .converted import Codes, Converted, flag
 from .decimals import GOOD, TOO_LARGE, UNREAD, parse_decimals
 from .decimals import TOO_FINE as DIGITS_TOO_FINE
-from .isotime import parse_iso
+from .isotime import IsoTimes, parse_iso
+from .local_times import DAY_SECONDS, instants_of
+from .time_patterns import strptime
+from .time_rules import TimeRule
 
-__all__ = [
-    "Decision",
-    "TimeRule",
-    "convert",
-    "decide",
-    "is_text",
-    "open_patterns",
-    "parse_time_format",
-]
+__all__ = ["Decision", "convert", "decide", "is_text"]
 
 PLAUSIBLE_FIRST_S = 315_532_800  # 1980-01-01
 PLAUSIBLE_END_S = 4_102_444_800  # 2100-01-01
 PLAUSIBLE_SHARE = 0.8
-_UNIT_WORDS = {
-    "s": "s", "sec": "s", "seconds": "s",
-    "ms": "ms", "millis": "ms", "milliseconds": "ms",
-    "us": "us", "micros": "us", "microseconds": "us",
-    "ns": "ns", "nanos": "ns", "nanoseconds": "ns",
-}  # fmt: skip
 _UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 
-MISSING, UNREADABLE, TOO_FINE, TOO_FAR, NOT_FINITE, IMPLAUSIBLE, NO_UNIT = range(1, 8)
-
-
-@dataclass(frozen=True)
-class TimeRule:
-    """What a time column's values mean.
-
-    Attributes
-    ----------
-    kind : {"auto", "iso", "epoch", "pattern", "ticks"}
-    unit : str, optional
-        Of epoch numbers: s, ms, us or ns.
-    pattern : str, optional
-        The strptime pattern.
-    assumed : bool
-        The unit was inferred from magnitudes: values outside of 1980-2100 are refused.
-    """
-
-    kind: str
-    unit: str | None = None
-    pattern: str | None = None
-    assumed: bool = False
+MISSING, UNREADABLE, TOO_FINE, TOO_FAR, NOT_FINITE, IMPLAUSIBLE, NO_UNIT, SKIPPED, TWICE = range(
+    1, 10
+)
 
 
 class Decision(NamedTuple):
@@ -103,26 +69,6 @@ class Decision(NamedTuple):
     rule: TimeRule
     type: pa.DataType
     note: str | None
-
-
-def parse_time_format(text: str, *, tried: bool = True) -> TimeRule:
-    """Read ``--time-format``: auto, iso, ticks, s, ms, us, ns, or a strptime pattern.
-
-    Whether a pattern can work is tried at once, or when it is used.
-    """
-    word = text.strip().lower()
-    if word in ("auto", "iso", "ticks"):
-        return TimeRule(word)
-    if word in _UNIT_WORDS:
-        return TimeRule("epoch", unit=_UNIT_WORDS[word])
-    if "%" in text:
-        if tried:
-            _strptime(pa.array([""], pa.string()), text)
-        return TimeRule("pattern", pattern=text)
-    raise InvalidArgument(
-        f"a time format is auto, iso, ticks, s, ms, us, ns, or a pattern such as "
-        f"'%d.%m.%Y %H:%M:%S', found {text!r}"
-    )
 
 
 def is_text(type_: pa.DataType) -> bool:
@@ -165,6 +111,10 @@ def decide(
             raise InvalidArgument(
                 f"time column {column!r} is a plain integer; a time format makes no sense for it"
             )
+        if rule.zone is not None:
+            raise InvalidArgument(
+                f"time column {column!r} is a plain integer, which is in no time zone"
+            )
         return Decision(TimeRule("ticks"), wanted, None)
     if rule.kind == "ticks":
         if wanted is not None:
@@ -174,9 +124,12 @@ def decide(
             )
         return Decision(rule, pa.int64(), None)
     if pa.types.is_timestamp(type_):
-        return Decision(TimeRule("iso"), wanted or type_, None)
+        return Decision(rule.as_iso(), wanted or type_, None)
     if pa.types.is_date(type_):
-        return Decision(TimeRule("iso"), wanted or micros, None)
+        return Decision(rule.as_iso(), wanted or micros, None)
+    if rule.kind == "several":
+        fine = any(one.unit == "ns" or "%n" in (one.pattern or "") for one in rule.rules)
+        return Decision(replace(rule), wanted or (pa.timestamp("ns") if fine else micros), None)
     if rule.kind == "pattern":
         fine = "%n" in (rule.pattern or "")
         return Decision(rule, wanted or (pa.timestamp("ns") if fine else micros), None)
@@ -200,11 +153,20 @@ def decide(
             if np.any(times.has_offset) and (wanted is None or wanted.tz is None):
                 note = f"{column}: times with an offset are stored as UTC"
             new = pa.timestamp("ns") if fine else micros
-            return Decision(TimeRule("iso"), wanted or new, note)
+            return Decision(rule.as_iso(), wanted or new, note)
         values = values.filter(numeric)
     if rule.kind == "iso":
         return Decision(rule, wanted or micros, None)
-    return _decide_numbers(values, column, wanted)
+    settled = _decide_numbers(values, column, wanted)
+    if rule.zone is None:
+        return settled
+    if settled.rule.kind == "ticks":
+        raise InvalidData(
+            f"column {column!r} holds numbers that are no epoch, and numbers are in no time zone; "
+            "pass time_format= (a pattern such as '%d.%m.%Y %H:%M')"
+        )
+    zoned = replace(settled.rule, zone=rule.zone, ambiguous=rule.ambiguous)
+    return settled._replace(rule=zoned)
 
 
 def _decide_numbers(values: pa.Array, column: str, wanted: pa.DataType | None) -> Decision:
@@ -289,16 +251,19 @@ def convert(
         flag(codes, ~nulls & ((ticks < low) | (ticks > high)), TOO_FAR)
     elif pa.types.is_timestamp(values.type):
         raw = values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-        ticks = _rescale(
-            raw, TICKS_PER_SECOND[values.type.unit], TICKS_PER_SECOND[target.unit], nulls, codes
-        )
+        per_second = TICKS_PER_SECOND[values.type.unit]
+        if rule.zone is not None and values.type.tz is None:
+            raw = _from_clocks(raw, per_second, rule, nulls, codes)
+        ticks = _rescale(raw, per_second, TICKS_PER_SECOND[target.unit], nulls, codes)
     elif pa.types.is_date(values.type):
         raw = values.cast(pa.date32()).cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
-        ticks = _rescale(
-            raw.astype(np.int64) * 86_400, 1, TICKS_PER_SECOND[target.unit], nulls, codes
-        )
+        days = raw.astype(np.int64) * DAY_SECONDS
+        if rule.zone is not None:
+            days = _from_clocks(days, 1, rule, nulls, codes, dates=True)
+        ticks = _rescale(days, 1, TICKS_PER_SECOND[target.unit], nulls, codes)
     elif is_text(values.type):
-        ticks = _from_text(values, rule, target.unit, nulls, codes)
+        read = _by_several if rule.kind == "several" else _from_text
+        ticks = read(values, rule, target.unit, nulls, codes)
     elif pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
         ticks = _from_numbers(values, rule, target.unit, nulls, codes, exact)
     else:
@@ -322,6 +287,8 @@ def _reasons(rule: TimeRule, target: pa.DataType) -> tuple[str, ...]:
     unit = getattr(target, "unit", None)
     if unit is None:
         expected = "a whole number"
+    elif rule.kind == "several":
+        expected = f"a time by one of {', '.join(map(repr, rule.texts()))}"
     elif rule.kind == "pattern":
         expected = f"a time like {rule.pattern!r}"
     elif rule.kind == "epoch":
@@ -337,6 +304,9 @@ def _reasons(rule: TimeRule, target: pa.DataType) -> tuple[str, ...]:
         f"the time {{value}}, taken as {_UNIT_NAMES.get(rule.unit or '', 'an epoch')} since 1970, "
         "is not between 1980 and 2100; pass time_format= if it is meant so",
         "the time {value} is a number without a unit; pass time_format= s, ms, us or ns",
+        f"the time {{value}} never was in {rule.zone}: clocks were set forward over it",
+        f"the time {{value}} was twice in {rule.zone}, where clocks were set back; which is meant "
+        "can be said: ambiguous, earlier or later",
     )
 
 
@@ -409,10 +379,11 @@ def _from_numbers(
     exact: bool = False,
 ) -> npt.NDArray[np.int64]:
     """Epoch numbers; integers exactly, floats rounded to the unit unless they are to be exact."""
-    if rule.kind != "epoch" or rule.unit is None:
+    counting = rule.counting
+    if counting is None or counting.unit is None:
         flag(codes, ~nulls, NO_UNIT)
         return np.zeros(len(values), np.int64)
-    per_in, per_out = TICKS_PER_SECOND[rule.unit], TICKS_PER_SECOND[unit]
+    per_in, per_out = TICKS_PER_SECOND[counting.unit], TICKS_PER_SECOND[unit]
     if pa.types.is_floating(values.type):
         numbers = _floats(values, nulls, codes)
         whole, part = np.divmod(numbers, 1.0)
@@ -475,13 +446,14 @@ def _from_text(
 ) -> npt.NDArray[np.int64]:
     """ISO text, text by a pattern, or epoch numbers as text with ISO text beside them."""
     if rule.kind == "pattern" and rule.pattern is not None:
-        parsed = _strptime(values, rule.pattern)
+        parsed = strptime(values, rule.pattern)
         failed = parsed.is_null().to_numpy(zero_copy_only=False) & ~nulls
         flag(codes, failed, UNREADABLE)
         raw = parsed.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-        return _rescale(
-            raw, TICKS_PER_SECOND[parsed.type.unit], TICKS_PER_SECOND[unit], nulls | failed, codes
-        )
+        per_second, none = TICKS_PER_SECOND[parsed.type.unit], nulls | failed
+        if rule.zone is not None and not rule.tells_offset:
+            raw = _from_clocks(raw, per_second, rule, none, codes, dates=rule.of_dates)
+        return _rescale(raw, per_second, TICKS_PER_SECOND[unit], none, codes)
     numeric: npt.NDArray[np.bool_] | None = None
     ticks = np.zeros(len(values), np.int64)
     if rule.kind == "epoch":
@@ -494,6 +466,8 @@ def _from_text(
     times = parse_iso(values)
     per_second = TICKS_PER_SECOND[unit]
     seconds = times.seconds
+    if rule.zone is not None:
+        seconds = _iso_from_clocks(times, rule, codes)
     limit = INT64_MAX // per_second - 1
     far = times.ok & ((seconds > limit) | (seconds < -limit))
     fraction, rest = np.divmod(times.nanos, NS_PER_SECOND // per_second)
@@ -512,47 +486,56 @@ def _from_text(
     return np.asarray(iso, np.int64)
 
 
-_connection: Any = None
-_connecting = ModuleLock()
+def _by_several(
+    values: pa.Array, rule: TimeRule, unit: str, nulls: npt.NDArray[np.bool_], codes: Codes
+) -> npt.NDArray[np.int64]:
+    """Text by the first rule that reads it."""
+    ticks = np.zeros(len(values), np.int64)
+    left = np.flatnonzero(~nulls)
+    for one in rule.rules:
+        if not left.size:
+            break
+        some = values if left.size == len(values) else values.take(pa.array(left))
+        found: Codes = np.zeros(left.size, np.uint8)
+        read = _from_text(some, one, unit, np.zeros(left.size, np.bool_), found)
+        unread = (found == UNREADABLE) | (found == NO_UNIT)
+        ticks[left[~unread]] = read[~unread]
+        codes[left[~unread]] = found[~unread]
+        left = left[unread]
+    codes[left] = UNREADABLE
+    return ticks
 
 
-def open_patterns(**settings: Any) -> Any:
-    """The instance of DuckDB that reads times by patterns, with settings of its first opening."""
-    global _connection
-    with LOADING:
-        import duckdb
+def _from_clocks(
+    walls: npt.NDArray[np.int64],
+    per_second: int,
+    rule: TimeRule,
+    nulls: npt.NDArray[np.bool_],
+    codes: Codes,
+    *,
+    dates: bool = False,
+) -> npt.NDArray[np.int64]:
+    """Ticks of UTC for ticks of the clocks of the rule's zone."""
+    edge = INT64_MAX - 2 * DAY_SECONDS * per_second
+    far = (walls > edge) | (walls < -edge)
+    flag(codes, ~nulls & far, TOO_FAR)
+    walls = np.where(far, 0, walls)
+    seconds = walls // per_second
+    found = instants_of(seconds, rule.zone or "UTC", rule.ambiguous, dates)
+    flag(codes, ~nulls & found.skipped, SKIPPED)
+    flag(codes, ~nulls & found.twice, TWICE)
+    return walls + (found.seconds - seconds) * per_second
 
-    with _connecting:
-        if _connection is None:
-            own = {
-                "python_enable_replacements": "false",
-                "autoinstall_known_extensions": "false",
-            }
-            _connection = duckdb.connect(config={**own, **settings})
-            leave_to_parent(_connection)
-        return _connection
 
-
-def _strptime(values: pa.Array, pattern: str) -> pa.Array:
-    """Text by a strptime pattern, as a timestamp array; null where it does not fit.
-
-    DuckDB's parser is used: it knows fractions and offsets, which Arrow's does not, and works on
-    whole columns.  The pattern travels as a literal, because a computed one is not type-checked.
-    """
-    cursor = open_patterns().cursor()
-    import duckdb
-
-    try:
-        cursor.execute("SET TimeZone = 'UTC'")
-        cursor.register("given", pa.table({"text": pc.utf8_trim_whitespace(values)}))
-        literal = pattern.replace("'", "''")
-        table = cursor.sql(
-            f"SELECT try_strptime(text, '{literal}') AS t FROM given"
-        ).to_arrow_table()
-    except duckdb.Error as error:
-        reason = re.sub(r"\s+", " ", str(error)).removeprefix("Invalid Input Error: ")
-        raise InvalidArgument(f"the time format {pattern!r} cannot be used: {reason}") from None
-    finally:
-        cursor.close()
-    column = table.column("t").combine_chunks()
-    return column.cast(pa.timestamp(column.type.unit))
+def _iso_from_clocks(times: IsoTimes, rule: TimeRule, codes: Codes) -> npt.NDArray[np.int64]:
+    """Seconds of UTC for ISO text, of which some has no offset."""
+    local = np.flatnonzero(times.ok & ~times.has_offset)
+    found = instants_of(
+        times.seconds[local], rule.zone or "UTC", rule.ambiguous, ~times.has_clock[local]
+    )
+    for which, code in ((found.skipped, SKIPPED), (found.twice, TWICE)):
+        at = local[which]
+        codes[at] = np.where(codes[at] == 0, code, codes[at])
+    seconds = times.seconds.copy()
+    seconds[local] = found.seconds
+    return seconds

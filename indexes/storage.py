@@ -284,8 +284,19 @@ class IndexStorage:
         """Keys that begin with a prefix, in order, with their values."""
         options = self._rocksdict.ReadOptions()
         options.set_iterate_upper_bound(prefix[:-1] + bytes([prefix[-1] + 1]))
+        found: list[tuple[bytes, bytes]] = []
         with self._lock, _translated("read", self.path):
-            return list(self._open().items(from_key=prefix, read_opt=options))
+            # not items(): they end in silence at a block that does not fit its checksum
+            entries = self._open().iter(options)
+            try:
+                entries.seek(prefix)
+                while entries.valid():
+                    found.append((entries.key(), entries.value()))
+                    entries.next()
+                entries.status()
+            finally:
+                del entries  # an error would hold it, and it the database, which is to be closed
+        return found
 
     def write(self, puts: list[tuple[bytes, bytes]], deletes: list[bytes] | None = None) -> None:
         """Write in pieces of :data:`BATCH_BYTES`, in order; the deletes go with the last one.

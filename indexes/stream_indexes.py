@@ -51,6 +51,7 @@ from ..schema import StreamSchema
 from ..store.catalog import Layout
 from ..store.leaf_map import leaf_map
 from ..store.segment import SegmentView
+from ..store.segment_views import sizes_of
 from ..store.snapshot import StreamState
 from . import definitions
 from .catalogue import Catalogue, RunsChanged, TimeRange, blocks_of, descriptor_of
@@ -247,11 +248,10 @@ class StreamIndexes(OpenedIndexes):
             runs, damaged = dict(self._runs), set(self.damaged)
         if not attributes:
             return
-        for view in state.segments:
-            segment = view.file.segment_id
-            for first in range(0, view.events, RUN_EVENTS):
-                end = min(first + RUN_EVENTS, view.events)
-                whole = view.sealed or end == first + RUN_EVENTS
+        for place, (segment, events, sealed) in enumerate(sizes_of(state.segments)):
+            for first in range(0, events, RUN_EVENTS):
+                end = min(first + RUN_EVENTS, events)
+                whole = sealed or end == first + RUN_EVENTS
                 wanting = []
                 for name, index in attributes.items():
                     run = runs.get((index, segment, first))
@@ -262,7 +262,7 @@ class StreamIndexes(OpenedIndexes):
                     if fresh > 0 and worth:
                         wanting.append(name)
                 if wanting or (0, segment, first) in damaged:
-                    yield view, first, end, wanting
+                    yield state.segments[place], first, end, wanting
 
     def build_next(self, state: StreamState, eager: bool = False) -> bool:
         """Build the first piece that is missing; False when there is none.
@@ -381,7 +381,7 @@ class StreamIndexes(OpenedIndexes):
         synced (durability ``interval`` or ``none``), and other events will come to their positions.
         Where these cannot be removed durably, all of the database is.
         """
-        alive = {view.file.segment_id: view.events for view in state.segments}
+        alive = {segment: events for segment, events, _ in sizes_of(state.segments)}
         with self._lock:
             if not any(self._false(alive, opened)):
                 return
@@ -469,11 +469,12 @@ class StreamIndexes(OpenedIndexes):
         index = self._definitions.identifiers.get(attribute)
         if index is None:
             raise IndexNotFound(f"there is no index on {attribute!r}")
-        events = sum(view.events for view in state.segments) + state.tail_events
+        sizes = sizes_of(state.segments)
+        events = sum(held for _, held, _ in sizes) + state.tail_events
         covered = runs = size = entries = 0
-        for view in state.segments:
-            for run in catalogue.runs.get((index, view.file.segment_id), ()):
-                covered += max(0, min(run.end, view.events) - run.first)
+        for segment, held, _ in sizes:
+            for run in catalogue.runs.get((index, segment), ()):
+                covered += max(0, min(run.end, held) - run.first)
                 runs += 1
                 size += run.size
                 entries += run.entries
@@ -517,7 +518,6 @@ def _derived(consequence: str) -> Iterator[None]:
 def _behind(catalogue: Catalogue, index: int, state: StreamState) -> int:
     """Committed leaf events that an index does not cover yet."""
     return sum(
-        view.events
-        - sum(r.end - r.first for r in catalogue.runs.get((index, view.file.segment_id), ()))
-        for view in state.segments
+        events - sum(r.end - r.first for r in catalogue.runs.get((index, segment), ()))
+        for segment, events, _ in sizes_of(state.segments)
     )

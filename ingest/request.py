@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from ..errors import InvalidArgument, StreamExists
 from ..formats import READ_FORMATS, Layout, Limits, suffixes_of
-from ..formats.times import TimeRule
+from ..formats.time_rules import TimeRule
 from ..schema import StreamSchema
 from .report import IngestReport
 
@@ -61,8 +61,15 @@ class IngestRequest:
         Name of the stream.
     time : str, optional
         The time column; the stream's by default.
-    time_format : str or TimeRule
-        See :mod:`chronicle.formats.times`.
+    time_format : str, sequence of str, or TimeRule
+        Of several each value has the first that reads it; see
+        :mod:`chronicle.formats.time_rules`.
+    time_zone : str, optional
+        Whose clocks times without an offset were read from, as ``Europe/Berlin``; UTC by default.
+    ambiguous : {"refuse", "earlier", "later"}
+        Which of both a time is that these clocks showed twice.
+    time_of_day : str, optional
+        A column with the time of day, where the time column has the date only.
     format : str, optional
         Of all inputs; told from names and bytes by default.
     create : bool
@@ -98,7 +105,10 @@ class IngestRequest:
     inputs: Sequence[str]
     stream: str
     time: str | None = None
-    time_format: str | TimeRule = "auto"
+    time_format: str | Sequence[str] | TimeRule = "auto"
+    time_zone: str | None = None
+    ambiguous: str = "refuse"
+    time_of_day: str | None = None
     format: str | None = None
     create: bool = False
     if_exists: str = "fail"
@@ -181,6 +191,9 @@ class IngestRequest:
         return Layout(
             time=self.time,
             time_format=self.time_format,
+            time_zone=self.time_zone,
+            ambiguous=self.ambiguous,
+            time_of_day=self.time_of_day,
             types=self.types,
             rename=self.rename,
             select=self.select,

@@ -26,12 +26,13 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from ..errors import ChronicleError
+from ..errors import ChronicleError, SqlError
 from ..identity import seed_of
 from ..query.binding.select_outputs import is_plain
 from ..query.conditions.constants import Folder
 from ..query.contract.cancellation import QueryControl
 from ..query.engine import QueryEngine, Region
+from ..query.pattern.members import with_members
 from ..query.sql.canonical import canonical
 from ..query.sql.dialect import MatchRelation, RecentRelation, error_at, to_text
 from ..query.sql.stream_names import StreamNames
@@ -201,6 +202,11 @@ class _Parts:
                     text, table.meta["recent_at"], "a recency join stands alone in a live query: "
                     "join its results where they are read, FROM NET(name)"
                 )  # fmt: skip
+            if isinstance(table, exp.Subquery):
+                raise refused(
+                    text, table, "a live join is of two streams, or views that are SELECT * FROM "
+                    "stream WHERE ...: put conditions into ON or WHERE"
+                )  # fmt: skip
         check_live(tree, text, join=True)
         found = aggregate_in(tree)
         if found is not None or tree.args.get("group") or tree.args.get("having"):
@@ -208,10 +214,11 @@ class _Parts:
                 text, found if found is not None else tree, "a live join gives a row for each "
                 "pair: aggregate where it is read, FROM NET(name)"
             )  # fmt: skip
+        fields = self._fields(tree)
+        whole, tree = tree, self._members_taken(tree)
         bound = bind_join(tree, text, self._schema_of, self._folder())
         if not is_plain(tree):
             raise refused(text, tree, "a live join gives one row for each pair: unnest elsewhere")
-        fields = self._fields(tree, bound)
         named = tree.copy()
         shown = list(_expanded(named, bound, text))
         made = []
@@ -228,7 +235,7 @@ class _Parts:
         chosen = tuple(field.with_nullable(True) for _, field in made)
         names = tuple(field.name for field in chosen)
         streams = " ".join(side.stream for side in bound.sides)
-        seed = seed_of(f"{streams} {canonical(tree)}")
+        seed = seed_of(f"{streams} {canonical(whole)}")
         form = JoinForm(self._engine, named, text, bound, names, seed)
         return Analysed(form, chosen, bound.left.schema.time_type)
 
@@ -248,10 +255,26 @@ class _Parts:
 
         return Folder({}, dt.datetime.now(dt.timezone.utc), evaluate)
 
-    def _fields(self, tree: Any, bound: BoundJoin) -> list[pa.Field]:
+    def _members_taken(self, tree: Any) -> Any:
+        """A join in which functions take members out, so that each column is one of a side."""
+        tables = [tree.args["from_"].this, *(join.this for join in tree.args["joins"])]
+        if not all(isinstance(each.this, exp.Identifier) for each in tables):
+            return tree
+        names = [{each.alias_or_name, each.alias_or_name.upper()} for each in tables]
+        made = tree.copy()
+        for number, table in enumerate(tables):
+            others = set().union(*names[:number], *names[number + 1 :])
+            _, schema = self._schema_of(table)
+            made = with_members(made, schema, names[number], self._refuse, others)
+        return made
+
+    def _refuse(self, message: str, node: Any) -> SqlError:
+        return refused(self._text, node, message)
+
+    def _fields(self, tree: Any) -> list[pa.Field]:
         """Columns of the results, as the executor names and types them."""
         prepared = self._engine().prepared(tree.copy(), self._text)
-        streams = {side.stream for side in bound.sides}
+        streams = set(prepared.streams)
         moment = {name: self._snapshot(name) for name in streams}
         region = Region(moment, dict.fromkeys(streams, (0, 0)))
         return list(self._engine().over(prepared, region).arrow().schema)
@@ -376,10 +399,17 @@ def _picked(tree: Any, known: Mapping[str, int]) -> dict[str, int]:
     """Those of some columns that a SELECT has, under the names that it gives them."""
     folded = {name.lower(): offset for name, offset in known.items()}
     found: dict[str, int] = {}
+    item = tree.args["from_"].this
+    clause = item.args.get("match")
+    relations = {"", item.alias_or_name.lower(), "" if clause is None else clause.alias.lower()}
     for node in tree.expressions:
         if type(node) is exp.Star:
             found |= known
         column = node.unalias()
-        if isinstance(column, exp.Column) and column.name.lower() in folded:
+        if (
+            isinstance(column, exp.Column)
+            and column.table.lower() in relations
+            and column.name.lower() in folded
+        ):
             found[node.alias_or_name] = folded[column.name.lower()]
     return found

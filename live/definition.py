@@ -81,6 +81,8 @@ class LiveDefinition:
         What a bank needs to know of its pattern (:mod:`.bank.cards`), if it may share one.
     rollup : mapping or None
         Of a roll-up: ``size`` and ``origin`` of its windows, in ticks.
+    views : mapping of str to str
+        The views that it names, with their queries as they were when it was made.
     """
 
     name: str
@@ -106,6 +108,7 @@ class LiveDefinition:
     dropping: bool = False
     card: Mapping[str, Any] | None = None
     rollup: Mapping[str, int] | None = None
+    views: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def revokes(self) -> bool:
@@ -131,6 +134,7 @@ class LiveDefinition:
         return [
             ("name", self.name),
             ("query", self.sql),
+            ("views", "; ".join(f"{name} AS {sql}" for name, sql in self.views.items())),
             ("source", ", ".join(self.sources)),
             ("sink", self.sink + (" (shared)" if self.shared else "")),
             ("columns", ", ".join(self.columns)),
@@ -150,7 +154,10 @@ class LiveDefinition:
     def to_json(self) -> dict[str, Any]:
         """Body of its manifest."""
         lists = {"sources": list(self.sources), "columns": list(self.columns)}
-        return {**asdict(self), "options": dict(self.options), **lists}
+        body = {**asdict(self), "options": dict(self.options), **lists}
+        if not self.views:  # which releases before there were any do not know
+            del body["views"]
+        return body
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> LiveDefinition:

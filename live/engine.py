@@ -46,6 +46,7 @@ from .sharing import card_of_query
 from .sink import SinkReader
 from .sinks import Sinks, wrong
 from .spent import together
+from .viewed import engine_with_views, kept, put_in
 from .webhooks import Webhook
 
 __all__ = ["LiveQueries"]
@@ -152,8 +153,10 @@ class LiveQueries:
     def _opened(self, definition: LiveDefinition, found: Analysed | None = None) -> LiveQuery:
         """One at work, with its sink, which is made where there is none yet."""
         if found is None:
-            tree = parse_statement(definition.sql)
-            found = self._understood(tree, definition.sql, definition.columns)
+            text, views = definition.sql, kept(definition.views)
+            viewed = put_in(parse_statement(text), text, views)
+            with viewed.explained():
+                found = self._understood(viewed.tree, text, definition.columns)
         sources = self._rounds.sources(definition.sources)
         sink = self._sinks.opened(definition, found)
         if definition.rollup is not None:
@@ -188,14 +191,17 @@ class LiveQueries:
                 if request.exists_ok:
                     return False
                 raise wrong(request, f"there is a live query {request.name!r} already")
-            found = self._understood(request.tree, request.text)
+            viewed = put_in(request.tree, request.text, self._engine().catalog.views())
+            with viewed.explained():
+                found = self._understood(viewed.tree, request.text)
             sources = [self._writer(name) for name in found.form.streams]
-            definition = defined(request, found, sources)
+            definition = replace(defined(request, found, sources), views=viewed.views)
             self._sinks.check(request, definition, found)
             if request.rollup and not definition.store:
                 raise wrong(request, "a roll-up stores its results: leave store = false out")
             if request.rollup:
-                windows = checked(self._engine(), found, request.tree, request.text)
+                with viewed.explained():
+                    windows = checked(self._engine(), found, viewed.tree, request.text)
                 definition = replace(definition, rollup=windows)
             card = card_of_query(definition, found.form)
             if card is not None:
@@ -215,7 +221,9 @@ class LiveQueries:
 
     def check(self, sql: str) -> None:
         """Refuse a SELECT that cannot be live; raises :class:`SqlError`."""
-        self._understood(parse_statement(sql), sql)
+        viewed = put_in(parse_statement(sql), sql, self._engine().catalog.views())
+        with viewed.explained():
+            self._understood(viewed.tree, sql)
 
     def drop(self, name: str, keep_results: bool = False) -> None:
         """End a live query, and unless they are kept remove its results."""
@@ -362,7 +370,8 @@ class LiveQueries:
         lines += [f"  {key}: {value}" for key, value in told_]
         lines.append("  after a restart: goes on from its mark; what is kept is read again")
         lines.append("  query:")
-        plan = self._engine().explain(query.definition.sql)
+        definition = query.definition
+        plan = engine_with_views(self._engine, definition.views).explain(definition.sql)
         return lines + [f"    {line}" for line in str(plan).splitlines()]
 
     # -- running ----------------------------------------------------------------------------------

@@ -140,8 +140,9 @@ def bind_join(
     for table in tables:
         if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
             raise refused(
-                text, table, "a live join is of two streams: put conditions into ON or WHERE"
-            )
+                text, table, "a live join is of two streams, or views that are SELECT * FROM "
+                "stream WHERE ...: put conditions into ON or WHERE"
+            )  # fmt: skip
         name, schema = schema_of(table)
         sides.append(JoinedStream(name, table.alias or table.name, schema))
     bound = BoundJoin(sides[0], sides[1], outer=join.side.upper() == "LEFT")

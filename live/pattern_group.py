@@ -339,11 +339,14 @@ class PatternGroup:
 
     def _late(self, moment: Mapping[str, Snapshot]) -> tuple[int, Spans]:
         """Late events since the last step, and ticks that cover them."""
+        source = self.key.source
         count, late = self.sources.late(moment, self.mark, self._rule)
-        spans = late.get(self.key.source, ())
-        old = self.moment[self.key.source].version
-        if spans and (spans[0][0] <= INT64_MIN or self.mark.positions != {self.key.source: old}):
+        spans = late.get(source, ())
+        old = self.moment[source].version
+        if spans and (spans[0][0] <= INT64_MIN or self.mark.positions != {source: old}):
             raise _Unknown("it is not known which events came late")
+        if spans and self.sources.deleted(source, self.mark):  # or updated: as many are there, then
+            raise _Unknown("events are gone, or are other ones")
         return count, spans
 
     def _corrected(self, snapshot: Snapshot, spans: Spans) -> Corrected | None:

@@ -130,6 +130,10 @@ def plain_rows(tree: Any, fields: Sequence[pa.Field], schema: StreamSchema) -> P
     inside = {key for key, value in item.args.items() if value}
     if not used <= _CLAUSES or not inside <= {"this", "alias"} or (named and named.columns):
         return None
+    relation = item.alias_or_name.lower()
+    for column in tree.find_all(exp.Column):
+        if len(column.parts) > 2 or column.table.lower() not in ("", relation):
+            return None  # the member of a struct
     try:
         return _compiled(tree, fields, schema)
     except (AttributeNotFound, SqlError):  # an alias, a column of the executor's

@@ -44,6 +44,7 @@ from .combined import OneStream
 from .definition import LiveDefinition
 from .query import LiveQuery
 from .refusals import refused
+from .viewed import kept, put_in
 from .window_form import WindowForm
 
 __all__ = ["RetentionHolds", "checked", "rollup_of"]
@@ -82,8 +83,8 @@ def rollup_of(
     """What a plan has to know of a roll-up; None where its stream has changed so that none does."""
     assert definition.rollup is not None
     try:
-        tree = parse_statement(definition.sql)
-        bound, columns = _columns(engine, tree, definition.sql)
+        viewed = put_in(parse_statement(definition.sql), definition.sql, kept(definition.views))
+        bound, columns = _columns(engine, viewed.tree, definition.sql)
     except SqlError:  # SHOW ROLLUPS tells, the query cannot be opened either
         return None
     fused = bound.fused

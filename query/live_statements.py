@@ -104,10 +104,6 @@ def _name(names: list[str], tree: Any, text: str, what: str) -> str | None:
 
 def _create(engine: QueryEngine, live: LiveStatements, tree: Any, text: str) -> Result:
     args = tree.args
-    for table in args["query"].find_all(exp.Table):
-        if table.name.lower() in (view.lower() for view in engine.catalog.views()):
-            what = f"{table.name!r} is a view, and live queries read streams: put its query here"
-            raise error_at(text, position_of(table), what)
     begin = int(tree.meta["query"])
     start, idle = args.get("start"), args.get("idle")
     request = LiveRequest(

@@ -127,7 +127,7 @@ class PinnedCatalog:
         if self._empty:
             schema = self._store.stream(name).schema
             bare_manifest = StreamManifest(name, schema, StreamOptions())
-            return Snapshot(state_of(bare_manifest, Journal.empty(schema), (), (), None))
+            return Snapshot(state_of(bare_manifest, Journal.empty(schema), (), ()))
         pin = self.pins.get(name)
         if pin is None:
             if not self._growing:

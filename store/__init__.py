@@ -8,14 +8,16 @@ Reading order, bottom up.
                   group_commit  write_behind  object_store  cold_stub  cold_file  cold_files
     one block     layout  block  packing  aggregates  columns  dictionary  prune
     one tree      residency  sections  leaf  node  segment_writer  leaf_line  evolution
-                  segment_file  segment  leaf_map  inspect
+                  open_files  segment_list  segment_file  sealed_tree  segment  leaf_map  inspect
     in memory     tail  late_merge  merge  tap  deletions  key_hash  key_window
-    on disk       options  atomic_file  manifest  views  catalog  bulk_jobs  log  journal  lock
-                  losses
-    reading       snapshot  difference  recovery  recent  check  pins  pin_files
-    writing       conform  append_queue  retention  garbage  edit  commits  duplicates  append_jobs
-                  draft  leaf_append  creation  fold  rewriting  compaction  deleting  moving
-                  background  tiering  repair  schema_change  figures  stream  stream_reader
+    on disk       options  atomic_file  manifest  views  manifest_pages  catalog  bulk_jobs  log
+                  journal  lock  losses
+    reading       root_runs  segment_views  snapshot  difference  recovery  recent  check  pins
+                  pin_files
+    writing       conform  append_queue  retention  garbage  edit  manifest_commit  commits
+                  duplicates  append_jobs  draft  leaf_append  creation  fold  rewriting  compaction
+                  deleting  moving  background  tiering  repair  schema_change  figures  stream
+                  stream_reader
     the store     mover  placing  bulk_duplicates  replacing  staging  sorted_segments  filling
                   store  changes  backups  backup  restoring
 """

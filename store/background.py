@@ -186,7 +186,7 @@ class Compactor:
         if not manifest.runs or late < EVENTS_MIN:
             return False
         first = min(entry.first for entry in manifest.runs)
-        touched = sum(entry.events for entry in manifest.segments if entry.last >= first)
+        touched = int(manifest.segments.events[manifest.segments.lasts >= first].sum())
         if active is not None:
             touched += active.writer.events
         return late >= SHARE_MIN * touched

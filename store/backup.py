@@ -190,8 +190,10 @@ def _backup_stream(store: Store, name: str, files: RealFiles) -> None:
         manifest, journal = found.manifest, found.journal
         files.make_directory(directory)
         _permit_like(store, directory, files)
-        for entry in each((*manifest.segments, *manifest.runs)):
-            sealed = f"{directory}/{entry.file}"
+        pages = [page.file for page in manifest.segments.pages]
+        runs = [entry.file for entry in manifest.runs]
+        for name in each([*manifest.segments.files(), *runs, *pages]):
+            sealed = f"{directory}/{name}"
             store.files.export(sealed, os.path.join(files.root, sealed))
             _permit_like(store, sealed, files)
         extent = journal.extent

@@ -102,9 +102,7 @@ def _described(path: str, name: str) -> Backup | None:
                 names = copy.streams()
             for stream in names:
                 found = load(files, f"streams/{directory_name(stream)}")
-                entries = (*found.manifest.segments, *found.manifest.runs)
-                events = sum(entry.events for entry in entries) + found.journal.rows
-                streams[stream] = events
+                streams[stream] = found.manifest.stored_events + found.journal.rows
         else:
             return None
     except (ChronicleError, OSError) as error:

@@ -11,6 +11,7 @@ Layout
         00000017.seg        segments, late runs and the active segment, by identifier
         00000009.wal        the log that belongs to this manifest
         00000042.gone       which events the delete of commit 42 took out
+        00000042-0.page     what version 42 says of segments, where they are many
 
 Identity
     A stream draws a number when it is created.  Identifiers of its segments begin with it, and each
@@ -41,6 +42,15 @@ from .deletions import KnownDeletions
 from .evolution import Evolution, evolution_of
 from .manifest import NEEDED
 from .options import StreamOptions
+from .segment_list import (
+    COUNTER_BITS,
+    COUNTER_MASK,
+    IDENTITY_BITS,
+    SegmentEntry,
+    SegmentList,
+    pages_to_json,
+    segment_name,
+)
 
 __all__ = [
     "COUNTER_BITS",
@@ -49,6 +59,7 @@ __all__ = [
     "Layout",
     "ReadAs",
     "SegmentEntry",
+    "SegmentList",
     "StreamManifest",
     "directory_name",
     "first_id",
@@ -65,10 +76,6 @@ QUARANTINE = "quarantine"
 
 DROPPED = "\x1f"
 """Begins what a dropped column is called, where segments still hold it."""
-
-COUNTER_BITS = 32
-COUNTER_MASK = (1 << COUNTER_BITS) - 1
-IDENTITY_BITS = 28
 
 
 def directory_name(stream: str) -> str:
@@ -91,12 +98,6 @@ def first_id(identity: int) -> int:
     return identity << COUNTER_BITS | 1
 
 
-def segment_name(segment_id: int) -> str:
-    """File name of a segment: of what a stream numbers itself, the number."""
-    drawn = segment_id >> (COUNTER_BITS + IDENTITY_BITS)  # by a bulk load
-    return f"{segment_id if drawn else segment_id & COUNTER_MASK:08d}.seg"
-
-
 def number_of(file: str) -> int:
     """The number in a segment's or log's file name."""
     return int(file.split(".", 1)[0])
@@ -105,40 +106,6 @@ def number_of(file: str) -> int:
 def log_name(sequence: int) -> str:
     """File name of a log."""
     return f"{sequence:08d}.wal"
-
-
-@dataclass(frozen=True)
-class SegmentEntry:
-    """A sealed segment or late run.
-
-    Attributes
-    ----------
-    first, last : int
-        Ticks, inclusive.
-    bytes : int
-        Length of the file.
-    columns : int
-        Columns of the stream's schema when it was written; of later ones it has the defaults.
-    layout : int
-        How often a column had been renamed, dropped, or given another type until then.
-    """
-
-    id: int
-    events: int
-    first: int
-    last: int
-    bytes: int
-    columns: int
-    layout: int = 0
-
-    @property
-    def file(self) -> str:
-        """Name of the segment file."""
-        return segment_name(self.id)
-
-    def to_json(self) -> dict[str, int]:
-        """A form for manifests."""
-        return {k: v for k, v in vars(self).items() if k != "layout" or v}
 
 
 @dataclass(frozen=True)
@@ -209,6 +176,8 @@ class StreamManifest:
         The latest of these, and of updates.
     layouts : tuple of Layout
         One for each time that a column was renamed, dropped, or given another type.
+    segments : SegmentList
+        Base segments, with the pages that they are in (:mod:`.manifest_pages`), if they are.
     renaming : str or None
         The name that the stream is about to have: it has it when its directory says so.
     garbage : tuple of (str, int)
@@ -231,7 +200,7 @@ class StreamManifest:
     version: int = 1
     log: int = 1
     next_id: int = 1
-    segments: tuple[SegmentEntry, ...] = ()
+    segments: SegmentList = field(default_factory=lambda: SegmentList.of(()))
     runs: tuple[SegmentEntry, ...] = ()
     dropped_events: int = 0
     garbage: tuple[tuple[str, int], ...] = ()
@@ -246,6 +215,9 @@ class StreamManifest:
     renaming: str | None = None
     dropped_before: int | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "segments", SegmentList.of(self.segments))
+
     @property
     def identity(self) -> int:
         """What the identifiers of its segments begin with; 0 in streams of old releases."""
@@ -254,7 +226,7 @@ class StreamManifest:
     @property
     def stored_events(self) -> int:
         """Events in the segments and late runs that it names."""
-        return sum(entry.events for entry in (*self.segments, *self.runs))
+        return int(self.segments.events.sum()) + sum(entry.events for entry in self.runs)
 
     def to_json(self) -> dict[str, Any]:
         """Body for :func:`~chronicle.store.manifest.write_manifest`."""
@@ -265,7 +237,7 @@ class StreamManifest:
             "version": self.version,
             "log": self.log,
             "next_id": self.next_id,
-            "segments": [entry.to_json() for entry in self.segments],
+            **self._listed(),
             "runs": [entry.to_json() for entry in self.runs],
             "dropped_events": self.dropped_events,
             "garbage": [list(item) for item in self.garbage],
@@ -281,9 +253,25 @@ class StreamManifest:
             **self._needed(),
         }
 
+    def _listed(self) -> dict[str, Any]:
+        """The segments, or the pages that they are in."""
+        if self.segments.pages:
+            return {"pages": pages_to_json(self.segments.pages)}
+        return {"segments": self.segments.to_json()}
+
+    def whole(self) -> StreamManifest:
+        """One that says all of itself, whatever pages there are."""
+        return replace(self, segments=self.segments.paged(()))
+
     @classmethod
-    def from_json(cls, body: dict[str, Any]) -> StreamManifest:
-        """Read what :meth:`to_json` wrote."""
+    def from_json(cls, body: dict[str, Any], segments: SegmentList | None = None) -> StreamManifest:
+        """Read what :meth:`to_json` wrote.
+
+        Parameters
+        ----------
+        segments : SegmentList, optional
+            Those in the pages, where it names pages.
+        """
         return cls(
             body["name"],
             StreamSchema.from_json(body["schema"]),
@@ -291,7 +279,7 @@ class StreamManifest:
             body["version"],
             body["log"],
             body["next_id"],
-            tuple(SegmentEntry(**entry) for entry in body["segments"]),
+            SegmentList.from_json(body["segments"]) if segments is None else segments,
             tuple(SegmentEntry(**entry) for entry in body["runs"]),
             body["dropped_events"],
             tuple((name, version) for name, version in body["garbage"]),
@@ -325,6 +313,8 @@ class StreamManifest:
             for was, now in zip(layout.written.names, layout.names, strict=True)
             if now is not None
         )
+        if self.segments.pages:
+            return {NEEDED: 5}
         if not all(attribute.comparable for attribute in self.schema.attributes):
             return {NEEDED: 4}
         if widened or self.schema.defaults or self.options.unique is not None:

@@ -87,10 +87,9 @@ def changed_spans(before: Pin | None, after: Pin) -> list[tuple[int, int]]:
         )
     old, new = before.catalog, after.catalog
     old_journal, new_journal = journal_of(before), journal_of(after)
-    entries = {entry.id: entry for entry in (*old.segments, *old.runs)}
-    others = {entry.id: entry for entry in (*new.segments, *new.runs)}
-    spans = [(others[i].first, others[i].last) for i in others.keys() - entries.keys()]
-    spans += [(entries[i].first, entries[i].last) for i in entries.keys() - others.keys()]
+    before_that, after_that = (each.segments.after(each.runs) for each in (old, new))
+    changed = (*after_that.missing(before_that), *before_that.missing(after_that))
+    spans = [(entry.first, entry.last) for entry in changed]
     for journal in (old_journal, new_journal):
         for batch in journal.late:
             ticks = ticks_of(batch, new.schema if journal is new_journal else old.schema)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -43,10 +44,13 @@ from .layout import (
     value_kind,
 )
 from .leaf import LeafReader, entry_of_table, zone_table
+from .lock import ReaderLease
+from .manifest_pages import PAGE
 from .node import read_node
 from .progress import each
-from .recovery import Recovered, load, open_entry
+from .recovery import Recovered, load
 from .segment import SegmentFile, SegmentView
+from .segment_views import OPENED_MAX, open_entry
 
 __all__ = ["CheckReport", "Problem", "check_stream", "check_view"]
 
@@ -154,7 +158,7 @@ def check_stream(
                 report.problems.append(Problem(name, f"{directory}/MANIFEST", str(error)))
                 return
             _check_journal(directory, name, found, report)
-            for path, view in _opened(files, directory, name, found, report):
+            for path, view in _opened(files, directory, name, found, report, opened):
                 opened.callback(view.close)
                 views.append((view, path))
             _check_leftovers(files, directory, found.manifest, found.journal.extent, report)
@@ -170,7 +174,7 @@ def _check_journal(directory: str, name: str, found: Recovered, report: CheckRep
         report.problems.append(Problem(name, f"{directory}/{log_name(manifest.log)}", reason))
     if found.torn:
         report.notes.append(f"{name}: the log ends in an unfinished record (of a crash)")
-    for before, after in zip(manifest.segments, manifest.segments[1:], strict=False):
+    for before, after in pairwise(manifest.segments):
         if after.first < before.last:
             what = f"begins at {after.first}, before the end of {before.file} at {before.last}"
             report.problems.append(Problem(name, f"{directory}/{after.file}", what))
@@ -179,14 +183,27 @@ def _check_journal(directory: str, name: str, found: Recovered, report: CheckRep
 
 
 def _opened(
-    files: Files, directory: str, name: str, found: Recovered, report: CheckReport
+    files: Files,
+    directory: str,
+    name: str,
+    found: Recovered,
+    report: CheckReport,
+    opened: ExitStack,
 ) -> Iterator[tuple[str, SegmentView]]:
     """The segments of a stream, those that can be opened; whatever else is a problem."""
     manifest, extent = found.manifest, found.journal.extent
+    later = len(manifest.segments) + len(manifest.runs) > OPENED_MAX
+    if later:  # too many to have them all open
+        lease = ReaderLease.take(files, directory, manifest.version)
+        opened.callback(lease.release)
+        later = lease.registered
     for entry in (*manifest.segments, *manifest.runs):
         path = f"{directory}/{entry.file}"
         try:
-            yield path, open_entry(files, directory, manifest, entry, as_written=True)
+            view = open_entry(files, directory, manifest, entry, as_written=True, later=later)
+            if later:
+                view.file.may_close()
+            yield path, view
         except (ChronicleError, OSError) as error:
             report.problems.append(Problem(name, path, str(error)))
     if extent is None:
@@ -209,8 +226,9 @@ def _check_leftovers(
     files: Files, directory: str, manifest: StreamManifest, extent: object, report: CheckReport
 ) -> None:
     report.kept_files += len(sizes(files, directory, manifest.garbage))
-    named = {entry.file for entry in (*manifest.segments, *manifest.runs)}
+    named = {*manifest.segments.files(), *(entry.file for entry in manifest.runs)}
     named |= {file for file, _ in manifest.garbage}
+    named |= {page.file for page in manifest.segments.pages}
     if extent is not None:
         named.add(segment_name(extent.segment_id))  # type: ignore[attr-defined]
     for deletion in manifest.deletions.known:
@@ -224,7 +242,7 @@ def _check_leftovers(
                 f"{error}"
             )
     for file in files.list(directory):
-        if file.endswith((".seg", ".gone")) and file not in named:
+        if file.endswith((".seg", ".gone", PAGE)) and file not in named:
             report.notes.append(
                 f"{manifest.name}: {directory}/{file} belongs to no commit; the next writer "
                 "removes it"

@@ -42,6 +42,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import numpy as np
 
@@ -84,12 +85,15 @@ class ColdMapping:
     ----------
     kept : iterable of (int, memoryview)
         What is there from the beginning, and where.
+    heads : callable
+        Gives the heads of leaves that are kept, when the first byte is missing.
     """
 
     def __init__(
         self,
         stub: ColdStub,
         kept: Iterable[tuple[int, memoryview]],
+        heads: Callable[[], Iterable[tuple[int, memoryview]]] | None = None,
     ) -> None:
         self.number = next(_numbers)
         self._stub = stub
@@ -105,6 +109,7 @@ class ColdMapping:
         self._lock = threading.Lock()
         self._next = -1
         self._ahead = 0
+        self._heads = heads if stub.heads else None
         self.bytes = 0
         self.held = 0
         for offset, content in kept:
@@ -121,16 +126,32 @@ class ColdMapping:
         if not self._gaps(ranges):
             return
         with self._lock:  # what another thread fetches is not fetched twice
+            self._fill_heads()
             missing = [
                 found for offset, length in ranges for found in self._missing(offset, length)
             ]
             if len(ranges) == 1 and missing:
                 missing = self._read_on(*missing[-1], before=missing[:-1])
             pieces = list(requests(missing, GAP_BYTES, PIECE_BYTES))
-            if not pieces:
-                return
-            self._fetch(pieces)
+            if pieces:  # or they were there, or heads on the disk
+                self._fetch(pieces)
         cache.used(self, sum(length for _, length in pieces))
+
+    def has(self, offset: int, length: int) -> bool:
+        """Whether these bytes are there, or on the disk."""
+        if self._heads is not None and self._gaps(((offset, length),)):
+            with self._lock:
+                self._fill_heads()
+            cache.used(self, 0)
+        return not self._gaps(((offset, length),))
+
+    def _fill_heads(self) -> None:
+        """Put the heads of leaves in their places, once; the lock is held."""
+        heads, self._heads = self._heads, None
+        if heads is not None:
+            with suppress(FileNotFoundError):  # removed meanwhile: ask the object
+                for offset, content in heads():
+                    self._fill(offset, content)
 
     def _fetch(self, pieces: Sequence[Range]) -> None:
         store, key = object_store(self._stub.store), self._stub.key
@@ -238,7 +259,8 @@ class ColdFile:
                         "again"
                     )
                 kept = self._stub.kept(self._files, self.path + SUFFIX)
-                mapping = self._mapping = ColdMapping(self._stub, kept)
+                heads = partial(self._stub.kept_heads, self._files, self.path + SUFFIX)
+                mapping = self._mapping = ColdMapping(self._stub, kept, heads)
             mapping.tell(forget)
             return mapping
 

@@ -3,15 +3,19 @@
 Purpose
     ``00000017.seg.cold`` stands where ``00000017.seg`` was.  It says where the bytes are, and keeps
     those of the tree's nodes, dictionaries, summary and footer: opening a cold segment, planning
-    over it and aggregating over whole leaves ask nothing of the object.
+    over it and aggregating over whole leaves ask nothing of the object.  It keeps the heads of
+    leaves, too, where they take no more than a small part of the segment: who wants some rows asks
+    the object for these at once.
 
 Layout
-    The mark ``CHRCOLD`` and the version (a byte), the length of the JSON (uint64) and its XXH3-64,
-    the JSON, and the bytes that are kept, one range after the other::
+    The mark ``CHRCOLD`` and the version (a byte: 2 with heads, else 1), the length of the JSON
+    (uint64) and its XXH3-64, the JSON, and the bytes that are kept, one range after the other,
+    those of heads behind all others::
 
         {"store": "s3://bucket/prefix", "key": "<store>/<stream>/00000017.seg",
          "bytes": 1073741824, "digest": "<xxh3-64 of the object>",
-         "kept": [[offset, length], ...], "kept_digest": "<xxh3-64 of what follows>"}
+         "kept": [[offset, length], ...], "kept_digest": "<xxh3-64 of what follows>",
+         "heads": [[offset, length], ...], "heads_digest": "<xxh3-64 of what follows these>"}
 
     Ranges begin and end at pages of :data:`PAGE` bytes, so that no page is there in part.
 
@@ -36,7 +40,7 @@ __all__ = ["PAGE", "SUFFIX", "ColdStub", "pages_of"]
 
 SUFFIX = ".cold"
 MAGIC = b"CHRCOLD"
-VERSION = 1
+VERSION = 2
 PAGE = 4096
 _HEAD = struct.Struct("<7sBQQ")
 
@@ -59,6 +63,9 @@ class ColdStub:
         Offset and length of what the stub keeps, ascending, at pages.
     kept_digest : str
         XXH3-64 of what it keeps.
+    heads : tuple of (int, int)
+        The same of heads of leaves; none where it keeps none.
+    heads_digest : str
     """
 
     store: str
@@ -67,8 +74,10 @@ class ColdStub:
     digest: str
     ranges: tuple[tuple[int, int], ...]
     kept_digest: str
+    heads: tuple[tuple[int, int], ...] = ()
+    heads_digest: str = ""
 
-    def to_bytes(self, kept: bytes) -> bytes:
+    def to_bytes(self, kept: bytes, heads: bytes = b"") -> bytes:
         """Content of the stub's file."""
         body = json.dumps(
             {
@@ -78,9 +87,17 @@ class ColdStub:
                 "digest": self.digest,
                 "kept": [list(found) for found in self.ranges],
                 "kept_digest": self.kept_digest,
+                **self._of_heads(),
             }
         ).encode()
-        return _HEAD.pack(MAGIC, VERSION, len(body), xxh3_64_intdigest(body)) + body + kept
+        version = VERSION if self.heads else 1
+        start = _HEAD.pack(MAGIC, version, len(body), xxh3_64_intdigest(body))
+        return start + body + kept + heads
+
+    def _of_heads(self) -> dict[str, object]:
+        if not self.heads:
+            return {}
+        return {"heads": [list(found) for found in self.heads], "heads_digest": self.heads_digest}
 
     @classmethod
     def read(cls, files: Files, path: str) -> ColdStub:
@@ -119,23 +136,37 @@ class ColdStub:
                 body["digest"],
                 tuple((offset, size) for offset, size in body["kept"]),
                 body["kept_digest"],
+                tuple((offset, size) for offset, size in body.get("heads", ())),
+                body.get("heads_digest", ""),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise _damaged(path, f"it misses something: {error!r}") from None
 
     def kept(self, files: Files, path: str) -> Iterator[tuple[int, memoryview]]:
-        """Each range that the stub at a path keeps: its offset and its bytes."""
-        size = sum(length for _, length in self.ranges)
-        with files.open(path) as file:
-            if file.size < size:
-                raise _damaged(path, "it was cut")
-            content = memoryview(file.read(file.size - size, size))
-        if xxh3_64_hexdigest(content) != self.kept_digest:
-            raise _damaged(path, "what it keeps does not hash to what it says")
-        at = 0
-        for offset, length in self.ranges:
-            yield offset, content[at : at + length]
-            at += length
+        """Each range that the stub at a path keeps, but for heads: its offset and its bytes."""
+        behind = sum(length for _, length in self.heads)
+        return _ranges(files, path, self.ranges, self.kept_digest, behind)
+
+    def kept_heads(self, files: Files, path: str) -> Iterator[tuple[int, memoryview]]:
+        """The same of heads of leaves."""
+        return _ranges(files, path, self.heads, self.heads_digest, 0)
+
+
+def _ranges(
+    files: Files, path: str, ranges: Sequence[tuple[int, int]], digest: str, behind: int
+) -> Iterator[tuple[int, memoryview]]:
+    """Ranges whose bytes end so many bytes before the end of a stub."""
+    size = sum(length for _, length in ranges)
+    with files.open(path) as file:
+        if file.size < size + behind:
+            raise _damaged(path, "it was cut")
+        content = memoryview(file.read(file.size - size - behind, size))
+    if xxh3_64_hexdigest(content) != digest:
+        raise _damaged(path, "what it keeps does not hash to what it says")
+    at = 0
+    for offset, length in ranges:
+        yield offset, content[at : at + length]
+        at += length
 
 
 def _damaged(path: str, what: str) -> CorruptStore:

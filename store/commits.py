@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -51,14 +52,17 @@ from .catalog import (
 )
 from .edit import ActiveSegment, Edit
 from .file_contract import Files
-from .journal import RecordKind, encode_checkpoint
 from .log import LogWriter
-from .manifest import read_manifest, write_manifest
+from .manifest import write_manifest
+from .manifest_commit import commit_manifest
+from .manifest_pages import PAGE
 from .options import StreamOptions
 from .recent import RecentCommits
-from .recovery import Recovered, load, open_entry
+from .recovery import Recovered, load
 from .retention import Hold, retained, together
+from .sealed_tree import Root
 from .segment import SegmentView
+from .segment_views import SegmentViews, ViewSource
 from .segment_writer import Extent, SegmentWriter
 from .snapshot import StreamState
 from .tail import MemoryLeaf
@@ -89,7 +93,7 @@ class _Trees(NamedTuple):
 
     manifest: StreamManifest
     active: SegmentView | None
-    base: tuple[SegmentView, ...]
+    base: SegmentViews
     runs: tuple[SegmentView, ...]
     stored: int
 
@@ -104,8 +108,8 @@ class Commits:
 
     Attributes
     ----------
-    views : dict of int to SegmentView
-        Open segments and late runs that the manifest names.
+    views : ViewSource
+        Makes the views of the segments and late runs that the manifest names.
     active : ActiveSegment or None
     published : StreamState
         What readers see.
@@ -150,10 +154,10 @@ class Commits:
         files.sync_directory(directory)
         self.manifest = found.manifest
         self.journal = found.journal
-        self.views = {
-            entry.id: open_entry(files, directory, self.manifest, entry)
-            for entry in (*self.manifest.segments, *self.manifest.runs)
-        }
+        self.views = ViewSource(files, directory, self.manifest)
+        self._sources = weakref.WeakSet((self.views,))
+        if self.views.eager:
+            self.views.open_all()
         self._last_active: tuple[Extent, SegmentView] | None = None
         self._trees: _Trees | None = None
         self._late: tuple[tuple[pa.RecordBatch, ...], tuple[MemoryLeaf, ...]] = ((), ())
@@ -261,13 +265,21 @@ class Commits:
 
     def _sweep(self) -> None:
         """Remove files that a crash has left over, and garbage that no reader can want."""
-        named = {entry.file for entry in (*self.manifest.segments, *self.manifest.runs)}
+        named = {*self.manifest.segments.files(), *(run.file for run in self.manifest.runs)}
+        found = self.files.list(self.directory)
+        lost = named.difference(found)
+        if lost:
+            raise CorruptStore(
+                f"{self.path(min(lost))} is missing"
+                + (f", and {len(lost) - 1} other segments" if len(lost) > 1 else "")
+            )
         named.add(log_name(self.manifest.log))
+        named.update(page.file for page in self.manifest.segments.pages)
         if self.journal.extent is not None:
             named.add(segment_name(self.journal.extent.segment_id))
-        kept = {file for file, _ in self.collect_garbage()}
-        for file in self.files.list(self.directory):
-            if file.endswith((".seg", ".wal", ".gone")) and file not in (named | kept):
+        named.update(file for file, _ in self.collect_garbage())
+        for file in found:
+            if file.endswith((".seg", ".wal", ".gone", PAGE)) and file not in named:
                 logger.info("%s: removing %s, which no commit names", self.directory, file)
                 self._remove_quietly(file)
 
@@ -286,11 +298,10 @@ class Commits:
         active = self.active_view()
         trees = self._trees
         if trees is None or trees.active is not active or trees.manifest is not manifest:
-            base = tuple(self.views[entry.id] for entry in manifest.segments)
-            runs = tuple(self.views[entry.id] for entry in manifest.runs)
-            if active is not None and active.events:
-                base = (*base, active)
-            stored = sum(view.events for view in (*base, *runs))
+            written = active if active is not None and active.events else None
+            base = self.views.sequence(manifest.segments, written)
+            runs = tuple(self.views.view(entry) for entry in manifest.runs)
+            stored = manifest.stored_events + (0 if written is None else written.events)
             trees = self._trees = _Trees(manifest, active, base, runs, stored)
         if journal.late is not self._late[0]:
             known = {id(leaf.batch): leaf for leaf in self._late[1]}
@@ -448,16 +459,19 @@ class Commits:
         old, old_log, old_active = self.manifest, self.log, self.active
         journal = edit.journal
         manifest = retained(manifest, journal.last, self.held())
-        named = {entry.file for entry in (*manifest.segments, *manifest.runs)}
         version = old.version + 1
-        files = (*edit.left, *(entry.file for entry in (*old.segments, *old.runs)))
-        gone = [(file, version) for file in files if file not in named]
+        left_segments = old.segments.missing(manifest.segments)
+        runs_named = {entry.id for entry in manifest.runs}
+        left_runs = [entry for entry in old.runs if entry.id not in runs_named]
+        left = (*edit.left, *left_segments.files(), *(entry.file for entry in left_runs))
+        gone = [(file, version) for file in left]
         if self.journal.extent is not None and journal.extent != self.journal.extent:
             file = segment_name(self.journal.extent.segment_id)
             still = journal.extent is not None and (
                 journal.extent.segment_id == self.journal.extent.segment_id
             )
-            if file not in named and not still:
+            named = self.journal.extent.segment_id
+            if not still and manifest.segments.find(named) is None and named not in runs_named:
                 gone.append((file, version))
         manifest = replace(
             manifest,
@@ -470,44 +484,31 @@ class Commits:
             garbage=(*self.collect_garbage(), *gone),
         )
         journal = replace(journal, events=manifest.events, identity=manifest.identity)
-        path = self.path(log_name(manifest.log))
-        with suppress(FileNotFoundError):
-            self.files.remove(path)
-        log = LogWriter.create(self.files, path, manifest.log, durable=False)
-        try:
-            log.append(RecordKind.CHECKPOINT, encode_checkpoint(journal))
-            log.sync()
-            # the names of the log and of every segment made for this commit
-            self.files.sync_directory(self.directory)
-        except BaseException:
-            log.close()
-            with suppress(Exception):
-                self.files.remove(path)
-            raise
-        try:
-            write_manifest(self.files, self.directory, manifest.to_json())
-        except BaseException as error:
-            log.close()
-            if self._files_say(manifest.version):
-                # the rename happened, only its durability is unknown: neither state is certain
-                self.fail(error)
-            else:
-                with suppress(Exception):
-                    self.files.remove(path)
-            raise
-        views = {**self.views, **edit.views}
-        keep = {entry.id for entry in (*manifest.segments, *manifest.runs)}
-        self.views = {i: view for i, view in views.items() if i in keep}
+        manifest, log = commit_manifest(
+            self.files, self.directory, old, manifest, journal,
+            lambda entry: self._root_of(entry, edit), self.fail,
+        )  # fmt: skip
+        for source in list(self._sources):
+            source.part(old, left_segments, left_runs)
+        if edit.source is not None:
+            self.views = edit.source
+            self._sources.add(edit.source)
+        self.views.after(manifest, edit.views)
         self.manifest, self.journal, self.log, self.active = manifest, journal, log, edit.active
         self._carry_over = False
         self.count(manifest_commits=1)
-        self.discard(i for i in edit.views if i not in keep)  # dropped by retention at once
+        self.discard(i for i in edit.views if i not in self.views)  # by retention, at once
         # The commit has happened.  What fails from here on must not look as if it had not.
         old_log.close()
         if old_active is not None and old_active is not edit.active:
             old_active.writer.close()
         self._remove_quietly(log_name(old.log))
         self.collect_garbage()
+
+    def _root_of(self, entry: SegmentEntry, edit: Edit) -> Root | None:
+        """The root of a segment, if this process has looked at it."""
+        view = edit.views.get(entry.id) or self.views.known(entry.id)
+        return None if view is None else view.root()
 
     def add_listener(self, listener: Callable[[StreamState], None]) -> None:
         """Call a listener with every state from now on."""
@@ -562,13 +563,6 @@ class Commits:
             if self.active is not None:
                 self.active.writer.close()
 
-    def _files_say(self, version: int) -> bool:
-        try:
-            body = read_manifest(self.files, self.directory)
-        except Exception:
-            return True
-        return body is not None and body["version"] == version
-
     def collect_garbage(self) -> tuple[tuple[str, int], ...]:
         """Remove files that no reader can want any more; return the others.
 
@@ -577,9 +571,10 @@ class Commits:
         listed = self.manifest.garbage
         if not listed:
             return ()
-        entries = (*self.manifest.segments, *self.manifest.runs)
+        stored = int(self.manifest.segments.bytes.sum())
+        stored += sum(entry.bytes for entry in self.manifest.runs)
         active = 0 if self.journal.extent is None else self.journal.extent.length
-        room = self.options.kept_bytes_max + active + sum(entry.bytes for entry in entries)
+        room = self.options.kept_bytes_max + active + stored
         left, dropped = garbage.collect(self.files, self.directory, listed, room)
         self.count(positions_dropped=dropped)
         return left

@@ -52,7 +52,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..errors import CorruptStore
-from .catalog import SegmentEntry
+from .catalog import SegmentEntry, SegmentList
 from .cold_files import ColdFiles
 from .commits import Commits
 from .draft import seal
@@ -159,7 +159,7 @@ def _begin(commits: Commits, buffered: bool = True) -> Fold | None:
         active_from = active_first(commits)
         expires = None
         if buffered:
-            stored = [commits.views[entry.id] for entry in commits.manifest.segments]
+            stored = commits.views.sequence(commits.manifest.segments)
             expires = first_kept(commits.manifest, stored, commits.journal.last, commits.held())
         if expires is not None and active_from is not None and active_from < expires:
             seal(commits)
@@ -177,7 +177,7 @@ def _begin(commits: Commits, buffered: bool = True) -> Fold | None:
                 return None
         segments = commits.manifest.segments
         commits.fold(runs)
-        views = {entry.id: commits.views[entry.id] for entry in (*runs, *segments)}
+        views = commits.views.by_id(commits.manifest)
         fold = Fold(commits.schema, runs, segments, views, purged=purged, expires=expires)
         if commits.reach and commits.journal.last is not None:
             fold.horizon = commits.journal.last - int(commits.reach)
@@ -201,10 +201,11 @@ def _rewrite(commits: Commits, fold: Fold, stopped: Callable[[], bool]) -> None:
     size = 0
     spans: list[tuple[int, int]] = []
     wanted: list[bool] = []
-    for number, entry in enumerate(fold.segments):
-        newest = number == len(fold.segments) - 1
+    segments = list(fold.segments)
+    for number, entry in enumerate(segments):
+        newest = number == len(segments) - 1
         first = TICK_MIN if number == 0 else entry.first
-        last = TICK_MAX if newest else fold.segments[number + 1].first - 1
+        last = TICK_MAX if newest else segments[number + 1].first - 1
         spans.append((first, last))
         late = any(events_between(fold.views[e.id], first, last) for e in fold.runs)
         if not late and fold.drops(entry):
@@ -213,7 +214,7 @@ def _rewrite(commits: Commits, fold: Fold, stopped: Callable[[], bool]) -> None:
         else:
             wanted.append(late or fold.touches(entry))
     _join_crowd(commits, fold, wanted)
-    for entry, (first, last), touched in each(list(zip(fold.segments, spans, wanted, strict=True))):
+    for entry, (first, last), touched in each(list(zip(segments, spans, wanted, strict=True))):
         if group and (not touched or size + entry.bytes > commits.options.sealed_bytes):
             write_group(commits, fold, group, group_first, group_last, stopped)
             group = []
@@ -255,20 +256,18 @@ def _finish(commits: Commits, fold: Fold) -> bool:
         commits.check_writable()
         fold.ready(commits)
         manifest = commits.manifest
-        named = {entry.id for entry in (*manifest.segments, *manifest.runs)}
+        named = {*manifest.segments.ids.tolist(), *(entry.id for entry in manifest.runs)}
         gone = fold.sources
         if not named.issuperset({*fold.replaced, *gone}):
             return False
         if not fold.segments and manifest.segments:
             return False
-        present: list[SegmentEntry] = []
-        for entry in manifest.segments:
-            present += fold.replaced.get(entry.id, [entry])
+        present = manifest.segments.replaced(fold.replaced)
         if not fold.segments:
-            present = [entry for entry, _ in fold.made]
+            present = SegmentList.of(entry for entry, _ in fold.made)
         manifest = replace(
             manifest,
-            segments=tuple(present),
+            segments=present,
             runs=tuple(entry for entry in manifest.runs if entry.id not in gone),
         )
         commits.apply(fold.edit(commits, manifest))

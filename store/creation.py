@@ -11,7 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..schema import StreamSchema
-from .catalog import SegmentEntry, StreamManifest, first_id, log_name, new_identity
+from .catalog import (
+    SegmentEntry,
+    SegmentList,
+    StreamManifest,
+    first_id,
+    log_name,
+    new_identity,
+)
 from .file_contract import Files
 from .journal import Journal, RecordKind, encode_checkpoint
 from .log import LogWriter
@@ -51,12 +58,12 @@ def initialise(
     options = settled(options, schema)
     files.remove_tree(directory)  # what a creation that was cut short has left
     files.make_directory(directory)
-    segments = tuple(fill())
-    events = sum(entry.events for entry in segments)
+    segments = SegmentList.of(fill())
+    events = int(segments.events.sum())
     log = LogWriter.create(files, f"{directory}/{log_name(1)}", 1)
     identity = new_identity()
     journal = replace(Journal.empty(schema), events=events, identity=identity)
-    if segments:
+    if len(segments):
         journal = replace(journal, position=1, last=segments[-1].last)
     log.append(RecordKind.CHECKPOINT, encode_checkpoint(journal))
     log.sync()

@@ -255,7 +255,7 @@ class _Removed:
                 show(commits, before)
                 return None
             commits.fold((*runs, *whole))
-            views = {entry.id: commits.views[entry.id] for entry in (*runs, *manifest.segments)}
+            views = commits.views.by_id(manifest)
             self._fold = _Delete(
                 commits.schema, runs, manifest.segments, views,
                 deleted=deleted, change=self._change, addition=self._addition, whole=whole,

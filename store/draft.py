@@ -88,7 +88,7 @@ def seal(commits: Commits) -> None:
             Edit(
                 replace(journal, extent=None, tail=Tail(commits.schema)),
                 None,
-                replace(manifest, segments=(*manifest.segments, *draft.entries)),
+                replace(manifest, segments=manifest.segments.grown(draft.entries)),
                 draft.views,
             )
         )

@@ -30,6 +30,7 @@ from .journal import Journal, RecordKind
 from .layout import table_rows
 from .options import StreamOptions
 from .segment import SegmentFile, SegmentView
+from .segment_views import ViewSource
 from .segment_writer import Extent, SegmentWriter
 
 __all__ = ["ActiveSegment", "Edit"]
@@ -103,6 +104,8 @@ class Edit:
         Events that the record brings into the tail, as :meth:`~.tail.Tail.add` takes them.
     left : tuple of str
         Files that readers of earlier versions alone may want.
+    source : ViewSource or None
+        Makes the views of all segments from now on, where they are read in another way.
     """
 
     journal: Journal
@@ -112,3 +115,4 @@ class Edit:
     record: tuple[RecordKind, list[Any]] | None = None
     added: tuple[pa.RecordBatch, int, int] | None = None
     left: tuple[str, ...] = ()
+    source: ViewSource | None = None

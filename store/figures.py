@@ -16,7 +16,7 @@ def figures_of(commits: Commits) -> dict[str, Any]:
     manifest, journal = commits.manifest, commits.journal
     snapshot = Snapshot(commits.published)
     active = 0 if commits.active is None else commits.active.writer.length
-    entries = (*manifest.segments, *manifest.runs)
+    stored = int(manifest.segments.bytes.sum()) + sum(entry.bytes for entry in manifest.runs)
     garbage = commits.garbage_sizes()
     return {
         "events": snapshot.count,
@@ -28,7 +28,7 @@ def figures_of(commits: Commits) -> dict[str, Any]:
         "tail_events": journal.tail.rows,
         "dropped_events": manifest.dropped_events,
         "deleted_events": manifest.deleted_events,
-        "bytes": sum(entry.bytes for entry in entries) + active + commits.log.size,
+        "bytes": stored + active + commits.log.size,
         "log_bytes": commits.log.size,
         "log_records": commits.log.records,
         "late_events_in_runs": sum(entry.events for entry in manifest.runs),

@@ -13,13 +13,13 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from ..schema import StreamSchema
-from .catalog import SegmentEntry, StreamManifest
+from .catalog import SegmentEntry, SegmentList, StreamManifest
 from .commits import Commits
 from .deletions import TickRun
 from .edit import Edit
@@ -41,7 +41,7 @@ class Fold:
 
     Attributes
     ----------
-    runs, segments : tuple of SegmentEntry
+    runs, segments : sequence of SegmentEntry
         Late runs to fold, and the base, as they were when it began.
     made : list of (SegmentEntry, SegmentView)
         Segments written.
@@ -64,8 +64,8 @@ class Fold:
 
     schema: StreamSchema
     runs: tuple[SegmentEntry, ...]
-    segments: tuple[SegmentEntry, ...]
-    views: dict[int, SegmentView]
+    segments: SegmentList
+    views: Mapping[int, SegmentView]
     made: list[tuple[SegmentEntry, SegmentView]] = field(default_factory=list)
     replaced: dict[int, list[SegmentEntry]] = field(default_factory=dict)
     identifiers: list[int] = field(default_factory=list)

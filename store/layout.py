@@ -44,6 +44,9 @@ __all__ = [
     "NODE_FANOUT",
     "NODE_HEADER",
     "PAGE_EVENTS",
+    "PAGE_HEADER",
+    "PAGE_MAGIC",
+    "PAGE_VERSION",
     "ROWS_PER_ATTRIBUTE",
     "ROW_ATTRIBUTES",
     "ROW_COUNT",
@@ -94,6 +97,13 @@ DICTIONARY_HEADER = struct.Struct("<IIIIQQ")
 FOOTER = struct.Struct("<8sHHIQQQQQqqQQ32xQ")
 """magic, format version, height, reserved, segment id, root offset, root bytes, summary offset,
 summary bytes, first tick, last tick, events, file bytes, padding, xxh3-64 of the bytes before."""
+
+PAGE_MAGIC = b"CHRNPAGE"
+PAGE_VERSION = 1
+PAGE_HEADER = struct.Struct("<8sHHIQQQ16xQ")
+"""Of a page of a manifest: magic, format version, rows of the table, segments, identity of the
+stream, bytes of the roots, xxh3-64 of the roots, padding, xxh3-64 of the bytes before and of the
+table."""
 
 ZONE_EVENTS = 512
 """Events summarised by one entry of a leaf's zone table."""

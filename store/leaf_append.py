@@ -59,7 +59,7 @@ def append_leaves(
             manifest = commits.manifest
             if dropped and rules.retention_ticks is not None:
                 manifest = manifest.dropping(dropped, horizon(last, rules.retention_ticks, hold))
-            manifest = replace(manifest, segments=(*manifest.segments, *draft.entries))
+            manifest = replace(manifest, segments=manifest.segments.grown(draft.entries))
             commits.apply(Edit(journal, active, manifest, draft.views))
         else:
             if draft.begun:

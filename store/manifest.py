@@ -16,7 +16,7 @@ Layout
     The version is what a reader has to know, where the body says what it ``"needs"``: 2 (updates,
     columns that were renamed or dropped), 3 (columns with a default or of a new
     type, events that are unique), 4 (columns of JSON, lists
-    and structs); else 1.
+    and structs), 5 (segments in pages: :mod:`.manifest_pages`); else 1.
 
     The checksum is the XXH3-64 (seed 0) of the body in canonical form: keys sorted, no white space,
     everything outside of ASCII escaped.  How the file itself is spaced and ordered does not matter.
@@ -48,12 +48,19 @@ from ..errors import CorruptStore, InvalidArgument, UnsupportedFormat
 from .atomic_file import replace_file
 from .files import Files
 
-__all__ = ["MANIFEST", "MANIFEST_VERSION", "NEEDED", "read_manifest", "write_manifest"]
+__all__ = [
+    "MANIFEST",
+    "MANIFEST_VERSION",
+    "NEEDED",
+    "manifest_content",
+    "read_manifest",
+    "write_manifest",
+]
 
 MANIFEST = "MANIFEST"
 TEMPORARY = "MANIFEST.tmp"
 FORMAT = "chronicle manifest"
-MANIFEST_VERSION = 4
+MANIFEST_VERSION = 5
 NEEDED = "needs"
 """Key of a body that needs a version greater than 1 to be understood: that version."""
 
@@ -75,15 +82,21 @@ def write_manifest(files: Files, directory: str, document: dict[str, Any]) -> No
     StorageFull, StorageFailed
         The old manifest is still there, unless only the sync of the directory failed.
     """
+    content = manifest_content(document)
+    temporary = posixpath.join(directory, TEMPORARY)
+    path = posixpath.join(directory, MANIFEST)
+    replace_file(files, path, content, temporary=temporary)
+
+
+def manifest_content(document: dict[str, Any]) -> bytes:
+    """What the file says of a document; see :func:`write_manifest`."""
     _check_keys(document)
     body = _canonical(document)
     text = (
         f'{{"format":"{FORMAT}","version":{document.get(NEEDED, 1)},'
         f'"checksum":"{_checksum(body)}","body":{body}}}\n'
     )
-    temporary = posixpath.join(directory, TEMPORARY)
-    path = posixpath.join(directory, MANIFEST)
-    replace_file(files, path, text.encode("ascii"), temporary=temporary)
+    return text.encode("ascii")
 
 
 def read_manifest(files: Files, directory: str) -> dict[str, Any] | None:

@@ -47,8 +47,8 @@ from .catalog import SegmentEntry, StreamManifest
 from .cold_files import DOOMED, MOVING, ColdFiles, purge
 from .cold_stub import SUFFIX, ColdStub, pages_of
 from .commits import Commits
-from .layout import BLOCK_FRAME, FILE_HEADER, FOOTER, ROW_LENGTH, ROW_OFFSET
-from .manifest import MANIFEST
+from .layout import BLOCK_FRAME, FILE_HEADER, FOOTER, ROW_COUNT, ROW_LENGTH, ROW_OFFSET
+from .manifest import MANIFEST, manifest_content
 from .object_store import ObjectStore
 from .progress import each
 from .segment import SegmentView
@@ -59,6 +59,9 @@ if TYPE_CHECKING:
 __all__ = ["Chosen", "Moved", "Stopped", "ending_before", "move_segments", "never"]
 
 PIECE_BYTES = 4 << 20
+
+HEADS_SHARE = 16
+"""The heads of leaves stay where they take no more than one part in so many of a segment."""
 
 Chosen = Callable[[StreamManifest, int | None], Sequence[SegmentEntry]]
 """Says of a stream, and of its newest tick in order, which of its segments go."""
@@ -78,7 +81,7 @@ def ending_before(tick: int) -> Chosen:
 
     def chosen(manifest: StreamManifest, newest: int | None) -> Sequence[SegmentEntry]:
         del newest
-        return [entry for entry in manifest.segments if entry.last < tick]
+        return manifest.segments.where(manifest.segments.lasts < tick)
 
     return chosen
 
@@ -143,16 +146,14 @@ def move_segments(
             continue
         if _move(commits, files, store, place, entry, stopped):
             segments, moved = segments + 1, moved + entry.bytes
-            with commits.lock:
-                commits.count(moved_segments=1, moved_bytes=entry.bytes)
         else:
             purge(files.inner, commits.directory, (MOVING,))
     with commits.lock:
-        version = commits.manifest.version
-        said = files.read(commits.path(MANIFEST))
-    if version != commits.told and files.cold(commits.directory):
-        store.put(f"{place}/{MANIFEST}", [said])
-        commits.note_told(version)
+        manifest = commits.manifest
+    if manifest.version != commits.told and files.cold(commits.directory):
+        # whole, whatever its pages: what begins a restore needs nothing beside it
+        store.put(f"{place}/{MANIFEST}", [manifest_content(manifest.whole().to_json())])
+        commits.note_told(manifest.version)
     return Moved(segments, moved)
 
 
@@ -180,14 +181,21 @@ def _move(
     try:
         if not files.inner.exists(path + SUFFIX):  # else an accident has left it to the last step
             key = f"{place}/{entry.file.removesuffix('.seg')}-{secrets.token_hex(8)}.seg"
-            ranges = pages_of(_kept(view), entry.bytes)
+            nodes, leaves = _parts(view)
+            ranges, heads = pages_of(nodes, entry.bytes), pages_of(leaves, entry.bytes)
+            if sum(length for _, length in heads) > entry.bytes // HEADS_SHARE:
+                heads = ()
             with files.inner.open(path) as file:
                 digest = _digest(file.read, pieces())
-                kept = b"".join(bytes(file.read(at, length)) for at, length in ranges)
-                told = ColdStub(
-                    store.url, key, entry.bytes, digest, ranges, xxhash.xxh3_64_hexdigest(kept)
+                kept, kept_heads = (
+                    b"".join(bytes(file.read(at, length)) for at, length in some)
+                    for some in (ranges, heads)
                 )
-                stub = told.to_bytes(kept)
+                told = ColdStub(
+                    store.url, key, entry.bytes, digest, ranges, xxhash.xxh3_64_hexdigest(kept),
+                    heads, xxhash.xxh3_64_hexdigest(kept_heads),
+                )  # fmt: skip
+                stub = told.to_bytes(kept, kept_heads)
                 replace_file(files.inner, moving, stub)
                 store.put(key, (bytes(file.read(*piece)) for piece in pieces()))
             found = _digest(lambda at, length: store.read(key, at, length), pieces())
@@ -213,17 +221,23 @@ def _move(
             files.sync_directory(commits.directory)
         files.inner.remove(path)
         files.sync_directory(commits.directory)
-        commits.views[entry.id].file.reopen()  # not that of then: columns may have changed
+        view = commits.views.known(entry.id)  # not that of then: columns may have changed
+        if view is not None:
+            view.file.reopen()
+        commits.count(moved_segments=1, moved_bytes=entry.bytes)
     return True
 
 
-def _kept(view: SegmentView) -> list[tuple[int, int]]:
-    """What of a segment stays: all but its leaves."""
+def _parts(view: SegmentView) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """What of a segment stays: all but its leaves, and the heads of these."""
     file = view.file
+    heads: list[tuple[int, int]] = []
     found = [(0, FILE_HEADER.size), (view.length - FOOTER.size, FOOTER.size)]
 
     def below(level: int, table: np.ndarray) -> None:
         if level == 1:
+            places = table[[ROW_OFFSET, ROW_LENGTH, ROW_COUNT]].T.tolist()
+            heads.extend((at, file.head_limit(events, length)) for at, length, events in places)
             return
         for offset, length in zip(
             table[ROW_OFFSET].tolist(), table[ROW_LENGTH].tolist(), strict=True
@@ -237,7 +251,7 @@ def _kept(view: SegmentView) -> list[tuple[int, int]]:
         frame = BLOCK_FRAME.unpack_from(file.block(offset, BLOCK_FRAME.size), offset)
         found.append((offset, int(frame[6])))
     at = FOOTER.unpack(bytes(file.block(*found[1])[view.length - FOOTER.size : view.length]))[7]
-    return [*found, (at, view.length - at)]
+    return [*found, (at, view.length - at)], heads
 
 
 def _pieces(length: int) -> Iterator[tuple[int, int]]:

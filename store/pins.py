@@ -12,7 +12,7 @@ Guarantee
 Cost
     A pin holds the tail and the buffer of late events (usually below a megabyte, some megabytes
     where many are late) and some 150 bytes for each segment.  Opening one opens only the segments
-    that meet the time range asked for.
+    that meet the time range asked for, and where these are many, each when it is looked at.
 
 Limits
     Where the reader may not write into the store's directory no lease is taken, and a compaction or
@@ -24,15 +24,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from ..errors import CorruptStore, SnapshotExpired, StreamNotFound
 from ..schema import StreamSchema
-from .catalog import SegmentEntry, StreamManifest, log_name, segment_name
+from .catalog import SegmentEntry, StreamManifest, log_name
 from .file_contract import Files
 from .journal import Journal, RecordKind, encode_checkpoint
 from .lock import ReaderLease
 from .log import read_log
-from .recovery import Recovered, load, open_entry, state_of
-from .segment import SegmentFile, SegmentView
+from .recovery import Recovered, load, read_state
+from .segment_views import ViewSource
 from .snapshot import Snapshot
 
 __all__ = ["PIN_SECONDS", "Pin", "below_of", "open_pinned", "pin_stream"]
@@ -121,7 +123,7 @@ def pin_stream(
         lease.detach()
         return Pin(
             directory,
-            found.manifest.to_json(),
+            found.manifest.whole().to_json(),
             b"".join(bytes(part) for part in encode_checkpoint(journal)),
             journal.position,
             path,
@@ -183,25 +185,30 @@ def open_pinned(
     def meets(entry: SegmentEntry) -> bool:
         return (start is None or entry.last >= start) and (end is None or entry.first < end)
 
+    segments = manifest.segments
+    found = np.ones(len(segments), np.bool_)
+    if start is not None:
+        found &= segments.lasts >= start
+    if end is not None:
+        found &= segments.firsts < end
     wanted = replace(
         manifest,
-        segments=tuple(entry for entry in manifest.segments if meets(entry)),
+        segments=manifest.segments.where(found),
         runs=tuple(entry for entry in manifest.runs if meets(entry)),
     )
     try:
         if not files.exists(pin.directory):
             raise StreamNotFound(f"{pin.directory} is gone: the stream was dropped")
-        segments = tuple(open_entry(files, pin.directory, wanted, e) for e in wanted.segments)
-        runs = tuple(open_entry(files, pin.directory, wanted, e) for e in wanted.runs)
-        active: SegmentView | None = None
-        if journal.extent is not None:
-            path = f"{pin.directory}/{segment_name(journal.extent.segment_id)}"
-            file = SegmentFile(files, path, journal.extent.segment_id, manifest.schema)
-            active = SegmentView.open_extent(file, journal.extent)
+        source = ViewSource(files, pin.directory, wanted)
+        if source.eager or not source.keep(ReaderLease.take(files, pin.directory, wanted.version)):
+            source.open_all()
+        else:
+            source.check_there()
+        state = read_state(files, pin.directory, wanted, journal, source)
     except FileNotFoundError as error:
         raise SnapshotExpired(
             f"commit {pin.position} of the stream {manifest.name!r} is no longer kept: "
             f"{error.filename or error} is gone after a compaction, retention or truncation; plan "
             "the read again (in Spark: load() again)"
         ) from None
-    return Snapshot(state_of(manifest, journal, segments, runs, active))
+    return Snapshot(state)

@@ -23,15 +23,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+import numpy as np
 from sortedcontainers import SortedKeyList
 
 from ..errors import InvalidArgument, SchemaMismatch
 from .bulk_jobs import BulkCommit, remembered
-from .catalog import SegmentEntry, StreamManifest, segment_name
+from .catalog import SegmentEntry, SegmentList, StreamManifest, segment_name
 from .commits import Commits
 from .journal import Journal
-from .recovery import open_entry
 from .segment import TICK_MAX, SegmentView
+from .segment_views import open_entry
 
 __all__ = ["StagedSegment", "check_staged", "link", "placed", "unlink"]
 
@@ -136,41 +137,46 @@ def placed(
 
 
 def _by_time(
-    segments: tuple[SegmentEntry, ...],
+    segments: SegmentList,
     runs: tuple[SegmentEntry, ...],
     added: Sequence[SegmentEntry],
-) -> tuple[tuple[SegmentEntry, ...], list[SegmentEntry]]:
+) -> tuple[SegmentList, list[SegmentEntry]]:
     """Base segments in time order with those added that meet nothing, and the new late runs."""
-    base = SortedKeyList(segments, key=lambda entry: entry.last)
+    own = SortedKeyList(key=lambda entry: entry.last)  # those added that fit
     late: list[SegmentEntry] = []
     for entry in added:
-        at = base.bisect_key_right(entry.first)
-        newest = at == len(base)
-        before = base[at - 1] if at else None
+        neighbours: list[SegmentEntry] = []  # of those there and those added, at most one each
+        behind: list[SegmentEntry] = []
+        for base, at in (
+            (segments, int(np.searchsorted(segments.lasts, entry.first, "right"))),
+            (own, own.bisect_key_right(entry.first)),
+        ):
+            neighbours += [base[at - 1]] if at else []
+            behind += [base[at]] if at < len(base) else []
+        before = max((each.last for each in neighbours), default=None)
+        newest = not behind
         # At the end equal times may touch, because what is there came first; elsewhere not.
-        fits = (newest or entry.last < base[at].first) and (
-            before is None or before.last < entry.first or (newest and before.last == entry.first)
+        fits = all(entry.last < each.first for each in behind) and (
+            before is None or before < entry.first or (newest and before == entry.first)
         )
         if fits and not any(
             run.first <= entry.last and entry.first <= run.last for run in (*runs, *late)
         ):
-            base.add(entry)
+            own.add(entry)
         else:
             late.append(entry)
-    return tuple(base), late
+    joined = segments.after(own)
+    return joined.ordered(np.argsort(joined.lasts, kind="stable")), late
 
 
-def _newest(
-    last: int | None, segments: Sequence[SegmentEntry], runs: Sequence[SegmentEntry]
-) -> int | None:
+def _newest(last: int | None, segments: SegmentList, runs: Sequence[SegmentEntry]) -> int | None:
     """The newest tick in order after a commit.
 
     A run may reach beyond the base.  An event that comes later with the run's last time must go
     behind it, so it has to count as late too.
     """
-    newest = max(
-        [entry.last for entry in segments] + ([] if last is None else [last]), default=None
-    )
+    stored = [int(segments.lasts.max())] if len(segments) else []
+    newest = max(stored + ([] if last is None else [last]), default=None)
     behind = max((entry.last for entry in runs), default=None)
     if behind is None or (newest is not None and newest > behind):
         return newest

@@ -27,13 +27,15 @@ Concurrency
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..errors import ChronicleError, CorruptStore, StreamNotFound
 from .bulk_jobs import truncated_at
 from .catalog import (
+    COUNTER_BITS,
     COUNTER_MASK,
-    SegmentEntry,
     StreamManifest,
     directory_name,
     log_name,
@@ -41,9 +43,12 @@ from .catalog import (
 )
 from .file_contract import Files
 from .journal import Journal
+from .lock import ReaderLease
 from .log import LogContents, read_log
 from .manifest import MANIFEST, read_manifest
+from .manifest_pages import read_pages
 from .segment import SegmentFile, SegmentView
+from .segment_views import ViewSource, events_of
 from .snapshot import StreamState
 from .tail import MemoryLeaf, Tail
 
@@ -53,7 +58,7 @@ __all__ = [
     "load",
     "load_for_reading",
     "lost_manifest",
-    "open_entry",
+    "read_state",
     "state_of",
     "stream_manifest",
 ]
@@ -119,12 +124,36 @@ def stream_manifest(files: Files, directory: str) -> StreamManifest:
         When it is damaged, lost, or not that of this directory.
     """
     body = read_manifest(files, directory)
-    if body is None and lost_manifest(files, directory):
+    while body is not None:
+        try:
+            return _with_segments(files, directory, body)
+        except FileNotFoundError as error:  # of a page: the manifest has been replaced, or
+            again = read_manifest(files, directory)
+            if again == body:
+                raise CorruptStore(f"{directory}/{MANIFEST} names a page: {error}") from error
+            body = again
+    if lost_manifest(files, directory):
         raise CorruptStore(f"{directory} holds events, and its {MANIFEST} is missing")
-    if body is None:
-        raise StreamNotFound(f"{directory} holds no stream")
+    raise StreamNotFound(f"{directory} holds no stream")
+
+
+def _with_segments(files: Files, directory: str, body: dict[str, Any]) -> StreamManifest:
+    """A manifest with what its pages say.
+
+    Raises
+    ------
+    FileNotFoundError
+        A page is not there.
+    CorruptStore
+    """
     try:
-        manifest = StreamManifest.from_json(body)
+        segments = None
+        if "pages" in body:
+            identity = body["next_id"] >> COUNTER_BITS
+            segments = read_pages(files, directory, body["pages"], identity)
+        manifest = StreamManifest.from_json(body, segments)
+    except CorruptStore:
+        raise
     except (KeyError, TypeError, ValueError, ChronicleError) as error:
         raise CorruptStore(
             f"{directory}/{MANIFEST} hashes right but misses something: {error!r}"
@@ -185,53 +214,16 @@ def journal_from(contents: LogContents, manifest: StreamManifest, path: str) -> 
     return journal
 
 
-def open_entry(
-    files: Files,
-    directory: str,
-    manifest: StreamManifest,
-    entry: SegmentEntry,
-    *,
-    as_written: bool = False,
-) -> SegmentView:
-    """Open a sealed segment or late run that a manifest names.
-
-    Parameters
-    ----------
-    as_written : bool
-        With the columns that it was written with, for who looks at what is stored.
-    """
-    path = f"{directory}/{entry.file}"
-    how = manifest.read_as(entry)
-    evolution = None if as_written else how.evolution
-    view = SegmentView.open_sealed(files, path, entry.id, how.schema, how.written, evolution)
-    if (view.events, view.first, view.last) != (entry.events, entry.first, entry.last):
-        raise CorruptStore(
-            f"{path} holds {view.events} events from {view.first} to {view.last}; the manifest "
-            f"says {entry.events} from {entry.first} to {entry.last}; run `chronicle check`"
-        )
-    return view
-
-
 def state_of(
     manifest: StreamManifest,
     journal: Journal,
-    segments: tuple[SegmentView, ...],
+    base: Sequence[SegmentView],
     runs: tuple[SegmentView, ...],
-    active: SegmentView | None,
-    late: tuple[MemoryLeaf, ...] | None = None,
 ) -> StreamState:
-    """Put the pieces of a stream together.
-
-    Parameters
-    ----------
-    late : tuple of MemoryLeaf, optional
-        The late buffer as leaves, where they exist already.
-    """
+    """Put the pieces of a stream together; the base has the active segment, too."""
     tail: Tail = journal.tail
     rows = tail.rows
-    if late is None:
-        late = tuple(MemoryLeaf(batch, manifest.schema) for batch in journal.late)
-    base = (*segments, active) if active is not None and active.events else segments
+    late = tuple(MemoryLeaf(batch, manifest.schema) for batch in journal.late)
     return StreamState(
         manifest.schema,
         journal.position,
@@ -243,7 +235,7 @@ def state_of(
         rows,
         manifest.dropped_events,
         journal.last,
-        sum(view.events for view in (*base, *runs)),
+        events_of(base) + events_of(runs),
         manifest.deleted_events,
         manifest.deletions.newest,
         manifest.dropped_before,
@@ -255,29 +247,51 @@ def state_of(
 def load_for_reading(files: Files, directory: str) -> tuple[StreamManifest, StreamState]:
     """Open a stream without being its writer: its state at the last commit.
 
-    Every file of the state is open when this returns, so the writer may remove them.
+    The writer may remove what the state names: of a stream of few segments every file is open when
+    this returns, of a larger one the state holds a lease, or where none can be had everything is
+    opened, too.
     """
     for attempt in range(ATTEMPTS):
-        views: list[SegmentView] = []
         try:
             found = load(files, directory)
-            manifest, journal = found.manifest, found.journal
-            for entry in (*manifest.segments, *manifest.runs):
-                view = open_entry(files, directory, manifest, entry)
-                views.append(view)  # one by one: a failure closes those before
-            active = None
-            if journal.extent is not None:
-                path = f"{directory}/{segment_name(journal.extent.segment_id)}"
-                file = SegmentFile(files, path, journal.extent.segment_id, manifest.schema)
-                active = SegmentView.open_extent(file, journal.extent)
+            source = ViewSource(files, directory, found.manifest)
+            if source.eager or not source.keep(_leased(files, directory, found)):
+                source.open_all()
+            state = read_state(files, directory, found.manifest, found.journal, source)
         except FileNotFoundError as error:
-            for view in views:
-                view.close()
             if attempt == ATTEMPTS - 1:
                 raise CorruptStore(f"{directory} names a file that is missing: {error}") from error
             continue
-        count = len(manifest.segments)
-        return manifest, state_of(
-            manifest, journal, tuple(views[:count]), tuple(views[count:]), active
-        )
+        return found.manifest, state
     raise AssertionError("unreachable")
+
+
+def read_state(
+    files: Files, directory: str, manifest: StreamManifest, journal: Journal, source: ViewSource
+) -> StreamState:
+    """What a manifest and a log tell, for reading; the active segment is open then."""
+    active = None
+    if journal.extent is not None:
+        path = f"{directory}/{segment_name(journal.extent.segment_id)}"
+        file = SegmentFile(files, path, journal.extent.segment_id, manifest.schema)
+        active = SegmentView.open_extent(file, journal.extent)
+    written = active if active is not None and active.events else None
+    runs = tuple(source.view(entry) for entry in manifest.runs)
+    return state_of(manifest, journal, source.sequence(manifest.segments, written), runs)
+
+
+def _leased(files: Files, directory: str, found: Recovered) -> ReaderLease:
+    """A lease of what a load has found.
+
+    Raises
+    ------
+    FileNotFoundError
+        It was replaced before it could be had.
+    """
+    version = found.manifest.version
+    lease = ReaderLease.take(files, directory, version, below=found.below)
+    body = read_manifest(files, directory)
+    if body is None or body.get("version") != version:
+        lease.release()
+        raise FileNotFoundError(f"{directory}: version {version} of its manifest was replaced")
+    return lease

@@ -51,6 +51,7 @@ from .catalog import (
     COUNTER_BITS,
     QUARANTINE,
     SegmentEntry,
+    SegmentList,
     StreamManifest,
     log_name,
     segment_name,
@@ -78,8 +79,9 @@ from .leaf import LeafReader
 from .log import LogRecord, LogWriter, read_log, salvage_log
 from .losses import Loss
 from .manifest import write_manifest
-from .recovery import journal_from, open_entry, stream_manifest
+from .recovery import journal_from, stream_manifest
 from .segment import SegmentFile, SegmentView
+from .segment_views import open_entry
 from .segment_writer import SegmentWriter
 
 __all__ = ["QUARANTINE", "Loss", "repair_stream"]
@@ -257,7 +259,8 @@ class _Repair:
                 journal = replace(journal, extent=None)
         if self._losses or self._damaged:
             self._commit(
-                replace(manifest, segments=tuple(segments), runs=tuple(runs), garbage=()), journal
+                replace(manifest, segments=SegmentList.of(segments), runs=tuple(runs), garbage=()),
+                journal,
             )
         return self._losses
 

@@ -151,9 +151,8 @@ class _Replacement:
         """Place the segments among those that a delete leaves."""
         assert edit.manifest is not None
         self.check()
-        views = {**commits.views, **edit.views}
         segments, runs = (
-            [views[entry.id] for entry in entries]
+            [edit.views.get(entry.id) or commits.views.view(entry) for entry in entries]
             for entries in (edit.manifest.segments, edit.manifest.runs)
         )
         beside = snapshot_of(edit.manifest.schema, segments, runs)

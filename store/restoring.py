@@ -23,7 +23,7 @@ from pathlib import Path
 
 from ..errors import InvalidArgument
 from .backup import begin_unfinished
-from .catalog import StreamManifest, directory_name, log_name
+from .catalog import SegmentList, StreamManifest, directory_name, log_name
 from .cold_stub import SUFFIX
 from .files import RealFiles
 from .journal import Journal, RecordKind, encode_checkpoint
@@ -110,7 +110,7 @@ def _restore_stream(
     files.sync_directory(directory)
     lost = len(manifest.segments) - len(entries)
     restored = replace(
-        manifest, segments=tuple(entries), runs=(), log=1, log_bytes=None, garbage=(),
+        manifest, segments=SegmentList.of(entries), runs=(), log=1, log_bytes=None, garbage=(),
         events=events,
     )  # fmt: skip
     write_manifest(files, directory, restored.to_json())

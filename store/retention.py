@@ -117,7 +117,7 @@ def first_kept(
     age, size = retention_limits(manifest.options.retention, manifest.schema)
     if size is None:
         return None if age is None or newest is None else horizon(newest, age, hold)
-    if sum(view.length for view in segments) <= size:
+    if int(manifest.segments.bytes.sum()) <= size:
         return None
     ticks, lengths = leaf_sizes(segments)
     fitting = int((np.cumsum(lengths[::-1]) <= size).sum())
@@ -130,29 +130,29 @@ def retained(
 ) -> StreamManifest:
     """A manifest without the segments that are dropped when ``newest`` is the newest tick."""
     ticks, size = retention_limits(manifest.options.retention, manifest.schema)
-    segments, runs, dropped = list(manifest.segments), list(manifest.runs), 0
+    if ticks is None and size is None:
+        return manifest
+    entries = manifest.segments.after(manifest.runs)
+    kept = np.ones(len(entries), np.bool_)
     before = TICK_MIN
     if ticks is not None and newest is not None:
-        bound = horizon(newest, ticks, hold)
-        old = [e for e in (*segments, *runs) if e.last < bound]
-        segments = [e for e in segments if e not in old]
-        runs = [e for e in runs if e not in old]
-        dropped += sum(e.events for e in old)
-        before = bound
+        before = horizon(newest, ticks, hold)
+        kept &= entries.lasts >= before
     if size is not None:
-        total = sum(e.bytes for e in (*segments, *runs))
-        oldest_first = sorted((*segments, *runs), key=lambda entry: entry.last)
-        gone: set[int] = set()
-        for entry in oldest_first[:-1]:  # a size smaller than the newest one leaves that
-            if total <= size or (hold is not None and entry.last >= hold.kept):
+        left = np.flatnonzero(kept)
+        oldest_first = left[np.argsort(entries.lasts[left], kind="stable")]
+        total = int(entries.bytes[left].sum())
+        for at in oldest_first[:-1].tolist():  # a size smaller than the newest one leaves that
+            last = int(entries.lasts[at])
+            if total <= size or (hold is not None and last >= hold.kept):
                 break
-            total -= entry.bytes
-            dropped += entry.events
-            gone.add(entry.id)
-            before = max(before, min(TICK_MAX - 1, entry.last) + 1)
-        segments = [e for e in segments if e.id not in gone]
-        runs = [e for e in runs if e.id not in gone]
-    if not dropped:
+            total -= int(entries.bytes[at])
+            kept[at] = False
+            before = max(before, min(TICK_MAX - 1, last) + 1)
+    if kept.all():
         return manifest
-    manifest = replace(manifest, segments=tuple(segments), runs=tuple(runs))
+    dropped = int(entries.events[~kept].sum())
+    count = len(manifest.segments)
+    runs = tuple(run for run, stays in zip(manifest.runs, kept[count:], strict=True) if stays)
+    manifest = replace(manifest, segments=manifest.segments.where(kept[:count]), runs=runs)
     return manifest.dropping(dropped, before)

@@ -44,8 +44,7 @@ from .draft import seal
 from .edit import Edit
 from .evolution import widens
 from .options import StreamOptions, settled, uniqueness
-from .recovery import open_entry
-from .segment import SegmentView
+from .segment_views import ViewSource
 from .tail import Tail
 
 __all__ = ["add_attribute", "drop_attribute", "rename_attribute", "set_options", "widen_attribute"]
@@ -77,8 +76,8 @@ def add_attribute(
     manifest = replace(commits.manifest, schema=schema)
     late = tuple(widened(batch, schema) for batch in journal.late)
     journal = replace(journal, late=late, tail=Tail(schema), position=journal.position + 1)
-    views = {} if added.default is None else _reopened(commits, manifest)
-    commits.apply(Edit(journal, None, manifest, views))
+    source = None if added.default is None else _reopened(commits, manifest)
+    commits.apply(Edit(journal, None, manifest, source=source))
 
 
 def widen_attribute(commits: Commits, name: str, type_: pa.DataType) -> None:
@@ -150,8 +149,11 @@ def drop_attribute(commits: Commits, name: str) -> None:
 
 def _check_name(manifest: StreamManifest, name: str, column: str | None) -> None:
     """Refuse a name that a segment may hold another column under."""
-    entries = (*manifest.segments, *manifest.runs)
-    oldest = min((entry.layout for entry in entries), default=len(manifest.layouts))
+    oldest = min(
+        [len(manifest.layouts), *(run.layout for run in manifest.runs)],
+    )
+    if len(manifest.segments):
+        oldest = min(oldest, int(manifest.segments.layouts.min()))
     for layout in manifest.layouts[oldest:]:
         for was, now in zip(layout.written.names, layout.names, strict=True):
             if was.lower() == name.lower() and (now is None or now != column):
@@ -184,17 +186,17 @@ def _apply(commits: Commits, schema: StreamSchema, old: str, new: str | None) ->
 
     late = tuple(reshaped(batch) for batch in journal.late)
     journal = replace(journal, late=late, tail=Tail(schema), position=journal.position + 1)
-    commits.apply(Edit(journal, None, manifest, _reopened(commits, manifest)))
+    commits.apply(Edit(journal, None, manifest, source=_reopened(commits, manifest)))
     if commits.recent is not None:
         commits.recent.reshape(reshaped)
 
 
-def _reopened(commits: Commits, manifest: StreamManifest) -> dict[int, SegmentView]:
+def _reopened(commits: Commits, manifest: StreamManifest) -> ViewSource:
     """All segments, read as a manifest says."""
-    return {
-        entry.id: open_entry(commits.files, commits.directory, manifest, entry)
-        for entry in (*manifest.segments, *manifest.runs)
-    }
+    source = ViewSource(commits.files, commits.directory, manifest)
+    if source.eager:
+        source.open_all()
+    return source
 
 
 def set_options(commits: Commits, **changes: Any) -> None:

@@ -10,36 +10,31 @@ Guarantee
     verifies them.
 
 Cost
-    Opening a sealed segment reads its footer.  :meth:`SegmentView.aggregate` touches two paths:
-    logarithmic in the events of the segment.  :meth:`SegmentView.scan` visits only leaves, and
-    inside them only runs of zones, that time and the pruner leave over.
+    Opening a sealed segment reads its footer, at the first look at what is below
+    (:meth:`SegmentView.promised`) or at once (:meth:`SegmentView.open_sealed`).
+    :meth:`SegmentView.aggregate` touches two paths: logarithmic in the events of the segment.
+    :meth:`SegmentView.scan` visits only leaves, and inside them only runs of zones, that time and
+    the pruner leave over.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import xxhash
 
-from ..errors import CorruptBlock, UnsupportedFormat
+from ..errors import CorruptStore
 from ..schema import StreamSchema
 from ..ticks import INT64_MAX, INT64_MIN
 from .aggregates import merge_children
-from .block import open_block
 from .cold_file import AHEAD_BYTES
 from .columns import ColumnView
 from .evolution import Evolution
 from .file_contract import Files
 from .layout import (
-    FILE_HEADER,
-    FOOTER,
-    FOOTER_MAGIC,
-    FORMAT_VERSION,
     ROW_COUNT,
     ROW_FIRST,
     ROW_LAST,
@@ -47,14 +42,15 @@ from .layout import (
     ROW_OFFSET,
     ROWS_PER_ATTRIBUTE,
     ZONE_EVENTS,
-    BlockKind,
     value_kind,
 )
 from .leaf import LeafReader, entry_of_table
 from .node import find_children
 from .prune import Pruner
+from .sealed_tree import Root, Tree, check_entry, read_sealed
 from .sections import Ranges
 from .segment_file import SegmentFile
+from .segment_list import SegmentEntry
 from .segment_writer import Extent
 
 __all__ = ["TICK_MAX", "TICK_MIN", "AggregatedColumns", "ScanMetrics", "SegmentFile", "SegmentView"]
@@ -107,29 +103,67 @@ class AggregatedColumns:
         return np.zeros(3 + ROWS_PER_ATTRIBUTE * len(self.names), np.int64)
 
 
-@dataclass(frozen=True)
 class SegmentView:
     """The tree of one segment at one moment.
 
     Attributes
     ----------
-    fragments : tuple of (level, int64[rows, children])
-        In time order.  A sealed segment has one fragment, its root's entry; the active one the
-        unfinished nodes of its flank, highest level first.
-    pages : dict of str to tuple of int
-        Dictionary pages of each attribute.
     length : int
         Committed bytes.
+
+    Parameters
+    ----------
+    tree : Tree or callable
+        Which gives it when it is asked for first.
     """
 
-    file: SegmentFile
-    fragments: tuple[tuple[int, Table], ...]
-    pages: dict[str, tuple[int, ...]]
-    events: int
-    first: int
-    last: int
-    length: int
-    sealed: bool
+    __slots__ = (
+        "__weakref__", "_tree", "events", "file", "first", "last", "length", "sealed",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        file: SegmentFile,
+        tree: Tree | Callable[[], Tree],
+        events: int,
+        first: int,
+        last: int,
+        length: int,
+        sealed: bool,
+    ) -> None:
+        self.file = file
+        self._tree = tree
+        self.events = events
+        self.first = first
+        self.last = last
+        self.length = length
+        self.sealed = sealed
+
+    @property
+    def tree(self) -> Tree:
+        """Fragments and dictionary pages."""
+        tree = self._tree
+        if not isinstance(tree, Tree):
+            tree = self._tree = tree()
+        return tree
+
+    def root(self) -> Root | None:
+        """The entry of the whole segment as it was written; None where that is not known yet."""
+        tree = self._tree
+        if not self.sealed or not isinstance(tree, Tree) or self.file.evolved:
+            return None
+        height, entry = tree.fragments[0]
+        return Root(height, entry[:, 0])
+
+    @property
+    def fragments(self) -> tuple[tuple[int, Table], ...]:
+        """See :class:`Tree`."""
+        return self.tree.fragments
+
+    @property
+    def pages(self) -> dict[str, tuple[int, ...]]:
+        """See :class:`Tree`."""
+        return self.tree.pages
 
     @classmethod
     def open_sealed(
@@ -154,52 +188,38 @@ class SegmentView:
         """
         read = schema if evolution is None else evolution.now
         file = SegmentFile(files, path, segment_id, read, evolution=evolution)
-        size = files.size(path)
-        if size < FILE_HEADER.size + FOOTER.size:
-            file.data(max(size, FILE_HEADER.size))  # which may have more to say
-            raise CorruptBlock(f"a sealed segment cannot be {size} bytes long", path, 0)
-        at = size - FOOTER.size
-        footer = bytes(file.block(at, FOOTER.size)[at:size])
-        (
-            magic,
-            version,
-            height,
-            _,
-            own,
-            root_at,
-            root_bytes,
-            summary_at,
-            _,
-            first,
-            last,
-            events,
-            total,
-            sign,
-        ) = FOOTER.unpack(footer)
-        if magic != FOOTER_MAGIC or xxhash.xxh3_64_intdigest(footer[:-8]) != sign:
-            raise CorruptBlock("the footer of the sealed segment does not verify", path, at)
-        if version > FORMAT_VERSION:
-            raise UnsupportedFormat(f"{path} has format version {version}; use a newer release")
-        if own != segment_id or total != size:
-            raise CorruptBlock(f"the footer is not that of segment {segment_id}", path, at)
-        data = file.block(summary_at, size - summary_at)
-        pages = _read_summary(data, summary_at, segment_id, path)["pages"]
-        if written is not None and written.names != schema.names:
-            now = dict(zip(written.names, schema.names, strict=True))
-            pages = {now[name]: offsets for name, offsets in pages.items()}
-        table = file.node(root_at, root_bytes)
-        entry = entry_of_table(read, table, root_at, root_bytes).reshape(-1, 1)
-        entry.flags.writeable = False
-        return cls(
-            file,
-            ((height + 1, entry),),
-            {name: tuple(offsets) for name, offsets in pages.items()},
-            events,
-            first,
-            last,
-            size,
-            True,
-        )
+        found = read_sealed(file, files.size(path), schema, written)
+        return cls(file, found.tree, found.events, found.first, found.last, found.length, True)
+
+    @classmethod
+    def promised(
+        cls,
+        files: Files,
+        path: str,
+        entry: SegmentEntry,
+        schema: StreamSchema,
+        written: StreamSchema,
+        evolution: Evolution | None,
+    ) -> SegmentView:
+        """A sealed segment as the manifest has it, opened when somebody looks below its root.
+
+        Whoever does so is told with :class:`~chronicle.errors.CorruptStore` when its file is
+        missing, damaged or another one.
+        """
+        read = schema if evolution is None else evolution.now
+        file = SegmentFile(files, path, entry.id, read, evolution=evolution)
+
+        def tree() -> Tree:
+            try:
+                found = read_sealed(file, files.size(path), schema, written)
+            except FileNotFoundError as error:
+                raise CorruptStore(
+                    f"{path} is missing, which the manifest names; run `chronicle check`"
+                ) from error
+            check_entry(found, entry, path)
+            return found.tree
+
+        return cls(file, tree, entry.events, entry.first, entry.last, entry.bytes, True)
 
     @classmethod
     def open_extent(cls, file: SegmentFile, extent: Extent) -> SegmentView:
@@ -231,8 +251,7 @@ class SegmentView:
             table.flags.writeable = False
         return cls(
             file,
-            tables,
-            {name: tuple(pages) for name, pages in extent.pages.items()},
+            Tree(tables, {name: tuple(pages) for name, pages in extent.pages.items()}),
             extent.events,
             int(tables[0][1][ROW_FIRST, 0]) if tables else 0,
             int(tables[-1][1][ROW_LAST, -1]) if tables else 0,
@@ -511,15 +530,3 @@ def rows_within(
             if high > low:
                 runs.append((low, high))
     return runs
-
-
-def _read_summary(
-    data: memoryview, offset: int, segment_id: int, path: str
-) -> dict[str, dict[str, list[int]]]:
-    frame = open_block(data, offset, segment_id, path)
-    if frame.kind is not BlockKind.SUMMARY:
-        raise CorruptBlock(f"expected the summary, found a {frame.kind.name} block", path, offset)
-    at = offset + 64
-    length = int.from_bytes(data[at : at + 8], "little")
-    document: dict[str, dict[str, list[int]]] = json.loads(bytes(data[at + 8 : at + 8 + length]))
-    return document

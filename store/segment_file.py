@@ -19,7 +19,8 @@ Files that are cut
     a copy, and memory that the system can take back.
 
 Limits
-    Remembered blocks are bounded (:data:`BLOCKS_REMEMBERED` per segment, oldest out first).
+    Remembered blocks are bounded (:data:`BLOCKS_REMEMBERED` per segment, oldest out first), and so
+    are the files that are open (:mod:`.open_files`): one that is closed for others forgets its.
     Arrays that were handed out point into the mapping: a file that is cut in the moment between
     the look at its length and the use of a block, or under a result that is kept, still kills.
 """
@@ -45,6 +46,7 @@ from .file_contract import Files, ReadFile
 from .layout import BLOCK_FRAME, FILE_HEADER, FORMAT_VERSION, SEGMENT_MAGIC
 from .leaf import LeafReader, Need, head_limit
 from .node import read_node
+from .open_files import open_files
 from .read_plan import Range
 
 __all__ = ["Epoch", "SegmentFile"]
@@ -61,10 +63,6 @@ class Epoch:
     __slots__ = ("__weakref__",)
 
 
-def _unsaid(_: Sequence[Range]) -> None:
-    """Nobody is told what will be read of a file that is being opened anew."""
-
-
 class SegmentFile:
     """A mapped segment file and the blocks of it that are known to be sound.
 
@@ -72,6 +70,10 @@ class SegmentFile:
     ----------
     epoch : Epoch
         Another one when the bytes are read from elsewhere, for they moved or were given up.
+    needs : object
+        Lives as long as this: what keeps the file there.
+    read_since : bool
+        See :class:`.open_files.Reopened`.
 
     Parameters
     ----------
@@ -101,7 +103,10 @@ class SegmentFile:
         self._files = files
         self.epoch = Epoch()
         self._file: ReadFile | None = None
-        self._cold: ColdFile | None = None
+        self._holders = 0
+        self._stays = True
+        self.read_since = False
+        self.needs: object = None
         self._data = memoryview(b"")
         self._blocks: dict[int, LeafReader | Table] = {}
         self._dictionaries: dict[str, tuple[int, pa.Array]] = {}
@@ -115,41 +120,40 @@ class SegmentFile:
         """
         self._lock.check()
         # the mapping before the size: another thread may add to both
-        file, known = self._file, len(self._data)
-        if file is not None and (size := file.size) < known:
+        file, data = self._file, self._data
+        if file is not None and (size := file.size) < len(data):
             raise CorruptBlock(
-                f"expected {known} committed bytes, found {size}: the file was cut while "
+                f"expected {len(data)} committed bytes, found {size}: the file was cut while "
                 "it was open",
                 self.path,
                 size,
             )
-        if len(self._data) < length:
-            with self._lock:
-                self._open()
-                if self._cold is not None:
-                    return self._there(self._cold, 0, length)
-                assert self._file is not None
-                if len(self._data) < length:
-                    mapped = self._file.map()
-                    if len(mapped) < length:
-                        raise CorruptBlock(
-                            f"expected {length} committed bytes, found {len(mapped)}",
-                            self.path,
-                            len(mapped),
-                        )
-                    self._data = mapped[:length]
-        return self._data
+        self.read_since = True
+        if file is not None and 0 < length <= len(data):
+            return data
+        with self._lock:
+            file = self._opened()
+            if isinstance(file, ColdFile):
+                return self._there(file, 0, length)
+            data = self._data
+            if len(data) < length:
+                mapped = file.map()
+                if len(mapped) < length:
+                    raise CorruptBlock(
+                        f"expected {length} committed bytes, found {len(mapped)}",
+                        self.path,
+                        len(mapped),
+                    )
+                data = self._data = mapped[:length]
+        return data
 
     def block(self, offset: int, length: int) -> memoryview:
         """The mapping, of which these bytes are there."""
-        if self._file is None:
-            with self._lock:
-                self._open()
-        cold = self._cold
-        if cold is None:
+        file = self._opened()
+        if not isinstance(file, ColdFile):
             return self.data(offset + length)
         self._lock.check()
-        return self._there(cold, offset, length)
+        return self._there(file, offset, length)
 
     def sparse(self, length: int) -> memoryview:
         """The mapping, of which only the blocks that were asked for need be there.
@@ -161,9 +165,12 @@ class SegmentFile:
     @property
     def moved(self) -> bool:
         """Whether it is read from an object, where to wait for each block takes long."""
-        if self._file is None:
-            self.block(0, FILE_HEADER.size)
-        return self._cold is not None
+        return isinstance(self._opened(), ColdFile)
+
+    @property
+    def evolved(self) -> bool:
+        """Whether entries of its nodes are read as others than were written."""
+        return self._evolution is not None
 
     @property
     def in_objects(self) -> bool:
@@ -174,9 +181,10 @@ class SegmentFile:
         """Have bytes that will be wanted come together: wait for them only if it has moved."""
         if not ranges:
             return
-        if self.moved and self._cold is not None:
-            self._cold.sparse(self._forget).need(ranges)
-        elif (file := self._file) is not None:
+        file = self._opened()
+        if isinstance(file, ColdFile):
+            file.sparse(self._forget).need(ranges)
+        else:
             file.announce(ranges)
 
     def knows(self, offset: int) -> bool:
@@ -191,11 +199,18 @@ class SegmentFile:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Have the mapping stay the same meanwhile."""
-        if not self.moved or self._cold is None:
-            yield
-            return
-        with self._cold.held(self._forget):
-            yield
+        with self._lock:
+            self._holders += 1
+            file = self._opened()
+        try:
+            if isinstance(file, ColdFile):
+                with file.held(self._forget):
+                    yield
+            else:
+                yield
+        finally:
+            with self._lock:
+                self._holders -= 1
 
     def _there(self, cold: ColdFile, offset: int, length: int) -> memoryview:
         mapping = self._mapping_of(cold, offset, length)
@@ -212,23 +227,60 @@ class SegmentFile:
             )
         return cold.sparse(self._forget)
 
-    def _open(self) -> None:
-        """Open the file, if it is not open; the caller has the lock."""
-        if self._file is not None:
-            return
-        file = self._files.open(self.path)
-        if self._verify:
-            self._check_header(file)
-        self._cold = file if isinstance(file, ColdFile) else None
-        self._file = file
+    def _opened(self) -> ReadFile:
+        """The file, which is opened if it is not open."""
+        file = self._file
+        if file is not None:
+            return file
+        with self._lock:
+            if self._file is None:
+                file = self._files.open(self.path)
+                if self._verify:
+                    self._check_header(file)
+                self._file = file
+            else:
+                file = self._file
+            stays = self._stays
+        if not stays:
+            open_files.opened(self)
+        return file
+
+    def may_close(self) -> None:
+        """Close the file when many others are open, and open it again when it is read."""
+        with self._lock:
+            self._stays = False
+            known = self._file is not None
+        if known:
+            open_files.opened(self)
+
+    def stay_open(self) -> None:
+        """Have it open from now on, whatever becomes of its name."""
+        with self._lock:
+            self._stays = True
+            self.block(0, FILE_HEADER.size)
+        open_files.closed(self)
+
+    def let_go(self) -> bool:
+        """Close the file until it is read again; False when that may not be now."""
+        if not self._lock.here or not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if self._stays or self._holders:
+                return False
+            self._file = None  # closed by the last who reads of it
+            self._forget()
+            return True
+        finally:
+            self._lock.release()
 
     def reopen(self) -> None:
         """The segment has moved: what is read from now on is read from where it is."""
         with self._lock:
-            file, self._file, self._cold = self._file, None, None
+            file, self._file = self._file, None
             self._forget()
             if file is not None:
                 file.close()
+        open_files.closed(self)
 
     def _forget(self) -> None:
         """Let go of what points into the mapping."""
@@ -268,7 +320,7 @@ class SegmentFile:
         block = self._blocks.get(offset)
         if isinstance(block, LeafReader) and (not holes or block.reads(data)):
             return block
-        if not asked:
+        if not asked and not (holes and self._has(offset)):
             need(((offset, min(length, HEAD_BYTES + length // HEAD_SHARE)),))
         if holes:  # what was asked for may have come to a mapping that is given up
             need(((offset, BLOCK_FRAME.size),))
@@ -285,16 +337,20 @@ class SegmentFile:
         self._remember(offset, leaf)
         return leaf
 
+    def _has(self, offset: int) -> bool:
+        """Whether the frame of a block is there: its whole head is, or is asked for by its size."""
+        file = self._opened()
+        return isinstance(file, ColdFile) and file.sparse(self._forget).has(
+            offset, BLOCK_FRAME.size
+        )
+
     def _leaf_bytes(self, offset: int, length: int) -> tuple[memoryview, Need, bool]:
         """The mapping, who is told what is wanted of it, and whether it has holes."""
-        if self._file is None:
-            with self._lock:
-                self._open()
-        cold, file = self._cold, self._file
-        if cold is None or file is None:
-            return self.data(offset + length), _unsaid if file is None else file.announce, False
+        file = self._opened()
+        if not isinstance(file, ColdFile):
+            return self.data(offset + length), file.announce, False
         self._lock.check()
-        mapping = self._mapping_of(cold, offset, length)
+        mapping = self._mapping_of(file, offset, length)
         return mapping.data, mapping.need, True
 
     def node(self, offset: int, length: int) -> Table:
@@ -325,7 +381,7 @@ class SegmentFile:
         parts = [] if known is None else [known[1]]
         for offset in pages[0 if known is None else known[0] :]:
             data = self.block(offset, BLOCK_FRAME.size)
-            if self._cold is not None:
+            if self.moved:
                 data = self.block(offset, int(BLOCK_FRAME.unpack_from(data, offset)[6]))
             first, values = read_page(data, offset, self.segment_id, attribute, self.path)
             if first != sum(len(part) for part in parts):

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,9 @@ from .layout import (
 from .merge import merge_sources
 from .node import find_children
 from .prune import Prune, Pruner
+from .root_runs import RootRun
 from .segment import TICK_MAX, TICK_MIN, AggregatedColumns, ScanMetrics, SegmentView
+from .segment_views import parts_within, spans_of, within
 from .tail import MemoryLeaf
 
 __all__ = ["Snapshot", "StreamState", "leaf_sizes"]
@@ -55,7 +57,7 @@ class StreamState:
     ----------
     position : int
         Commits since the stream was created.
-    segments : tuple of SegmentView
+    segments : sequence of SegmentView
         Base segments in time order, the active one last.
     runs : tuple of SegmentView
         Late runs, oldest first.
@@ -85,7 +87,7 @@ class StreamState:
     schema: StreamSchema
     position: int
     manifest_version: int
-    segments: tuple[SegmentView, ...]
+    segments: Sequence[SegmentView]
     runs: tuple[SegmentView, ...]
     late: tuple[MemoryLeaf, ...]
     tail: Callable[[], MemoryLeaf] | None
@@ -138,14 +140,12 @@ class Snapshot:
     @property
     def time_range(self) -> tuple[int, int] | None:
         """First and last tick, both inclusive; None without events."""
-        spans = [(view.first, view.last) for view in self._trees()]
+        spans = spans_of(self._state.segments)
+        spans += [(view.first, view.last) for view in self._state.runs]
         spans += [(leaf.first, leaf.last) for leaf in self._leaves()]
         if not spans:
             return None
         return min(first for first, _ in spans), max(last for _, last in spans)
-
-    def _trees(self) -> tuple[SegmentView, ...]:
-        return (*self._state.segments, *self._state.runs)
 
     def _leaves(self) -> list[MemoryLeaf]:
         tail = self._state.tail
@@ -191,39 +191,18 @@ class Snapshot:
         result = LightweightAggregates(selection.names, selection.kinds, words)
         if low > high:
             return result
-        for view in self._trees():
-            if view.last < low or view.first > high:
-                continue
-            if view.file.schema.names == self.schema.names:
-                view.aggregate(selection, low, high, words, metrics)
+        state = self._state
+        parts = chain(parts_within(state.segments, low, high), within(state.runs, low, high))
+        for part in parts:
+            schema = part.schema if isinstance(part, RootRun) else part.file.schema
+            if schema.names == self.schema.names:
+                _aggregate_part(part, selection, low, high, words, metrics)
             else:
-                self._aggregate_older(view, selection, low, high, words, metrics)
+                _aggregate_older(part, schema, selection, low, high, words, metrics)
         for leaf in self._leaves():
             if leaf.last >= low and leaf.first <= high:
                 _aggregate_memory(leaf, selection, low, high, words)
         return result
-
-    def _aggregate_older(
-        self,
-        view: SegmentView,
-        selection: AggregatedColumns,
-        low: int,
-        high: int,
-        words: Any,
-        metrics: ScanMetrics | None,
-    ) -> None:
-        """Aggregate a segment that was written before some of the attributes existed."""
-        own = AggregatedColumns(view.file.schema, selection.names)
-        partial = own.words()
-        view.aggregate(own, low, high, partial, metrics)
-        widened = selection.words()
-        widened[:3] = partial[:3]
-        for i, name in enumerate(selection.names):
-            if name in own.names:
-                j = own.names.index(name)
-                widened[3 + 5 * i : 8 + 5 * i] = partial[3 + 5 * j : 8 + 5 * j]
-        whole = LightweightAggregates(selection.names, selection.kinds, words)
-        whole.merge(LightweightAggregates(selection.names, selection.kinds, widened))
 
     def scan(
         self,
@@ -328,9 +307,7 @@ class Snapshot:
         metrics: ScanMetrics | None,
         limit: int | None,
     ) -> Iterator[pa.RecordBatch]:
-        for view in self._state.segments:
-            if view.last < low or view.first > high:
-                continue
+        for view in within(self._state.segments, low, high):
             pruner = None if prune is None else Pruner(prune, view.file.schema)
             yield from view.scan(columns, output, low, high, pruner, dictionary, metrics, limit)
         tail = self._state.tail
@@ -365,6 +342,44 @@ class Snapshot:
         cuts = np.unique(ticks[np.searchsorted(weight, goals, side="left").clip(0, ticks.size - 1)])
         bounds: list[int | None] = [None, *(int(cut) for cut in cuts if cut > ticks[0]), None]
         return list(pairwise(bounds))
+
+
+def _aggregate_part(
+    part: SegmentView | RootRun,
+    selection: AggregatedColumns,
+    low: int,
+    high: int,
+    words: Any,
+    metrics: ScanMetrics | None,
+) -> None:
+    if isinstance(part, RootRun):
+        first, end = part.skipped, part.skipped + part.end - part.first
+        merge_children(part.table, first, end, selection.positions, selection.kinds, words)
+    else:
+        part.aggregate(selection, low, high, words, metrics)
+
+
+def _aggregate_older(
+    part: SegmentView | RootRun,
+    schema: StreamSchema,
+    selection: AggregatedColumns,
+    low: int,
+    high: int,
+    words: Any,
+    metrics: ScanMetrics | None,
+) -> None:
+    """Aggregate what was written before some of the attributes existed."""
+    own = AggregatedColumns(schema, selection.names)
+    partial = own.words()
+    _aggregate_part(part, own, low, high, partial, metrics)
+    widened = selection.words()
+    widened[:3] = partial[:3]
+    for i, name in enumerate(selection.names):
+        if name in own.names:
+            j = own.names.index(name)
+            widened[3 + 5 * i : 8 + 5 * i] = partial[3 + 5 * j : 8 + 5 * j]
+    whole = LightweightAggregates(selection.names, selection.kinds, words)
+    whole.merge(LightweightAggregates(selection.names, selection.kinds, widened))
 
 
 def leaf_sizes(segments: Sequence[SegmentView]) -> tuple[Any, Any]:

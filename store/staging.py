@@ -43,7 +43,7 @@ from ..errors import StorageFailed
 from ..schema import StreamSchema
 from .bulk_duplicates import without_duplicates
 from .bulk_jobs import BulkCommit, committed
-from .catalog import SegmentEntry, segment_name
+from .catalog import SegmentEntry, SegmentList, segment_name
 from .commits import Commits
 from .compaction import spill
 from .draft import seal
@@ -323,8 +323,9 @@ def _publish(
     if truncate:
         gone = stream.snapshot().count
         manifest = replace(
-            manifest, segments=(), runs=(), dropped_events=manifest.dropped_events + gone
-        )
+            manifest, segments=SegmentList.of(()), runs=(),
+            dropped_events=manifest.dropped_events + gone,
+        )  # fmt: skip
         journal = replace(journal, extent=None, last=None, late=(), tail=Tail(stream.schema))
     journal, manifest, result = placed(
         manifest, journal, job, staged, application, version, duplicates

@@ -22,6 +22,7 @@ from .catalog import StreamManifest, log_name
 from .file_contract import Files
 from .options import StreamOptions
 from .recovery import load_for_reading
+from .segment_views import SegmentViews, bytes_of
 from .snapshot import Snapshot
 
 __all__ = ["StreamReader"]
@@ -112,7 +113,7 @@ class StreamReader:
             "tail_events": state.tail_events,
             "dropped_events": state.dropped,
             "deleted_events": state.deleted,
-            "bytes": sum(view.length for view in (*state.segments, *state.runs)),
+            "bytes": bytes_of(state.segments) + bytes_of(state.runs),
             "manifest_version": state.manifest_version,
             "dirty_ranges": self._snapshot.dirty_ranges(),
         }
@@ -120,5 +121,7 @@ class StreamReader:
     def close(self) -> None:
         """Close the files of the last snapshot."""
         state = self._snapshot.state
-        for view in (*state.segments, *state.runs):
+        if isinstance(state.segments, SegmentViews):
+            state.segments.close()
+        for view in state.runs:
             view.close()

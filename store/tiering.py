@@ -89,7 +89,7 @@ def places(commits: Commits) -> dict[str, int]:
     """Where the sealed segments of a stream lie, for ``stats``; the lock is held."""
     files, manifest = commits.files, commits.manifest
     cold = files.cold(commits.directory) if isinstance(files, ColdFiles) else frozenset()
-    moved = [entry for entry in manifest.segments if entry.file in cold]
+    moved = [entry for entry in manifest.segments if entry.file in cold] if cold else []
     due = due_segments(manifest, commits.journal.last, cold)
     return {
         "cold_segments": len(moved),

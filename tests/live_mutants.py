@@ -12,8 +12,11 @@ __all__ = ["LIVE_MUTANTS"]
 BANK = "../live/test_bank_regions.py ../live/test_late_history.py"
 ROWS = "../live/test_arranged.py"
 SORTED = "../live/test_postings.py"
+VIEWS = "../live/test_live_views.py"
 
 LIVE_MUTANTS = [
+    # -- groups -----------------------------------------------------------------------------------
+    ("an update is no late event of a group", "live/pattern_group.py", "if spans and self.sources.deleted(source, self.mark):", "if False:", "../live/test_late_history.py::test_events_that_are_other_ones_at_their_times_change_what_was_said"),
     # -- events by partition ----------------------------------------------------------------------
     ("a late event comes before those of its tick", "live/bank", "rows[base + old, 0] > tick[new]:", "rows[base + old, 0] >= tick[new]:", ROWS),
     ("those with room lose it when everything moves", "live/bank", "room[groups] = 2 * wanted", "room[groups] = 2 * room[groups]", ROWS),
@@ -40,4 +43,8 @@ LIVE_MUTANTS = [
     # -- what is kept -----------------------------------------------------------------------------
     ("what is kept does not go on", "live", "held.append(events.select(held.schema.names), upto)", "held.last = upto", BANK),
     ("columns that were not read are taken as kept", "live", "missing = set(columns) - set(held.schema.names)", "missing = set(columns) - set(columns)", BANK),
+    # -- views ------------------------------------------------------------------------------------
+    ("a live query follows the view of now", "live/engine.py", "text, views = definition.sql, kept(definition.views)", "text, views = definition.sql, self._engine().catalog.views()", VIEWS),
+    ("a view's condition is asked behind LEFT JOIN", "live/viewed.py", "if join is None or not join.side:", "if True:", VIEWS),
+    ("a view's condition is left out", "live/viewed.py", "condition = None if where is None else where.this", "condition = None", VIEWS),
 ]  # fmt: skip

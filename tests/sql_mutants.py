@@ -232,9 +232,44 @@ SQL_MUTANTS = [
     (
         "columns are picked in whatever order rows come",
         "query",
-        "if order is not None and not _delivered(order, picked, ordered_by):",
+        "if order is not None and not _delivered(order, picked, ordered_by, relation):",
         "if False:",
         "test_match_shortcuts.py",
+    ),
+    (
+        "a member of a struct is the column of its name",
+        "query/plan",
+        'return node.table.lower() in ("", relation)',
+        "return True",
+        "../test_nested_columns.py::test_a_member_is_not_the_column_of_its_name",
+    ),
+    (
+        "what is called as a column is no variable",
+        "query/pattern/members.py",
+        "variable = names[0] if _folded(names[0]) in variables else None",
+        "variable = None",
+        "pattern/test_match_members.py",
+    ),
+    (
+        "a time that was twice is the earlier one unasked",
+        "formats/local_times.py",
+        'twice[changed] = was_shown & ~of_date & (ambiguous == "refuse")',
+        "twice[changed] = False",
+        "../formats/test_local_times.py",
+    ),
+    (
+        "a time that clocks skipped is moved",
+        "formats/local_times.py",
+        "skipped[changed] = ~was_shown & ~of_date",
+        "skipped[changed] = False",
+        "../formats/test_local_times.py",
+    ),
+    (
+        "a later format reads again what was read",
+        "formats/times.py",
+        "left = left[unread]",
+        "left = left[unread | True]",
+        "../formats/test_time_formats.py",
     ),
     # -- doors ------------------------------------------------------------------------------------
     (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import importlib
+import itertools
 import json
 import os
 import pkgutil
@@ -442,6 +443,12 @@ def test_what_is_given_up_is_given_up_within_the_call(monkeypatch: pytest.Monkey
 
     with pytest.raises(KeyError):
         interpreted._watched(broken)()
+
+    def takes_long_and_fails() -> None:
+        max(itertools.chain(range(5_000_000), ("x",)))  # holds the interpreter's lock until then
+
+    with pytest.raises(TypeError):
+        interpreted._watched(takes_long_and_fails)()
 
 
 def test_large_inputs_wait_for_machine_code(uncompiled: Uncompiled) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -262,3 +263,46 @@ def test_random_tables_come_back_through_every_change(
     for name, text in body.items():
         read = pa.Table.from_batches(EventReader(text, name, layout=layout), found.schema)
         assert read.to_pylist() == found.to_pylist(), name
+
+
+OF_MEMBERS = (
+    "SELECT {at.x} FROM {s}",
+    "SELECT {at.x} AS y, t FROM {s} WHERE {at.x} > 110 LIMIT 3",
+    "SELECT t FROM {s} ORDER BY {at.t}",
+    "SELECT t FROM {s} ORDER BY {at.t} DESC LIMIT 3",
+    "SELECT sum({at.x}), max({at.t}), count({at.k}) FROM {s} WHERE {at.t} > 80",
+    "SELECT window_start, sum(x) FROM TUMBLE({s}, t, 10) WHERE {at.t} > 85 GROUP BY window_start "
+    "ORDER BY 1",
+    "SELECT window_start, {at.k}, first({at.x}), sum(x) FROM HOP({s}, t, 5, 10) GROUP BY "
+    "window_start, {at.k} ORDER BY 1, 2",
+    "SELECT window_start, sum({at.x}) FROM TUMBLE_ROWS({s}, 10) GROUP BY window_id, window_start "
+    "ORDER BY 1",
+    "SELECT a.t FROM {s} AS a JOIN {s} AS b ON {a.at.t} = {b.at.t} AND {a.at.k} = 1 ORDER BY 1",
+    "SELECT t FROM (SELECT * FROM {s}) AS q WHERE {q.at.t} = 90",
+    "SELECT first(t ORDER BY {at.t}) FROM {s}",
+)
+
+
+@pytest.mark.parametrize("text", OF_MEMBERS)
+def test_a_member_is_not_the_column_of_its_name(tmp_path: Path, text: str) -> None:
+    """Members called as columns are, the time among them, against columns of other names."""
+    members = pa.struct([("t", pa.int64()), ("x", pa.int64()), ("k", pa.int64())])
+    plain = [("t", pa.int64()), ("x", pa.int64()), ("k", pa.int64())]
+    flat = [(f"at_{name}", pa.int64()) for name, _ in plain]
+    events = [{"t": t, "x": t, "k": 0} for t in range(30)]
+    inside = [{"t": 100 - t, "x": 100 + t, "k": t % 2} for t in range(30)]
+    with chronicle.open(tmp_path / "store") as database:
+        nested = database.create_stream("nested", pa.schema([*plain, ("at", members)]), time="t")
+        nested.append([row | {"at": at} for row, at in zip(events, inside, strict=True)])
+        spelled = database.create_stream("spelled", pa.schema([*plain, *flat]), time="t")
+        spelled.append(
+            [
+                row | {f"at_{name}": value for name, value in at.items()}
+                for row, at in zip(events, inside, strict=True)
+            ]
+        )
+        dotted = re.sub(r"\{((?:\w+\.)+\w+)\}", r"\1", text).replace("{s}", "nested")
+        wanted = re.sub(r"\{(\w+\.)??at\.(\w+)\}", r"\1at_\2", text).replace("{s}", "spelled")
+        found = database.sql(dotted).fetchall()
+        assert found == database.sql(wanted).fetchall()
+        assert found

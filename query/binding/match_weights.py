@@ -81,9 +81,12 @@ def count_by_start(select: Any, item: Any, columns: Sequence[str], schema: pa.Sc
     if any(is_volatile(call.name.lower()) for call in called if call not in calls):
         return False
     known = {name.lower() for name in columns}
+    alias = item.args["match"].args.get("alias")
+    relations = ("", "" if alias is None else alias.name.lower())
     for part in parts:
-        if any(column.name.lower() not in known for column in part.find_all(exp.Column)):
-            return False
+        for column in part.find_all(exp.Column):
+            if column.name.lower() not in known or column.table.lower() not in relations:
+                return False
         if any(star.parent not in calls for star in part.find_all(exp.Star)):
             return False
     names = _names_of(select, item, schema)

@@ -24,7 +24,7 @@ Limits
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlglot import exp
@@ -34,7 +34,7 @@ from ...store.views import KeptView
 from ..contract.cancellation import checkpoint
 from ..sql.dialect import error_at, parse_statement, position_of
 
-__all__ = ["OF_VIEW", "Expansion", "expand"]
+__all__ = ["OF_VIEW", "Expansion", "expand", "only_filters", "without_qualifier"]
 
 USES_MAX = 64
 DEPTH_MAX = 8
@@ -204,13 +204,16 @@ class Expansion:
         query = self._query(view, within, at)
         while isinstance(query.args.get("from_") and query.args["from_"].this, exp.Subquery):
             inner = query.args["from_"].this.this  # a view of a view
-            if not _only_filters(query) or not isinstance(inner, exp.Select):
+            if not only_filters(query) or not isinstance(inner, exp.Select):
                 break
             where = query.args.get("where")
-            query = inner if where is None else inner.where(where.this, copy=False)
+            if where is not None:
+                names = (query.args["from_"].this.alias_or_name,)
+                inner = inner.where(without_qualifier(where.this, names), copy=False)
+            query = inner
         if (
             call.name.lower() not in _ROW_BY_ROW
-            or not _only_filters(query)
+            or not only_filters(query)
             or not isinstance(query.args["from_"].this, exp.Table)
             or select is None
             or select.args.get("joins")
@@ -227,13 +230,46 @@ class Expansion:
         named.replace(argument)
         where = query.args.get("where")
         if where is not None:
-            for column in where.find_all(exp.Column):
-                if len(column.parts) > 1:
-                    column.set("table", None)
-            select.where(exp.paren(where.this, copy=False), copy=False)
+            condition = without_qualifier(where.this, (stream.alias_or_name,))
+            select.where(exp.paren(condition, copy=False), copy=False)
 
 
-def _only_filters(query: Any) -> bool:
+def without_qualifier(condition: Any, names: Sequence[str], instead: str | None = None) -> Any:
+    """A condition on one table as it stands elsewhere; it is changed.
+
+    Parameters
+    ----------
+    names : sequence of str
+        What the table is called in it: ``s.at.x`` becomes ``at.x``.
+    instead : str, optional
+        What it is called there: ``x`` and ``s.x`` become ``instead.x``.
+    """
+    folded = {name.lower() for name in names}
+    holder = exp.paren(condition, copy=False)
+    for column in list(holder.find_all(exp.Column)):
+        parts = [part.copy() for part in column.parts]
+        if len(parts) > 1 and parts[0].name.lower() in folded:
+            parts = parts[1:]
+        if instead is not None:
+            parts = [exp.to_identifier(instead, quoted=True), *parts]
+        column.replace(_column_of(parts, column))
+    found = holder.this
+    found.pop()
+    return found
+
+
+def _column_of(parts: list[Any], like: Any) -> Any:
+    """A column of one to four parts, at the place of another."""
+    names = ("this", "table", "db", "catalog")
+    if len(parts) <= len(names):
+        made: Any = exp.Column(**dict(zip(names, reversed(parts), strict=False)))
+    else:  # the rest are members of a struct
+        made = exp.Dot.build([_column_of(parts[: len(names)], like), *parts[len(names) :]])
+    made.meta.update(like.meta)
+    return made
+
+
+def only_filters(query: Any) -> bool:
     """Whether a query is ``SELECT * FROM one [WHERE ...]``."""
     if not isinstance(query, exp.Select) or query.args.get("from_") is None:
         return False

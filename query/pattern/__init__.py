@@ -1,7 +1,8 @@
 """Row patterns: a clause becomes a program, conditions become bits and bytecode, machines match.
 
 Reading order: ``validate``, ``program``, ``automaton`` (what is searched); ``leaves``,
-``spelled_out``, ``binding``, ``columns``, ``scalar``, ``typed``, ``cells``, ``functions``,
+``spelled_out``, ``members``, ``binding``, ``columns``, ``scalar``, ``typed``, ``cells``,
+``functions``,
 ``image``, ``machine``, ``bytecode``, ``load_code``, ``operator_code``, ``function_code``,
 ``rowtests``, ``conditions``, ``interval_ticks``, ``row_types``, ``groups``, ``buffers`` (what is
 asked of rows); ``outcomes``, ``search``,

@@ -46,6 +46,7 @@ from .leaves import (
     RowExpression,
     special,
 )
+from .members import with_members
 from .scalar import AGGREGATES, check_functions, function_name, quote
 from .spelled_out import spelled_out
 
@@ -89,7 +90,11 @@ _COMPARISONS = (exp.LT, exp.LTE, exp.GT, exp.GTE, exp.EQ, exp.NEQ)
 
 
 class Columns(Protocol):
-    """Columns by name."""
+    """Columns by name, and their types."""
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """All of them."""
 
     def resolve(self, name: str) -> str:
         """The column that a name means; raises AttributeNotFound."""
@@ -124,6 +129,7 @@ class Binder:
         if plain is not None:
             return plain
         node = node.copy()  # without a parent: the gate asks what a call stands in
+        node = with_members(node, self.schema, self.variables, self.fail)
         check_functions(_without_navigation(node), self.sql, at)
         leaves: list[Leaf] = []
         scalar = self._transform(node, leaves, final=False, marked=False)
@@ -344,7 +350,11 @@ class Binder:
                 if isinstance(part.this, exp.Star):
                     raise self.fail(f"{part.sql()} can only be counted", part)
                 if part.args.get("db"):
-                    raise self.fail(f"{part.sql()} is neither column nor variable.column", part)
+                    raise self.fail(
+                        f"{part.sql()} is neither a column, nor variable.column, nor a member of "
+                        "one",
+                        part,
+                    )
                 qualifier = part.args.get("table")
                 qualifiers.add(self._variable(qualifier) if qualifier is not None else "")
                 found = self._column(part)

@@ -80,6 +80,7 @@ def picked_columns(
     names = {name.lower(): name for name in schema.names}
     if len(names) < len(schema.names):
         return None
+    relation = item.alias_or_name.lower()
     picked: list[Picked] = []
     for projection in root.expressions:
         column, form = _summed(projection.unalias())
@@ -89,7 +90,7 @@ def picked_columns(
                 return None
             picked += [Picked(name, name) for name in schema.names]
             continue
-        found = names.get(column.name.lower()) if isinstance(column, exp.Column) else None
+        found = names.get(column.name.lower()) if _is_own(column, relation) else None
         if found is None or (form and not projection.alias):
             return None
         picked.append(Picked(projection.alias or found, found, form))
@@ -98,9 +99,16 @@ def picked_columns(
         if type_ != _SUM if form else pa.types.is_decimal(type_) or pa.types.is_date64(type_):
             return None
     order = root.args.get("order")
-    if order is not None and not _delivered(order, picked, ordered_by):
+    if order is not None and not _delivered(order, picked, ordered_by, relation):
         return None
     return tuple(picked)
+
+
+def _is_own(node: Any, relation: str) -> bool:
+    """Whether a node names a column of a relation, not the member of a struct."""
+    if not isinstance(node, exp.Column) or len(node.parts) > 2:
+        return False
+    return node.table.lower() in ("", relation)
 
 
 def _summed(node: Any) -> tuple[Any, str]:
@@ -116,7 +124,7 @@ def _summed(node: Any) -> tuple[Any, str]:
     return (inner, form) if form else (node, "")
 
 
-def _delivered(order: Any, picked: list[Picked], given: Sequence[str]) -> bool:
+def _delivered(order: Any, picked: list[Picked], given: Sequence[str], relation: str) -> bool:
     """Whether the relation's own order is the one asked for."""
     aliases: dict[str, set[str]] = {}
     for name, column, _ in picked:
@@ -128,7 +136,7 @@ def _delivered(order: Any, picked: list[Picked], given: Sequence[str]) -> bool:
         if isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdigit():
             place = int(node.this)
             column = picked[place - 1].column if 1 <= place <= len(picked) else ""
-        elif isinstance(node, exp.Column):
+        elif _is_own(node, relation):
             meant = aliases.get(node.name.lower(), {node.name.lower()})
             column = next(iter(meant)) if len(meant) == 1 else ""
         else:

@@ -31,6 +31,7 @@ from ..pattern.binding import Binder, Bound, Given, Navigation
 from ..pattern.compiled import InputColumns, MatchLimits
 from ..pattern.conditions import RowTests, row_tests
 from ..pattern.interval_ticks import interval_ticks
+from ..pattern.members import with_members
 from ..pattern.row_types import RowTypes, checked_types, is_key, plain_type, unfit_key
 from ..pattern.scalar import function_name
 from ..sql.gate import AGGREGATES
@@ -307,7 +308,14 @@ def _condition(
     clause: SituationClause,
 ) -> Bound:
     own = definition.name
-    for part in definition.condition.walk():
+
+    def refuse(message: str, node: Any) -> SqlError:
+        starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
+        return _error(clause, message, min(starts, default=definition.at))
+
+    folded = {name.upper() for name in names}
+    condition = with_members(definition.condition.copy(), columns, folded, refuse)
+    for part in condition.walk():
         at = part.meta.get("start", definition.at)
         qualifier = part.args.get("table") if isinstance(part, exp.Column) else None
         if qualifier is not None and qualifier.name.upper() != own.upper():
@@ -320,7 +328,7 @@ def _condition(
         if isinstance(part, exp.Anonymous) and part.name.lower() == "next":
             raise _error(clause, _LOCAL.format(own), at)
     binder = Binder(columns, {own: frozenset({own})}, clause.sql)
-    return binder.bind(definition.condition, definition.at, define=True)
+    return binder.bind(condition, definition.at, define=True)
 
 
 def _ticks(

@@ -145,10 +145,11 @@ class IdentityProvider:
         if not self._remote:
             self._look()
         digest = hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
-        known = self._known.get(digest)
+        verified = self._known  # of these keys: not of those that come meanwhile
+        known = verified.get(digest)
         if known is None:
             known = self._verified(secret)
-            self._known.put(digest, known)
+            verified.put(digest, known)
         if known.until <= time.time():
             raise Unauthorized(f"the token of {known.token.name!r} has expired; ask for a new one")
         return known.token
@@ -227,7 +228,6 @@ class IdentityProvider:
             opener = urllib.request.build_opener(_NoRedirects())
             with opener.open(self._where, timeout=FETCH_S) as answer:
                 self._take(answer.read(KEYS_BYTES_MAX + 1))
-            self._had = time.monotonic()
         except (OSError, InvalidArgument) as error:
             logger.error("the keys of JWTs cannot be had from %s: %s", self._where, error)
         finally:
@@ -249,6 +249,7 @@ class IdentityProvider:
             raise InvalidArgument(
                 f"this is no JWK set with public keys ({_reason(error)})"
             ) from None
+        self._had = time.monotonic()  # before the keys: they are not of long ago to anybody
         self._keys = keys
         self._known = Lru(TOKENS_KEPT)
 

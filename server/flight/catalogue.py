@@ -1,11 +1,12 @@
 """What there is to ask: catalogs, schemas, tables, keys, as the tables that Flight SQL defines.
 
 Guarantee
-    A token sees its own streams, and the system tables; the columns and their order are those of
-    the protocol.
+    A token sees its own streams and views, and the system tables; the columns and their order are
+    those of the protocol.
 
 Limits
-    Streams have no keys, so the tables of keys are empty.
+    Streams have no keys, so the tables of keys are empty.  The columns of a view are those that it
+    had when it was made.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from .arrow_data import schema_bytes
 __all__ = ["CATALOG", "SCHEMA", "TABLES"]
 
 TEXT = pa.string()
-STREAM, SYSTEM = "TABLE", "SYSTEM TABLE"
+STREAM, VIEW, SYSTEM = "TABLE", "VIEW", "SYSTEM TABLE"
 
 
 def _of(*columns: tuple[str, pa.DataType, bool]) -> pa.Schema:
@@ -98,19 +99,21 @@ def _schemas(server: Server, principal: Principal, command: Any) -> pa.Table:
 
 
 def _table_types(server: Server, principal: Principal, command: Any) -> pa.Table:
-    return _table(_TABLE_TYPES, [(SYSTEM,), (STREAM,)])
+    return _table(_TABLE_TYPES, [(SYSTEM,), (STREAM,), (VIEW,)])
 
 
 def _tables(server: Server, principal: Principal, command: Any) -> pa.Table:
     in_catalog = _given(command, "catalog", _same)
     in_schema = _given(command, "db_schema_filter_pattern", _like)
     named = _given(command, "table_name_filter_pattern", _like)
-    kinds = set(command.table_types) or {STREAM, SYSTEM}
+    kinds = set(command.table_types) or {STREAM, VIEW, SYSTEM}
     visible = visible_to(principal) or (lambda name: True)
     database = server.database
     damaged = database.damaged()
     streams = [name for name in database.streams() if visible(name) and name not in damaged]
+    views = {name: view for name, view in database.views().items() if visible(name)}
     found = [(SCHEMA, name, STREAM) for name in streams]
+    found += [(SCHEMA, name, VIEW) for name in views]
     found += [(space, name, SYSTEM) for space, names in SYSTEM_TABLES.items() for name in names]
     rows: list[tuple[Any, ...]] = []
     for space, name, kind in sorted(found):
@@ -122,6 +125,8 @@ def _tables(server: Server, principal: Principal, command: Any) -> pa.Table:
                 columns = (
                     database.stream_schema(name).arrow
                     if kind == STREAM
+                    else views[name].columns
+                    if kind == VIEW
                     else SYSTEM_TABLES[space][name]
                 )
             except StreamNotFound:

@@ -202,7 +202,7 @@ class LookedAt(BaseModel):
     format: str
     compression: str | None
     time: str | None = Field(description="The time column; null where none is like one.")
-    time_format: str | None = Field(description="How its values were read.")
+    time_format: str | list[str] | None = Field(description="How its values were read.")
     columns: list[Column]
     rows: list[Json] = Field(description="The first ones.")
     looked_at: int = Field(description="Rows that were read for this.")
@@ -441,7 +441,10 @@ class Job(BaseModel):
     create: bool | None = None
     if_exists: str | None = None
     time: str | None = None
-    time_format: str | None = None
+    time_format: str | list[str] | None = None
+    time_zone: str | None = None
+    ambiguous: str | None = None
+    time_of_day: str | None = None
     types: list[str] | None = None
     on_error: str | None = None
     state: Literal["waiting", "running", "done", "failed", "cancelled"]

@@ -170,7 +170,10 @@ class ImportSpec(OfStore):
     create: bool = False
     if_exists: Literal["fail", "append"] = "fail"
     time: str | None = Field(None, description="The time column; the stream's own.")
-    time_format: str = "auto"
+    time_format: str | list[str] = "auto"
+    time_zone: str | None = Field(None, description="Of times without an offset; else UTC.")
+    ambiguous: Literal["refuse", "earlier", "later"] = "refuse"
+    time_of_day: str | None = Field(None, description="The column that goes with one of dates.")
     types: list[str] = Field(default_factory=list, description="Types: speed=double.")
     on_error: Literal["fail", "skip"] = "fail"
 
@@ -195,8 +198,10 @@ class ImportSpec(OfStore):
 
         def imported(job: Job) -> dict[str, Any]:
             options = FileOptions(
-                name=self.file, time=self.time, time_format=self.time_format, types=self.types
-            )
+                name=self.file, time=self.time, time_format=self.time_format,
+                time_zone=self.time_zone, ambiguous=self.ambiguous, time_of_day=self.time_of_day,
+                types=self.types,
+            )  # fmt: skip
             scratch = server_directory(server.database.path, create=True)
             with contextlib.closing(StoredFile(path, scratch)) as body:
                 done = ingest_file(

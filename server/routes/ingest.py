@@ -49,8 +49,23 @@ async def file_options(
     ] = "body",
     time: Annotated[str | None, Query(description="The time column; the stream's own.")] = None,
     time_format: Annotated[
-        str, Query(description="auto, iso, ticks, s, ms, us, ns, or a pattern: %d.%m.%Y %H:%M:%S.")
-    ] = "auto",
+        Names,
+        Query(
+            description="auto, iso, ticks, s, ms, us, ns, or a pattern: %d.%m.%Y %H:%M:%S; of "
+            "several each value has the first that reads it."
+        ),
+    ] = None,
+    time_zone: Annotated[
+        str | None,
+        Query(description="Whose clocks times without an offset are of: Europe/Berlin; else UTC."),
+    ] = None,
+    ambiguous: Annotated[
+        Literal["refuse", "earlier", "later"],
+        Query(description="Which of both a time is that these clocks showed twice."),
+    ] = "refuse",
+    time_of_day: Annotated[
+        str | None, Query(description="The column with the time of day, beside one of dates.")
+    ] = None,
     types: Annotated[Names, Query(description="Types: speed=double,zip=string.")] = None,
     rename: Annotated[Names, Query(description="New names: old=new; the others use these.")] = None,
     select: Annotated[Names, Query(description="Columns to keep, beside the time.")] = None,
@@ -65,7 +80,10 @@ async def file_options(
         name=name,
         format=file_format(request),
         time=time or None,
-        time_format=time_format,
+        time_format=time_format or "auto",
+        time_zone=time_zone,
+        ambiguous=ambiguous,
+        time_of_day=time_of_day,
         types=types or (),
         rename=parse_pairs(rename or (), "rename"),
         select=column_names(select),

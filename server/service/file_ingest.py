@@ -23,7 +23,7 @@ import pyarrow as pa
 from ...errors import ChronicleError
 from ...formats import BadRow, BadRowPolicy, Layout, Limits
 from ...formats.looking import Look, look
-from ...formats.times import TimeRule, parse_time_format
+from ...formats.time_rules import TimeRule, parse_time_formats
 from ...ingest import BadRows, Ingest, IngestReport, IngestRequest, InputSource
 from ...ingest.report import Progress
 from ...ingest.store_sink import StoreSink
@@ -53,7 +53,10 @@ class FileOptions:
     name: str = "body"
     format: str | None = None
     time: str | None = None
-    time_format: str = "auto"
+    time_format: str | Sequence[str] = "auto"
+    time_zone: str | None = None
+    ambiguous: str = "refuse"
+    time_of_day: str | None = None
     types: Sequence[str] = ()
     rename: dict[str, str] | None = None
     select: Sequence[str] | None = None
@@ -100,6 +103,7 @@ def look_at(
     layout: dict[str, Any] = {
         "time": options.time,
         "time_format": rule,
+        "time_of_day": options.time_of_day,
         "types": list(options.types),
         "rename": options.rename,
         "select": options.select,
@@ -161,6 +165,7 @@ def ingest_file(
             inputs=[options.name],
             time=options.time,
             time_format=_rule(server, options),
+            time_of_day=options.time_of_day,
             format=options.format,
             types=options.types,
             rename=options.rename or {},
@@ -185,7 +190,12 @@ def ingest_file(
 
 def _rule(server: Server, options: FileOptions) -> TimeRule:
     """How times are read; a pattern is tried where the file is read, not in this process."""
-    return parse_time_format(options.time_format, tried=server.reader is None)
+    return parse_time_formats(
+        options.time_format,
+        zone=options.time_zone,
+        ambiguous=options.ambiguous,
+        tried=server.reader is None,
+    )
 
 
 def in_words_of_ingest(text: str) -> str:

@@ -35,7 +35,7 @@ import orjson
 import pyarrow as pa
 
 from ...formats.convert import convert
-from ...formats.times import TimeRule, parse_time_format
+from ...formats.time_rules import TimeRule, parse_time_format
 from ...schema import StreamSchema
 
 __all__ = ["BYTES_MAX", "VALUES_MAX", "SmallBody", "SmallReader"]

@@ -45,6 +45,30 @@ def test_ingest_with_every_option_of_columns(run: Run, tmp_path: Path) -> None:
     ]
 
 
+def test_ingest_reads_local_times_in_two_columns_and_formats(run: Run, tmp_path: Path) -> None:
+    rows = "day;clock;x\n05.07.2026;12:00;1\n2026-07-06;13:00;2\n25.10.2026;02:30;3\n"
+    (tmp_path / "local.csv").write_text(rows)
+    arguments = [
+        *("ingest", "local.csv", "--stream", "s", "--create", "--time", "day"),
+        *("--time-of-day", "clock", "--time-zone", "Europe/Berlin"),
+        *("--time-format", "%d.%m.%Y %H:%M", "--time-format", "iso"),
+    ]
+    unknown = run(*arguments, "--time-zone", "Europe/Berln")
+    assert unknown.code == 2
+    assert "name of a time zone" in unknown.err
+    refused = run(*arguments)
+    assert refused.code == 1
+    assert "line 4" in refused.err
+    assert "'25.10.2026 02:30' was twice in Europe/Berlin" in refused.err
+    assert run(*arguments, "--ambiguous", "later").code == 0
+    stored = json.loads(run("sql", "-f", "json", "SELECT * FROM s").out)
+    assert stored == [
+        {"day": "2026-07-05T10:00:00", "x": 1},
+        {"day": "2026-07-06T11:00:00", "x": 2},
+        {"day": "2026-10-25T01:30:00", "x": 3},
+    ]
+
+
 def test_ingest_from_stdin(run: Run) -> None:
     rows = gzip.compress(b'[{"at": 1533101250000, "x": 1}, {"at": 1533101260000, "x": 2.5}]')
     outcome = run("ingest", "-", "--stream", "s", "--time", "at", "--create", stdin=rows)

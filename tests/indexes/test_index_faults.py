@@ -344,6 +344,25 @@ def test_a_flipped_bit_in_a_run(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert named >= (30 if LONG else 2)
 
 
+@pytest.mark.usefixtures("nobody_builds")
+def test_a_flipped_bit_where_runs_are_listed(tmp_path: Path) -> None:
+    """A list that ends early would read as one of fewer runs."""
+    make(tmp_path / "s", "x", "y")
+    with chronicle.open(tmp_path / "s") as database:
+        database.indexes_of("s").purge(database.stream("s").snapshot().state)
+    (table,) = directory(tmp_path / "s").glob("*.sst")
+    _flip(table, 100)  # in the first block, with the descriptors
+    for mode in "r", "rw":
+        with chronicle.open(tmp_path / "s", mode) as database:
+            assert "checksum" in str(database.check().problems)
+            assert {index["state"] for index in database.stream("s").indexes()} == {"damaged"}
+            same(database)
+            if mode == "rw":
+                assert [str(problem) for problem in database.check(repair=True).problems] == []
+                assert {index["state"] for index in database.stream("s").indexes()} == {"ready"}
+                same(database)
+
+
 def test_the_writer_builds_a_damaged_run_again(tmp_path: Path) -> None:
     path = tmp_path / "s"
     make(path, "x")

@@ -142,3 +142,45 @@ def test_the_command_line_follows_and_ends_quietly(store: Path) -> None:
         assert reader.process.stderr is not None
         assert reader.process.stderr.read() == b""
         reader.process.stderr.close()
+
+
+FORGETS = """
+import sys
+from chronicle import cli, tailing
+
+class Forgets:
+    def __del__(self):
+        print("finalizing", file=sys.stderr, flush=True)
+        while True:
+            pass
+
+def forgetting(take):
+    def taken(self):
+        if self.place.position == 1 and not hasattr(self, "went_by"):
+            self.went_by = True
+            Forgets()
+        return take(self)
+    return taken
+
+tailing.Tail.take = forgetting(tailing.Tail.take)
+cli.main()
+"""
+
+
+def test_an_interrupt_while_an_object_is_finalized_ends_it_too(store: Path) -> None:
+    with chronicle.open(store) as database:
+        database.stream("s").append([{"t": 1, "n": 1}])
+        arguments = ["tail", "s", "-F", "--after", "0", "-f", "ndjson"]
+        environment = {**os.environ, "CHRONICLE_STORE": str(store), "CHRONICLE_ISOLATION": "none"}
+        follower = subprocess.Popen(
+            [sys.executable, "-c", FORGETS, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+        )
+        assert follower.stderr is not None
+        assert follower.stderr.readline() == b"finalizing\n"
+        follower.send_signal(signal.SIGINT)
+        _, error = follower.communicate(timeout=60)
+        assert b"KeyboardInterrupt" in error  # Python told of it, and went on
+        assert follower.returncode == 0

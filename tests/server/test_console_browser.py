@@ -80,6 +80,33 @@ def test_tabs_are_kept_and_links_run_nothing(
     assert console.page.get_by_role("grid", name="Results").count() == 0
 
 
+def test_what_is_typed_fast_stands_as_it_was_typed(
+    steps: Any, open_console: Callable[..., Console]
+) -> None:
+    """Several keys within a frame; and each tab takes back what was typed in it."""
+    console = open_console()
+    console.open()
+    page = console.page
+    editor = page.get_by_role("textbox", name="SQL editor")
+    text = "-- a long remark, typed by somebody who is in a hurry: " + "quick brown foxes " * 10
+    editor.click()
+    page.keyboard.press("Control+a")
+    page.keyboard.type(text)
+    page.wait_for_timeout(300)
+    assert editor.inner_text() == text
+    page.get_by_role("button", name="New query").click()
+    editor.get_by_text("SELECT …").wait_for()
+    page.keyboard.type("SELECT 7")
+    page.keyboard.press("Escape")
+    for _ in range(5):
+        page.keyboard.press("Control+z")
+    page.wait_for_timeout(300)
+    assert "remark" not in editor.inner_text()
+    page.get_by_role("button", name="Query 1", exact=True).click()
+    editor.get_by_text("in a hurry").wait_for()
+    assert editor.inner_text() == text
+
+
 def test_errors_stand_at_their_place(steps: Any, open_console: Callable[..., Console]) -> None:
     console = open_console()
     console.expected = ["400"]

@@ -292,6 +292,73 @@ def test_jobs_write_and_read_files_and_name_what_they_did(
     jobs.get_by_text('{"shine":9}').wait_for()
 
 
+def test_views_stand_beside_streams_and_are_completed(
+    steps: Any, open_console: Callable[..., Console]
+) -> None:
+    steps.sql("CREATE VIEW slow AS SELECT t, v AS pace FROM steps WHERE v < 9")
+    console = open_console()
+    console.open()
+    page = console.page
+    tree = page.get_by_role("tree", name="Streams")
+    view = tree.get_by_role("treeitem", name="slow: view")
+    view.get_by_role("button", name="Open").click()
+    assert "SELECT t, v AS pace FROM steps" in str(
+        view.get_by_role("button", name="slow").get_attribute("title")
+    )
+    tree.get_by_role("treeitem", name="pace").wait_for()
+    page.get_by_role("textbox", name="SQL editor").click()
+    page.keyboard.press("Control+a")
+    page.keyboard.type("SELECT * FROM slo")
+    options = page.locator(".cm-tooltip-autocomplete li")
+    options.filter(has_text="slow").filter(has_text="view").wait_for()
+    page.keyboard.press("Escape")
+    console.write("SELECT  FROM slow")
+    for _ in range(len(" FROM slow")):
+        page.keyboard.press("ArrowLeft")
+    page.keyboard.type("pac")
+    options.filter(has_text="pace").filter(has_text="slow").wait_for()
+    page.keyboard.press("Escape")
+    console.run("CREATE VIEW slower AS SELECT * FROM slow WHERE pace < 2")
+    tree.get_by_role("treeitem", name="slower: view").wait_for()
+    page.get_by_label("Filter streams").fill("pace")
+    assert tree.get_by_role("treeitem", name=re.compile(": view")).count() == 2
+    assert tree.get_by_role("treeitem", name="steps").count() == 0
+
+
+def test_the_page_of_streams_lists_the_views(
+    steps: Any, open_console: Callable[..., Console]
+) -> None:
+    """An administrator drops one, unless another reads it; a click asks it."""
+    steps.sql("CREATE VIEW slow AS SELECT t, v AS pace FROM steps WHERE v < 9")
+    steps.sql("CREATE VIEW slower AS SELECT * FROM slow WHERE pace < 2")
+    console = open_console()
+    console.expected = ["409"]
+    console.open("#/streams")
+    page = console.page
+    views = page.get_by_role("region", name="Views", exact=True)
+    row = views.get_by_role("row").filter(has=page.get_by_role("cell", name="slow", exact=True))
+    row.first.get_by_role("link", name="steps").wait_for()
+    row.first.get_by_text("t, pace").wait_for()
+    for _ in range(2):
+        views.get_by_role("button", name=re.compile("^Drop the view slow($|:)")).click()
+    views.get_by_role("alert").get_by_text("read by the views slower").wait_for()
+    for _ in range(2):
+        views.get_by_role("button", name=re.compile("^Drop the view slower")).click()
+    views.get_by_role("cell", name="slower", exact=True).wait_for(state="detached")
+    assert list(steps.views()) == ["slow"]
+    views.get_by_role("button", name="Query slow").click()
+    page.get_by_role("button", name="Run").click()
+    assert console.cells()[1] == "0"
+
+
+def test_health_names_the_port_of_flight_sql(
+    steps: Any, open_console: Callable[..., Console]
+) -> None:
+    console = open_console()
+    console.open("#/health")
+    console.shows("off; --flight-port opens it")
+
+
 def test_an_index_is_built_as_a_job_with_progress(
     steps: Any, open_console: Callable[..., Console], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -387,7 +454,7 @@ def test_a_million_rows_scroll_as_a_few_do_in_bounded_memory(
             "SELECT i, CAST(i AS double) / 3 AS third, 'row ' || i AS name, "
             f"TIMESTAMP '2024-01-01' + INTERVAL 1 SECOND * i AS at FROM range({rows}) AS r(i)"
         )
-        page.get_by_text(f"{rows:,} rows").wait_for(timeout=60_000)
+        console.shows(f"{rows:,} rows")
         grid = page.get_by_role("grid", name="Results")
         before = figure("TaskDuration")
         grid.evaluate(

@@ -66,8 +66,17 @@ def test_what_was_exported_is_imported(
     job = run(api, kind="import", file="bad.csv", stream="pumps", on_error="skip")
     assert (job["result"]["appended"], job["result"]["rejected"]) == (60, 1)
     assert database.stream("pumps").count == 120
+    (files / "local.csv").write_bytes(b"day,clock,x\n05.07.2026,12:00,1\n2026-01-06,13:00,2\n")
+    local = {"time_zone": "Europe/Berlin", "time_format": ["%d.%m.%Y %H:%M", "iso"]}
+    local |= {"time": "day", "time_of_day": "clock", "ambiguous": "later"}
+    job = run(api, kind="import", file="local.csv", stream="local", create=True, **local)
+    assert job["result"]["appended"] == 2, job
+    assert job.items() >= local.items()
+    assert [str(t) for t in database.stream("local").scan().read_all()["day"].to_pylist()] == [
+        "2026-01-06 12:00:00", "2026-07-05 10:00:00",
+    ]  # fmt: skip
     assert sorted(path.name for path in files.iterdir()) == [
-        "a.parquet", "bad.csv", "pumps.csv.gz", "top.ndjson",
+        "a.parquet", "bad.csv", "local.csv", "pumps.csv.gz", "top.ndjson",
     ]  # fmt: skip
 
 

@@ -181,12 +181,16 @@ def test_each_command_lets_in_the_scopes_of_the_manual(
 def test_a_token_sees_its_own_streams(database: Any, served: Any, raw: Any) -> None:
     fill(database, 10)
     database.sql("CREATE STREAM secret (t BIGINT) TIMESTAMP BY t")
+    database.sql("CREATE VIEW flown AS SELECT t FROM flights")
+    database.sql("CREATE VIEW secretly AS SELECT t AS hidden FROM flights")
     _, secret = create_token(database.path, "some", ["read", "write"], ["fl*"])
     client = raw(served(), f"Bearer {secret}")
     ticket = made("Ticket", ticket=packed("CommandGetTables", include_schema=True))
     told = b"".join(client.ask("DoGet", ticket.SerializeToString()))
     assert b"flights" in told
+    assert b"flown" in told
     assert b"secret" not in told
+    assert b"hidden" not in told
     for text in ("SELECT * FROM secret", "SELECT * FROM flghts"):
         with pytest.raises(grpc.RpcError) as caught:
             client.info(text)

@@ -139,10 +139,12 @@ def test_prepared_statements(database: Any, connect: Any) -> None:
 def test_metadata(database: Any, connect: Any) -> None:
     fill(database)
     database.sql('CREATE STREAM "f%t" (t BIGINT) TIMESTAMP BY t')
+    database.sql("CREATE VIEW high AS SELECT t, x AS height FROM flights WHERE x > 5")
     connection = connect(database)
-    assert connection.adbc_get_table_types() == ["SYSTEM TABLE", "TABLE"]
+    assert connection.adbc_get_table_types() == ["SYSTEM TABLE", "TABLE", "VIEW"]
     schema = connection.adbc_get_table_schema("flights")
     assert schema.names == ["t", "k", "x"]
+    assert connection.adbc_get_table_schema("high").field("height").type == pa.float64()
 
     def listed(**filters: Any) -> dict[Any, list[str]]:
         (catalog,) = connection.adbc_get_objects(**filters).read_all().to_pylist()
@@ -156,7 +158,10 @@ def test_metadata(database: Any, connect: Any) -> None:
         }
 
     tables = {("main", "f%t"): ["t"], ("main", "flights"): ["t", "k", "x"]}
+    views = {("main", "high"): ["t", "height"]}
     assert listed(depth="columns", table_types_filter=["TABLE"]) == tables
+    assert listed(depth="columns", table_types_filter=["VIEW"]) == views
+    assert listed(depth="columns", db_schema_filter="main") == tables | views
     assert listed(depth="tables", table_name_filter="f\\%%") == {("main", "f%t"): []}
     system = listed(depth="columns", db_schema_filter="information_schema")
     assert system["information_schema", "schemata"] == ["catalog_name", "schema_name"]

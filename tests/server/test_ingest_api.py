@@ -123,6 +123,32 @@ def test_options_are_those_of_the_command(api: Any, database: Any, tmp_path: Any
         assert ours.equals(database.sql(text.format("other")).arrow())
 
 
+def test_local_times_in_two_columns_and_formats(api: Any, database: Any) -> None:
+    body = b"day,clock,x\n05.07.2026,12:00,1\n2026-07-06,13:00,2\n2026-10-25,02:30,3\n"
+    options = {
+        "time": "day", "time_of_day": "clock", "time_zone": "Europe/Berlin",
+        "time_format": ["%d.%m.%Y %H:%M", "iso"],
+    }  # fmt: skip
+    found = look(api, body, **options)
+    assert found["time_format"] == options["time_format"]
+    assert types(found) == {"day": "timestamp", "x": "bigint"}
+    assert [row["day"] for row in found["rows"]] == ["2026-07-05T10:00:00", "2026-07-06T11:00:00"]
+    assert "was twice in Europe/Berlin" in found["errors"][0]["reason"]
+    into = options | {"stream": "s", "create": True}
+    refused = api.post(INGEST, content=body, params=into)
+    assert (refused.status_code, refused.json()["code"]) == (400, "invalid-data")
+    assert not database.streams()
+    assert api.post(INGEST, content=body, params=into | {"ambiguous": "earlier"}).is_success
+    rows = database.sql("SELECT * FROM s").arrow().to_pylist()
+    assert [(row["day"].day, row["day"].hour, row["x"]) for row in rows] == [
+        (5, 10, 1), (6, 11, 2), (25, 0, 3),
+    ]  # fmt: skip
+    guessed = look(api, body.replace(b"05.07.2026", b"2026-07-05"), time_of_day="clock")
+    assert guessed["time"] == "day"
+    wrong = api.post(INGEST + "/preview", content=body, params={"time_zone": "Nowhere/Land"})
+    assert wrong.json()["code"] == "invalid-argument"
+
+
 def test_bad_rows(api: Any, database: Any) -> None:
     body = b"t,x\n" + b"".join(b"2026-01-01T00:00:%02d,%d\n" % (n, n) for n in range(40))
     body += b"never,1\n2026-01-01,2,3\n2026-01-01T01:00:00,zzz\n"

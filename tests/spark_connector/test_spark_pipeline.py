@@ -91,6 +91,23 @@ def test_both_engines_store_the_same(spark: Any, tmp_path: Path) -> None:
     assert report.bad_columns == {"when": 2, "value": 1, "(the row as a whole)": 2}
 
 
+def test_times_of_two_columns_and_a_zone_are_read_alike(spark: Any, tmp_path: Path) -> None:
+    rows = [f"2026-07-{n % 28 + 1:02d};{n % 24:02d}:05;{n}" for n in range(600)]
+    rows[5], rows[6] = "05.07.2026;12:00;5", "25.10.2026;02:30;6"
+    (tmp_path / "a.csv").write_text("day;clock;x\n" + "\n".join(rows) + "\n")
+    chosen: dict[str, Any] = {
+        "time": "day", "time_of_day": "clock", "time_zone": "Europe/Berlin", "on_error": "skip",
+        "time_format": ["%d.%m.%Y %H:%M", "iso"],
+    }  # fmt: skip
+    report = run(spark, tmp_path, [tmp_path / "a.csv"], Steps(split_bytes=4000), **chosen)
+    request = IngestRequest([str(tmp_path / "a.csv")], stream="s", create=True, **chosen)
+    ingest(request, Target(path=tmp_path / "other"))
+    assert (report.bad, report.stored) == (1, 599)
+    found = stored(tmp_path / "store")
+    assert found.equals(stored(tmp_path / "other"))
+    assert found.column_names == ["day", "x"]
+
+
 def test_the_first_bad_row_ends_a_strict_run(spark: Any, tmp_path: Path) -> None:
     file = csv_file(tmp_path / "a.csv", 50, bad={30: "2024-01-01,s1,x", 40: "never,s1,1"})
     with pytest.raises(InvalidData, match=r"a\.csv, line 32.*column 'value'.*found 'x'"):

@@ -15,10 +15,13 @@ import pytest
 import chronicle
 from chronicle.database import Database
 from chronicle.errors import CorruptStore, InvalidArgument, NotAStore, StorageFailed
-from chronicle.store import Store, StreamOptions, cold_file, restoring
+from chronicle.store import Store, StreamOptions, cold_file, moving, restoring
 from chronicle.store.cold_file import PAGE, ColdMapping, cache
 from chronicle.store.cold_files import ColdFiles
+from chronicle.store.cold_stub import ColdStub
 from chronicle.store.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
+from chronicle.store.files import RealFiles
+from chronicle.store.leaf_map import LeafMap
 from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.object_store import ObjectStore, object_store
 from chronicle.store.restoring import restore_store
@@ -116,14 +119,48 @@ def test_nodes_stay_at_home(flights: Database, objects: ObjectStore, tmp_path: P
     def work() -> None:
         with chronicle.open(tmp_path / "store") as database:
             assert database.sql(QUERIES["all"]).arrow() == wanted["all"]
-            low, high = 10**15 + 10_000_005, 10**15 + 500_000_005
-            between = f"t >= make_timestamp({low}) AND t < make_timestamp({high})"
-            found = database.sql(f"SELECT count(*) FROM s WHERE {between}").fetchall()
-            assert found == [(49_000,)]
+            for begin in (10_000_005, 13_370_005, 20_000_005):  # a page of one may be at home
+                low, high = 10**15 + begin, 10**15 + begin + 490_000_000
+                between = f"t >= make_timestamp({low}) AND t < make_timestamp({high})"
+                found = database.sql(f"SELECT count(*) FROM s WHERE {between}").fetchall()
+                assert found == [(49_000,)]
 
     assert 0 < fetched_by(work) < moved.bytes // 20
     stubs = (tmp_path / "store").rglob("*.seg.cold")
     assert sum(file.stat().st_size for file in stubs) < moved.bytes // 3  # leaves here are tiny
+
+
+@pytest.mark.parametrize("share", [1, 1 << 40])
+def test_heads_of_leaves_stay_at_home(
+    share: int,
+    flights: Database,
+    objects: ObjectStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where they take no more than their share: who looks at them asks the object for nothing."""
+    wanted = answers(flights)
+    monkeypatch.setattr(moving, "HEADS_SHARE", share)
+    flights.move(objects.url)
+    flights.close()
+    stubs = [ColdStub.read(RealFiles(file.parent), file.name) for file in stubs_of(tmp_path)]
+    assert all(bool(stub.heads) == (share == 1) for stub in stubs)
+    assert {file.read_bytes()[7] for file in stubs_of(tmp_path)} == {2 if share == 1 else 1}
+    with chronicle.open(tmp_path / "store") as database:
+        sealed = [v for v in database.store.stream("s").snapshot().state.segments if v.sealed]
+
+        def work() -> None:
+            for view in sealed:
+                leaves = LeafMap(view)
+                found = [leaves.leaf(i).zones.shape[1] for i in range(leaves.table.shape[1])]
+                assert min(found) > 0
+
+        assert bool(fetched_by(work)) == (share > 1)
+        assert answers(database) == wanted
+
+
+def stubs_of(path: Path) -> list[Path]:
+    return sorted((path / "store").rglob("*.seg.cold"))
 
 
 def test_few_events_cost_few_bytes_and_waits(
@@ -338,7 +375,15 @@ def test_objects_that_fail_are_told(
         assert answers(again) == wanted
 
 
-def test_a_damaged_stub_is_told(flights: Database, objects: ObjectStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("share", [1, 16])
+def test_a_damaged_stub_is_told(
+    share: int,
+    flights: Database,
+    objects: ObjectStore,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(moving, "HEADS_SHARE", share)
     flights.move(objects.url)
     flights.close()
     stub = next((tmp_path / "store").rglob("*.seg.cold"))

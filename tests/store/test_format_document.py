@@ -24,6 +24,7 @@ STRUCTURES = [
     "NODE_HEADER",
     "DICTIONARY_HEADER",
     "FOOTER",
+    "PAGE_HEADER",
 ]
 
 

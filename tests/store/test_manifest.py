@@ -136,8 +136,8 @@ class TestDamage:
             read_manifest(rewritten(text.encode()), "s")
 
     def test_newer_versions_are_refused(self) -> None:
-        data = stored(OLD).read("s/MANIFEST").replace(b'"version":1,"c', b'"version":5,"c')
-        with pytest.raises(UnsupportedFormat, match="s/MANIFEST has format version 5"):
+        data = stored(OLD).read("s/MANIFEST").replace(b'"version":1,"c', b'"version":6,"c')
+        with pytest.raises(UnsupportedFormat, match="s/MANIFEST has format version 6"):
             read_manifest(rewritten(data), "s")
 
 

@@ -29,10 +29,18 @@ from hypothesis.stateful import (
 )
 
 from chronicle.schema import StreamSchema
-from chronicle.store import EventStream, Snapshot, Store, StreamOptions
+from chronicle.store import (
+    EventStream,
+    Snapshot,
+    Store,
+    StreamOptions,
+    manifest_pages,
+    segment_views,
+)
 from chronicle.store.deleting import Choice
 from chronicle.store.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.memory_files import MemoryFiles
+from chronicle.store.open_files import open_files
 
 SCHEMA = StreamSchema(
     pa.schema(
@@ -403,11 +411,30 @@ def compare(snapshot: Snapshot, events: list[Event]) -> None:
 
 @pytest.mark.crash
 def test_a_stream_is_a_sorted_list() -> None:
+    run_machine(60)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("kept", [0, 256])
+def test_a_stream_of_many_segments_is_a_sorted_list(
+    kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few segments are many here: in pages, opened when they are looked at, few at once."""
+    monkeypatch.setattr(segment_views, "OPENED_MAX", 0)
+    monkeypatch.setattr(segment_views, "KEPT_OPEN_MAX", kept)
+    monkeypatch.setattr(segment_views, "VIEWS_REMEMBERED", 2)
+    monkeypatch.setattr(manifest_pages, "INLINE_SEGMENTS", 1)
+    monkeypatch.setattr(manifest_pages, "PAGE_SEGMENTS", 2)
+    monkeypatch.setattr(open_files, "limit", 2)
+    run_machine(40)
+
+
+def run_machine(examples: int) -> None:
     long = os.environ.get("CHRONICLE_CRASH") == "long"
     run_state_machine_as_test(
         StreamMachine,
         settings=settings(
-            max_examples=1500 if long else 60,
+            max_examples=25 * examples if long else examples,
             stateful_step_count=40 if long else 25,
             deadline=None,
             derandomize=not long,

@@ -1,10 +1,11 @@
-/** Streams: what is there, and each one's whole history at any zoom, from the tree's aggregates. */
+/** Streams and views: what is there, and each stream's whole history at any zoom, from the tree's aggregates. */
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { address, getJson, may, messageOf, quoted, refreshStreams, remove, type StreamInfo, streams, streamsProblem } from "../api";
+import { address, getJson, may, messageOf, quoted, refreshStreams, remove, type StreamInfo, streams, streamsProblem, views } from "../api";
 import { newTab } from "../query/shelf";
 import { JobProgress, useJob } from "../ui/job";
 import { bytes, count, share } from "../ui/numbers";
 import { Profile } from "./profile";
+import { Views } from "./views";
 
 export function StreamsPage({ rest }: { rest: string }) {
   useEffect(() => void refreshStreams(), []);
@@ -40,6 +41,7 @@ export function StreamsPage({ rest }: { rest: string }) {
           </table>
         </div>
       )}
+      {views.value.length > 0 && <Views />}
     </main>
   );
 }

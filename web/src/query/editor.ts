@@ -57,6 +57,9 @@ export interface Editor {
   readonly view: EditorView;
   /** What runs: the selection, else the statement at the cursor is found by the caller. */
   selection(): { from: number; to: number; text: string };
+  /** Another text, as of another tab: what was undone and redone before belongs to the last one. */
+  open(text: string): void;
+  /** The text of this tab, as something else has changed it. */
   show(text: string): void;
   insert(text: string): void;
   mark(found: Diagnostic[]): void;
@@ -100,11 +103,9 @@ export function mountEditor(host: HTMLElement, options: EditorOptions): Editor {
     options.run();
     return true;
   };
-  const view = new EditorView({
-    parent: box,
-    root,
-    state: EditorState.create({
-      doc: options.text,
+  const stateOf = (doc: string) =>
+    EditorState.create({
+      doc,
       extensions: [
         Prec.highest(keymap.of([{ key: "Mod-Enter", run }])),
         lineNumbers(),
@@ -137,8 +138,8 @@ export function mountEditor(host: HTMLElement, options: EditorOptions): Editor {
         }),
         look,
       ],
-    }),
-  });
+    });
+  const view = new EditorView({ parent: box, root, state: stateOf(options.text) });
   void dialect().then((found) => {
     known = found;
     view.dispatch({ effects: language.reconfigure(languageOf()) });
@@ -148,6 +149,9 @@ export function mountEditor(host: HTMLElement, options: EditorOptions): Editor {
     selection() {
       const { from, to } = view.state.selection.main;
       return { from, to, text: view.state.sliceDoc(from, to) };
+    },
+    open(text) {
+      if (text !== view.state.doc.toString()) view.setState(stateOf(text));
     },
     show(text) {
       if (text === view.state.doc.toString()) return;

@@ -1,5 +1,5 @@
 /** The query page: streams at the left, tabs with an editor above and what came of it below. */
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { effect } from "@preact/signals";
 import { messageOf, refreshStreams, session } from "../api";
 import { LIVE_NOTE, permalink, takePermalink } from "./permalink";
@@ -30,6 +30,8 @@ export function QueryPage() {
 function Workbench({ tab }: { tab: Tab }) {
   const host = useRef<HTMLDivElement>(null);
   const editor = useRef<Editor | null>(null);
+  /** The tab whose text the editor has. */
+  const shown = useRef(tab.id);
   const [height, setHeight] = useState(() => (innerWidth > 760 ? 220 : 150));
   const [note, setNote] = useState("");
   const [pastShown, showPast] = useState(false);
@@ -41,11 +43,11 @@ function Workbench({ tab }: { tab: Tab }) {
   const runNow = () => {
     const now = tabs.peek().find((one) => one.id === active.peek());
     const at = editor.current;
-    if (!now || !at || !mayRun()) return;
-    const { from, text } = at.selection();
+    if (!now || !mayRun()) return;
+    const { from, text } = at?.selection() ?? { from: 0, text: "" }; // the editor is being loaded
     const piece = text.trim() ? { from: from + text.indexOf(text.trim()), text: text.trim().replace(/;\s*$/, "") } : statementAt(now.sql, from);
     if (!piece) return;
-    at.settle();
+    at?.settle();
     void start(now, piece.text, piece.from);
   };
 
@@ -54,8 +56,8 @@ function Workbench({ tab }: { tab: Tab }) {
     void import("./editor").then(({ mountEditor }) => {
       if (!live || !host.current) return;
       editor.current = mountEditor(host.current, {
-        text: tab.sql,
-        changed: (sql) => changeTab(active.peek(), { sql }),
+        text: textOf(shown.current),
+        changed: (sql) => changeTab(shown.current, { sql }),
         run: runNow,
         check,
       });
@@ -73,7 +75,12 @@ function Workbench({ tab }: { tab: Tab }) {
     };
   }, []);
 
-  useEffect(() => editor.current?.show(tab.sql), [tab.id, tab.sql]);
+  // Effects run later than what made them necessary: what has been typed since stands in the shelf.
+  useLayoutEffect(() => {
+    editor.current?.open(textOf(tab.id));
+    shown.current = tab.id;
+  }, [tab.id]);
+  useEffect(() => editor.current?.show(textOf(shown.current)), [tab.sql]);
 
   useEffect(() => {
     const problem = end?.problem;
@@ -134,6 +141,10 @@ function Workbench({ tab }: { tab: Tab }) {
       </section>
     </main>
   );
+}
+
+function textOf(id: string): string {
+  return tabs.peek().find((one) => one.id === id)?.sql ?? "";
 }
 
 async function copyLink(tab: Tab): Promise<string> {

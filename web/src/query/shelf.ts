@@ -90,9 +90,10 @@ let ready: Promise<void> | null = null;
 export function restore(): Promise<void> {
   ready ??= (async () => {
     base = await opened();
-    tabs.value = (await read<Tab[]>("tabs")) ?? [];
-    past.value = (await read<Past[]>("past")) ?? [];
-    active.value = (await read<string>("active")) ?? "";
+    const [kept, keptPast, keptActive] = [await read<Tab[]>("tabs"), await read<Past[]>("past"), await read<string>("active")];
+    tabs.value = [...(kept ?? []), ...tabs.value]; // another page may have opened one before
+    past.value = keptPast ?? [];
+    active.value ||= keptActive ?? "";
     if (!tabs.value.length) newTab();
     if (!tabs.value.some((tab) => tab.id === active.value)) active.value = (tabs.value[0] as Tab).id;
     effect(() => write("tabs", tabs.value));

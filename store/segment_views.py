@@ -1,0 +1,502 @@
+"""Views of a stream's segments, made when somebody looks at one.
+
+Purpose
+    A state of a stream has a hundred thousand segments, of which a query looks at a few.
+    :class:`SegmentViews` is the sequence of their views, in which :meth:`SegmentViews.within` finds
+    those that a time range meets from the manifest alone; :class:`ViewSource` makes the views and
+    shares them among the states of a stream.
+
+Opening
+    Of a stream of at most :data:`OPENED_MAX` segments all are opened with it, so that damage shows
+    at once and the stream is set aside.  In a larger one each is opened at the first look at what
+    is in it, and who looks is told; :mod:`.open_files` bounds how many stay open.
+
+Guarantee
+    A state stays readable while somebody has it, whatever becomes of its segments' files.  Before
+    a commit gives files up, :meth:`ViewSource.part` opens those that a state may still look at,
+    for good; or, when these are more than :data:`KEPT_OPEN_MAX`, takes a lease of the version that
+    names them, which ends with the last of these states.  ::
+
+        state 41   | 1 | 2 | 3 |                    has 1 and 2, opened before their names went
+        commit 42      compaction: 1, 2 -> 4
+        state 42       | 4 | 3 |                    makes 3 when asked; both share it
+
+Limits
+    A lease needs the right to write to the directory, and space.  Without it the files are opened
+    all the same, as many as the system allows.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import overload
+
+import numpy as np
+
+from ..errors import ChronicleError
+from ..lru import Lru
+from ..ownership import OwnedLock
+from .catalog import SegmentEntry, SegmentList, StreamManifest
+from .file_contract import Files
+from .lock import ReaderLease
+from .root_runs import RootRun, RootRuns
+from .sealed_tree import check_entry
+from .segment import SegmentView
+
+__all__ = [
+    "OPENED_MAX",
+    "SegmentViews",
+    "ViewSource",
+    "ViewsById",
+    "bytes_of",
+    "events_of",
+    "open_entry",
+    "parts_within",
+    "sizes_of",
+    "spans_of",
+    "within",
+]
+
+OPENED_MAX = 64
+"""Segments of a stream that are all opened with it."""
+
+KEPT_OPEN_MAX = 256
+"""Files that are held open for states when a commit gives them up."""
+
+VIEWS_REMEMBERED = 1024
+FEW_VIEWS = 256
+"""Of a list of so many, the views are all remembered."""
+
+FEW = 16
+
+
+def open_entry(
+    files: Files,
+    directory: str,
+    manifest: StreamManifest,
+    entry: SegmentEntry,
+    *,
+    as_written: bool = False,
+    later: bool = False,
+) -> SegmentView:
+    """Open a sealed segment or late run that a manifest names.
+
+    Parameters
+    ----------
+    as_written : bool
+        With the columns that it was written with, for who looks at what is stored.
+    later : bool
+        Open it at the first look at what is in it, and not before.
+    """
+    path = f"{directory}/{entry.file}"
+    how = manifest.read_as(entry)
+    evolution = None if as_written else how.evolution
+    if later:
+        return SegmentView.promised(files, path, entry, how.schema, how.written, evolution)
+    view = SegmentView.open_sealed(files, path, entry.id, how.schema, how.written, evolution)
+    check_entry(view, entry, path)
+    return view
+
+
+class _Kept:
+    """A lease that ends with the last state, or file, that refers to it."""
+
+    def __init__(self, lease: ReaderLease) -> None:
+        weakref.finalize(self, lease.release)
+
+
+class ViewSource:
+    """Makes the views of what a manifest names; see the module.
+
+    Parameters
+    ----------
+    directory : str
+        Of the stream.
+    """
+
+    def __init__(self, files: Files, directory: str, manifest: StreamManifest) -> None:
+        self._files = files
+        self._directory = directory
+        self._manifest = manifest
+        self._lock = OwnedLock(f"the stream in {directory}")
+        self._alive: weakref.WeakValueDictionary[int, SegmentView] = weakref.WeakValueDictionary()
+        self._recent = Lru[int, SegmentView](VIEWS_REMEMBERED)
+        self._states: weakref.WeakSet[SegmentViews] = weakref.WeakSet()
+        self._lease: _Kept | None = None
+        self._roots = RootRuns(files, directory)
+        self._few: tuple[SegmentList, tuple[SegmentView, ...]] | None = None
+
+    def keep(self, lease: ReaderLease) -> bool:
+        """Hold a lease of what the manifest names while a view is there; False if it is none."""
+        if lease.registered:
+            self._lease = _Kept(lease)
+        return lease.registered
+
+    @property
+    def eager(self) -> bool:
+        """Whether the segments are so few that all are opened at once."""
+        return len(self) <= OPENED_MAX
+
+    def open_all(self) -> None:
+        """Open every segment.
+
+        Raises
+        ------
+        FileNotFoundError, CorruptStore
+            What had been opened is closed.
+        """
+        manifest = self._manifest
+        opened: list[SegmentView] = []
+        try:
+            opened.extend(
+                open_entry(self._files, self._directory, manifest, entry)
+                for entry in (*manifest.segments, *manifest.runs)
+            )
+        except BaseException:
+            for view in opened:
+                view.close()
+            raise
+        self.add({view.file.segment_id: view for view in opened})
+
+    def check_there(self) -> None:
+        """Raise ``FileNotFoundError`` when the file of a segment is not there."""
+        manifest = self._manifest
+        for file in (*manifest.segments.files(), *(entry.file for entry in manifest.runs)):
+            if not self._files.exists(f"{self._directory}/{file}"):
+                raise FileNotFoundError(f"{self._directory}/{file}")
+
+    def __len__(self) -> int:
+        return len(self._manifest.segments) + len(self._manifest.runs)
+
+    def __contains__(self, segment_id: int) -> bool:
+        return self._entry(segment_id) is not None
+
+    def __getitem__(self, segment_id: int) -> SegmentView:
+        entry = self._entry(segment_id)
+        if entry is None:
+            raise KeyError(segment_id)
+        return self.view(entry)
+
+    def get(self, segment_id: int) -> SegmentView | None:
+        """The view of a segment; None where the manifest names none of that identifier."""
+        entry = self._entry(segment_id)
+        return None if entry is None else self.view(entry)
+
+    def known(self, segment_id: int) -> SegmentView | None:
+        """The view of a segment, if somebody has asked for it."""
+        return self._alive.get(segment_id)
+
+    def _entry(self, segment_id: int) -> SegmentEntry | None:
+        for run in self._manifest.runs:
+            if run.id == segment_id:
+                return run
+        at = self._manifest.segments.find(segment_id)
+        return None if at is None else self._manifest.segments[at]
+
+    def view(self, entry: SegmentEntry, *, remember: bool = True) -> SegmentView:
+        """The view of an entry, the same for all who ask while somebody has it."""
+        found = self._recent.get(entry.id)
+        if found is not None:
+            return found
+        with self._lock:
+            found = self._alive.get(entry.id)
+            if found is None:
+                found = open_entry(self._files, self._directory, self._manifest, entry, later=True)
+                found.file.needs = self._lease
+                found.file.may_close()
+                self._alive[entry.id] = found
+        if remember:
+            self._recent.put(entry.id, found)
+        return found
+
+    def few(self, segments: SegmentList) -> tuple[SegmentView, ...] | None:
+        """Views of all of a list, where these are few: the same as long as it is asked for."""
+        known = self._few
+        if known is not None and known[0] is segments:
+            return known[1]
+        if len(segments) > FEW_VIEWS:
+            return None
+        views = tuple(self.view(entry) for entry in segments)
+        self._few = segments, views
+        return views
+
+    def add(self, views: Mapping[int, SegmentView]) -> None:
+        """Take views over that somebody has made."""
+        with self._lock:
+            for number, view in views.items():
+                self._alive[number] = view
+                self._recent.put(number, view)
+                view.file.may_close()
+
+    def roots(self, segments: SegmentList, first: int, end: int) -> Iterator[RootRun]:
+        """Roots of the segments [first, end) of a list, as far as they are known without them."""
+        if not segments.pages:
+            return iter(())
+        return self._roots.between(self._manifest, segments, first, end)
+
+    def sequence(self, segments: SegmentList, active: SegmentView | None = None) -> SegmentViews:
+        """Views of entries in order, and behind them that of the active segment."""
+        found = SegmentViews(self, segments, active)
+        with self._lock:
+            self._states.add(found)
+        return found
+
+    def by_id(self, manifest: StreamManifest) -> ViewsById:
+        """Views of all that a manifest names, which stay readable while somebody has them."""
+        return ViewsById(self.sequence(manifest.segments), [self.view(r) for r in manifest.runs])
+
+    def part(
+        self, old: StreamManifest, segments: SegmentList, runs: Sequence[SegmentEntry]
+    ) -> None:
+        """Let states go on reading what a commit gives up; its files are still there.
+
+        Parameters
+        ----------
+        old : StreamManifest
+            The last to name them.
+        segments, runs
+            What is given up.
+        """
+        self._few = None
+        given_up = [*segments.ids.tolist(), *(entry.id for entry in runs)]
+        for number in given_up:
+            self._recent.drop(number)
+        with self._lock:
+            states = [each for each in self._states if each.has(segments)]
+        if states and len(segments) > KEPT_OPEN_MAX:
+            lease = None
+            with suppress(OSError):
+                lease = ReaderLease.take(self._files, self._directory, old.version)
+            if lease is not None and lease.registered:
+                kept = _Kept(lease)
+                for state in states:
+                    state.leases.append(kept)
+                states = []
+        if states:
+            for entry in segments:
+                view = self.view(entry)
+                if _stays(view):
+                    for state in states:
+                        state.kept[entry.id] = view
+                self._recent.drop(entry.id)
+        for number in given_up:
+            known = self._alive.get(number)
+            if known is not None:  # of a late run; or by somebody without the state
+                _stays(known)
+
+    def after(self, manifest: StreamManifest, added: Mapping[int, SegmentView]) -> None:
+        """A commit has happened."""
+        self._manifest = manifest
+        self.add({i: view for i, view in added.items() if i in self})
+
+
+def _stays(view: SegmentView) -> bool:
+    """Have a segment be open from now on, whatever becomes of its name."""
+    try:
+        view.tree  # noqa: B018 - which looks at the length of the file by its name
+        view.file.stay_open()
+    except (ChronicleError, OSError):
+        return False  # whoever looks at it is told
+    return True
+
+
+class SegmentViews(Sequence[SegmentView]):
+    """The views of a state's segments, in time order; see the module.
+
+    Attributes
+    ----------
+    entries : SegmentList
+        What the manifest says of all but the active one.
+    active : SegmentView or None
+        What is committed of the segment that is being written.
+    kept : dict of int to SegmentView
+        Those that are read though their names are gone.
+    """
+
+    __slots__ = ("__weakref__", "_source", "active", "entries", "kept", "leases")
+
+    def __init__(
+        self, source: ViewSource, entries: SegmentList, active: SegmentView | None = None
+    ) -> None:
+        self._source = source
+        self.entries = entries
+        self.active = active
+        self.kept: dict[int, SegmentView] = {}
+        self.leases: list[_Kept] = []
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __len__(self) -> int:
+        return len(self.entries) + (self.active is not None)
+
+    @overload
+    def __getitem__(self, at: int) -> SegmentView: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[SegmentView]: ...
+
+    def __getitem__(self, at: int | slice) -> SegmentView | Sequence[SegmentView]:
+        if isinstance(at, slice):
+            return [self[i] for i in range(*at.indices(len(self)))]
+        count = len(self.entries)
+        place = at + len(self) if at < 0 else at
+        if place == count and self.active is not None:
+            return self.active
+        if not 0 <= place < count:
+            raise IndexError(f"place {at} of {len(self)} segments")
+        return self._at(place)
+
+    def __iter__(self) -> Iterator[SegmentView]:
+        yield from self._views(0, len(self.entries))
+        if self.active is not None:
+            yield self.active
+
+    def _at(self, place: int) -> SegmentView:
+        few = self._few()
+        return self._view(self.entries[place]) if few is None else few[place]
+
+    def _few(self) -> tuple[SegmentView, ...] | None:
+        """All but the active one, where these are few and nothing was given up."""
+        return None if self.kept or self.leases else self._source.few(self.entries)
+
+    def _view(self, entry: SegmentEntry) -> SegmentView:
+        found = self.kept.get(entry.id)
+        if found is None:
+            given_up = bool(self.leases) and entry.id not in self._source
+            found = self._source.view(entry, remember=not given_up)
+            if given_up:
+                found.file.needs = tuple(self.leases)
+        return found
+
+    def of(self, segment_id: int) -> SegmentView | None:
+        """The view of one that is sealed; None where there is none of that identifier."""
+        at = self.entries.find(segment_id)
+        return None if at is None else self._view(self.entries[at])
+
+    def within(self, first: int, last: int) -> Iterator[SegmentView]:
+        """Those that may hold events with first <= t <= last."""
+        for at in self.entries.within(first, last).tolist():
+            yield self._at(at)
+        active = self.active
+        if active is not None and active.last >= first and active.first <= last:
+            yield active
+
+    def parts(self, first: int, last: int) -> Iterator[SegmentView | RootRun]:
+        """As :meth:`within`; of those that lie in the range as a whole, the roots where known."""
+        entries = self.entries
+        places = entries.within(first, last)
+        if places.size:
+            begin, end = int(places[0]), int(places[-1]) + 1
+            begin_whole = begin + int(entries.firsts[begin] < first)
+            end_whole = max(begin_whole, end - int(entries.lasts[end - 1] > last))
+            at = begin
+            for run in self._source.roots(entries, begin_whole, end_whole):
+                yield from self._views(at, run.first)
+                yield run
+                at = run.end
+            yield from self._views(at, end)
+        active = self.active
+        if active is not None and active.last >= first and active.first <= last:
+            yield active
+
+    def _views(self, first: int, end: int) -> Iterator[SegmentView]:
+        few = self._few()
+        if few is not None:
+            yield from few[first:end]
+            return
+        for entry in self.entries[first:end]:
+            yield self._view(entry)
+
+    def has(self, segments: SegmentList) -> bool:
+        """Whether one of some segments is among them."""
+        if len(segments) <= FEW:
+            return any(self.entries.find(number) is not None for number in segments.ids.tolist())
+        return bool(np.isin(segments.ids, self.entries.ids).any())
+
+    def close(self) -> None:
+        """Close what was opened."""
+        for number in self.entries.ids.tolist():
+            view = self.kept.get(number) or self._source.known(number)
+            if view is not None:
+                view.close()
+        if self.active is not None:
+            self.active.close()
+
+
+class ViewsById(Mapping[int, SegmentView]):
+    """Views of segments and late runs by their identifiers."""
+
+    def __init__(self, segments: SegmentViews, runs: Sequence[SegmentView]) -> None:
+        self._segments = segments
+        self._runs = {view.file.segment_id: view for view in runs}
+
+    def __getitem__(self, segment_id: int) -> SegmentView:
+        found = self._runs.get(segment_id) or self._segments.of(segment_id)
+        if found is None:
+            raise KeyError(segment_id)
+        return found
+
+    def __iter__(self) -> Iterator[int]:
+        yield from self._segments.entries.ids.tolist()
+        yield from self._runs
+
+    def __len__(self) -> int:
+        return len(self._segments.entries) + len(self._runs)
+
+
+def within(views: Sequence[SegmentView], first: int, last: int) -> Iterator[SegmentView]:
+    """Of views in order, those that may hold events with first <= t <= last."""
+    if isinstance(views, SegmentViews):
+        return views.within(first, last)
+    return (view for view in views if view.last >= first and view.first <= last)
+
+
+def parts_within(
+    views: Sequence[SegmentView], first: int, last: int
+) -> Iterator[SegmentView | RootRun]:
+    """As :func:`within`; neighbours that lie in the range as a whole by their roots, if known."""
+    if isinstance(views, SegmentViews):
+        return views.parts(first, last)
+    return within(views, first, last)
+
+
+def spans_of(views: Sequence[SegmentView]) -> list[tuple[int, int]]:
+    """First and last tick of all that some views hold; none without a view."""
+    if not isinstance(views, SegmentViews):
+        return [(view.first, view.last) for view in views]
+    found = [] if views.active is None else [(views.active.first, views.active.last)]
+    if len(views.entries):
+        found.append((int(views.entries.firsts.min()), int(views.entries.lasts.max())))
+    return found
+
+
+def sizes_of(views: Sequence[SegmentView]) -> list[tuple[int, int, bool]]:
+    """Of each of some views: its segment, how many events it has, and whether it is sealed."""
+    if not isinstance(views, SegmentViews):
+        return [(view.file.segment_id, view.events, view.sealed) for view in views]
+    entries, active = views.entries, views.active
+    found = [
+        (i, n, True) for i, n in zip(entries.ids.tolist(), entries.events.tolist(), strict=True)
+    ]
+    if active is not None:
+        found.append((active.file.segment_id, active.events, active.sealed))
+    return found
+
+
+def events_of(views: Sequence[SegmentView]) -> int:
+    """Events of all of some views."""
+    if not isinstance(views, SegmentViews):
+        return sum(view.events for view in views)
+    return int(views.entries.events.sum()) + (0 if views.active is None else views.active.events)
+
+
+def bytes_of(views: Sequence[SegmentView]) -> int:
+    """Length of all of some views' files, as far as it is committed."""
+    if not isinstance(views, SegmentViews):
+        return sum(view.length for view in views)
+    return int(views.entries.bytes.sum()) + (0 if views.active is None else views.active.length)
