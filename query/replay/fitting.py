@@ -144,19 +144,20 @@ class _Fitting:
             if blocks[0] in found and blocks[1] in found:
                 self.pairs.setdefault(blocks, []).append(band)
 
+    def _wanted(self) -> dict[str, set[int]]:
+        """Columns that are read, each with the symbols at whose events it is."""
+        found: dict[str, set[int]] = {}
+        for bands in self.pairs.values():
+            for band in bands:
+                found.setdefault(band.condition.source, set()).add(band.earlier)
+                found.setdefault(band.condition.column, set()).add(band.later)
+        return found
+
     def to_read(self) -> int:
-        """Events of which a column would be read."""
-        wanted = {
-            (symbol, name)
-            for bands in self.pairs.values()
-            for band in bands
-            for symbol, name in (
-                (band.earlier, band.condition.source), (band.later, band.condition.column)
-            )
-        }  # fmt: skip
+        """Events of which a column would be read: once for all symbols."""
         total = 0
-        for symbol, _ in wanted:
-            at = np.sort(self._rows(symbol))
+        for symbols in self._wanted().values():
+            at = np.sort(np.concatenate([self._rows(symbol) for symbol in symbols]))
             total += sum(int(at[high - 1] - at[low]) + 1 for low, high in near(at, NEAR_EVENTS))
         return total
 
@@ -272,11 +273,12 @@ class _Fitting:
     def _read(self, symbol: int, name: str) -> tuple[Floats, Mask]:
         """A column of numbers at a symbol's events, and where it is not null."""
         if (symbol, name) not in self._values:
-            rows = self._rows(symbol)
-            order = np.argsort(rows, kind="stable")
-            values, present = np.empty(len(rows)), np.empty(len(rows), np.bool_)
-            values[order], present[order] = _values_at(self._context, name, rows[order])
-            self._values[symbol, name] = values, present
+            rows = {one: self._rows(one) for one in self._wanted()[name]}
+            every = np.unique(np.concatenate(list(rows.values())))
+            values, present = _values_at(self._context, name, every)
+            for one, own in rows.items():
+                at = np.searchsorted(every, own)
+                self._values[one, name] = values[at], present[at]
         return self._values[symbol, name]
 
 
