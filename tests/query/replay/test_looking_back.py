@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import random
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,8 @@ from chronicle.indexes.index_key import index_key
 from chronicle.indexes.looking_back import last_events
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import compile_match
-from chronicle.query.replay import event_lookup
+from chronicle.query.replay import candidates, event_lookup
+from chronicle.query.replay.candidates import LookupRange
 from chronicle.query.replay.planning import plan_match
 from chronicle.query.replay.run_plan import run_match
 from chronicle.query.sql.match_clause import clause_of_text
@@ -297,3 +299,33 @@ def test_runs_of_before_nulls_were_told_apart_are_still_right(
     assert plan.metrics.entries_read > 1  # every first event of a run counts
     indexes.close()
     store.close()
+
+
+class _Times:
+    """An event every ten ticks."""
+
+    def ticks_at(self, positions: Any) -> Any:
+        return positions * 10
+
+    def upper(self, ticks: Any) -> Any:
+        return ticks // 10 + 1
+
+
+def test_from_where_on_a_run_knows_what_is_absent() -> None:
+    """A run of positions from 1,100 on, in a segment that begins at 1,000."""
+
+    def until(seen: int, inside: int | None, absent: int = 3, begin: int = 1000) -> int | None:
+        run = cast(Any, SimpleNamespace(first=100, seen=seen, absent=absent))
+        chunk = LookupRange(begin + 100, begin + 900, {})
+        return candidates._absent_until(run, chunk, inside, cast(Any, _Times()))
+
+    # it has seen 1,040 and what follows; the event at 1,140 is as far from that as the window
+    assert until(40, 1000) == 41
+    assert until(40, 999) == 40
+    assert until(40, 500) == 0
+    assert until(40, None) is None
+    # a segment is not the beginning of the stream, the first event is
+    assert until(0, 1500) == 51
+    assert until(0, None) is None
+    assert until(0, None, begin=0) == 0
+    assert until(40, None, absent=0) == 0

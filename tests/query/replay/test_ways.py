@@ -207,6 +207,13 @@ def test_rooms_say_how_near_blocks_lie() -> None:
     ]  # fmt: skip
     assert found.distance(0, 1) == 2
     assert found.distance(0, 2) is None
+    near = compile_match(
+        clause_of_text(text.format("WITHIN 9").replace("B+ C Z*", "B Z? C Z{0,3}")), SCHEMA
+    )
+    bounded = outlines(near, SCHEMA, None, frozenset())[0][0]
+    # between A and D: two of Z, B, one of Z, C, three of Z
+    assert str(bounded) == "(A) gap (B) gap (C) gap (D) gap"
+    assert [bounded.distance(0, later) for later in (1, 2, 3)] == [2, 4, 8]
     skipping = text.format("WITHIN 9 EVENT SELECTION SKIP TILL NEXT MATCH")
     compiled = compile_match(clause_of_text(skipping), SCHEMA)
     assert outlines(compiled, SCHEMA, None, frozenset())[0][0].rooms == ()
