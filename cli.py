@@ -144,7 +144,8 @@ def _do_without_pandas(given: Sequence[str]) -> None:
     Where it is installed pyarrow loads it with the first list that becomes an array, which would
     be a seventh of a first query's time.  Spark's own commands need it.
     """
-    if given and given[0] in FRAMELESS and "spark" not in given and "--engine=spark" not in given:
+    by_spark = any("spark" in each or each.startswith("--master") for each in given)
+    if given and given[0] in FRAMELESS and not by_spark:
         sys.meta_path.insert(0, _NoPandas())
 
 
