@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from chronicle import cli
 from chronicle.commands.connection import Connection
 from chronicle.commands.line_editing import Completer
 
@@ -352,3 +353,13 @@ def test_columns_without_room_are_named(sensors: Path, tmp_path: Path) -> None:
     named = re.search(r"of 6 columns fit here, not ([^:]*):", answer)
     assert named is not None
     assert len(set(named[1].split(", ")) ^ shown) == 6
+
+
+def test_commands_of_spark_have_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+    finders = list(sys.meta_path)
+    monkeypatch.setattr(sys, "meta_path", finders.copy())
+    for asked in (["--engine", "spark"], ["--engine=spark"], ["--master", "local[2]"]):
+        cli._do_without_pandas(["ingest", "a.csv", *asked])
+        assert sys.meta_path == finders
+    cli._do_without_pandas(["ingest", "a.csv"])
+    assert sys.meta_path[1:] == finders
