@@ -16,8 +16,8 @@ Reading order, bottom up.
                   pin_files
     writing       conform  append_queue  retention  garbage  edit  manifest_commit  commits
                   duplicates  append_jobs  draft  leaf_append  creation  fold  rewriting  compaction
-                  deleting  moving  background  tiering  repair  schema_change  figures  stream
-                  stream_reader
+                  leaving_out  deleting  moving  background  tiering  repair  schema_change  figures
+                  stream  stream_reader
     the store     mover  placing  bulk_duplicates  replacing  staging  sorted_segments  filling
                   store  changes  backups  backup  restoring
 """
