@@ -29,6 +29,7 @@ from ..errors import SchemaMismatch, SqlError
 from ..in_order import Check, Done, in_order, processors
 from ..schema import StreamSchema
 from ..store.deleting import Change, Choice
+from ..store.lent_memory import Lender, lending
 from ..store.prune import Prune
 from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of
@@ -168,11 +169,17 @@ class Deletion:
         schema, time = self.schema, self.schema.time
         columns = list(dict.fromkeys([time, *columns_of(passing)]))
 
+        lender = Lender()
+
         def look(part: tuple[int | None, int | None], check: Check) -> Done[Looked]:
             batches = snapshot.scan(*part, columns, dictionary=True, check=check)
-            return Done(
-                [(ticks_of(each, schema), row_truths(passing, each, schema)) for each in batches]
-            )
+            with lending(lender):
+                return Done(
+                    [
+                        (ticks_of(each, schema), row_truths(passing, each, schema))
+                        for each in batches
+                    ]
+                )
 
         parts = _within(snapshot.ranges(1 + snapshot.count // PART_EVENTS), start, end)
         threads = min(THREADS_MAX, processors())

@@ -6,7 +6,7 @@ Reading order, bottom up.
 
     the disk      progress  file_contract  read_plan  files  memory_files  faulty_files
                   group_commit  write_behind  object_store  cold_stub  cold_file  cold_files
-    one block     layout  block  packing  aggregates  columns  dictionary  prune
+    one block     layout  block  lent_memory  packing  aggregates  columns  dictionary  prune
     one tree      residency  sections  leaf  node  segment_writer  leaf_line  evolution
                   open_files  segment_list  segment_file  sealed_tree  segment  leaf_map  inspect
     in memory     tail  late_merge  merge  tap  deletions  key_hash  key_window

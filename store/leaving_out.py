@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..compiled import interpretable, kernel
+from .packing import pooled
 
 __all__ = ["without_rows"]
 
@@ -77,12 +78,10 @@ def without_rows(batch: pa.RecordBatch, places: npt.NDArray[np.int64]) -> pa.Rec
         values = np.frombuffer(
             column.buffers()[1], _WORDS[width], len(column), column.offset * width
         )
-        buffer = pa.allocate_buffer((len(column) - places.size) * width)
         values.flags.writeable = False
-        _copy_between(values, places, np.frombuffer(buffer, _WORDS[width]))
-        return pa.Array.from_buffers(
-            column.type, len(column) - places.size, [None, buffer], null_count=0
-        )
+        kept = pooled(len(column) - places.size, _WORDS[width])
+        _copy_between(values, places, kept)
+        return pa.Array.from_buffers(column.type, kept.size, [None, pa.py_buffer(kept)], 0)
 
     arrays = [left(column) for column in batch.columns]
     return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)

@@ -30,6 +30,7 @@ import pyarrow as pa
 
 from ..compiled import interpretable, kernel, machine_operation
 from .layout import ZONE_EVENTS, Encoding
+from .lent_memory import lent
 
 __all__ = ["Packing", "fill_nulls", "pack", "pooled", "unpack"]
 
@@ -284,10 +285,13 @@ def fill_nulls(values, validity, bit_offset, out):  # type: ignore[no-untyped-de
 
 
 def pooled(count: int, dtype: Any) -> npt.NDArray[Any]:
-    """An array for decoded values in memory of Arrow's pool, which is used again: fresh pages are
-    what decoding a large leaf would otherwise spend most of its time on."""
-    buffer = pa.allocate_buffer(count * np.dtype(dtype).itemsize)
-    return np.frombuffer(buffer, dtype)
+    """An array for decoded values in memory that is used again: fresh pages are what decoding a
+    large leaf would otherwise spend most of its time on."""
+    dtype = np.dtype(dtype)
+    found = lent(count, dtype)
+    if found is None:
+        found = np.frombuffer(pa.allocate_buffer(count * dtype.itemsize), dtype)
+    return found
 
 
 class Packing:
