@@ -32,6 +32,7 @@ Order
     Leases keep the segments of each stream in place until their bytes were sent.
 
 Limits
+    Every file is read for its digest, new or not; indexes are written anew each time, and so sent.
     Consistency is that of :mod:`.backup`.  The local part (logs, indexes, what lies beside the
     streams) takes space where temporary files are.  Nothing is removed while an unfinished backup
     is there: it may count on the bytes.  Two that remove and back up at the same moment are the

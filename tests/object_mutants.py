@@ -195,7 +195,7 @@ OBJECT_MUTANTS = [
         "a backup is listed before its bytes are there",
         "store/object_backup.py",
         "        files = _all_of(tasks)\n",
-        "        files = _all_of(tasks[:-1])\n",
+        "        files = _all_of(tasks[1:])\n",
         f"{BACKUP}::test_what_is_restored_is_the_store",
     ),
     (

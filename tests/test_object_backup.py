@@ -24,6 +24,7 @@ from chronicle.errors import (
     StorageFailed,
     UnsupportedFormat,
 )
+from chronicle.store import object_backup
 from chronicle.store.backups import list_backups
 from chronicle.store.object_backup import (
     BYTES,
@@ -228,6 +229,7 @@ def test_what_goes_on_meanwhile(
             assert go.wait(60)
         PUT(self, key, parts)
 
+    monkeypatch.setattr(object_backup, "THREADS", 1)  # most files are opened afterwards
     with chronicle.open(path) as db:
         monkeypatch.setattr(ObjectStore, "put", slow)
         thread = threading.Thread(target=db.backup, args=(objects.url,), kwargs={"name": "x"})
