@@ -76,7 +76,8 @@ def restore(
     From moved segments it has what had moved until the last `chronicle move`; what was on the disk
     alone is gone.
     """
-    from ..store.object_backup import holds_backups, restore_backup
+    from ..store.object_backup import restore_backup
+    from ..store.object_backups import holds_backups
     from ..store.object_store import ObjectStore
     from ..store.restoring import holds_segments, restore_store
 

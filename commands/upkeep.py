@@ -188,7 +188,7 @@ def backups(
 def _tend(place: str | None, verify: str | None, remove: str | None) -> None:
     """Verify or remove a backup in objects."""
     from ..store.backups import is_address
-    from ..store.object_backup import remove_backup, verify_backup
+    from ..store.object_backups import remove_backup, verify_backup
     from ..store.object_store import ObjectStore
 
     if place is None or not is_address(place) or (verify is not None and remove is not None):

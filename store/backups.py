@@ -89,7 +89,7 @@ def list_backups(place: str | os.PathLike[str]) -> list[Backup]:
         When the place of the objects does not answer.
     """
     if is_address(place):
-        from .object_backup import object_backups
+        from .object_backups import object_backups
         from .object_store import object_store
 
         return object_backups(object_store(os.fspath(place)))

@@ -5,17 +5,6 @@ Purpose
     goes on; :func:`restore_backup` makes a store of one.  :func:`object_backups` lists them,
     :func:`remove_backup` takes one away with what no other holds, :func:`verify_backup` reads one.
 
-Layout
-    ::
-
-        <address>/backups/monday.backup        which files it has
-        <address>/backups/tuesday.unfinished   one that is being made, or was cut short
-        <address>/bytes/<digest>-<size>        a file's bytes, whichever backups have them
-
-    A listing is a line ``CHRONICLE-BACKUP 1 <XXH3-64 of the rest>`` and JSON: when it began, events
-    of each stream, directories with their permissions, files with permissions, size and the digest
-    (XXH3-128) that names their bytes.
-
 Guarantee
     A listing is written last, when the bytes of all that it names are there with their length: a
     backup is whole, or it is unfinished and nobody restores it.  Segments never change, so the next
@@ -34,29 +23,24 @@ Order
 Limits
     Every file is read for its digest, new or not; indexes are written anew each time, and so sent.
     Consistency is that of :mod:`.backup`.  The local part (logs, indexes, what lies beside the
-    streams) takes space where temporary files are.  Nothing is removed while an unfinished backup
-    is there: it may count on the bytes.  Two that remove and back up at the same moment are the
-    operator's to avoid.
+    streams) takes space where temporary files are.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import xxhash
 
-from ..errors import CorruptStore, InvalidArgument, StorageFailed, UnsupportedFormat
-from ..in_order import Check, Done, Task, in_order
+from ..errors import CorruptStore, InvalidArgument, StorageFailed
+from ..in_order import Check, Done
 from ..ownership import OwnedLock
 from ..scratch import ScratchDirectory
 from .backup import Sealed, backup_store, begin_unfinished
@@ -64,92 +48,25 @@ from .backups import Backup, described
 from .file_contract import ReadFile
 from .files import RealFiles
 from .lock import ReaderLease
+from .object_backups import (
+    BYTES,
+    LISTINGS,
+    MAKING,
+    PIECE_BYTES,
+    WHOLE,
+    BackupFile,
+    Listing,
+    all_of,
+    object_backups,
+    problem_of,
+)
 from .object_store import ObjectStore
 from .progress import each
 from .store import UNFINISHED, Store
 
-__all__ = [
-    "backup_to_objects",
-    "holds_backups",
-    "object_backups",
-    "remove_backup",
-    "restore_backup",
-    "verify_backup",
-]
+__all__ = ["backup_to_objects", "restore_backup"]
 
-LISTINGS, BYTES = "backups/", "bytes/"
-WHOLE, MAKING = ".backup", ".unfinished"
-MAGIC, VERSION = b"CHRONICLE-BACKUP", 1
-PIECE_BYTES = 4 << 20
-THREADS = 8
-"""Files that are sent or fetched at once: most are small, and each is a wait."""
-
-Found = TypeVar("Found")
 _NAMES = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
-
-
-@dataclass(frozen=True)
-class _File:
-    """A file of a backup.
-
-    Attributes
-    ----------
-    path : str
-        Relative to the store.
-    mode : int or None
-        Permissions; None for those that new files get.
-    """
-
-    path: str
-    mode: int | None
-    size: int
-    digest: str
-
-    @property
-    def key(self) -> str:
-        """Of the object that has its bytes."""
-        return f"{BYTES}{self.digest}-{self.size}"
-
-
-@dataclass(frozen=True)
-class _Listing:
-    """What a backup says of itself; ``directories`` are paths and permissions, parents first."""
-
-    made_at: str
-    streams: dict[str, int]
-    directories: list[tuple[str, int]]
-    files: list[_File]
-
-    def to_bytes(self) -> bytes:
-        body = json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
-        return b"%s %d %s\n%s" % (MAGIC, VERSION, xxhash.xxh3_64_hexdigest(body).encode(), body)
-
-    @classmethod
-    def read(cls, objects: ObjectStore, name: str) -> _Listing:
-        key = f"{LISTINGS}{name}{WHOLE}"
-        size = objects.size(key)
-        if size is None:
-            known = ", ".join(backup.name for backup in object_backups(objects)) or "none"
-            raise InvalidArgument(f"there is no backup {name!r} at {objects.url}, but {known}")
-        head, _, body = objects.read(key, 0, size).partition(b"\n")
-        magic, version, digest = (*head.split(b" "), b"", b"", b"")[:3]
-        what = objects.describe(key)
-        if magic != MAGIC or not version.isdigit():
-            raise CorruptStore(f"{what} is not the listing of a backup")
-        if int(version) > VERSION:
-            raise UnsupportedFormat(
-                f"{what} has format version {int(version)}, this Chronicle reads up to {VERSION}: "
-                "use the release that wrote it, or a newer one"
-            )
-        if xxhash.xxh3_64_hexdigest(body).encode() != digest:
-            raise CorruptStore(f"{what} is damaged: it does not fit its checksum")
-        told = json.loads(body)
-        directories = [(str(path), int(mode)) for path, mode in told["directories"]]
-        files = [_File(**file) for file in told["files"]]
-        for path in (*(path for path, _ in directories), *(file.path for file in files)):
-            if path.startswith("/") or not set(path.split("/")).isdisjoint(("", ".", "..")):
-                raise CorruptStore(f"{what} names {path!r}, which is no file of a store")
-        return cls(str(told["made_at"]), dict(told["streams"]), directories, files)
 
 
 class _Taken(Sealed):
@@ -215,9 +132,9 @@ def backup_to_objects(
         sending = _Sending(objects)
         tasks = [partial(sending.stored, store, *file) for file in taken.files]
         tasks += [partial(sending.local, copy, path) for path in small]
-        files = _all_of(tasks)
+        files = all_of(tasks)
         next(stages, None)
-    objects.put(listing, [_Listing(told.made_at, told.streams, directories, files).to_bytes()])
+    objects.put(listing, [Listing(told.made_at, told.streams, directories, files).to_bytes()])
     objects.remove(unfinished)
     return name
 
@@ -240,12 +157,6 @@ def _walked(root: str) -> tuple[list[tuple[str, int]], list[str]]:
     return directories[1:], files
 
 
-def _all_of(tasks: Sequence[Task[Found]]) -> list[Found]:
-    """What tasks give; they run side by side, and who watches is told of each."""
-    done = in_order(tasks, THREADS, None)
-    return [next(done) for _ in each(tasks)]
-
-
 class _Sending:
     """Sends the bytes of files that are not there yet; in any thread."""
 
@@ -255,7 +166,7 @@ class _Sending:
         self._begun: set[str] = set()
         self._lock = OwnedLock("a backup to objects")
 
-    def stored(self, store: Store, path: str, length: int | None, check: Check) -> Done[_File]:
+    def stored(self, store: Store, path: str, length: int | None, check: Check) -> Done[BackupFile]:
         """A file of the store, or its first bytes, from wherever these are."""
         local = store.files.local_path(path)
         try:
@@ -265,7 +176,7 @@ class _Sending:
         with store.files.open(path) as file:
             return self._sent(file, path, mode, file.size if length is None else length, check)
 
-    def local(self, root: str, path: str, check: Check) -> Done[_File]:
+    def local(self, root: str, path: str, check: Check) -> Done[BackupFile]:
         """A file below a directory."""
         mode = stat.S_IMODE(os.stat(os.path.join(root, path)).st_mode)
         with RealFiles(root).open(path) as file:
@@ -273,11 +184,11 @@ class _Sending:
 
     def _sent(
         self, file: ReadFile, path: str, mode: int | None, size: int, check: Check
-    ) -> Done[_File]:
+    ) -> Done[BackupFile]:
         digest = xxhash.xxh3_128()
         for piece in _pieces(file, size, check):
             digest.update(piece)
-        found = _File(path, mode, size, digest.hexdigest())
+        found = BackupFile(path, mode, size, digest.hexdigest())
         if self._is_new(found):
             self._objects.put(found.key, _pieces(file, size, check))
             if self._objects.size(found.key) != size:
@@ -287,7 +198,7 @@ class _Sending:
                 )
         return Done((found,))
 
-    def _is_new(self, file: _File) -> bool:
+    def _is_new(self, file: BackupFile) -> bool:
         """Whether nobody has sent these bytes; who asks does."""
         with self._lock:
             known = self._there.get(file.key) == file.size or file.key in self._begun
@@ -299,100 +210,6 @@ def _pieces(file: ReadFile, size: int, check: Check) -> Iterator[bytes]:
     for at in range(0, size, PIECE_BYTES):
         check()
         yield bytes(file.read(at, min(PIECE_BYTES, size - at)))
-
-
-# -- what there is ------------------------------------------------------------------------------
-
-
-def holds_backups(objects: ObjectStore) -> bool:
-    """Whether there is a backup below an address, whole or not."""
-    return bool(objects.list(LISTINGS))
-
-
-def object_backups(objects: ObjectStore) -> list[Backup]:
-    """The backups below an address, the oldest first; unfinished ones last.
-
-    Raises
-    ------
-    StorageFailed
-        The place of the objects does not answer.
-    """
-    keys = [key.removeprefix(LISTINGS) for key in objects.list(LISTINGS)]
-    whole = {key.removesuffix(WHOLE) for key in keys if key.endswith(WHOLE)}
-    found = []
-    for name in sorted(whole):
-        try:
-            listing = _Listing.read(objects, name)
-        except CorruptStore as error:
-            found.append(Backup(name, None, "damaged", 0, {}, 0, str(error)))
-            continue
-        size = sum(file.size for file in listing.files)
-        events = sum(listing.streams.values())
-        found.append(Backup(name, listing.made_at, "whole", events, listing.streams, size))
-    begun = {key.removesuffix(MAKING) for key in keys if key.endswith(MAKING)}
-    found += [Backup(name, None, "unfinished", 0, {}, 0) for name in sorted(begun - whole)]
-    return sorted(found, key=lambda each: (each.made_at is None, each.made_at or "", each.name))
-
-
-def remove_backup(objects: ObjectStore, name: str) -> int:
-    """Remove a backup, and the bytes that no other backup has; gives the number of these objects.
-
-    Raises
-    ------
-    InvalidArgument
-        There is none of that name; or another one is unfinished.
-    CorruptStore
-        What another one holds cannot be read: nothing is removed.
-    """
-    found = {backup.name: backup for backup in object_backups(objects)}
-    if name not in found:
-        known = ", ".join(found) or "none"
-        raise InvalidArgument(f"there is no backup {name!r} at {objects.url}, but {known}")
-    others = [backup for backup in found.values() if backup.name != name]
-    for other in others:
-        if other.state == "unfinished":
-            raise InvalidArgument(
-                f"the backup {other.name!r} at {objects.url} is being made, or was cut short: wait "
-                "for it, make it anew under its name, or remove it first"
-            )
-    kept = {file.key for other in others for file in _Listing.read(objects, other.name).files}
-    objects.remove(f"{LISTINGS}{name}{WHOLE}")
-    left = [key for key in objects.list(BYTES) if key not in kept]
-    for key in each(left):
-        objects.remove(key)
-    objects.remove(f"{LISTINGS}{name}{MAKING}")
-    return len(left)
-
-
-def verify_backup(objects: ObjectStore, name: str) -> list[str]:
-    """Read all that a backup holds; gives what is wrong with it."""
-
-    def verified(file: _File, check: Check) -> Done[str | None]:
-        return Done((_problem(objects, file, None, check),))
-
-    files = _Listing.read(objects, name).files
-    problems = _all_of([partial(verified, file) for file in files])
-    return [problem for problem in problems if problem is not None]
-
-
-def _problem(
-    objects: ObjectStore, file: _File, write: Callable[[bytes], object] | None, check: Check
-) -> str | None:
-    """Read the bytes of a file, and hand them on; gives what is wrong with them."""
-    size = objects.size(file.key)
-    if size != file.size:
-        found = "is missing" if size is None else f"has {size:,} bytes"
-        return f"{objects.describe(file.key)} {found}; {file.path} has {file.size:,}"
-    digest = xxhash.xxh3_128()
-    for at in range(0, size, PIECE_BYTES):
-        check()
-        piece = objects.read(file.key, at, min(PIECE_BYTES, size - at))
-        digest.update(piece)
-        if write is not None:
-            write(piece)
-    if digest.hexdigest() != file.digest:
-        return f"{objects.describe(file.key)} is damaged: {file.path} does not fit its digest"
-    return None
 
 
 def restore_backup(
@@ -424,15 +241,15 @@ def restore_backup(
         if not whole:
             raise InvalidArgument(f"{objects.url} holds no whole backup; `chronicle backups` lists")
         name = whole[-1].name
-    listing = _Listing.read(objects, _checked(name))
+    listing = Listing.read(objects, _checked(name))
     begin_unfinished(os.path.abspath(target))
     files = RealFiles(target)
     for directory, _ in listing.directories:
         files.make_directory(directory)
 
-    def fetched(file: _File, check: Check) -> Done[None]:
+    def fetched(file: BackupFile, check: Check) -> Done[None]:
         with files.create(file.path) as out:
-            problem = _problem(objects, file, out.write, check)
+            problem = problem_of(objects, file, out.write, check)
             if problem is not None:
                 raise CorruptStore(f"{problem}: choose another backup")
             out.sync()
@@ -440,13 +257,12 @@ def restore_backup(
             os.chmod(target / file.path, file.mode)
         return Done((None,))
 
-    _all_of([partial(fetched, file) for file in listing.files])
+    all_of([partial(fetched, file) for file in listing.files])
     for directory, mode in reversed(listing.directories):
         files.sync_directory(directory)
         os.chmod(target / directory, mode)
     files.sync_directory("")
     files.remove(UNFINISHED)
     files.sync_directory("")
-    size = sum(file.size for file in listing.files)
     events = sum(listing.streams.values())
-    return Backup(name, listing.made_at, "whole", events, listing.streams, size)
+    return Backup(name, listing.made_at, "whole", events, listing.streams, listing.bytes)

@@ -24,14 +24,14 @@ from chronicle.errors import (
     StorageFailed,
     UnsupportedFormat,
 )
-from chronicle.store import object_backup
+from chronicle.store import object_backups as there
 from chronicle.store.backups import list_backups
-from chronicle.store.object_backup import (
+from chronicle.store.object_backup import restore_backup
+from chronicle.store.object_backups import (
     BYTES,
     LISTINGS,
     object_backups,
     remove_backup,
-    restore_backup,
     verify_backup,
 )
 from chronicle.store.object_store import ObjectStore
@@ -229,7 +229,7 @@ def test_what_goes_on_meanwhile(
             assert go.wait(60)
         PUT(self, key, parts)
 
-    monkeypatch.setattr(object_backup, "THREADS", 1)  # most files are opened afterwards
+    monkeypatch.setattr(there, "THREADS", 1)  # most files are opened afterwards
     with chronicle.open(path) as db:
         monkeypatch.setattr(ObjectStore, "put", slow)
         thread = threading.Thread(target=db.backup, args=(objects.url,), kwargs={"name": "x"})
@@ -392,6 +392,10 @@ def test_listings_of_strangers(
             put(changed)
             with pytest.raises(CorruptStore, match="no file of a store"):
                 restore_backup(objects, tmp_path / "made", "x")
+    for wrong in ([], {}, {**told, "files": [{"path": "x"}]}, {**told, "directories": [["x"]]}):
+        put(wrong)
+        with pytest.raises(CorruptStore, match="not the listing"):
+            restore_backup(objects, tmp_path / "made", "x")
     put(told, b"CHRONICLE-BACKUP 2 ")
     with pytest.raises(UnsupportedFormat, match="reads up to 1"):
         restore_backup(objects, tmp_path / "made", "x")

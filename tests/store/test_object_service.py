@@ -14,7 +14,8 @@ import chronicle
 from chronicle.errors import StorageFailed
 from chronicle.store import object_store as module
 from chronicle.store.cold_file import cache
-from chronicle.store.object_backup import object_backups, restore_backup, verify_backup
+from chronicle.store.object_backup import restore_backup
+from chronicle.store.object_backups import object_backups, verify_backup
 from chronicle.store.object_store import ObjectStore
 from chronicle.store.restoring import restore_store
 
