@@ -101,8 +101,8 @@ SEGMENT_MUTANTS = [
     (
         "a backup leaves pages behind",
         "store/backup.py",
-        "[*manifest.segments.files(), *runs, *pages]",
-        "[*manifest.segments.files(), *runs]",
+        "        for page in manifest.segments.pages:\n",
+        "        for page in ():\n",
         f"{MANY}::test_pins_and_backups_have_all_segments",
     ),
     # -- roots ------------------------------------------------------------------------------------
