@@ -59,7 +59,7 @@ def cold_server(place: Path) -> Iterator[tuple[httpx.Client, subprocess.Popen[st
     (place / "tmp").mkdir()
     environment = {
         **os.environ, "CHRONICLE_CACHE_DIR": str(place / "cache"), "TMPDIR": str(place / "tmp"),
-        "CHRONICLE_COMPILE": "beside",
+        "CHRONICLE_COMPILE": "beside", "CHRONICLE_LOG_LEVEL": "warning",  # nobody reads a log
     }  # fmt: skip
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(place / "store")],
@@ -115,7 +115,7 @@ def test_a_small_pattern_does_not_wait_for_the_warm_up(tmp_path: Path) -> None:
 def test_after_the_warm_up_patterns_are_machine_code(tmp_path: Path) -> None:
     with cold_server(tmp_path) as (http, process, expected):
         assert asked(http) == expected
-        wait_until(lambda: http.get("/readyz").status_code == 200, 280)
+        wait_until(lambda: http.get("/readyz").status_code == 200, 240)
         wait_until(lambda: compilers(process.pid) == [], 60)  # of what requests wanted besides
         for _ in range(2):
             assert asked(http) == expected
