@@ -42,7 +42,7 @@ CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 30.0
 OPTIONS = ("region", "endpoint_override", "scheme")
 FILES_OPEN = 256
-REQUESTS = 64
+REQUESTS = 128
 """Of this process that are under way at once: waiting costs nothing, each wait costs all of it."""
 
 

@@ -139,7 +139,7 @@ SEGMENT_MUTANTS = [
     (
         "heads of leaves are asked of the object",
         "store/cold_file.py",
-        "        if heads is not None:\n            with",
+        "        if self._heads is not None:\n            with",
         "        if False:\n            with",
         "test_cold_segments.py::test_heads_of_leaves_stay_at_home",
     ),
@@ -156,6 +156,20 @@ SEGMENT_MUTANTS = [
         "    if xxh3_64_hexdigest(content) != digest:\n",
         "    if False:\n",
         "test_cold_segments.py::test_a_damaged_stub_is_told",
+    ),
+    (
+        "a check looks at no heads that are kept",
+        "store/check.py",
+        "        view.file.check_heads()\n",
+        "",
+        "test_cold_segments.py::test_a_damaged_stub_is_told",
+    ),
+    (
+        "other heads are put in their places",
+        "store/cold_stub.py",
+        'np.searchsorted(behind, offset, "right"), offset + length',
+        'np.searchsorted(behind, offset, "right") + 1, offset + length',
+        "test_cold_segments.py::test_heads_of_leaves_stay_at_home",
     ),
     (
         "heads stay whatever they take",
