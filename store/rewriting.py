@@ -44,6 +44,7 @@ from .fold import Fold, Interrupted
 from .layout import ROW_FIRST, ROW_LAST
 from .leaf import LeafReader
 from .leaf_line import LeafLine
+from .lent_memory import Lender, lending
 from .merge import merge_sources
 from .segment import TICK_MAX, TICK_MIN, SegmentView
 from .segment_writer import BULK_LEAVES, SegmentWriter, leaf_events, plain_row_bytes
@@ -150,6 +151,7 @@ def write_group(
     line: LeafLine | None = None
     carry: list[pa.RecordBatch] = []
     with ExitStack() as stack:
+        stack.enter_context(lending(Lender()))
         pool = None
         stack.callback(kept.close)  # which ends its threads
         if threads:

@@ -29,7 +29,11 @@ from chronicle.indexes import kernels as index_kernels
 from chronicle.indexes import lookup
 from chronicle.ownership import Owner
 from chronicle.query.replay import candidates, interval_stream, partition_spans, term_selection
+from chronicle.schema import Attribute, Storage
 from chronicle.store import columns, merge
+from chronicle.store.columns import ColumnView
+from chronicle.store.deletions import DeletedEvents
+from chronicle.store.leaving_out import without_rows
 from chronicle.store.packing import Encoding, pack, unpack
 
 N = 3_000
@@ -182,7 +186,7 @@ def test_each_gives_the_same_as_machine_code(
         chunk = pack(values, encoding, force=True)
         assert chunk is not None
         assert (unpack(memoryview(chunk), encoding, 300, 0, 300) == values).all()
-    random = np.random.default_rng(3)
+    random, ordered = np.random.default_rng(3), np.arange(300)
     ticks, late = random.integers(0, 90, 300), np.zeros(300, np.int64)
     merge._stragglers(ticks, late)
     starts = np.arange(0, 300, 30)
@@ -194,6 +198,18 @@ def test_each_gives_the_same_as_machine_code(
     cursor, stops = np.array([0, 3, 6]), np.array([3, 6, 10])
     flags, codes = np.zeros(300, np.uint8), ticks % 3
     partition_spans._flag_rows(codes, 0, 100, starts, starts + 9, cursor, stops, flags, 2)
+    chosen = DeletedEvents.chosen([(ordered // 7, words[:300] % 5 == 0)])
+    assert chosen is not None
+    gone = chosen.places(ordered // 7)
+    assert gone.tolist() == np.flatnonzero(words[:300] % 5 == 0).tolist()
+    texts = pa.array([f"text {word % 40}" if word % 7 else None for word in words[:300]])
+    batch = pa.record_batch([ordered, texts.dictionary_encode(), texts], ["t", "code", "text"])
+    mask = np.ones(300, np.bool_)
+    mask[gone] = False
+    assert without_rows(batch, gone).equals(batch.filter(pa.array(mask)))
+    codes = texts.dictionary_encode().indices.fill_null(0).to_numpy().astype(np.int64)
+    column = ColumnView(Attribute("s", pa.string(), True, Storage.STRING), batch.column(1), codes)
+    column.aggregate(np.array([0, 100, 300]), np.zeros((10, 2), np.int64), 5)
     if not dirty:
         lacking = set(interpretables()) - set(twice)
         elsewhere = ("chronicle.formats.", "chronicle.indexes.")  # tests of their own
