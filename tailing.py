@@ -394,7 +394,7 @@ class Tail:
     def _between(self, place: Place, before: Pin | None, after: Pin) -> Iterator[Piece]:
         schema = self._present()
         files = self._handle.files
-        names = self._columns if self._where is None else after.catalog.schema.names
+        names = self._columns if self._where is None else after.outline.schema.names
         rank = 0
         for part in new_ranges(files, before, after):
             if rank + part.events <= place.done:

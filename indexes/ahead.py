@@ -3,7 +3,8 @@
 Purpose
     A lookup asks one range of values of every run, and each run answers from two key blocks and
     the position blocks between them.  Which ones is known from the fences in memory, so they are
-    asked for in few requests, not block by block as the search comes to them: :func:`ahead`.
+    asked for in few requests, not block by block as the search comes to them, and the next ones
+    while these are searched: :func:`ahead`.
 
 Layout
     ::
@@ -17,12 +18,14 @@ Guarantee
     A hint: what cannot be read here is read, and told, by who needs it.
 
 Limits
-    At most :data:`AHEAD_BYTES` are read ahead of the search.
+    At most twice :data:`AHEAD_BYTES` are read ahead of the search.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
@@ -34,7 +37,10 @@ from .storage import block_key
 
 __all__ = ["ahead", "blocks_between"]
 
-AHEAD_BYTES = 8 << 20
+FIRST_BYTES, AHEAD_BYTES = 4 << 20, 8 << 20
+
+LOOKUPS = 8
+"""That wait at once."""
 
 Item = TypeVar("Item")
 
@@ -84,19 +90,48 @@ def ahead(
     indexes : OpenedIndexes, optional
         Of all these runs; without them there are none.
     """
+    if indexes is None:
+        yield from (item for item, _ in wanted)
+        return
+    before: list[Item] = []
+    coming: Future[None] | None = None
+    for group, names in _groups(wanted):
+        asked = _pool().submit(indexes.fetch, names) if names else None
+        if coming is not None:
+            coming.result()
+        yield from before
+        before, coming = group, asked
+    if coming is not None:
+        coming.result()
+    yield from before
+
+
+def _groups(
+    wanted: Iterable[tuple[Item, Sequence[tuple[Run, KeyRanges]]]],
+) -> Iterator[tuple[list[Item], list[bytes]]]:
+    """Items whose blocks are asked for together, and the keys of those that are missing."""
     group: list[Item] = []
     names: list[bytes] = []
-    size = 0
+    size, most = 0, FIRST_BYTES
     for item, runs in wanted:
         group.append(item)
         for run, keys in runs:
             found, taken = _missing(keys, run)
             names += found
             size += taken
-        if size >= AHEAD_BYTES and indexes is not None:
-            indexes.fetch(names)
-            yield from group
-            group, names, size = [], [], 0
-    if names and indexes is not None:
-        indexes.fetch(names)
-    yield from group
+        if size >= most:
+            yield group, names
+            group, names, size, most = [], [], 0, AHEAD_BYTES
+    yield group, names
+
+
+_pools: dict[int, ThreadPoolExecutor] = {}
+
+
+def _pool() -> ThreadPoolExecutor:
+    """The threads that wait for blocks; a forked child has its own."""
+    found = _pools.get(os.getpid())
+    if found is None:
+        _pools.clear()
+        found = _pools[os.getpid()] = ThreadPoolExecutor(LOOKUPS, "chronicle-ahead-of-lookups")
+    return found

@@ -43,6 +43,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,12 @@ __all__ = [
 
 BATCH_BYTES = 1 << 20
 """Writes are cut to about this size: RocksDB holds the interpreter's lock while it takes one."""
+
+TOGETHER = 32
+"""Values that are read in one call."""
+
+READERS = 4
+"""Calls at once for many values: from a disk one call waits for one block after the other."""
 
 ATTEMPTS = 5
 """Times that a reader looks at the files again, because the writer has just replaced some."""
@@ -191,7 +198,8 @@ class IndexStorage:
         self.path = path
         self.writable = writable
         self._rocksdict = rocksdict
-        self._lock = threading.Lock()  # no lookup runs while the database is closed
+        self._lock = threading.Condition()  # no lookup runs while the database is closed
+        self._lookups: dict[int, int] = {}
         self._seen: tuple[bytes, int] | None = None
         self._db: Any = None
         if not _USED_IN:
@@ -217,6 +225,7 @@ class IndexStorage:
         options.create_if_missing(self.writable)
         options.set_write_buffer_size(32 << 20)
         options.set_max_open_files(512 if self.writable else -1)
+        options.set_advise_random_on_open(False)  # blocks of a lookup lie side by side
         options.set_max_background_jobs(2)
         options.set_keep_log_file_num(2)
         table = self._rocksdict.BlockBasedOptions()
@@ -268,17 +277,41 @@ class IndexStorage:
             raise StoreClosed(f"the indexes in {self.path} are closed; open the store again")
         return self._db
 
+    @contextmanager
+    def _looking(self) -> Iterator[Any]:
+        """The database, which is not closed meanwhile; others may look, too."""
+        with self._lock:
+            database = self._open()
+            self._lookups[id(database)] = self._lookups.get(id(database), 0) + 1
+        try:
+            with _translated("read", self.path):
+                yield database
+        finally:
+            with self._lock:
+                self._lookups[id(database)] -= 1
+                if not self._lookups[id(database)]:
+                    del self._lookups[id(database)]
+                    self._lock.notify_all()
+
+    def _await_lookups(self, database: Any) -> None:
+        """Wait until nobody looks at a database that nobody finds any more; the lock is held."""
+        self._lock.wait_for(lambda: id(database) not in self._lookups)
+
     def get(self, key: bytes) -> bytes | None:
         """The value of a key."""
-        with self._lock, _translated("read", self.path):
-            value: bytes | None = self._open().get(key)
+        with self._looking() as database:
+            value: bytes | None = database.get(key)
             return value
 
     def get_all(self, keys: list[bytes]) -> list[bytes | None]:
-        """The values of keys: neighbours on the disk are read in one request."""
-        with self._lock, _translated("read", self.path):
-            values: list[bytes | None] = self._open().get(keys)
-            return values
+        """The values of keys: neighbours on the disk are read in one request, many side by side."""
+        groups = [keys[first : first + TOGETHER] for first in range(0, len(keys), TOGETHER)]
+        with self._looking() as database:
+            if len(groups) < 2:
+                found = map(database.get, groups)
+            else:
+                found = _readers().map(database.get, groups)
+            return [value for some in found for value in some]
 
     def scan(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         """Keys that begin with a prefix, in order, with their values."""
@@ -355,6 +388,7 @@ class IndexStorage:
             if stale is None:  # closed meanwhile
                 self._db = None
                 stale = fresh
+            self._await_lookups(stale)
             stale.close()
         return True
 
@@ -367,5 +401,18 @@ class IndexStorage:
             with self._lock:
                 database, self._db = self._db, None
                 if database is not None:
+                    self._await_lookups(database)
                     with _translated("closed", self.path):
                         database.close()
+
+
+_pools: dict[int, ThreadPoolExecutor] = {}
+
+
+def _readers() -> ThreadPoolExecutor:
+    """The threads that read many values; a forked child has its own."""
+    found = _pools.get(os.getpid())
+    if found is None:
+        _pools.clear()
+        found = _pools[os.getpid()] = ThreadPoolExecutor(READERS, "chronicle-indexes")
+    return found

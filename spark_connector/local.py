@@ -29,7 +29,7 @@ from pyspark.sql.datasource import InputPartition
 from ..errors import InvalidArgument
 from ..schema import StreamSchema
 from ..store import ScanMetrics, Store
-from ..store.pins import Pin, open_pinned, pin_stream
+from ..store.pins import Pin, catalog_of, open_pinned, pin_stream
 from ..store.views import kept_views
 from .backend import EventPartition, ScanRequest, partition_count
 from .options import Options
@@ -215,7 +215,7 @@ def _some(low: int | None, high: int | None) -> bool:
 
 def _cut(store: Store, pin: Pin, scan: ScanRequest) -> list[tuple[int | None, int | None]]:
     """Time ranges of the partitions, cut down to the scan's."""
-    catalog = pin.catalog
+    catalog = catalog_of(store.files, pin)
     entries = [
         entry
         for entry in catalog.segments

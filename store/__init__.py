@@ -19,7 +19,7 @@ Reading order, bottom up.
                   leaving_out  deleting  moving  background  tiering  repair  schema_change  figures
                   stream  stream_reader
     the store     mover  placing  bulk_duplicates  replacing  staging  sorted_segments  filling
-                  store  changes  backups  backup  restoring
+                  store  changes  backups  object_backups  backup  object_backup  restoring
 """
 
 from __future__ import annotations

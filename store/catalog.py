@@ -259,10 +259,6 @@ class StreamManifest:
             return {"pages": pages_to_json(self.segments.pages)}
         return {"segments": self.segments.to_json()}
 
-    def whole(self) -> StreamManifest:
-        """One that says all of itself, whatever pages there are."""
-        return replace(self, segments=self.segments.paged(()))
-
     @classmethod
     def from_json(cls, body: dict[str, Any], segments: SegmentList | None = None) -> StreamManifest:
         """Read what :meth:`to_json` wrote.

@@ -32,7 +32,7 @@ from .bulk_jobs import truncated_at
 from .deletions import DeletedEvents
 from .difference import added_events, left_of
 from .file_contract import Files
-from .pins import Pin, journal_of, open_pinned
+from .pins import Pin, catalog_of, journal_of, open_pinned
 from .segment import TICK_MAX, TICK_MIN
 from .snapshot import Snapshot
 from .tail import ticks_of
@@ -63,7 +63,7 @@ class NewRange:
     stored: int
 
 
-def changed_spans(before: Pin | None, after: Pin) -> list[tuple[int, int]]:
+def changed_spans(files: Files, before: Pin | None, after: Pin) -> list[tuple[int, int]]:
     """Time ranges, inclusive and disjoint, outside of which two commits hold the same events.
 
     Parameters
@@ -85,7 +85,7 @@ def changed_spans(before: Pin | None, after: Pin) -> list[tuple[int, int]]:
             f"what came after commit {before.position} can no longer be told: follow it anew, with "
             "a new checkpoint"
         )
-    old, new = before.catalog, after.catalog
+    old, new = catalog_of(files, before), catalog_of(files, after)
     old_journal, new_journal = journal_of(before), journal_of(after)
     before_that, after_that = (each.segments.after(each.runs) for each in (old, new))
     changed = (*after_that.missing(before_that), *before_that.missing(after_that))
@@ -119,7 +119,7 @@ def new_ranges(files: Files, before: Pin | None, after: Pin) -> list[NewRange]:
     """
     found: list[NewRange] = []
     deleted = deleted_between(files, before, after)
-    for first, last in changed_spans(before, after):
+    for first, last in changed_spans(files, before, after):
         start = None if first == TICK_MIN else first
         end = None if last == TICK_MAX else last + 1
         later = open_pinned(files, after, start, end)
@@ -150,7 +150,7 @@ def deleted_between(files: Files, before: Pin | None, after: Pin) -> list[Delete
     """
     if before is None:
         return []
-    known = after.catalog.deletions.after(before.position)
+    known = after.outline.deletions.after(before.position)
     try:
         if known is not None:
             upto = (each for each in known if each.position <= after.position)
@@ -158,7 +158,7 @@ def deleted_between(files: Files, before: Pin | None, after: Pin) -> list[Delete
     except (FileNotFoundError, CorruptBlock):
         pass  # nobody had a lease on what was before; or damage
     raise SnapshotExpired(
-        f"events of the stream {after.catalog.name!r} were deleted or updated since commit "
+        f"events of the stream {after.manifest['name']!r} were deleted or updated since commit "
         f"{before.position}, "
         "and what came after that commit can no longer be told: follow it anew, with a new "
         "checkpoint"

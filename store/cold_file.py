@@ -86,14 +86,14 @@ class ColdMapping:
     kept : iterable of (int, memoryview)
         What is there from the beginning, and where.
     heads : callable
-        Gives the heads of leaves that are kept, when the first byte is missing.
+        Gives the heads of leaves that are kept which have bytes of some ranges.
     """
 
     def __init__(
         self,
         stub: ColdStub,
         kept: Iterable[tuple[int, memoryview]],
-        heads: Callable[[], Iterable[tuple[int, memoryview]]] | None = None,
+        heads: Callable[[Sequence[Range]], Iterable[tuple[int, memoryview]]] | None = None,
     ) -> None:
         self.number = next(_numbers)
         self._stub = stub
@@ -126,7 +126,7 @@ class ColdMapping:
         if not self._gaps(ranges):
             return
         with self._lock:  # what another thread fetches is not fetched twice
-            self._fill_heads()
+            self._fill_heads(ranges)
             missing = [
                 found for offset, length in ranges for found in self._missing(offset, length)
             ]
@@ -141,16 +141,15 @@ class ColdMapping:
         """Whether these bytes are there, or on the disk."""
         if self._heads is not None and self._gaps(((offset, length),)):
             with self._lock:
-                self._fill_heads()
+                self._fill_heads(((offset, length),))
             cache.used(self, 0)
         return not self._gaps(((offset, length),))
 
-    def _fill_heads(self) -> None:
-        """Put the heads of leaves in their places, once; the lock is held."""
-        heads, self._heads = self._heads, None
-        if heads is not None:
+    def _fill_heads(self, ranges: Sequence[Range]) -> None:
+        """Put the heads of leaves that are kept of what is missing in places; the lock is held."""
+        if self._heads is not None:
             with suppress(FileNotFoundError):  # removed meanwhile: ask the object
-                for offset, content in heads():
+                for offset, content in self._heads(self._gaps(ranges)):
                     self._fill(offset, content)
 
     def _fetch(self, pieces: Sequence[Range]) -> None:
@@ -274,6 +273,16 @@ class ColdFile:
             yield
         finally:
             cache.hold(mapping, -1)
+
+    def check_heads(self) -> None:
+        """Compare what is kept here of leaves with its checksum.
+
+        Raises
+        ------
+        CorruptStore
+        """
+        if self._stub.heads:
+            self._stub.check_heads(self._files, self.path + SUFFIX)
 
     def read(self, offset: int, length: int) -> bytes:
         """Exactly ``length`` bytes from ``offset``."""

@@ -31,10 +31,12 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
 from ..errors import CorruptStore, UnsupportedFormat
 from .file_contract import Files
+from .read_plan import Range
 
 __all__ = ["PAGE", "SUFFIX", "ColdStub", "pages_of"]
 
@@ -147,9 +149,49 @@ class ColdStub:
         behind = sum(length for _, length in self.heads)
         return _ranges(files, path, self.ranges, self.kept_digest, behind)
 
-    def kept_heads(self, files: Files, path: str) -> Iterator[tuple[int, memoryview]]:
-        """The same of heads of leaves."""
-        return _ranges(files, path, self.heads, self.heads_digest, 0)
+    def kept_heads(
+        self, files: Files, path: str, wanted: Sequence[Range]
+    ) -> Iterator[tuple[int, memoryview]]:
+        """The same of heads of leaves, those that have bytes of some ranges.
+
+        They are not compared with their checksum, which is that of all heads: blocks have their
+        own, and :meth:`check_heads` looks at what nobody reads.
+        """
+        heads = np.array(self.heads, np.int64).reshape(-1, 2)
+        offsets, behind = heads[:, 0], heads.sum(axis=1)
+        chosen = np.zeros(len(heads), np.bool_)
+        for offset, length in wanted:
+            low, high = np.searchsorted(behind, offset, "right"), offset + length
+            chosen[low : np.searchsorted(offsets, high)] = True
+        numbers = np.flatnonzero(chosen)
+        if not len(numbers):
+            return
+        places = np.concatenate([[0], np.cumsum(heads[:, 1])])
+        runs = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)  # they lie side by side
+        with files.open(path) as file:
+            begin = file.size - int(places[-1])
+            if begin < 0:
+                raise _damaged(path, "it was cut")
+            asked = [
+                (begin + int(places[run[0]]), int(places[run[-1] + 1] - places[run[0]]))
+                for run in runs
+            ]
+            file.announce(asked)
+            for run, place in zip(runs, asked, strict=True):
+                content = memoryview(file.read(*place))
+                for number in run.tolist():
+                    start = int(places[number] - places[run[0]])
+                    yield int(offsets[number]), content[start : start + int(heads[number, 1])]
+
+    def check_heads(self, files: Files, path: str) -> None:
+        """Compare all heads that the stub at a path keeps with their checksum.
+
+        Raises
+        ------
+        CorruptStore
+        """
+        for _ in _ranges(files, path, self.heads, self.heads_digest, 0):
+            pass
 
 
 def _ranges(

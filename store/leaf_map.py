@@ -37,7 +37,7 @@ Rows = Ranges | None
 AHEAD_BYTES = 32 << 20
 """Asked for together: what is read ahead of who reads it."""
 MAPS_REMEMBERED = 256
-BOUNDS_REMEMBERED = 4096
+TICKS_REMEMBERED = 4096
 
 
 class LeafMap:
@@ -58,7 +58,7 @@ class LeafMap:
             _collect(view, level, table, parts)
         self.table = np.concatenate(parts, axis=1) if parts else np.zeros((5, 0), np.int64)
         self.starts = np.concatenate([[0], np.cumsum(self.table[ROW_COUNT])]).astype(np.int64)
-        self._bounds = Lru[tuple[int, int], tuple[int, int]](BOUNDS_REMEMBERED)
+        self._ticks = Lru[int, int](TICKS_REMEMBERED)
 
     @property
     def first_ticks(self) -> Table:
@@ -82,11 +82,6 @@ class LeafMap:
         """Have what will be wanted of leaves come together: their heads, and whole columns."""
         for _ in self.ahead([(number, None) for number in numbers], names):
             pass
-
-    def fetch_heads(self, numbers: Sequence[int]) -> None:
-        """Have the heads of leaves come together, as many as are read ahead."""
-        most = max([1, *(self._bytes_wanted(number, None, 0) for number in numbers[:1])])
-        self.fetch(numbers[: AHEAD_BYTES // most])
 
     def ahead(
         self, wanted: Iterable[tuple[int, Rows]], names: Sequence[str] = ()
@@ -166,30 +161,35 @@ class LeafMap:
         parts = [leaf.ticks(low, high) for leaf, low, high in self.pieces(first, end, time)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts or [np.zeros(0, np.int64)])
 
-    def bounds(self, first: int, end: int) -> tuple[int, int]:
-        """First and last tick of positions [first, end); remembered, for planning asks again."""
-        known = self._bounds.get((first, end))
+    def begins(self, positions: Table) -> npt.NDArray[np.bool_]:
+        """Whether a leaf begins at each position; one begins at the end of the segment."""
+        found: npt.NDArray[np.bool_] = self.starts[np.searchsorted(self.starts, positions)] == (
+            positions
+        )
+        return found
+
+    def around(self, positions: Table) -> tuple[Table, Table]:
+        """First and last ticks of the leaves that hold some positions."""
+        numbers = np.searchsorted(self.starts, positions, side="right") - 1
+        return self.first_ticks[numbers], self.last_ticks[numbers]
+
+    def tick(self, position: int) -> int:
+        """Time of one event; remembered, for planning asks again."""
+        number = int(np.searchsorted(self.starts, position, side="right")) - 1
+        if self.starts[number] == position:
+            return int(self.first_ticks[number])
+        if self.starts[number + 1] == position + 1:
+            return int(self.last_ticks[number])
+        known = self._ticks.get(position)
         if known is None:
-            number = int(np.searchsorted(self.starts, first, side="right")) - 1
-            until = int(np.searchsorted(self.starts, end - 1, side="right")) - 1
-            low, high = int(self.first_ticks[number]), int(self.last_ticks[until])
-            if self.starts[number] != first:
-                low = int(self.ticks(first, first + 1)[0])
-            if self.starts[until + 1] != end:
-                high = int(self.ticks(end - 1, end)[0])
-            known = low, high
-            self._bounds.put((first, end), known)
+            known = int(self.ticks(position, position + 1)[0])
+            self._ticks.put(position, known)
         return known
 
-    def fetch_bounds(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Have what :meth:`bounds` of some ranges of positions looks at come together."""
-        asked = [
-            position
-            for first, end in ranges
-            if self._bounds.get((first, end)) is None
-            for position, edge in ((first, first), (end - 1, end))
-            if self.starts[int(np.searchsorted(self.starts, edge))] != edge
-        ]
+    def fetch_ticks(self, positions: Table) -> None:
+        """Have what :meth:`tick` of some positions looks at come together."""
+        inside = positions[~self.begins(positions) & ~self.begins(positions + 1)]
+        asked = [at for at in inside.tolist() if self._ticks.get(at) is None]
         if len(asked) > 1:
             numbers = np.unique(np.searchsorted(self.starts, asked, side="right") - 1)
             self.fetch(numbers.tolist(), (self.view.file.schema.time,))

@@ -58,7 +58,11 @@ from .segment_list import FIELDS, PageRef, SegmentEntry, SegmentList, alike
 __all__ = [
     "INLINE_SEGMENTS",
     "PAGE",
+    "PAGES",
     "PAGE_SEGMENTS",
+    "known_roots",
+    "page_key",
+    "pages_from_json",
     "read_pages",
     "read_roots",
     "write_pages",
@@ -66,6 +70,9 @@ __all__ = [
 
 PAGE = ".page"
 """How names of pages end."""
+
+PAGES = "pages"
+"""Where they lie among a stream's objects."""
 
 INLINE_SEGMENTS = 256
 """So many segments the manifest names itself."""
@@ -75,6 +82,11 @@ PAGE_SEGMENTS = 256
 Numbers = npt.NDArray[np.int64]
 _ROWS = len(FIELDS) + 1  # and the height
 _COLUMNS = FIELDS.index("columns")
+
+
+def page_key(place: str, page: PageRef) -> str:
+    """Key of the object that has a page; no two contents have the same one."""
+    return f"{place}/{PAGES}/{page.file.removesuffix(PAGE)}-{page.digest}{PAGE}"
 
 
 class _Cut(NamedTuple):
@@ -184,13 +196,33 @@ def _roots_before(
         at += page.segments
         if page.file not in staying:
             with suppress(FileNotFoundError, CorruptBlock):  # they are known again when looked at
-                heights, roots = read_roots(files, directory, page)
-                for entry, height, words in zip(
-                    entries.ids.tolist(), heights.tolist(), roots, strict=True
-                ):
-                    if height:
-                        found[entry] = Root(height, words)
+                found |= _roots_in(files, directory, page, entries)
     return found
+
+
+def known_roots(files: Files, directory: str, segments: SegmentList) -> dict[int, Root]:
+    """Roots that the pages of a list have, by segment.
+
+    Raises
+    ------
+    FileNotFoundError
+    CorruptBlock
+    """
+    found: dict[int, Root] = {}
+    at = 0
+    for page in segments.pages:
+        found |= _roots_in(files, directory, page, segments[at : at + page.segments])
+        at += page.segments
+    return found
+
+
+def _roots_in(files: Files, directory: str, page: PageRef, entries: SegmentList) -> dict[int, Root]:
+    heights, roots = read_roots(files, directory, page)
+    return {
+        entry: Root(height, words)
+        for entry, height, words in zip(entries.ids.tolist(), heights.tolist(), roots, strict=True)
+        if height
+    }
 
 
 def _write(
@@ -221,6 +253,21 @@ def _write(
     return PageRef(name, len(segments), digest.hexdigest())
 
 
+def pages_from_json(listed: Mapping[str, Sequence[Any]]) -> list[PageRef]:
+    """Read what :func:`~.segment_list.pages_to_json` wrote.
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        It misses something.
+    """
+    columns = (listed[name] for name in PageRef._fields)
+    pages = [PageRef(*each) for each in zip(*columns, strict=True)]
+    if any("/" in page.file or not page.file.endswith(PAGE) for page in pages):
+        raise ValueError("a page has not the name of one")
+    return pages
+
+
 def read_pages(
     files: Files, directory: str, listed: Mapping[str, Sequence[Any]], identity: int
 ) -> SegmentList:
@@ -235,10 +282,7 @@ def read_pages(
     KeyError, TypeError, ValueError
         What the manifest says of its pages misses something.
     """
-    columns = (listed[name] for name in PageRef._fields)
-    pages = [PageRef(*each) for each in zip(*columns, strict=True)]
-    if any("/" in page.file or not page.file.endswith(PAGE) for page in pages):
-        raise ValueError("a page has not the name of one")
+    pages = pages_from_json(listed)
     tables = [_table(files, f"{directory}/{page.file}", page, identity)[:-1] for page in pages]
     joined = np.concatenate(tables, axis=1) if tables else np.zeros((len(FIELDS), 0), np.int64)
     return SegmentList(joined, tuple(pages))

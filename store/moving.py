@@ -20,7 +20,10 @@ Order
     object goes.  No commit is made: where a segment lies is none of what a stream says.
 
     Beside each object lies its stub, and beside those of a stream its manifest as of the last move,
-    of nothing perhaps: :mod:`.restoring` begins with these where the disk is lost.
+    of nothing perhaps: :mod:`.restoring` begins with these where the disk is lost.  Pages that the
+    manifest names are put before it, those that are new, and what it no longer names goes after::
+
+        new pages, under names with their checksums | manifest | pages of the one before
 
 Guarantee
     At each moment a segment can be read whole, from the file or from the object.
@@ -49,6 +52,7 @@ from .cold_stub import SUFFIX, ColdStub, pages_of
 from .commits import Commits
 from .layout import BLOCK_FRAME, FILE_HEADER, FOOTER, ROW_COUNT, ROW_LENGTH, ROW_OFFSET
 from .manifest import MANIFEST, manifest_content
+from .manifest_pages import PAGES, page_key
 from .object_store import ObjectStore
 from .progress import each
 from .segment import SegmentView
@@ -151,10 +155,26 @@ def move_segments(
     with commits.lock:
         manifest = commits.manifest
     if manifest.version != commits.told and files.cold(commits.directory):
-        # whole, whatever its pages: what begins a restore needs nothing beside it
-        store.put(f"{place}/{MANIFEST}", [manifest_content(manifest.whole().to_json())])
+        try:
+            _tell(store, place, manifest, lambda page: files.read(commits.path(page)))
+        except FileNotFoundError:  # of a page: the manifest has been replaced, and is told later
+            return Moved(segments, moved)
         commits.note_told(manifest.version)
     return Moved(segments, moved)
+
+
+def _tell(
+    store: ObjectStore, place: str, manifest: StreamManifest, read: Callable[[str], bytes]
+) -> None:
+    """Leave a stream's manifest with its objects, and those of its pages that are not there yet."""
+    named = {page_key(place, page): page for page in manifest.segments.pages}
+    there = set(store.list(f"{place}/{PAGES}/"))
+    for key, page in named.items():
+        if key not in there:
+            store.put(key, [read(page.file)])
+    store.put(f"{place}/{MANIFEST}", [manifest_content(manifest.to_json())])
+    for key in there.difference(named):  # of the manifest that was there, or of an accident
+        store.remove(key)
 
 
 def _move(

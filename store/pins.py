@@ -2,7 +2,9 @@
 
 Purpose
     A parallel read is planned in one process and done in others, later, while the writer goes on.
-    A :class:`Pin` is what travels between them: the manifest, and what the log added to it.
+    A :class:`Pin` is what travels between them: the manifest, and what the log added to it.  Where
+    the manifest names its segments in pages (:mod:`.manifest_pages`), so does the pin: its lease
+    keeps the pages as it keeps the segments.
 
 Guarantee
     :func:`open_pinned` gives the same events wherever and whenever it is called, or raises
@@ -11,8 +13,9 @@ Guarantee
 
 Cost
     A pin holds the tail and the buffer of late events (usually below a megabyte, some megabytes
-    where many are late) and some 150 bytes for each segment.  Opening one opens only the segments
-    that meet the time range asked for, and where these are many, each when it is looked at.
+    where many are late) and some 150 bytes for each segment, or 60 for each page of 256.  Opening
+    one reads the pages, and opens only the segments that meet the time range asked for, and where
+    these are many, each when it is looked at.
 
 Limits
     Where the reader may not write into the store's directory no lease is taken, and a compaction or
@@ -33,11 +36,13 @@ from .file_contract import Files
 from .journal import Journal, RecordKind, encode_checkpoint
 from .lock import ReaderLease
 from .log import read_log
+from .manifest_pages import read_pages
 from .recovery import Recovered, load, read_state
+from .segment_list import SegmentList
 from .segment_views import ViewSource
 from .snapshot import Snapshot
 
-__all__ = ["PIN_SECONDS", "Pin", "below_of", "open_pinned", "pin_stream"]
+__all__ = ["PIN_SECONDS", "Pin", "below_of", "catalog_of", "open_pinned", "pin_stream"]
 
 PIN_SECONDS = 6 * 3600.0
 """How long a pin is kept alive for processes that have yet to open it."""
@@ -70,9 +75,10 @@ class Pin:
     lease: str | None = None
 
     @property
-    def catalog(self) -> StreamManifest:
-        """The manifest as an object."""
-        return StreamManifest.from_json(self.manifest)
+    def outline(self) -> StreamManifest:
+        """The manifest as an object, without those of its segments that are in pages."""
+        paged = "pages" in self.manifest
+        return StreamManifest.from_json(self.manifest, SegmentList.of(()) if paged else None)
 
 
 def pin_stream(
@@ -123,7 +129,7 @@ def pin_stream(
         lease.detach()
         return Pin(
             directory,
-            found.manifest.whole().to_json(),
+            found.manifest.to_json(),
             b"".join(bytes(part) for part in encode_checkpoint(journal)),
             journal.position,
             path,
@@ -159,7 +165,35 @@ def journal_of(pin: Pin) -> Journal:
 
 def below_of(pin: Pin) -> int:
     """The number from which on a pin names no segment that the stream has begun."""
-    return Recovered(pin.catalog, journal_of(pin), 0, 0, False).below
+    return Recovered(pin.outline, journal_of(pin), 0, 0, False).below
+
+
+def catalog_of(files: Files, pin: Pin) -> StreamManifest:
+    """The manifest of a pin, with all of its segments.
+
+    Raises
+    ------
+    SnapshotExpired
+        When a page of it has been removed.
+    CorruptStore
+        A page is damaged.
+    """
+    body = pin.manifest
+    if "pages" not in body:
+        return StreamManifest.from_json(body)
+    try:
+        segments = read_pages(files, pin.directory, body["pages"], pin.outline.identity)
+    except FileNotFoundError as error:
+        raise _expired(pin, error) from None
+    return StreamManifest.from_json(body, segments)
+
+
+def _expired(pin: Pin, error: FileNotFoundError) -> SnapshotExpired:
+    return SnapshotExpired(
+        f"commit {pin.position} of the stream {pin.manifest['name']!r} is no longer kept: "
+        f"{error.filename or error} is gone after a compaction, retention or truncation; plan "
+        "the read again (in Spark: load() again)"
+    )
 
 
 def open_pinned(
@@ -179,7 +213,9 @@ def open_pinned(
     SnapshotExpired
         When a file of the version has been removed.
     """
-    manifest = pin.catalog
+    if not files.exists(pin.directory):
+        raise StreamNotFound(f"{pin.directory} is gone: the stream was dropped")
+    manifest = catalog_of(files, pin)
     journal = journal_of(pin)
 
     def meets(entry: SegmentEntry) -> bool:
@@ -197,8 +233,6 @@ def open_pinned(
         runs=tuple(entry for entry in manifest.runs if meets(entry)),
     )
     try:
-        if not files.exists(pin.directory):
-            raise StreamNotFound(f"{pin.directory} is gone: the stream was dropped")
         source = ViewSource(files, pin.directory, wanted)
         if source.eager or not source.keep(ReaderLease.take(files, pin.directory, wanted.version)):
             source.open_all()
@@ -206,9 +240,5 @@ def open_pinned(
             source.check_there()
         state = read_state(files, pin.directory, wanted, journal, source)
     except FileNotFoundError as error:
-        raise SnapshotExpired(
-            f"commit {pin.position} of the stream {manifest.name!r} is no longer kept: "
-            f"{error.filename or error} is gone after a compaction, retention or truncation; plan "
-            "the read again (in Spark: load() again)"
-        ) from None
+        raise _expired(pin, error) from None
     return Snapshot(state)

@@ -2,7 +2,8 @@
 
 Purpose
     :func:`restore_store` makes a new directory of what :mod:`.moving` has left beside the objects:
-    manifests and stubs.  The bytes of events stay where they are.
+    manifests, their pages, and stubs.  The bytes of events stay where they are.  Roots that pages
+    have are in those of the new store, too.
 
 Guarantee
     The new store has, of each stream, the segments whose objects are there, as of the last move;
@@ -21,21 +22,35 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import InvalidArgument
+from ..errors import CorruptBlock, CorruptStore, InvalidArgument, StorageFailed
 from .backup import begin_unfinished
-from .catalog import SegmentList, StreamManifest, directory_name, log_name
+from .catalog import COUNTER_BITS, SegmentList, StreamManifest, directory_name, log_name
 from .cold_stub import SUFFIX
 from .files import RealFiles
 from .journal import Journal, RecordKind, encode_checkpoint
 from .log import LogWriter
 from .manifest import MANIFEST, read_manifest, write_manifest
+from .manifest_pages import (
+    PAGES,
+    known_roots,
+    page_key,
+    pages_from_json,
+    read_pages,
+    write_pages,
+)
 from .object_store import ObjectStore
+from .sealed_tree import Root
 from .store import UNFINISHED, Store
 
-__all__ = ["Restored", "restore_store"]
+__all__ = ["Restored", "holds_segments", "restore_store"]
 
 Restored = dict[str, tuple[int, int]]
 """Per stream: segments that were restored, and those that were on the lost disk alone."""
+
+
+def holds_segments(objects: ObjectStore) -> bool:
+    """Whether segments of streams have moved to an address."""
+    return any(key.endswith(f"/{MANIFEST}") for key in objects.list(""))
 
 
 def restore_store(objects: ObjectStore, path: str | os.PathLike[str]) -> Restored:
@@ -82,19 +97,17 @@ def restore_store(objects: ObjectStore, path: str | os.PathLike[str]) -> Restore
 def _restore_stream(
     objects: ObjectStore, place: str, keys: list[str], files: RealFiles
 ) -> tuple[str, tuple[int, int]]:
-    manifest = _manifest_of(objects, place)
+    manifest, roots = _manifest_of(objects, place)
     directory = f"streams/{directory_name(manifest.name)}"
     files.make_directory(directory)
-    entries = []
+    newest = {key.rpartition("-")[0]: key for key in keys if key.endswith(SUFFIX)}
+    there, entries = set(keys), []
     for entry in manifest.segments:
-        begin = f"{place}/{entry.file.removesuffix('.seg')}-"
-        stubs = [key for key in keys if key.startswith(begin) and key.endswith(SUFFIX)]
-        if not stubs or stubs[-1].removesuffix(SUFFIX) not in keys:
+        stub = newest.get(f"{place}/{entry.file.removesuffix('.seg')}")
+        if stub is None or stub.removesuffix(SUFFIX) not in there:
             continue
-        size = objects.size(stubs[-1])
-        assert size is not None
         with files.create(f"{directory}/{entry.file}{SUFFIX}") as file:
-            file.write(objects.read(stubs[-1], 0, size))
+            file.write(_whole(objects, stub))
             file.sync()
         entries.append(entry)
     events = sum(entry.events for entry in entries)
@@ -107,22 +120,45 @@ def _restore_stream(
     log.append(RecordKind.CHECKPOINT, encode_checkpoint(journal))
     log.sync()
     log.close()
+    segments = write_pages(
+        files, directory, manifest.version, manifest.identity, SegmentList.of(entries),
+        SegmentList.of(()), lambda entry: roots.get(entry.id),
+    )  # fmt: skip
     files.sync_directory(directory)
     lost = len(manifest.segments) - len(entries)
     restored = replace(
-        manifest, segments=SegmentList.of(entries), runs=(), log=1, log_bytes=None, garbage=(),
-        events=events,
-    )  # fmt: skip
+        manifest, segments=segments, runs=(), log=1, log_bytes=None, garbage=(), events=events
+    )
     write_manifest(files, directory, restored.to_json())
     return manifest.name, (len(entries), lost)
 
 
-def _manifest_of(objects: ObjectStore, place: str) -> StreamManifest:
-    key = f"{place}/{MANIFEST}"
-    size = objects.size(key)
-    assert size is not None
+def _manifest_of(objects: ObjectStore, place: str) -> tuple[StreamManifest, dict[int, Root]]:
+    """The manifest that lies with a stream's objects, and the roots that its pages have."""
     with tempfile.TemporaryDirectory() as scratch:
-        Path(scratch, MANIFEST).write_bytes(objects.read(key, 0, size))
-        body = read_manifest(RealFiles(scratch), "")
-    assert body is not None
-    return StreamManifest.from_json(body)
+        files = RealFiles(scratch)
+        Path(scratch, MANIFEST).write_bytes(_whole(objects, f"{place}/{MANIFEST}"))
+        body = read_manifest(files, "")
+        assert body is not None
+        if "pages" not in body:
+            return StreamManifest.from_json(body), {}
+        try:
+            Path(scratch, PAGES).mkdir()
+            for page in pages_from_json(body["pages"]):
+                Path(scratch, PAGES, page.file).write_bytes(_whole(objects, page_key(place, page)))
+            identity = body["next_id"] >> COUNTER_BITS
+            segments = read_pages(files, PAGES, body["pages"], identity)
+            return StreamManifest.from_json(body, segments), known_roots(files, PAGES, segments)
+        except (CorruptBlock, KeyError, TypeError, ValueError) as error:
+            raise CorruptStore(
+                f"a page of {objects.describe(place)}/{MANIFEST} is damaged: {error}; restore the "
+                "stream from a backup"
+            ) from error
+
+
+def _whole(objects: ObjectStore, key: str) -> bytes:
+    """All bytes of an object."""
+    size = objects.size(key)
+    if size is None:
+        raise StorageFailed(f"{objects.describe(key)} is missing: look at the place of the objects")
+    return objects.read(key, 0, size)

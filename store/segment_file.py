@@ -187,6 +187,17 @@ class SegmentFile:
         else:
             file.announce(ranges)
 
+    def check_heads(self) -> None:
+        """Compare what the disk keeps of the leaves of a segment that has moved.
+
+        Raises
+        ------
+        CorruptStore
+        """
+        file = self._opened()
+        if isinstance(file, ColdFile):
+            file.check_heads()
+
     def knows(self, offset: int) -> bool:
         """Whether the block at an offset has been read, and is remembered."""
         return offset in self._blocks

@@ -10,6 +10,7 @@ from __future__ import annotations
 __all__ = ["SEGMENT_MUTANTS"]
 
 MANY = "test_many_segments.py"
+LISTS = "test_segment_lists.py"
 MACHINE = "test_stream_machine.py::test_a_stream_of_many_segments_is_a_sorted_list"
 
 SEGMENT_MUTANTS = [
@@ -75,14 +76,14 @@ SEGMENT_MUTANTS = [
         "store/manifest_pages.py",
         "    elif small and left and left + small <= PAGE_SEGMENTS:\n",
         "    elif False:\n",
-        f"{MANY}::test_appends_fill_pages",
+        f"{LISTS}::test_appends_fill_pages",
     ),
     (
         "roots are lost when their page is written again",
         "store/manifest_pages.py",
         "known.get(entry.id) or root_of(entry)",
         "root_of(entry)",
-        MANY,
+        f"{MANY} {LISTS}",
     ),
     (
         "a reader takes pages of a version that is gone",
@@ -101,8 +102,8 @@ SEGMENT_MUTANTS = [
     (
         "a backup leaves pages behind",
         "store/backup.py",
-        "[*manifest.segments.files(), *runs, *pages]",
-        "[*manifest.segments.files(), *runs]",
+        "        for page in manifest.segments.pages:\n",
+        "        for page in ():\n",
         f"{MANY}::test_pins_and_backups_have_all_segments",
     ),
     # -- roots ------------------------------------------------------------------------------------
@@ -138,7 +139,7 @@ SEGMENT_MUTANTS = [
     (
         "heads of leaves are asked of the object",
         "store/cold_file.py",
-        "        if heads is not None:\n            with",
+        "        if self._heads is not None:\n            with",
         "        if False:\n            with",
         "test_cold_segments.py::test_heads_of_leaves_stay_at_home",
     ),
@@ -155,6 +156,20 @@ SEGMENT_MUTANTS = [
         "    if xxh3_64_hexdigest(content) != digest:\n",
         "    if False:\n",
         "test_cold_segments.py::test_a_damaged_stub_is_told",
+    ),
+    (
+        "a check looks at no heads that are kept",
+        "store/check.py",
+        "        view.file.check_heads()\n",
+        "",
+        "test_cold_segments.py::test_a_damaged_stub_is_told",
+    ),
+    (
+        "other heads are put in their places",
+        "store/cold_stub.py",
+        'np.searchsorted(behind, offset, "right"), offset + length',
+        'np.searchsorted(behind, offset, "right") + 1, offset + length',
+        "test_cold_segments.py::test_heads_of_leaves_stay_at_home",
     ),
     (
         "heads stay whatever they take",

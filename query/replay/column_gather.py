@@ -37,6 +37,7 @@ from ...store.leaf import LeafReader
 from ...store.leaf_map import LeafMap
 from ...store.sections import Ranges
 from ...store.segment import ScanMetrics
+from .objects_ahead import ahead
 from .timeline import Timeline, TimelinePart, near
 
 __all__ = ["Piece", "read_few", "read_ranges", "read_stretches"]
@@ -80,26 +81,36 @@ def read_stretches(
         Called before each batch; may raise.
     """
     stretches = stretches[stretches[:, 3] > stretches[:, 0]]
-    upto = np.cumsum(stretches[:, 3] - stretches[:, 0])
-    at, done, full = 0, 0, GATHERED_FIRST
-    _fetch_heads(timeline, stretches[:, ::3])
-    while at < len(stretches):
+    cuts = list(_cuts(np.cumsum(stretches[:, 3] - stretches[:, 0])))
+    coming = ahead(
+        stretches[:, ::3], cuts, columns.names, lambda ranges: _in_objects(timeline, ranges)
+    )
+    for (at, stop), ranges in zip(cuts, coming, strict=True):
         if check is not None:
             check()
-        stop = min(len(stretches), int(np.searchsorted(upto, done + full)) + 1)
-        some = stretches[at:stop]
-        batch = read_ranges(timeline, columns, some[:, ::3], metrics)
-        inside = np.zeros(3 * len(some), np.bool_)
+        batch = read_ranges(timeline, columns, ranges, metrics)
+        inside = np.zeros(3 * (stop - at), np.bool_)
         inside[1::3] = True
-        yield batch, np.repeat(inside, np.diff(some, axis=1).ravel())
+        yield batch, np.repeat(inside, np.diff(stretches[at:stop], axis=1).ravel())
+
+
+def _cuts(upto: Ints) -> Iterator[tuple[int, int]]:
+    """Which stretches are in each batch; ``upto``: events up to the end of each."""
+    at, done, full = 0, 0, GATHERED_FIRST
+    while at < len(upto):
+        stop = min(len(upto), int(np.searchsorted(upto, done + full)) + 1)
+        yield at, stop
         at, done, full = stop, int(upto[stop - 1]), min(GATHERED_MAX, 4 * full)
 
 
-def _fetch_heads(timeline: Timeline, ranges: Ints) -> None:
-    """Have the heads of leaves in objects come together for all batches: each waits as long."""
+def _in_objects(
+    timeline: Timeline, ranges: Ints
+) -> Iterator[tuple[LeafMap, list[tuple[int, Ranges]]]]:
+    """What ranges want of the segments that have moved to objects."""
     for part, here in _by_part(timeline.parts, ranges):
         if part.leaves is not None and part.leaves.view.file.moved:
-            part.leaves.fetch_heads([number for number, _ in _by_leaf(part.leaves.starts, here)])
+            found = _by_leaf(part.leaves.starts, here)
+            yield part.leaves, [(number, rows.tolist()) for number, rows in found]
 
 
 def read_ranges(

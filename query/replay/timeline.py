@@ -14,6 +14,17 @@ Layout
 
     A piece is covered by stored times, or not.
 
+Where pieces meet
+    Pieces begin within leaves, whose entries say when they begin and end, not what lies between.
+    Where a piece with stored times ends within a leaf, the times at this border are taken to be
+    anywhere in the leaf until somebody asks for a time in it: then they are looked up in the stored
+    times, which are wanted for the answer, too.  So no leaf is read to make a timeline over them,
+    be it from an object::
+
+        piece                   |------------- a -------------|------------- b --------
+        leaf                         ...  |F ---------------- + ---------------- G| ...
+        asked for               x  of a                     y  looked up             x  of b
+
 Limits
     Late events have no position: whoever plans with positions replays dirty ranges as they are.
 """
@@ -23,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -71,6 +82,28 @@ class _Piece:
     times: TimeRange | None
 
 
+class _Bounds(NamedTuple):
+    """Between which ticks pieces lie.
+
+    Attributes
+    ----------
+    firsts, lasts : int64[pieces]
+        Not after the first tick of each, and not before its last.
+    vague : bool[pieces]
+        The last is not known better than that; else it is exact, or that of the segment's end.
+    """
+
+    firsts: Ints
+    lasts: Ints
+    vague: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, firsts: Ints, lasts: Ints, vague: npt.NDArray[np.bool_]) -> _Bounds:
+        """Of pieces in order: none ends behind the end of the next one."""
+        least = np.minimum.accumulate(lasts[::-1])[::-1]
+        return cls(np.maximum.accumulate(firsts), least, vague)
+
+
 class Timeline:
     """See the module.
 
@@ -90,8 +123,6 @@ class Timeline:
         self.schema = snapshot.schema
         self.parts: list[TimelinePart] = []
         pieces: list[_Piece] = []
-        firsts: list[int] = []
-        lasts: list[int] = []
         at = 0
         state = snapshot.state
         for view in state.segments:
@@ -123,27 +154,53 @@ class Timeline:
         self._pieces = [piece for piece in pieces if piece.end > piece.start]
         self._starts = np.array([piece.start for piece in self._pieces], np.int64)
         self._part_starts = np.array([part.start for part in self.parts], np.int64)
+        self._bounds = self._bounded()
+
+    def _bounded(self) -> _Bounds:
+        """Ticks between which the pieces lie, as far as leaves and their entries say."""
+        count = len(self._pieces)
+        firsts, lasts = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        vague = np.zeros(count, np.bool_)
+        number = 0
         for _, some in groupby(self._pieces, key=lambda piece: id(piece.part)):
             together = list(some)
+            here = slice(number, number + len(together))
+            number = here.stop
             part = together[0].part
-            if len(together) > 1 and part.leaves is not None:
-                part.leaves.fetch_bounds(
-                    [(piece.start - part.start, piece.end - part.start) for piece in together]
-                )
-        for piece in self._pieces:
-            first, last = self._ends(piece)
-            firsts.append(first)
-            lasts.append(last)
-        self._first_ticks = np.array(firsts, np.int64)
-        self._last_ticks = np.array(lasts, np.int64)
+            if part.leaves is None:
+                assert part.tail is not None
+                firsts[here], lasts[here] = part.tail.first, part.tail.last
+                continue
+            starts = np.array([piece.start - part.start for piece in together], np.int64)
+            ends = np.append(starts[1:], part.end - part.start)
+            stored = np.array([piece.times is not None for piece in together], np.bool_)
+            vague[here] = stored & ~part.leaves.begins(ends) & (self._indexes is not None)
+            early = np.append(False, vague[here][:-1])
+            exact = np.concatenate([starts[~early], ends[~vague[here]] - 1])
+            part.leaves.fetch_ticks(exact)
+            firsts[here] = part.leaves.around(starts)[0]
+            lasts[here] = part.leaves.around(ends - 1)[1]
+            sharp = ~vague[here]
+            for out, known, at in ((firsts, ~early, starts), (lasts, sharp, ends - 1)):
+                out[here][known] = [part.leaves.tick(each) for each in at[known].tolist()]
+        return _Bounds.of(firsts, lasts, vague)
 
-    def _ends(self, piece: _Piece) -> tuple[int, int]:
-        """First tick of a piece and a tick not before its last (that of a leaf's end)."""
-        part = piece.part
-        if part.tail is not None:
-            return part.tail.first, part.tail.last
-        assert part.leaves is not None
-        return part.leaves.bounds(piece.start - part.start, piece.end - part.start)
+    def _bounds_for(self, ticks: Ints) -> _Bounds:
+        """The same, exact where one of these ticks (ascending) may be at a border."""
+        bounds = self._bounds
+        vague = np.flatnonzero(bounds.vague)
+        if not len(vague):
+            return bounds
+        low = np.searchsorted(ticks, bounds.firsts[vague + 1], side="left")
+        high = np.searchsorted(ticks, bounds.lasts[vague], side="right")
+        asked = vague[high > low]
+        if not len(asked):
+            return bounds
+        lasts, still = bounds.lasts.copy(), bounds.vague.copy()
+        lasts[asked] = self.ticks_at(self._starts[asked + 1] - 1)
+        still[asked] = False
+        self._bounds = bounds = _Bounds.of(bounds.firsts, lasts, still)
+        return bounds
 
     def _fetch(self, numbers: Iterable[int]) -> None:
         """Have the stored times of pieces read together."""
@@ -239,12 +296,11 @@ class Timeline:
     def _places(self, ticks: Ints, upper: bool) -> Ints:
         # the wanted place lies in the first piece whose last tick is not below (not at or below)
         side: Any = "right" if upper else "left"
-        number = np.searchsorted(self._last_ticks, ticks, side=side)
+        bounds = self._bounds_for(ticks)
+        number = np.searchsorted(bounds.lasts, ticks, side=side)
         out = np.full(len(ticks), self.total, np.int64)
         inside = number < len(self._pieces)
-        begins = (
-            self._first_ticks[np.minimum(number, len(self._pieces) - 1)] if len(ticks) else ticks
-        )
+        begins = bounds.firsts[np.minimum(number, len(self._pieces) - 1)] if len(ticks) else ticks
         early = inside & ((ticks < begins) if upper else (ticks <= begins))
         out[early] = self._starts[number[early]]
         rest = np.flatnonzero(inside & ~early)

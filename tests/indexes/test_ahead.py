@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chronicle.errors import StorageFailed
+from chronicle.errors import StorageFailed, StoreClosed
+from chronicle.indexes import ahead as ahead_module
 from chronicle.indexes import runs as runs_module
 from chronicle.indexes.ahead import ahead, blocks_between
 from chronicle.indexes.lookup import IndexMetrics, KeyRanges, mark_run
 from chronicle.indexes.runs import Run
-from chronicle.indexes.storage import IndexStorage, block_key
+from chronicle.indexes.storage import READERS, TOGETHER, IndexStorage, block_key
 from chronicle.indexes.stream_indexes import RunsChanged, StreamIndexes
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
@@ -156,4 +159,72 @@ def test_only_what_is_missing_is_read(stored: Path, monkeypatch: pytest.MonkeyPa
     assert read == names[1:]
     assert all(map(indexes.holds, names))
     assert runs_module.BLOCK_ENTRIES * len(names) >= run.entries
+    indexes.close()
+
+
+class Slow:
+    """A database whose answers wait until they may come."""
+
+    def __init__(self) -> None:
+        self.may = threading.Event()
+        self.asked = threading.Semaphore(0)
+        self.closed = False
+
+    def get(self, keys: list[bytes]) -> list[bytes]:
+        self.asked.release()
+        assert self.may.wait(30)
+        assert not self.closed
+        return [key * 2 for key in keys]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_many_values_are_read_side_by_side_and_never_of_a_closed_database(stored: Path) -> None:
+    storage = IndexStorage(stored, False)
+    storage._db.close()
+    slow = storage._db = Slow()
+    keys = [f"{n}".encode() for n in range(3 * TOGETHER + 5)]
+    with ThreadPoolExecutor(2) as threads:
+        answer = threads.submit(storage.get_all, keys)
+        for _ in range(READERS):  # all at once, though none has its answer
+            assert slow.asked.acquire(timeout=30)
+        ended = threads.submit(storage.close)
+        with pytest.raises(TimeoutError):
+            ended.result(0.2)
+        with pytest.raises(StoreClosed):
+            storage.get(b"k")
+        assert not slow.closed
+        slow.may.set()
+        assert answer.result(30) == [key * 2 for key in keys]
+        ended.result(30)
+    assert slow.closed
+
+
+def test_the_next_blocks_come_while_these_are_searched(
+    stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead_module, "FIRST_BYTES", 1)
+    monkeypatch.setattr(ahead_module, "AHEAD_BYTES", 1)
+    indexes = StreamIndexes(stored, False)
+    keys = KeyRanges(indexes, [Range("x", 100, 300)], SCHEMA.attribute("x"))
+    asked: list[int] = []
+    begun = threading.Semaphore(0)
+    fetch = indexes.fetch
+
+    def noted(names: list[bytes]) -> None:
+        asked.append(len(names))
+        begun.release()
+        fetch(names)
+
+    monkeypatch.setattr(indexes, "fetch", noted)
+    runs = all_runs(indexes)
+    assert len(runs) > 2
+    coming = ahead([(run, [(run, keys)]) for run in runs], indexes)
+    assert next(coming) is runs[0]
+    for _ in range(2):  # of this one, and of the next
+        assert begun.acquire(timeout=30)
+    assert not begun.acquire(timeout=0.1)
+    assert list(coming) == runs[1:]
+    assert len(asked) == len(runs)
     indexes.close()

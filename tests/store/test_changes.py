@@ -168,7 +168,7 @@ def test_what_did_not_change_is_not_looked_at() -> None:
     follower.look()
     follower.run("newer", [1] * 10)
     pin = pin_stream(follower.files, follower.directory)
-    (span,) = changed_spans(follower.pin, pin)
+    (span,) = changed_spans(follower.files, follower.pin, pin)
     assert span[0] >= 1999
     found = new_ranges(follower.files, follower.pin, pin)
     assert sum(part.events for part in found) == 10
