@@ -21,7 +21,8 @@ Guarantee
     nothing names it before the fold is committed.
 
 Limits
-    Two leaves for each thread and two more are in memory, plain or encoded.  Groups below
+    Two leaves for each thread and two more are in memory, plain or encoded, and what they were
+    decoded into is used again for the next (:mod:`.lent_memory`).  Groups below
     :data:`SMALL_BYTES` are rewritten without threads.
 """
 

@@ -61,7 +61,7 @@ def _parts(prune: Prune | None) -> Iterator[Prune]:
 
 
 def exact_filter(prune: Prune, schema: StreamSchema) -> pc.Expression:
-    """The expression that is true where a predicate is."""
+    """The expression that is true where a predicate is, of one that has no remainders."""
     if isinstance(prune, Never):
         return pc.scalar(False)
     if isinstance(prune, AllOf):
@@ -73,6 +73,7 @@ def exact_filter(prune: Prune, schema: StreamSchema) -> pc.Expression:
         return field.is_null()
     if isinstance(prune, NotNull):
         return field.is_valid()
+    assert isinstance(prune, Range)
     attribute = schema.attribute(prune.column)
     if attribute.storage in (Storage.SIGNED, Storage.UNSIGNED):
         return _whole(field, attribute, prune)

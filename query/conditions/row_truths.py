@@ -20,6 +20,7 @@ Limits
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -140,7 +141,7 @@ def _doubles(values: npt.NDArray[np.floating], range_: Range) -> Truths:
     return found
 
 
-def _numbers(column: pa.Array) -> npt.NDArray[np.generic]:
+def _numbers(column: pa.Array) -> npt.NDArray[Any]:
     """Values of a column of fixed width as they are stored, times as ticks."""
     type_ = column.type
     if pa.types.is_floating(type_):
