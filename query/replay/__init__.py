@@ -15,6 +15,6 @@ PARTITION BY), ``near`` (what matters at all), ``choice``, ``replay_plan`` (the 
 ``partition_intervals``, ``late_ranges``, ``considered``, ``ways`` and ``planning`` (all of it in
 order); ``column_gather``, ``objects_ahead``, ``reader``, ``partition_reader``,
 ``interval_stream`` and ``run_plan`` (the replay itself); ``situation_outline``,
-``rows_before``, ``situation_ticks``, ``situation_intervals`` and ``tree_runs`` (patterns of situations);
-``filtering`` (WHERE through indexes), ``subqueries``, ``calibration``.
+``rows_before``, ``situation_ticks``, ``situation_intervals`` and ``tree_runs``
+(patterns of situations); ``filtering`` (WHERE through indexes), ``subqueries``, ``calibration``.
 """
