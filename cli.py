@@ -32,7 +32,8 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from types import FrameType
+from importlib.machinery import ModuleSpec, PathFinder
+from types import FrameType, ModuleType
 from typing import Annotated, NoReturn
 
 __all__ = ["app_of", "main", "run"]
@@ -130,12 +131,19 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     sys.exit(code)
 
 
-class _NoPandas:
-    """A finder that says of pandas that it is not installed."""
+class _PathWithoutPandas(PathFinder):
+    """Python's finder of what is installed, which does not find pandas.
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError("this command does without pandas", name=name)
+    It stands in the other one's place, not before it: so pandas is absent to all that ask, those
+    that import it and those that only look whether they could.  An entry in ``sys.modules`` would
+    say that to imports, and to DuckDB that pandas is loaded.
+    """
+
+    @classmethod
+    def find_spec(
+        cls, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return None if fullname == "pandas" else super().find_spec(fullname, path, target)
 
 
 def _do_without_pandas(given: Sequence[str]) -> None:
@@ -146,7 +154,9 @@ def _do_without_pandas(given: Sequence[str]) -> None:
     """
     by_spark = any("spark" in each or each.startswith("--master") for each in given)
     if given and given[0] in FRAMELESS and not by_spark:
-        sys.meta_path.insert(0, _NoPandas())
+        sys.meta_path[:] = [
+            _PathWithoutPandas if finder is PathFinder else finder for finder in sys.meta_path
+        ]
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -84,6 +84,7 @@ class Kernel(_Named):
         self.function = function
         self._calls = calls
         self._interpreting: Interpreting | None = None
+        self._has_run: Any = None
 
     def _make(self) -> Any:
         from .machine_code import compiled_form
@@ -100,14 +101,17 @@ class Kernel(_Named):
     def __call__(self, *arguments: Any) -> Any:
         if is_running():  # machine code would give plain numbers, which Python takes otherwise
             return self.function(*arguments)
-        form = self._form
-        if form is None:
-            if self._interpreting is not None:
-                found = answer(self, self._interpreting, arguments)
-                if found is not UNANSWERED:
-                    return found
-            form = self.form
-        return form(*arguments)
+        form = self._has_run
+        if form is not None:
+            return form(*arguments)
+        if self._interpreting is not None:
+            found = answer(self, self._interpreting, arguments)
+            if found is not UNANSWERED:
+                return found
+        form = self.form
+        result = form(*arguments)  # there is a form before there is machine code of it
+        self._has_run = form
+        return result
 
 
 class _Operation(_Named):

@@ -11,6 +11,10 @@ Guarantee
     any more.  So it may outlive this process by the time that takes: a command of a second would
     leave nothing compiled otherwise, and the next one would be no faster.  Nothing waits for it.
 
+    Where somebody else is known to compile into the same cache, as a server's warm-up does, none is
+    started until that is over (:meth:`Beside.leave`, :meth:`Beside.resume`): machine code is looked
+    for in the cache, and what is still wanted then is asked for.
+
     A child that was forked does not know it (:class:`~.ownership.Owner`).
 
 Layout
@@ -53,6 +57,8 @@ KERNEL_GENERATION = 1
 """Raised when kernels change in a way that a cache from an older release must not survive."""
 LOOK_S = 0.05
 """Between two looks at what the other process has compiled."""
+LOOK_AGAIN_S = 0.5
+"""Between two looks for a kernel in the cache, while somebody else compiles."""
 TURN_S = 0.2
 """Between two attempts to be the one process of the machine that compiles."""
 NICE = 5
@@ -97,7 +103,10 @@ class Beside:
     def __init__(self) -> None:
         self.owner = Owner("the process that compiles")
         self._lock = ModuleLock()
-        self._kept: dict[str, bool] = {}
+        self._kept: set[str] = set()
+        self._missed: dict[str, float] = {}
+        self._left = False
+        self._wanted: dict[tuple[str, Any], Any] = {}
         self._asked: dict[tuple[str, Any], int] = {}
         self._compiled = 0
         self._process: _GoesOn | None = None
@@ -108,26 +117,56 @@ class Beside:
         function = kernel.function
         name = f"{function.__module__}.{function.__qualname__}"
         with self._lock:
-            known = self._kept.get(name)
-            if known is None:
-                known = self._kept[name] = _is_kept(function)
-            if known:
+            if self._finds(name, function):
                 return True
             number = self._asked.get((name, kinds))
-            if number is None:
-                self._asked[name, kinds] = len(self._asked)
-                self._ask((function.__module__, function.__qualname__, kinds))
-                return False
-            self._look()
-            return number < self._compiled
+            if number is not None:
+                self._look()
+                return number < self._compiled
+            self._wanted[name, kinds] = function
+            if not self._left:
+                self._ask()
+            return False
 
-    def _ask(self, request: tuple[str, str, tuple[Kind, ...]]) -> None:
-        if len(self._asked) == 1:
+    def leave(self) -> None:
+        """Ask for nothing: somebody else compiles into the cache, which is looked through again."""
+        with self._lock:
+            self._left = True
+
+    def resume(self) -> None:
+        """Ask again, at once for what was wanted meanwhile and is not in the cache."""
+        with self._lock:
+            self._left = False
+            for name, kinds in list(self._wanted):
+                self._missed.pop(name, None)
+                if self._finds(name, self._wanted[name, kinds]):
+                    del self._wanted[name, kinds]
+            self._ask()
+
+    def _finds(self, name: str, function: Any) -> bool:
+        """Whether the cache has a kernel, as far as is known."""
+        if name in self._kept:
+            return True
+        missed, now = self._missed.get(name), time.monotonic()
+        if missed is not None and not (self._left and now - missed >= LOOK_AGAIN_S):
+            return False
+        if not _is_kept(function):
+            self._missed[name] = now
+            return False
+        self._kept.add(name)
+        return True
+
+    def _ask(self) -> None:
+        if self._wanted and not self._asked:
             self._process = _started()
-        if self._process is not None:
-            with contextlib.suppress(OSError):  # it has ended: kernels are compiled here
-                pickle.dump(request, self._process.stdin)
-                self._process.stdin.flush()
+        for (name, kinds), function in self._wanted.items():
+            self._asked[name, kinds] = len(self._asked)
+            if self._process is not None:
+                with contextlib.suppress(OSError):  # it has ended: kernels are compiled here
+                    asked = (function.__module__, function.__qualname__, kinds)
+                    pickle.dump(asked, self._process.stdin)
+                    self._process.stdin.flush()
+        self._wanted.clear()
 
     def _look(self) -> None:
         now = time.monotonic()
@@ -186,7 +225,8 @@ def _can_be_written(directory: Path) -> bool:
 def _is_kept(function: Any) -> bool:
     """Whether the cache has machine code of a function: an index where Numba would write it.
 
-    Whether that is of the present source, and for which arguments, only Numba can tell.
+    Which is no older than its source: it is of another one otherwise, as after an upgrade.  Whether
+    it is of this one, and for which arguments, only Numba can tell.
     """
     source = os.path.abspath(inspect.getfile(function))
     directory, file = os.path.split(source)
@@ -196,7 +236,14 @@ def _is_kept(function: Any) -> bool:
     name = f"{file.removesuffix('.py')}.{function.__qualname__}-{line}.{version}{sys.abiflags}.nbi"
     place = f"{os.path.basename(directory)}_{digest}/{name}"
     generations = f"kernels-{KERNEL_GENERATION}-numba*-{version}"
-    return any((found / place).exists() for found in cache_base().glob(generations))
+    return any(_is_newer(found / place, source) for found in cache_base().glob(generations))
+
+
+def _is_newer(path: Path, source: str) -> bool:
+    try:
+        return path.stat().st_mtime_ns >= os.stat(source).st_mtime_ns
+    except OSError:
+        return False
 
 
 # ---------------------------------------------------------------------------- the other process

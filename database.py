@@ -481,10 +481,13 @@ class Database(ViewingDatabase, ChangingDatabase, LiveDatabase, FramedDatabase):
 
     # ---------------------------------------------------------------- life cycle
 
-    def backup(self, path: str | os.PathLike[str]) -> None:
-        """Write a consistent copy of the store, with its indexes, while writing goes on."""
+    def backup(self, path: str | os.PathLike[str], *, name: str | None = None) -> None:
+        """Write a consistent copy of the store, with its indexes, while writing goes on.
+
+        To a new directory, or to objects (``s3://bucket/prefix``) under a ``name``, or the time.
+        """
         self._check_open()
-        self._store.backup(path, lambda target: self._indexes.backup(Path(target)))
+        self._store.backup(path, lambda target: self._indexes.backup(Path(target)), name)
 
     def check(self, repair: bool = False) -> CheckReport:
         """Verify every checksum, order and aggregate of the store, and every index.

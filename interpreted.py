@@ -18,11 +18,13 @@ Limits
     does the same over whole arrays) is compiled for, and so is a kernel
     that has run for :data:`SECONDS_MAX` as Python, in one call or in many: a call that takes longer
     is given up.  Forked children do none of this, nor does anybody with ``CHRONICLE_COMPILE=first``
-    in the environment.
+    in the environment, a process that said so (:func:`compile_first`) or a thread that does for a
+    while (:func:`compiling_first`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import threading
@@ -37,7 +39,16 @@ from .compiled_beside import Beside, Kind, kind_of
 if TYPE_CHECKING:
     from .compiled import Kernel
 
-__all__ = ["UNANSWERED", "Interpreting", "answer", "compile_first", "is_running"]
+__all__ = [
+    "UNANSWERED",
+    "Interpreting",
+    "answer",
+    "compile_beside",
+    "compile_first",
+    "compiling_first",
+    "is_running",
+    "leave_compiling",
+]
 
 ELEMENTS_MAX = 1 << 20
 BY_ARRAYS_MAX = 1 << 24
@@ -55,6 +66,7 @@ _beside: Beside | None = (
 
 class _Here(threading.local):
     running = False
+    compiles_first = False
 
 
 _here = _Here()
@@ -95,6 +107,32 @@ def compile_first() -> None:
     _beside = None
 
 
+@contextlib.contextmanager
+def compiling_first() -> Iterator[None]:
+    """Interpret nothing within the block, in this thread; others go on."""
+    before = _here.compiles_first
+    _here.compiles_first = True
+    try:
+        yield
+    finally:
+        _here.compiles_first = before
+
+
+def leave_compiling() -> None:
+    """Start no process that compiles: one of somebody else's does, into the same cache.
+
+    What runs as Python goes on so until machine code is found there.
+    """
+    if _beside is not None:
+        _beside.leave()
+
+
+def compile_beside() -> None:
+    """The other way round: what was wanted meanwhile and nobody has compiled is compiled now."""
+    if _beside is not None:
+        _beside.resume()
+
+
 def is_running() -> bool:
     """Whether this thread is within a kernel that runs as Python: those that it calls do, too."""
     return _here.running
@@ -109,7 +147,7 @@ def answer(kernel: Kernel, state: Interpreting, arguments: tuple[Any, ...]) -> A
         :data:`UNANSWERED` where machine code is there, or wanted; the arguments are as they were.
     """
     beside = _beside
-    if beside is None or state.hopeless or state.seconds > SECONDS_MAX:
+    if beside is None or _here.compiles_first or state.hopeless or state.seconds > SECONDS_MAX:
         return UNANSWERED
     arrays = list(_arrays_of(arguments))
     size = sum(array.size for array in arrays)

@@ -21,8 +21,6 @@ Limits
 from __future__ import annotations
 
 import base64
-import datetime as dt
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +34,8 @@ from .json_text import JSON, is_json, json_value, repeated
 from .lazy import lazy
 from .nested_types import is_nested, normal
 from .suggestion import did_you_mean
-from .ticks import INT64_MAX, INT64_MIN, NS_PER_SECOND, TICKS_PER_SECOND
+from .ticks import TICKS_PER_SECOND
+from .time_values import ticks_of, time_of
 
 __all__ = [
     "Attribute",
@@ -45,45 +44,7 @@ __all__ = [
     "storage_of",
     "stored_nested",
     "stream_schema",
-    "time_text",
 ]
-
-FOUR_DIGIT_YEARS = (-62_167_219_200, 253_402_300_800)
-"""Seconds from the epoch to the beginnings of the years 0 and 10000."""
-_BEYOND_MICROSECONDS = re.compile(r"(.*[.,]\d{6})(\d+)(.*)")
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
-_EPOCH_DATE = dt.date(1970, 1, 1)
-_FIRST_CYCLE = dt.date(1600, 1, 1)
-
-
-def time_text(ticks: int, type_: pa.DataType, separator: str = " ") -> str:
-    """A time as ISO 8601 text, whatever 64-bit count of ticks it is.
-
-    Arrow and Python write the years 1 to 9999 only; the years before and after have six digits and
-    a sign, as ISO 8601's expanded representation.
-
-    Parameters
-    ----------
-    ticks : int
-        Since the epoch, in the unit of the type.
-    type_ : pyarrow.TimestampType
-        A zoned one is written in UTC, with ``Z``.
-    separator : str
-        Between date and clock.
-    """
-    per_second = TICKS_PER_SECOND[type_.unit]
-    seconds, fraction = divmod(ticks, per_second)
-    days, clock = divmod(seconds, 86_400)
-    # the Gregorian calendar repeats every 400 years, which are 146,097 days
-    cycles, day = divmod(days - (_FIRST_CYCLE - _EPOCH_DATE).days, 146_097)
-    date = _FIRST_CYCLE + dt.timedelta(days=day)
-    year = date.year + 400 * cycles
-    shown = f"{year:04d}" if 0 <= year <= 9999 else f"{year:+07d}"
-    text = f"{shown}-{date.month:02d}-{date.day:02d}{separator}"
-    text += f"{clock // 3600:02d}:{clock // 60 % 60:02d}:{clock % 60:02d}"
-    if fraction:
-        text += f".{fraction:0{len(str(per_second)) - 1}d}"
-    return text + ("Z" if type_.tz is not None else "")
 
 
 class Storage(Enum):
@@ -353,87 +314,7 @@ class StreamSchema:
         InvalidArgument
             When the value is no time, or does not fit the unit or 64 bits.
         """
-        ticks = self._to_ticks(value)
-        if not INT64_MIN <= ticks <= INT64_MAX:
-            raise InvalidArgument(f"the time {value!r} does not fit 64-bit ticks")
-        return ticks
-
-    def _to_ticks(self, value: object) -> int:
-        if isinstance(value, bool):
-            raise InvalidArgument(f"expected a time, found {value!r}")
-        if isinstance(value, int):
-            return value
-        if isinstance(value, pa.Scalar):
-            if pa.types.is_timestamp(value.type) and value.is_valid:
-                return self._rescale(value.value, TICKS_PER_SECOND[value.type.unit], value)
-            return self._to_ticks(value.as_py())
-        per_second = self.ticks_per_second
-        if per_second is None:
-            integral = getattr(value, "__index__", None)
-            if integral is not None:
-                return int(integral())
-            raise InvalidArgument(
-                f"time attribute {self.time!r} counts plain integers; found {value!r}"
-            )
-        if isinstance(value, str):
-            text = value.strip()
-            beyond = _BEYOND_MICROSECONDS.fullmatch(text)
-            if beyond is not None:  # digits that datetime would drop in silence
-                ticks_ns = self._nanoseconds(beyond[1] + beyond[3], beyond[2], value)
-                return self._rescale(ticks_ns, NS_PER_SECOND, value)
-            try:
-                parsed = dt.datetime.fromisoformat(text)
-            except ValueError:
-                try:
-                    return self._rescale(
-                        pa.scalar(text).cast(pa.timestamp("ns")).value, NS_PER_SECOND, value
-                    )
-                except pa.ArrowInvalid:
-                    raise InvalidArgument(
-                        f"expected a time such as 2018-08-01T06:00:00Z, found {value!r}"
-                    ) from None
-            value = parsed
-        if isinstance(value, dt.datetime):
-            stamp = int(getattr(value, "nanosecond", 0))  # pandas.Timestamp carries nanoseconds
-            aware = value if value.tzinfo is not None else value.replace(tzinfo=dt.timezone.utc)
-            micros = (aware - _EPOCH) // dt.timedelta(microseconds=1)
-            return self._rescale(micros * 1000 + stamp, NS_PER_SECOND, value)
-        if isinstance(value, dt.date):
-            return (value - _EPOCH_DATE).days * 86_400 * per_second
-        if type(value).__module__ == "numpy":
-            return self._to_ticks(pa.scalar(value))
-        integral = getattr(value, "__index__", None)
-        if integral is not None:
-            return int(integral())
-        raise InvalidArgument(f"expected a time, found {value!r} of type {type(value).__name__}")
-
-    @staticmethod
-    def _nanoseconds(text: str, digits: str, value: object) -> int:
-        """Nanoseconds since the epoch of a time whose fraction goes on beyond microseconds."""
-        try:
-            parsed = dt.datetime.fromisoformat(text)
-        except ValueError:
-            raise InvalidArgument(
-                f"expected a time such as 2018-08-01T06:00:00Z, found {value!r}"
-            ) from None
-        if digits[3:].strip("0"):
-            raise InvalidArgument(f"{value!r} is finer than a nanosecond; round it")
-        aware = parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=dt.timezone.utc)
-        micros = (aware - _EPOCH) // dt.timedelta(microseconds=1)
-        return micros * 1000 + int(digits[:3].ljust(3, "0"))
-
-    def _rescale(self, count: int, per_second_in: int, value: object) -> int:
-        per_second = self.ticks_per_second
-        if per_second is None:
-            raise InvalidArgument(
-                f"time attribute {self.time!r} counts plain integers; found the timestamp {value!r}"
-            )
-        ticks, rest = divmod(count * per_second, per_second_in)
-        if rest:
-            raise InvalidArgument(
-                f"{value!r} is finer than the stream's time unit {self.time_unit}; round it"
-            )
-        return ticks
+        return ticks_of(value, self.time, self.time_unit)
 
     def from_ticks(self, ticks: int) -> object:
         """Convert ticks to what the time attribute was declared as (datetime or int).
@@ -441,20 +322,7 @@ class StreamSchema:
         Timestamps that Python's ``datetime`` cannot hold exactly (years outside 1–9999,
         nanoseconds) come back as ``pyarrow`` scalars.
         """
-        if self.time_unit is None:
-            return ticks
-        scalar = pa.scalar(ticks, type=self.time_type)
-        try:
-            if self.time_unit == "ns" and ticks % 1000:
-                return scalar
-            value = (
-                scalar
-                if self.time_unit != "ns"
-                else pa.scalar(ticks // 1000, pa.timestamp("us", self.time_type.tz))
-            )
-            return value.as_py()
-        except (ValueError, OverflowError):
-            return scalar
+        return time_of(ticks, self.time_type)
 
     @lazy
     def defaults(self) -> dict[str, pa.Scalar]:

@@ -1,4 +1,4 @@
-"""Segments in objects: ``move`` takes them there, ``restore`` begins a store from them."""
+"""Objects: ``move`` takes segments there, ``restore`` makes a store of these or of a backup."""
 
 from __future__ import annotations
 
@@ -58,16 +58,41 @@ def move(
                 print(f"{moved}: {done.segments:,} segments, {done.bytes:,} bytes moved")
 
 
-def restore(address: _Address, store: StoreOption = None) -> None:
-    """Make a store of what lies in objects, after the disk was lost.
+def restore(
+    address: _Address,
+    store: StoreOption = None,
+    backup: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Which of the backups at the address. [default: the newest, where no segments "
+            "have moved there]",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Make a store of what lies in objects: a backup, or what had moved before a disk was lost.
 
-    It has what had moved until the last `chronicle move`; what was on the disk alone is gone.
+    From moved segments it has what had moved until the last `chronicle move`; what was on the disk
+    alone is gone.
     """
+    from ..store.object_backup import restore_backup
+    from ..store.object_backups import holds_backups
     from ..store.object_store import ObjectStore
-    from ..store.restoring import restore_store
+    from ..store.restoring import holds_segments, restore_store
 
     path: Path = connection_of(store).path
-    for name, (segments, lost) in restore_store(ObjectStore(address), path).items():
+    objects = ObjectStore(address)
+    backups = backup is not None or holds_backups(objects)
+    if backup is not None or (backups and not holds_segments(objects)):
+        made = restore_backup(objects, path, backup)
+        print(f"backup {made.name} of {made.made_at} restored")
+        for name, events in made.streams.items():
+            print(f"{name}: {events:,} events")
+        return
+    if backups:
+        say("there are backups, too: --backup NAME restores one")
+    for name, (segments, lost) in restore_store(objects, path).items():
         print(f"{name}: {segments:,} segments restored")
         if lost:
             say(f"{name}: {lost:,} segments were on the lost disk alone, and what came after them")

@@ -114,41 +114,68 @@ def inspect(
 
 
 def backup(
-    destination: Annotated[Path, typer.Argument(help="New directory for the copy.")],
+    destination: Annotated[
+        str,
+        typer.Argument(
+            help="New directory for the copy; or an address of objects, s3://bucket/prefix, where "
+            "backups lie beside each other and share what has not changed."
+        ),
+    ],
+    name: Annotated[
+        str | None, typer.Option("--name", help="Of one in objects. [default: the time]")
+    ] = None,
     store: StoreOption = None,
 ) -> None:
     """Write a consistent copy of a store, while writing goes on.
 
-    The copy is a store itself: open it, serve it, or put it in the place of a lost one.
+    A copy in a directory is a store itself: open it, serve it, or put it in the place of a lost
+    one. `chronicle restore` makes a store of one in objects.
     """
     with connection_of(store).database() as database:
-        database.backup(destination)
+        database.backup(destination, name=name)
     print(f"backup written to {destination}")
 
 
 def backups(
-    directory: Annotated[
-        Path | None,
-        typer.Argument(help="Where backups lie; with --url the server says where.", metavar="DIR"),
+    place: Annotated[
+        str | None,
+        typer.Argument(
+            help="Where backups lie, a directory or an address of objects; with --url the server "
+            "says where.",
+            metavar="PLACE",
+        ),
+    ] = None,
+    verify: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Read all of a backup in objects, and tell damage."),
+    ] = None,
+    remove: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Remove a backup in objects, and what no other backup has."
+        ),
     ] = None,
     format: FormatOption = "table",
     url: UrlOption = None,
     token: TokenOption = None,
 ) -> None:
-    """List the backups that lie in a directory: when each was made and what it holds.
+    """List the backups at a place: when each was made and what it holds.
 
     A delete does not reach backups: those that were made before it may hold what it took out.
     """
     chosen = check_format(format, None)
-    if (directory is None) == (url is None):
-        raise typer.BadParameter("give the directory of the backups, or --url of a server")
-    if directory is None:
+    if (place is None) == (url is None):
+        raise typer.BadParameter("give the place of the backups, or --url of a server")
+    if verify is not None or remove is not None:
+        _tend(place, verify, remove)
+        return
+    if place is None:
         with connection_of(None, url, token).remote() as database:
             found = database.backups()
     else:
         from ..store.backups import list_backups
 
-        found = [each.to_json() for each in list_backups(directory)]
+        found = [each.to_json() for each in list_backups(place)]
     rows = []
     for told in found:
         if told["problem"]:
@@ -156,6 +183,29 @@ def backups(
         streams = ", ".join(f"{name} {count:,}" for name, count in told["streams"].items())
         rows.append({**told, "made": told["made_at"], "streams": streams})
     write_rows(rows, _BACKUPS, chosen)
+
+
+def _tend(place: str | None, verify: str | None, remove: str | None) -> None:
+    """Verify or remove a backup in objects."""
+    from ..store.backups import is_address
+    from ..store.object_backups import remove_backup, verify_backup
+    from ..store.object_store import ObjectStore
+
+    if place is None or not is_address(place) or (verify is not None and remove is not None):
+        raise typer.BadParameter(
+            "--verify or --remove, one of them, is for an address of objects; of backups in a "
+            "directory, `chronicle check --store` verifies one, `rm -r` removes one"
+        )
+    objects = ObjectStore(place)
+    if remove is not None:
+        print(f"{remove}: removed, and {remove_backup(objects, remove):,} objects of it alone")
+    if verify is not None:
+        problems = verify_backup(objects, verify)
+        for problem in problems:
+            warn(problem)
+        if problems:
+            raise typer.Exit(1)
+        print(f"{verify}: every byte is as it was written")
 
 
 def compact(

@@ -17,12 +17,12 @@ Limits
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from ..errors import AttributeNotFound
-from ..store.snapshot import StreamState
+from ..schema import StreamSchema
 from . import definitions
 from .catalogue import RunsChanged, blocks_of, descriptor_of
 from .index_key import index_key
@@ -32,7 +32,9 @@ from .storage import IndexStorage, block_key, descriptor_key, time_key
 __all__ = ["copy_indexes"]
 
 
-def copy_indexes(indexes: OpenedIndexes, path: Path, state: StreamState) -> None:
+def copy_indexes(
+    indexes: OpenedIndexes, path: Path, schema: StreamSchema, alive: Mapping[int, int]
+) -> None:
     """Write what is true of a copy of a stream as the indexes of that copy.
 
     Parameters
@@ -41,19 +43,20 @@ def copy_indexes(indexes: OpenedIndexes, path: Path, state: StreamState) -> None
         Of the original.
     path : Path
         ``<copy of the stream>/indexes``, a new directory.
-    state : StreamState
+    schema : StreamSchema
         The copy's.
+    alive : mapping of int to int
+        Of the copy's segments, the active one among them, the events of each.
 
     Raises
     ------
     StorageFull, StorageFailed
         When they cannot be written; the copy is whole without them.
     """
-    alive = {view.file.segment_id: view.events for view in state.segments}
     known = indexes.definitions
     for name in indexes.attributes:
         try:
-            index_key(name, state.schema)
+            index_key(name, schema)
         except AttributeNotFound:  # younger than the copy
             known = known.without(name)
     target = IndexStorage(path, True)
@@ -66,7 +69,9 @@ def copy_indexes(indexes: OpenedIndexes, path: Path, state: StreamState) -> None
     definitions.replace(path, known)
 
 
-def _copied(indexes: OpenedIndexes, alive: dict[int, int]) -> Iterator[list[tuple[bytes, bytes]]]:
+def _copied(
+    indexes: OpenedIndexes, alive: Mapping[int, int]
+) -> Iterator[list[tuple[bytes, bytes]]]:
     """What makes up each range of times and each run, the descriptor last."""
     catalogue = indexes.catalogue()
     for times in (t for listed in catalogue.times.values() for t in listed):

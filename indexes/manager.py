@@ -42,6 +42,7 @@ from ..schema import Attribute, storage_of
 from ..store import EventStream, Store
 from ..store.evolution import widens
 from ..store.progress import each
+from ..store.recovery import load
 from ..store.snapshot import StreamState
 from .copying import copy_indexes
 from .definitions import has_indexes
@@ -250,13 +251,22 @@ class StoreIndexes:
             indexes.purge(self._store.stream(stream).snapshot().state)
 
     def backup(self, path: Path) -> None:
-        """Copy the indexes into a copy of the store that is being made."""
+        """Copy the indexes into a copy of the store that is being made.
+
+        Its segments need not be there: the manifests and logs say what they hold.
+        """
         with Store.open(path, "r", unfinished=True) as copy:
             for name in copy.streams():
                 indexes = self.of(name) if name in self._store.streams() else None
                 if indexes is not None:
-                    state = copy.stream(name).snapshot().state
-                    copy_indexes(indexes, path / copy.directory_of(name) / "indexes", state)
+                    directory = copy.directory_of(name)
+                    found = load(copy.files, directory)
+                    segments, extent = found.manifest.segments, found.journal.extent
+                    alive = dict(zip(segments.ids.tolist(), segments.events.tolist(), strict=True))
+                    if extent is not None:
+                        alive[extent.segment_id] = extent.events
+                    schema = found.manifest.schema
+                    copy_indexes(indexes, path / directory / "indexes", schema, alive)
 
     def check(self, repair: bool = False) -> Sequence[str]:
         """Compare every index with its events; with ``repair``, rebuild those that differ.

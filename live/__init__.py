@@ -24,14 +24,14 @@ said, remembered), ``sink``, ``relations`` (rows in memory as a stream), ``forms
 queries must say of itself), ``combined`` (the same of any number of streams), ``plain_rows``,
 ``row_form``, ``window_form``, ``session_form``, ``count_form``, ``late_between`` (which events came
 late), ``pattern_state``, ``pattern_form``, ``situation_state``, ``situation_form``, ``refusals``,
-``analysis`` (from a SELECT of one stream to its form), ``join_binding``, ``join_state``,
-``join_form``, ``recent_rows``, ``recent_state``, ``recent_form``, ``recent_analysis``,
-``union_form``, ``nested_form``, ``composition`` (from any SELECT to its form), ``viewed`` (views
-put in), ``watermark``, ``views`` (streams that many look at), ``sources`` (the streams of one
-query), ``sinks`` (where results go), ``spent``, ``webhooks`` (one request), ``delivery`` (all of
-them), ``options``, ``requests`` (what Python asks for), ``reconciliation`` (what late events
-change), ``query`` (one at work), ``bank``, ``late_history`` (events around late ones),
-``group_rows``, ``pattern_group`` (many at work together), ``sharing`` (which of them),
+``analysis`` (from a SELECT of one stream to its form), ``join_columns``, ``join_binding``,
+``join_state``, ``join_form``, ``recent_rows``, ``recent_state``, ``recent_form``,
+``recent_analysis``, ``union_form``, ``nested_form``, ``composition`` (from any SELECT to its form),
+``viewed`` (views put in), ``watermark``, ``views`` (streams that many look at), ``sources`` (the
+streams of one query), ``sinks`` (where results go), ``spent``, ``webhooks`` (one request),
+``delivery`` (all of them), ``options``, ``requests`` (what Python asks for), ``reconciliation``
+(what late events change), ``query`` (one at work), ``bank``, ``late_history`` (events around late
+ones), ``group_rows``, ``pattern_group`` (many at work together), ``sharing`` (which of them),
 ``definitions`` (what is kept of all), ``rounds`` (all at work), ``rollups`` (those that answer for
 their stream, and hold its events), ``engine`` (statements and questions), ``handle`` (one, for
 Python).

@@ -8,6 +8,7 @@ Layout
     ::
 
         FROM a [LEFT] JOIN b ON ...              join_form      two streams in a time window
+                                                 join_columns   or queries of one stream each
         FROM a RECENT [...] JOIN b ...           recent_form    two of any of these that have times
         SELECT ... UNION ALL SELECT ...          union_form     of any of these
         FROM (SELECT ...) [MATCH_RECOGNIZE ...]  nested_form    over the results of any of these
@@ -41,6 +42,7 @@ from ..store.snapshot import Snapshot
 from .analysis import Analysed, form_of
 from .combined import OneStream
 from .join_binding import BoundJoin, JoinedStream, bind_join
+from .join_columns import over_streams
 from .join_form import JoinForm
 from .nested_form import ID, NestedForm, Relation
 from .pattern_form import PatternForm
@@ -196,17 +198,15 @@ class _Parts:
 
     def _join(self, tree: Any, frozen: Sequence[str]) -> Analysed:
         text = self._text
-        for table in (tree.args["from_"].this, *(join.this for join in tree.args["joins"])):
+        for table in _tables(tree):
             if isinstance(table, RecentRelation):
                 raise error_at(
                     text, table.meta["recent_at"], "a recency join stands alone in a live query: "
                     "join its results where they are read, FROM NET(name)"
                 )  # fmt: skip
-            if isinstance(table, exp.Subquery):
-                raise refused(
-                    text, table, "a live join is of two streams, or views that are SELECT * FROM "
-                    "stream WHERE ...: put conditions into ON or WHERE"
-                )  # fmt: skip
+        whole = tree
+        fields = self._fields(whole) if any(map(_is_query, _tables(tree))) else None
+        tree = over_streams(tree, text, self._schema_of, self._names)
         check_live(tree, text, join=True)
         found = aggregate_in(tree)
         if found is not None or tree.args.get("group") or tree.args.get("having"):
@@ -214,8 +214,8 @@ class _Parts:
                 text, found if found is not None else tree, "a live join gives a row for each "
                 "pair: aggregate where it is read, FROM NET(name)"
             )  # fmt: skip
-        fields = self._fields(tree)
-        whole, tree = tree, self._members_taken(tree)
+        fields = fields or self._fields(tree)
+        tree = self._members_taken(tree)
         bound = bind_join(tree, text, self._schema_of, self._folder())
         if not is_plain(tree):
             raise refused(text, tree, "a live join gives one row for each pair: unnest elsewhere")
@@ -257,7 +257,7 @@ class _Parts:
 
     def _members_taken(self, tree: Any) -> Any:
         """A join in which functions take members out, so that each column is one of a side."""
-        tables = [tree.args["from_"].this, *(join.this for join in tree.args["joins"])]
+        tables = _tables(tree)
         if not all(isinstance(each.this, exp.Identifier) for each in tables):
             return tree
         names = [{each.alias_or_name, each.alias_or_name.upper()} for each in tables]
@@ -271,6 +271,9 @@ class _Parts:
     def _refuse(self, message: str, node: Any) -> SqlError:
         return refused(self._text, node, message)
 
+    def _names(self, tree: Any) -> list[str]:
+        return [field.name for field in self._fields(tree)]
+
     def _fields(self, tree: Any) -> list[pa.Field]:
         """Columns of the results, as the executor names and types them."""
         prepared = self._engine().prepared(tree.copy(), self._text)
@@ -278,6 +281,15 @@ class _Parts:
         moment = {name: self._snapshot(name) for name in streams}
         region = Region(moment, dict.fromkeys(streams, (0, 0)))
         return list(self._engine().over(prepared, region).arrow().schema)
+
+
+def _tables(tree: Any) -> list[Any]:
+    """What stands in FROM and behind JOIN."""
+    return [tree.args["from_"].this, *(join.this for join in tree.args["joins"])]
+
+
+def _is_query(table: Any) -> bool:
+    return isinstance(table, exp.Subquery)
 
 
 def _set_operations(tree: Any) -> list[Any]:

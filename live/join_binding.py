@@ -139,10 +139,7 @@ def bind_join(
     sides = []
     for table in tables:
         if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
-            raise refused(
-                text, table, "a live join is of two streams, or views that are SELECT * FROM "
-                "stream WHERE ...: put conditions into ON or WHERE"
-            )  # fmt: skip
+            raise refused(text, table, "a live join is of two streams, or queries of one each")
         name, schema = schema_of(table)
         sides.append(JoinedStream(name, table.alias or table.name, schema))
     bound = BoundJoin(sides[0], sides[1], outer=join.side.upper() == "LEFT")

@@ -14,8 +14,8 @@ Guarantee
     its definition.  A view may be replaced or dropped, and the query goes on as it was.
 
 Limits
-    A view whose query could not be live by itself cannot be followed; the error names the view.  In
-    a join a view is ``SELECT * FROM stream [WHERE ...]``, without lambdas.
+    A view whose query could not be live by itself cannot be followed; the error names the view.
+    What a join takes besides filters is said in :mod:`.join_columns`.
 """
 
 from __future__ import annotations

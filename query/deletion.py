@@ -5,8 +5,9 @@ Purpose
 
 Guarantee
     An event goes exactly when a SELECT with the same condition would return it: NULL keeps it.  A
-    condition that only bounds the time reads no event; others are evaluated by the executor, once,
-    over the range of time that they leave.
+    condition that only bounds the time reads no event; others are evaluated once, over the range of
+    time that they leave: those that compile to comparisons of columns with constants, and of
+    remainders of them, in threads (:mod:`.conditions.row_truths`), the rest by the executor.
 
 Limits
     A condition on one event: no subquery, aggregate or window function.
@@ -14,8 +15,9 @@ Limits
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,12 +26,16 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from ..errors import SchemaMismatch, SqlError
+from ..in_order import Check, Done, in_order, processors
 from ..schema import StreamSchema
 from ..store.deleting import Change, Choice
+from ..store.lent_memory import Lender, lending
+from ..store.prune import Prune
 from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of
 from ..ticks import INT64_MAX, INT64_MIN
 from .conditions.ranges import half_open
+from .conditions.row_truths import columns_of, has_row_truths, row_truths
 from .contract.cancellation import QueryControl
 from .plan.nodes import PassThrough, Relational, Scan
 from .region import Region
@@ -48,6 +54,15 @@ def check_condition(condition: Any, text: str) -> None:
     more = condition.find(exp.Query, exp.Subquery, exp.Window, exp.AggFunc)
     if more is not None:
         raise error_at(text, position_of(more), NO_CONDITION)
+
+
+PART_EVENTS = 262_144
+"""About so many events are looked at in one step, where a tick has not more."""
+
+THREADS_MAX = 4
+
+Looked = tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]
+"""Ticks of events, and which satisfy the condition."""
 
 
 @dataclass
@@ -93,8 +108,12 @@ class Deletion:
         if low > high:
             return 0
         bounds = (low, None if high == INT64_MAX else high + 1)
-        choose = None if scan.exact else (lambda snapshot: self._chosen(snapshot, *bounds))
-        return self._rewritten(*bounds, choose)
+        if scan.exact:
+            return self._rewritten(*bounds, None)
+        passing = scan.prune if scan.decided else scan.passing
+        if passing is not None and has_row_truths(passing, self.schema):
+            return self._rewritten(*bounds, lambda of: self._satisfying(of, *bounds, passing))
+        return self._rewritten(*bounds, lambda of: self._chosen(of, *bounds))
 
     def time_range(self) -> tuple[int | None, int | None]:
         """The ticks, half-open, that satisfy the condition.
@@ -138,12 +157,37 @@ class Deletion:
             return leaf
         return Scan(self.stream, self.schema, INT64_MIN, INT64_MAX, None, False, False)
 
-    def _chosen(
-        self, snapshot: Snapshot, start: int | None, end: int | None
-    ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]]:
-        """Ticks of a snapshot's events in a range, and which satisfy the condition."""
+    def _check_schema(self, snapshot: Snapshot) -> None:
         if snapshot.schema != self.schema:
             raise SchemaMismatch(f"the stream {self.stream!r} was altered meanwhile; try again")
+
+    def _satisfying(
+        self, snapshot: Snapshot, start: int | None, end: int | None, passing: Prune
+    ) -> Iterator[Looked]:
+        """As :meth:`_chosen`, in threads, of a condition that has been compiled."""
+        self._check_schema(snapshot)
+        schema, time = self.schema, self.schema.time
+        columns = list(dict.fromkeys([time, *columns_of(passing)]))
+
+        lender = Lender()
+
+        def look(part: tuple[int | None, int | None], check: Check) -> Done[Looked]:
+            batches = snapshot.scan(*part, columns, dictionary=True, check=check)
+            with lending(lender):
+                return Done(
+                    [
+                        (ticks_of(each, schema), row_truths(passing, each, schema))
+                        for each in batches
+                    ]
+                )
+
+        parts = _within(snapshot.ranges(1 + snapshot.count // PART_EVENTS), start, end)
+        threads = min(THREADS_MAX, processors())
+        yield from in_order((partial(look, part) for part in parts), threads, self.control.check)
+
+    def _chosen(self, snapshot: Snapshot, start: int | None, end: int | None) -> Iterator[Looked]:
+        """Ticks of a snapshot's events in a range, and which satisfy the condition."""
+        self._check_schema(snapshot)
         boolean = exp.DataType.build("boolean")
         truth = exp.Cast(this=exp.paren(self.condition.copy(), copy=False), to=boolean)
         query = self._select(exp.alias_(truth, "passes", quoted=True))
@@ -164,3 +208,14 @@ class Deletion:
             yield ticks, passes.to_numpy(zero_copy_only=False)
         if events != snapshot.aggregate((), start, end).count:
             raise error_at(self.text, position_of(self.condition), NO_CONDITION)
+
+
+def _within(
+    parts: Iterable[tuple[int | None, int | None]], start: int | None, end: int | None
+) -> Iterator[tuple[int | None, int | None]]:
+    """What half-open ranges of ticks have in common with another one."""
+    for first, stop in parts:
+        low = first if start is None else start if first is None else max(first, start)
+        high = stop if end is None else end if stop is None else min(stop, end)
+        if low is None or high is None or low < high:
+            yield low, high

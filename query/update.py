@@ -30,9 +30,10 @@ from sqlglot import exp
 
 from ..errors import AttributeNotFound, InvalidData, SqlError
 from ..json_text import REASONS, is_json, read_json
-from ..schema import StreamSchema, time_text
+from ..schema import StreamSchema
 from ..store.recent import BatchSnapshot
 from ..store.tail import ticks_of
+from ..time_values import time_text
 from .contract.cancellation import QueryControl
 from .deletion import Deletion
 from .insertion import SHOWN_CHARACTERS, Insertion

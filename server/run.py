@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..database import open_database
 from ..errors import InvalidArgument, MissingDependency
-from ..interpreted import compile_first
+from ..interpreted import leave_compiling
 from .access.settings import Settings, is_loopback, load_settings
 from .access.tls import certificates_of
 from .access.tokens import TokenFile
@@ -69,7 +69,7 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
     KeyboardInterrupt
         When SIGINT came before the server listened; the store is closed.
     """
-    compile_first()  # a process of the server's own compiles all of them, and ends with it
+    leave_compiling()  # until the warm-up, which has a process of its own for that, is over
     settings = settings or load_settings()
     check_binding(settings)
     certificates = certificates_of(settings)

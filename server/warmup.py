@@ -7,8 +7,10 @@ Purpose
 
 Guarantee
     What the cache does not hold is compiled by another process, which writes it to the cache: the
-    compiler would hold the interpreter's lock of the server.  Until then a request compiles what it
-    needs itself.  Stopping ends all of it at once, and leaves nothing behind.
+    compiler would hold the interpreter's lock of the server.  Until then kernels of requests run as
+    Python over small inputs (:mod:`chronicle.interpreted`), and no second process compiles; a
+    request compiles what it needs for a large one itself.  Stopping ends all of it at once, and
+    leaves nothing behind.
 
 Limits
     A second or two with cached kernels; the first time on a machine takes a minute of one core.
@@ -34,7 +36,7 @@ import pyarrow as pa
 from .. import machine_code
 from ..database import open_database
 from ..formats import read_batches
-from ..interpreted import compile_first
+from ..interpreted import compile_beside, compile_first, compiling_first, leave_compiling
 from ..isolation.confinement import die_with_parent
 from ..machine_code import CompilingStopped, cache_at_rest, compiling_while
 from ..scratch import ScratchDirectory
@@ -108,13 +110,22 @@ def warm_up(stop: threading.Event | None = None) -> bool:
     """
     stop = stop or threading.Event()
     started = time.perf_counter()
+    leave_compiling()  # what requests want meanwhile is mostly what is compiled here
+    try:
+        return _warmed_up(stop, started)
+    finally:
+        if not stop.is_set():
+            compile_beside()
+
+
+def _warmed_up(stop: threading.Event, started: float) -> bool:
     with ScratchDirectory("warm") as directory:
         try:
             if not _loaded(directory / "loaded", stop):
                 logger.info("compiling kernels for this machine; they are kept")
                 if machine_code.keeps_machine_code:
                     _compile_elsewhere(directory, stop)
-                with compiling_while(lambda: not stop.is_set()):
+                with compiling_first(), compiling_while(lambda: not stop.is_set()):
                     _run_through(directory / "compiled", stop)
         except CompilingStopped:
             return False
@@ -137,13 +148,14 @@ def compile_ahead(directory: Path | str, parent: int | None = None) -> None:
     if parent is not None:
         die_with_parent(parent)
         os.nice(10)  # requests come first
+    compile_first()
     _run_through(Path(directory), threading.Event())
 
 
 def _loaded(directory: Path, stop: threading.Event) -> bool:
     """Whether the cache holds everything, which is then loaded."""
     try:
-        with compiling_while(lambda: False):
+        with compiling_first(), compiling_while(lambda: False):
             _run_through(directory, stop)
     except CompilingStopped:
         return False
@@ -179,7 +191,6 @@ def _compile_elsewhere(directory: Path, stop: threading.Event) -> None:
 
 
 def _run_through(directory: Path, stop: threading.Event) -> None:
-    compile_first()  # all is loaded or compiled here
     with open_database(directory) as database:
         stream = database.create_stream("warm", SCHEMA, time="t")
         lines = "".join(
@@ -195,3 +206,5 @@ def _run_through(directory: Path, stop: threading.Event) -> None:
                 return
             with contextlib.closing(database.sql(text)) as result:
                 result.arrow()
+        if not stop.is_set():
+            stream.delete("i % 100 = 7 OR x < 0.01")

@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from ..errors import InvalidArgument, InvalidData
 from ..ingest.sink import Over
-from ..schema import StreamSchema, time_text
+from ..schema import StreamSchema
 from ..store.tail import ticks_of
+from ..time_values import time_text
 from .backend import time_bounds
 from .options import Options
 

@@ -6,7 +6,7 @@ Reading order, bottom up.
 
     the disk      progress  file_contract  read_plan  files  memory_files  faulty_files
                   group_commit  write_behind  object_store  cold_stub  cold_file  cold_files
-    one block     layout  block  packing  aggregates  columns  dictionary  prune
+    one block     layout  block  lent_memory  packing  aggregates  columns  dictionary  prune
     one tree      residency  sections  leaf  node  segment_writer  leaf_line  evolution
                   open_files  segment_list  segment_file  sealed_tree  segment  leaf_map  inspect
     in memory     tail  late_merge  merge  tap  deletions  key_hash  key_window
@@ -16,10 +16,10 @@ Reading order, bottom up.
                   pin_files
     writing       conform  append_queue  retention  garbage  edit  manifest_commit  commits
                   duplicates  append_jobs  draft  leaf_append  creation  fold  rewriting  compaction
-                  deleting  moving  background  tiering  repair  schema_change  figures  stream
-                  stream_reader
+                  leaving_out  deleting  moving  background  tiering  repair  schema_change  figures
+                  stream  stream_reader
     the store     mover  placing  bulk_duplicates  replacing  staging  sorted_segments  filling
-                  store  changes  backups  backup  restoring
+                  store  changes  backups  object_backups  backup  object_backup  restoring
 """
 
 from __future__ import annotations

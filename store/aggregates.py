@@ -40,6 +40,7 @@ __all__ = [
     "LightweightAggregates",
     "aggregate_floats",
     "aggregate_integers",
+    "aggregate_prefixes",
     "merge_children",
 ]
 
@@ -84,6 +85,33 @@ def aggregate_integers(values, flip, validity, bit_offset, starts, table, row): 
         table[row + 2, zone] = high ^ flip if count else 0
         table[row + 3, zone] = np.int64(total)
         table[row + 4, zone] = (sum_high >> np.int64(32)) + carry
+
+
+@interpretable()
+@kernel
+def aggregate_prefixes(words, codes, validity, bit_offset, starts, table, row):  # type: ignore[no-untyped-def]
+    """As :func:`aggregate_integers`, of numbers without a sign that codes stand for; no sums."""
+    bounds = table.view(np.uint64)
+    nullable = validity.size > 0
+    for zone in range(starts.size - 1):
+        count = 0
+        low = np.uint64(0xFFFFFFFFFFFFFFFF)
+        high = np.uint64(0)
+        part = codes[starts[zone] : starts[zone + 1]]
+        for i in range(part.size):
+            if nullable:
+                bit = starts[zone] + i + bit_offset
+                if (validity[bit >> 3] >> (bit & 7)) & 1 == 0:
+                    continue
+            word = words[part[i]]
+            count += 1
+            low = min(low, word)
+            high = max(high, word)
+        table[row, zone] = count
+        bounds[row + 1, zone] = low if count else np.uint64(0)
+        bounds[row + 2, zone] = high
+        table[row + 3, zone] = 0
+        table[row + 4, zone] = 0
 
 
 @interpretable()

@@ -41,6 +41,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import Protocol
 
 from ..errors import CorruptStore, InvalidArgument, StoreClosed, StreamNotFound
 from .backups import COPIED_AT, MOMENT
@@ -55,14 +56,44 @@ from .recovery import load
 from .store import MARK, UNFINISHED, Store
 from .stream import EventStream
 
-__all__ = ["LOCAL", "backup_store", "begin_unfinished"]
+__all__ = ["LOCAL", "Sealed", "backup_store", "begin_unfinished"]
 
 LOCAL = ".local"
 """How names end of what belongs to a process of this directory, and to no copy of it."""
 
 
+class Sealed(Protocol):
+    """Who takes segments and late runs, and what of the active segment is committed."""
+
+    def take(self, path: str, length: int | None = None) -> None:
+        """Take a file of the store, or its first bytes."""
+        ...
+
+    def keep(self, lease: ReaderLease) -> None:
+        """Release a lease, which keeps the files of one stream in place, once they are taken."""
+        ...
+
+
+class _Linked:
+    """Takes them into the copy, by hard links where it can."""
+
+    def __init__(self, store: Store, files: RealFiles) -> None:
+        self._store = store
+        self._files = files
+
+    def take(self, path: str, length: int | None = None) -> None:
+        self._store.files.export(path, os.path.join(self._files.root, path), length=length)
+        _permit_like(self._store, path, self._files)
+
+    def keep(self, lease: ReaderLease) -> None:
+        lease.release()
+
+
 def backup_store(
-    store: Store, path: str | os.PathLike[str], add: Callable[[str], None] | None = None
+    store: Store,
+    path: str | os.PathLike[str],
+    add: Callable[[str], None] | None = None,
+    sealed: Sealed | None = None,
 ) -> None:
     """Copy a store to a directory that does not exist yet, or is empty.
 
@@ -74,6 +105,8 @@ def backup_store(
         Outside of the store.
     add : callable, optional
         Given the target, adds what the layers above keep of the streams; part of the backup.
+    sealed : Sealed, optional
+        Takes segments and late runs, which are not in the copy then.
 
     Raises
     ------
@@ -97,12 +130,13 @@ def backup_store(
     begun = time.strftime(MOMENT, time.gmtime())
     begin_unfinished(target)
     files = RealFiles(target)
+    taken = sealed or _Linked(store, files)
     _copy_beside(store, target)
     files.make_directory("streams")
     _permit_like(store, "streams", files)
     for name in each(store.streams()):
         try:
-            _backup_stream(store, name, files)
+            _backup_stream(store, name, files, taken)
         except (FileNotFoundError, StoreClosed, StreamNotFound):
             if name in store.streams():
                 raise
@@ -177,7 +211,7 @@ def _copy_tree(source: str, target: str) -> None:
         os.chmod(target, stat.S_IMODE(found.st_mode))
 
 
-def _backup_stream(store: Store, name: str, files: RealFiles) -> None:
+def _backup_stream(store: Store, name: str, files: RealFiles, taken: Sealed) -> None:
     directory = store.directory_of(name)
     stream = store.stream(name)
     if isinstance(stream, EventStream):
@@ -190,17 +224,14 @@ def _backup_stream(store: Store, name: str, files: RealFiles) -> None:
         manifest, journal = found.manifest, found.journal
         files.make_directory(directory)
         _permit_like(store, directory, files)
-        pages = [page.file for page in manifest.segments.pages]
+        for page in manifest.segments.pages:
+            _Linked(store, files).take(f"{directory}/{page.file}")
         runs = [entry.file for entry in manifest.runs]
-        for name in each([*manifest.segments.files(), *runs, *pages]):
-            sealed = f"{directory}/{name}"
-            store.files.export(sealed, os.path.join(files.root, sealed))
-            _permit_like(store, sealed, files)
+        for file in each([*manifest.segments.files(), *runs]):
+            taken.take(f"{directory}/{file}")
         extent = journal.extent
         if extent is not None:
-            active = f"{directory}/{segment_name(extent.segment_id)}"
-            store.files.export(active, os.path.join(files.root, active), length=extent.length)
-            _permit_like(store, active, files)
+            taken.take(f"{directory}/{segment_name(extent.segment_id)}", extent.length)
         log = LogWriter.create(files, f"{directory}/{log_name(1)}", 1)
         log.append(RecordKind.CHECKPOINT, encode_checkpoint(journal))
         log.sync()
@@ -213,4 +244,4 @@ def _backup_stream(store: Store, name: str, files: RealFiles) -> None:
         _permit_like(store, manifest_path, files)
         shutil.copymode(os.path.join(files.root, manifest_path), os.path.join(files.root, log.path))
     finally:
-        lease.release()
+        taken.keep(lease)

@@ -1,4 +1,4 @@
-"""Which backups there are in a directory: when each was made, and what it holds.
+"""Which backups there are at a place: when each was made, and what it holds.
 
 Purpose
     Deletes do not reach backups: who has to name those that may still hold an event asks here.
@@ -28,7 +28,7 @@ from .manifest import MANIFEST, read_manifest
 from .recovery import load
 from .store import MARK, UNFINISHED, Store
 
-__all__ = ["COPIED_AT", "Backup", "list_backups"]
+__all__ = ["COPIED_AT", "Backup", "described", "is_address", "list_backups"]
 
 COPIED_AT = "copied_at"
 """Key of a copy's mark: when the backup began, written as :data:`MOMENT`."""
@@ -68,14 +68,35 @@ class Backup:
         return asdict(self)
 
 
-def list_backups(directory: str | os.PathLike[str]) -> list[Backup]:
-    """The backups that lie directly in a directory, the oldest first; unfinished ones last.
+def is_address(place: str | os.PathLike[str]) -> bool:
+    """Whether a place is an address of objects, and not a path."""
+    return "://" in os.fspath(place)
+
+
+def list_backups(place: str | os.PathLike[str]) -> list[Backup]:
+    """The backups at a place, the oldest first; unfinished ones last.
+
+    Parameters
+    ----------
+    place : str or path-like
+        A directory in which they lie, or an address of objects.
 
     Raises
     ------
     InvalidArgument
         When there is no such directory, or it cannot be read.
+    StorageFailed
+        When the place of the objects does not answer.
     """
+    if is_address(place):
+        from .object_backups import object_backups
+        from .object_store import object_store
+
+        return object_backups(object_store(os.fspath(place)))
+    return _in_directory(place)
+
+
+def _in_directory(directory: str | os.PathLike[str]) -> list[Backup]:
     try:
         with os.scandir(directory) as found:
             inside = sorted(each.name for each in found if each.is_dir(follow_symlinks=False))
@@ -83,13 +104,13 @@ def list_backups(directory: str | os.PathLike[str]) -> list[Backup]:
         raise InvalidArgument(
             f"backups are looked for in a directory; {os.fspath(directory)!r}: {error.strerror}"
         ) from error
-    backups = [_described(os.path.join(directory, name), name) for name in inside]
+    backups = [described(os.path.join(directory, name), name) for name in inside]
     told = [each for each in backups if each is not None]
     return sorted(told, key=lambda each: (each.made_at is None, each.made_at or "", each.name))
 
 
-def _described(path: str, name: str) -> Backup | None:
-    """A backup; None where the directory is something else."""
+def described(path: str, name: str) -> Backup | None:
+    """What a directory says of itself as a backup; None where it is something else."""
     files = RealFiles(path)
     streams: dict[str, int] = {}
     made_at, state, problem = None, "whole", None

@@ -47,9 +47,10 @@ from ..schema import Attribute, Storage
 from .aggregates import (
     aggregate_floats,
     aggregate_integers,
+    aggregate_prefixes,
 )
 from .layout import PAGE_EVENTS, Codec, Encoding, align
-from .packing import Packing, fill_nulls, pack, pooled, unpack
+from .packing import Packing, fill_nulls, pooled, unpack
 
 __all__ = [
     "SIZED",
@@ -275,7 +276,12 @@ class ColumnView:
                 table[row, zone] = end - first - self._array.slice(first, end - first).null_count
             table[row + 1 : row + 5] = 0
         else:
-            words, flip = _signed(self._prefix_words())
+            array = self._array
+            if pa.types.is_dictionary(array.type):
+                words = _frozen(prefix_words(array.dictionary))
+                aggregate_prefixes(words, self._indices(), validity, offset, starts, table, row)
+                return
+            words, flip = _signed(_frozen(prefix_words(array)))
             aggregate_integers(words, flip, validity, offset, starts, table, row)
             table[row + 3 : row + 5] = 0  # there is no sum of texts
 
@@ -287,15 +293,13 @@ class ColumnView:
             self._wide = _frozen(self.values.astype(np.float64))
         return self._wide
 
-    def _prefix_words(self) -> npt.NDArray[np.uint64]:
-        array = self._array
-        if pa.types.is_dictionary(array.type):
-            of_values = prefix_words(array.dictionary)
-            indices = array.indices.fill_null(0) if self.nulls else array.indices
-            if not of_values.size:
-                return _frozen(np.zeros(len(array), np.uint64))
-            return _frozen(pc.take(pa.array(of_values), indices).to_numpy())
-        return _frozen(prefix_words(array))
+    def _indices(self) -> npt.NDArray[np.int32]:
+        """What codes a text has in its dictionary; anything under a null."""
+        indices = self._array.indices
+        if indices.type != pa.int32():
+            indices = indices.cast(pa.int32())
+        words = _buffer(indices.buffers()[1], np.int32)
+        return words[indices.offset : indices.offset + len(indices)]
 
     def encode(self, first: int, end: int, codec: Codec) -> EncodedChunk:
         """Encode rows [first, end) as a chunk."""
@@ -334,7 +338,7 @@ class ColumnView:
                 return (
                     Encoding.DICTIONARY,
                     Codec.NONE,
-                    [pack(codes, Encoding.PACKED, force=True)],
+                    [Packing(codes, Encoding.PACKED).packed()],
                     1,
                 )
             return self._encode_variable(first, end, codec)
@@ -420,7 +424,9 @@ def prefix_words(array: pa.Array) -> npt.NDArray[np.uint64]:
     return out
 
 
-def _pack_smallest(values: npt.NDArray[Any]) -> tuple[Encoding, bytes] | None:
+def _pack_smallest(
+    values: npt.NDArray[Any],
+) -> tuple[Encoding, npt.NDArray[np.int64]] | None:
     """The smaller of both integer encodings, when it saves a tenth of the plain size."""
     if not values.size:
         return None
@@ -549,7 +555,8 @@ def decode_chunk(
     storage = attribute.storage
     if entry.encoding is Encoding.DICTIONARY:
         body = chunk[align((count + 7) // 8) :] if entry.nulls else chunk
-        codes = unpack(body, Encoding.PACKED, count, first, end).astype(np.int32)
+        codes = pooled(rows, np.int32)
+        codes[:] = unpack(body, Encoding.PACKED, count, first, end)
         if dictionary is not None and not len(dictionary) and not codes.any():
             return pa.nulls(rows, attribute.type)  # nothing but nulls so far
         if dictionary is None or (rows and int(codes.max()) >= len(dictionary)):

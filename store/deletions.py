@@ -44,6 +44,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from ..compiled import interpretable, kernel
 from ..errors import CorruptBlock
 from .file_contract import Files
 from .tap import Spans, tick_ranges
@@ -57,6 +58,63 @@ Ints = npt.NDArray[np.int64]
 _MAGIC = b"CHRONDEL"
 _HEAD = struct.Struct("<8sQQ")
 _LENGTH = struct.Struct("<Q")
+
+
+@interpretable()
+@kernel
+def _rank(ticks, places, before, ranks):  # type: ignore[no-untyped-def]
+    """Ranks of the events at ascending places among those of their ticks.
+
+    ``before``: so many events of the first tick have come before.
+    """
+    seen = 0
+    begin = 0
+    for k in range(places.size):
+        place = places[k]
+        tick = ticks[place]
+        if seen == 0 or ticks[begin] != tick:
+            at = place
+            while at > seen and ticks[at - 1] == tick:
+                at -= 1
+            begin = at
+        seen = place + 1
+        ranks[k] = place - begin
+        if tick == ticks[0]:
+            ranks[k] += before
+
+
+@interpretable()
+@kernel
+def _find(ticks, wanted, ranks, before, places):  # type: ignore[no-untyped-def]
+    """Where events stand that are given by ascending ticks, and ranks; gives how many there are.
+
+    From one to the next in steps that double: they are few among many, or close to each other.
+    """
+    at = 0
+    found = 0
+    for k in range(wanted.size):
+        tick = wanted[k]
+        if at < ticks.size and ticks[at] < tick:
+            step = 1
+            while at + step < ticks.size and ticks[at + step] < tick:
+                at += step
+                step += step
+            past = min(at + step, ticks.size)
+            while past - at > 1:  # ticks[at] < tick <= ticks[past]
+                middle = (at + past) >> 1
+                if ticks[middle] < tick:
+                    at = middle
+                else:
+                    past = middle
+            at = past
+        rank = ranks[k]
+        if tick == ticks[0]:
+            rank -= before
+        place = at + rank
+        if rank >= 0 and place < ticks.size and ticks[place] == tick:
+            places[found] = place
+            found += 1
+    return found
 
 
 class TickRun:
@@ -108,11 +166,11 @@ class DeletedEvents:
             if not times.size:
                 continue
             before = run.before(times)
-            at = np.flatnonzero(wanted)
-            if at.size:
-                mine = times[at]
-                ticks.append(mine)
-                ranks.append(at - times.searchsorted(mine) + before * (mine == times[0]))
+            places = np.flatnonzero(wanted)
+            if places.size:
+                ticks.append(times[places])
+                ranks.append(np.empty(places.size, np.int64))
+                _rank(_frozen(times), _frozen(places), before, ranks[-1])
         if not ticks:
             return None
         joined = np.concatenate(ticks)
@@ -148,12 +206,19 @@ class DeletedEvents:
             return np.arange(low, high)
         low = self.ticks.searchsorted(ticks[0])
         high = self.ticks.searchsorted(ticks[-1], "right")
-        mine = self.ticks[low:high]
-        ranks = self.ranks[low:high] - before * (mine == ticks[0])
-        begins = ticks.searchsorted(mine)
-        there = (ranks >= 0) & (begins + ranks < ticks.searchsorted(mine, "right"))
-        found: Ints = (begins + ranks)[there]
-        return found
+        places = np.empty(high - low, np.int64)
+        found = _find(
+            _frozen(ticks), _frozen(self.ticks[low:high]), _frozen(self.ranks[low:high]), before,
+            places,
+        )  # fmt: skip
+        return places[:found]
+
+
+def _frozen(array: Ints) -> Ints:
+    """A read-only view: kernels are then compiled once."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
 
 
 @dataclass(frozen=True)

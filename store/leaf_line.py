@@ -23,6 +23,7 @@ Limits
 
 from __future__ import annotations
 
+import contextvars
 from collections import deque
 from concurrent.futures import Executor, Future
 from itertools import pairwise
@@ -89,9 +90,9 @@ class LeafLine:
                 self._place()
             plain = self._row_bytes * (end - first)
             self._plain += plain
-            self._waiting.append(
-                (self._pool.submit(self.writer.encode, columns, first, end), plain)
-            )
+            run = contextvars.copy_context().run
+            leaf = self._pool.submit(run, self.writer.encode, columns, first, end)
+            self._waiting.append((leaf, plain))
         return cuts[-1]
 
     def settle(self) -> None:

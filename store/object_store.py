@@ -146,6 +146,10 @@ class ObjectStore:
 
     def list(self, prefix: str) -> list[str]:
         """Keys of the objects below a prefix that ends at a ``/``, sorted."""
+        return sorted(self.sizes(prefix))
+
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Length in bytes of each object below a prefix that ends at a ``/``."""
         from pyarrow.fs import FileSelector, FileType
 
         with _Telling("list", self, prefix):
@@ -154,11 +158,11 @@ class ObjectStore:
             )
             found = self._files().get_file_info(wanted)
         skip = len(self._root) + 1
-        return sorted(
-            info.path[skip:]
+        return {
+            info.path[skip:]: int(info.size)
             for info in found
             if info.type == FileType.File and not info.path.endswith(".tmp")
-        )
+        }
 
     def describe(self, key: str) -> str:
         """The address of an object, for people."""

@@ -30,6 +30,7 @@ import pyarrow as pa
 
 from ..compiled import interpretable, kernel, machine_operation
 from .layout import ZONE_EVENTS, Encoding
+from .lent_memory import lent
 
 __all__ = ["Packing", "fill_nulls", "pack", "pooled", "unpack"]
 
@@ -58,6 +59,7 @@ def _plan_zones(values, zone_events, bases, minimums, widths, words, delta):  # 
 
 
 def _pack_zones(values, zone_events, bases, minimums, widths, words, delta, packed):  # type: ignore[no-untyped-def]
+    packed[:] = 0
     for zone, (_, _, stored) in enumerate(_zones(values, zone_events, delta)):
         width = int(widths[zone])
         if width == 0:
@@ -74,36 +76,39 @@ def _pack_zones(values, zone_events, bases, minimums, widths, words, delta, pack
 @interpretable(instead=_plan_zones)
 @kernel
 def _plan(values, zone_events, bases, minimums, widths, words, delta):  # type: ignore[no-untyped-def]
-    """Choose base, minimum and width of each zone; count the packed words before each."""
+    """Choose base, minimum and width of each zone; count the packed words before each.
+
+    What is stored are distances to the smallest value (or delta): that of the greatest has all the
+    bits that any of them has.  Slices, of which all is read, become vector instructions.
+    """
     count = values.size
-    zones = bases.size
     words[0] = 0
-    for zone in range(zones):
+    for zone in range(bases.size):
         first = zone * zone_events
         end = min(first + zone_events, count)
+        stored = end - first
+        low = values[first]
+        high = low
+        bases[zone] = low
         if delta:
-            bases[zone] = values[first]
-            if end - first > 1:
-                low = values[first + 1] - values[first]
-                for i in range(first + 2, end):
-                    low = min(low, values[i] - values[i - 1])
-            else:
-                low = np.int64(0)
+            stored -= 1
+            before = values[first : end - 1]
+            after = values[first + 1 : end]
+            low = after[0] - before[0] if stored else np.int64(0)
+            high = low
+            for i in range(before.size):
+                step = after[i] - before[i]
+                low = min(low, step)
+                high = max(high, step)
             minimums[zone] = low
-            widest = np.uint64(0)
-            for i in range(first + 1, end):
-                widest |= np.uint64(values[i] - values[i - 1] - low)
-            stored = end - first - 1
         else:
-            low = values[first]
-            for i in range(first + 1, end):
-                low = min(low, values[i])
+            part = values[first:end]
+            for i in range(part.size):
+                low = min(low, part[i])
+                high = max(high, part[i])
             bases[zone] = low
             minimums[zone] = 0
-            widest = np.uint64(0)
-            for i in range(first, end):
-                widest |= np.uint64(values[i] - low)
-            stored = end - first
+        widest = np.uint64(high - low)
         width = 0
         while widest != np.uint64(0):
             width += 1
@@ -115,33 +120,54 @@ def _plan(values, zone_events, bases, minimums, widths, words, delta):  # type: 
 @interpretable(instead=_pack_zones)
 @kernel
 def _pack(values, zone_events, bases, minimums, widths, words, delta, packed):  # type: ignore[no-untyped-def]
-    """Write the packed words of every zone."""
+    """Write the packed words of every zone, each of them once.
+
+    What waits for what came before is only the word that fills up: narrow values are joined to
+    pairs, and pairs to pairs of them, until they are half a word wide.
+    """
     count = values.size
+    distances = np.empty(zone_events + 1, np.uint64)
     for zone in range(bases.size):
-        width = widths[zone]
-        if width == 0:
+        used = np.uint64(widths[zone])
+        if used == np.uint64(0):
             continue
         first = zone * zone_events
         end = min(first + zone_events, count)
         low = minimums[zone] if delta else bases[zone]
-        at = words[zone]
-        shift = 0
+        size = end - first
+        if delta:
+            size -= 1
+            before = values[first : end - 1]
+            after = values[first + 1 : end]
+            for i in range(before.size):
+                distances[i] = np.uint64(after[i] - before[i] - low)
+        else:
+            part = values[first:end]
+            for i in range(part.size):
+                distances[i] = np.uint64(part[i] - low)
+        while used <= np.uint64(32):
+            distances[size] = np.uint64(0)
+            size = (size + 1) >> 1
+            for i in range(size):
+                distances[i] = distances[2 * i] | (distances[2 * i + 1] << used)
+            used += used
+        out = packed[words[zone] : words[zone + 1]]
+        at = 0
+        shift = np.uint64(0)
         gathered = np.uint64(0)
-        for i in range(first + (1 if delta else 0), end):
-            if delta:
-                value = np.uint64(values[i] - values[i - 1] - low)
-            else:
-                value = np.uint64(values[i] - low)
-            gathered |= value << np.uint64(shift)
-            shift += width
-            if shift >= 64:
-                packed[at] = gathered
+        for i in range(size):
+            value = distances[i]
+            gathered |= value << shift
+            shift += used
+            if shift >= np.uint64(64):
+                if at < out.size:  # behind the last value there may be what filled a pair up
+                    out[at] = gathered
                 at += 1
-                shift -= 64
-                used = width - shift
-                gathered = value >> np.uint64(used) if used < 64 else np.uint64(0)
-        if shift > 0:
-            packed[at] = gathered
+                shift -= np.uint64(64)
+                over = used - shift
+                gathered = value >> over if over < np.uint64(64) else np.uint64(0)
+        if at < out.size:
+            out[at] = gathered
 
 
 def _unpack_zones(  # type: ignore[no-untyped-def]
@@ -259,10 +285,13 @@ def fill_nulls(values, validity, bit_offset, out):  # type: ignore[no-untyped-de
 
 
 def pooled(count: int, dtype: Any) -> npt.NDArray[Any]:
-    """An array for decoded values in memory of Arrow's pool, which is used again: fresh pages are
-    what decoding a large leaf would otherwise spend most of its time on."""
-    buffer = pa.allocate_buffer(count * np.dtype(dtype).itemsize)
-    return np.frombuffer(buffer, dtype)
+    """An array for decoded values in memory that is used again: fresh pages are what decoding a
+    large leaf would otherwise spend most of its time on."""
+    dtype = np.dtype(dtype)
+    found = lent(count, dtype)
+    if found is None:
+        found = np.frombuffer(pa.allocate_buffer(count * dtype.itemsize), dtype)
+    return found
 
 
 class Packing:
@@ -299,13 +328,16 @@ class Packing:
         """
         return self.encoding is Encoding.DELTA and not (self._minimums < 0).any()
 
-    def packed(self) -> bytes:
-        """The encoded chunk."""
-        packed = np.zeros(int(self._words[-1]), np.uint64)
+    def packed(self) -> npt.NDArray[np.int64]:
+        """The encoded chunk, in words."""
         bases, minimums, widths, words = self._bases, self._minimums, self._widths, self._words
+        chunk = pooled(self.nbytes // 8, np.int64)
+        head = 4 * bases.size + 1
+        np.concatenate((bases, minimums, words, widths), out=chunk[:head])
         delta = self.encoding is Encoding.DELTA
-        _pack(self._values, ZONE_EVENTS, bases, minimums, widths, words, delta, packed)
-        return b"".join(part.tobytes() for part in (bases, minimums, words, widths, packed))
+        squeezed = chunk[head:].view(np.uint64)
+        _pack(self._values, ZONE_EVENTS, bases, minimums, widths, words, delta, squeezed)
+        return chunk
 
 
 def pack(values: npt.NDArray[np.int64], encoding: Encoding, *, force: bool = False) -> bytes | None:
@@ -325,7 +357,7 @@ def pack(values: npt.NDArray[np.int64], encoding: Encoding, *, force: bool = Fal
         The encoded chunk; None when it would not be smaller than the plain values.
     """
     packing = Packing(values, encoding)
-    return packing.packed() if force or packing.nbytes < 8 * values.size else None
+    return packing.packed().tobytes() if force or packing.nbytes < 8 * values.size else None
 
 
 def unpack(

@@ -11,7 +11,7 @@ Guarantee
     greatest value.
 
 Limits
-    Strings are compared by their first eight bytes, decimals not at all.
+    Strings are compared by their first eight bytes, decimals and remainders not at all.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..schema import StreamSchema
 from .layout import ROW_ATTRIBUTES, ROW_COUNT, ROW_FIRST, ROW_LAST, ROWS_PER_ATTRIBUTE, ValueKind
 from .layout import value_kind as kind_of
 
-__all__ = ["AllOf", "AnyOf", "IsNull", "Never", "NotNull", "Prune", "Pruner", "Range"]
+__all__ = ["AllOf", "AnyOf", "IsNull", "Never", "NotNull", "Prune", "Pruner", "Range", "Remainder"]
 
 Value = int | float | str | bytes | bool
 Mask = npt.NDArray[np.bool_]
@@ -50,6 +50,24 @@ class Range:
     high: Value | None = None
     low_open: bool = False
     high_open: bool = False
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """True where the remainder of a column of whole numbers lies between the bounds.
+
+    Attributes
+    ----------
+    divisor : int
+        Positive, and within what the column holds.  The remainder has the sign of the value.
+    low, high : int, optional
+        Both inclusive; None leaves a side open.
+    """
+
+    column: str
+    divisor: int
+    low: int | None = None
+    high: int | None = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +103,7 @@ class Never:
     """True nowhere."""
 
 
-Prune = Range | IsNull | NotNull | AllOf | AnyOf | Never
+Prune = Range | Remainder | IsNull | NotNull | AllOf | AnyOf | Never
 
 
 class Pruner:
@@ -137,7 +155,7 @@ class Pruner:
         if name == self._time:
             if isinstance(predicate, Range):
                 return _bounds(table[ROW_FIRST], table[ROW_LAST], predicate, _integer_bound)
-            return np.full(children, isinstance(predicate, NotNull), np.bool_)
+            return np.full(children, isinstance(predicate, NotNull | Remainder), np.bool_)
         row = self._rows.get(name)
         if row is None:  # added after this segment was written: null throughout
             return np.full(children, isinstance(predicate, IsNull), np.bool_)
@@ -145,7 +163,7 @@ class Pruner:
         if isinstance(predicate, IsNull):
             return np.asarray(valid < table[ROW_COUNT])
         present: Mask = np.asarray(valid > 0)
-        if isinstance(predicate, NotNull):
+        if isinstance(predicate, NotNull | Remainder):
             return present
         kind = self._kinds[name]
         low: Any = table[row + 1]

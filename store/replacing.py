@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..errors import InvalidArgument
-from ..schema import time_text
+from ..time_values import time_text
 from .bulk_duplicates import Sift, snapshot_of
 from .bulk_jobs import BulkCommit, committed
 from .commits import Commits

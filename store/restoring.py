@@ -42,10 +42,15 @@ from .object_store import ObjectStore
 from .sealed_tree import Root
 from .store import UNFINISHED, Store
 
-__all__ = ["Restored", "restore_store"]
+__all__ = ["Restored", "holds_segments", "restore_store"]
 
 Restored = dict[str, tuple[int, int]]
 """Per stream: segments that were restored, and those that were on the lost disk alone."""
+
+
+def holds_segments(objects: ObjectStore) -> bool:
+    """Whether segments of streams have moved to an address."""
+    return any(key.endswith(f"/{MANIFEST}") for key in objects.list(""))
 
 
 def restore_store(objects: ObjectStore, path: str | os.PathLike[str]) -> Restored:

@@ -21,7 +21,8 @@ Guarantee
     nothing names it before the fold is committed.
 
 Limits
-    Two leaves for each thread and two more are in memory, plain or encoded.  Groups below
+    Two leaves for each thread and two more are in memory, plain or encoded, and what they were
+    decoded into is used again for the next (:mod:`.lent_memory`).  Groups below
     :data:`SMALL_BYTES` are rewritten without threads.
 """
 
@@ -44,6 +45,7 @@ from .fold import Fold, Interrupted
 from .layout import ROW_FIRST, ROW_LAST
 from .leaf import LeafReader
 from .leaf_line import LeafLine
+from .lent_memory import Lender, lending
 from .merge import merge_sources
 from .segment import TICK_MAX, TICK_MIN, SegmentView
 from .segment_writer import BULK_LEAVES, SegmentWriter, leaf_events, plain_row_bytes
@@ -150,6 +152,7 @@ def write_group(
     line: LeafLine | None = None
     carry: list[pa.RecordBatch] = []
     with ExitStack() as stack:
+        stack.enter_context(lending(Lender()))
         pool = None
         stack.callback(kept.close)  # which ends its threads
         if threads:

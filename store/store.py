@@ -489,14 +489,25 @@ class Store:
         return None if mover is None else mover.status()
 
     def backup(
-        self, path: str | os.PathLike[str], add: Callable[[str], None] | None = None
+        self,
+        path: str | os.PathLike[str],
+        add: Callable[[str], None] | None = None,
+        name: str | None = None,
     ) -> None:
-        """Copy the store while writing goes on; see :mod:`~chronicle.store.backup`."""
+        """Copy the store while writing goes on; see :mod:`.backup` and :mod:`.object_backup`."""
         with LOADING:
             from .backup import backup_store
+            from .backups import is_address
+            from .object_backup import backup_to_objects
+            from .object_store import object_store
 
         self._check_open()
-        backup_store(self, path, add)
+        if is_address(path):
+            backup_to_objects(self, object_store(os.fspath(path)), name, add)
+        elif name is not None:
+            raise InvalidArgument("a backup in a directory is named by its path: leave name out")
+        else:
+            backup_store(self, path, add)
 
     def directory_of(self, name: str) -> str:
         """Directory of a stream, relative to the store."""

@@ -46,5 +46,9 @@ LIVE_MUTANTS = [
     # -- views ------------------------------------------------------------------------------------
     ("a live query follows the view of now", "live/engine.py", "text, views = definition.sql, kept(definition.views)", "text, views = definition.sql, self._engine().catalog.views()", VIEWS),
     ("a view's condition is asked behind LEFT JOIN", "live/viewed.py", "if join is None or not join.side:", "if True:", VIEWS),
+    ("a computed column of no event is computed of nulls", "live/join_columns.py", "if any(side is each for each in optional):", "if False:", VIEWS),
+    ("a query's condition is asked behind LEFT JOIN", "live/join_columns.py", "if isinstance(holder, exp.Join) and holder.side:", "if False:", VIEWS),
+    ("a column that the view does not give is found in its stream", "live/join_columns.py", "if any(parts[0].name.lower() in _hidden(side) for side in sides):", "if False:", VIEWS),
+    ("a recency join takes any column of a view for the time", "query/binding/recent_binding.py", "            and _same(node.name, time)\n", "", "../test_views.py"),
     ("a view's condition is left out", "live/viewed.py", "condition = None if where is None else where.this", "condition = None", VIEWS),
 ]  # fmt: skip

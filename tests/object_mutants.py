@@ -9,6 +9,8 @@ from __future__ import annotations
 
 __all__ = ["OBJECT_MUTANTS"]
 
+BACKUP = "../test_object_backup.py"
+
 OBJECT_MUTANTS = [
     # -- segments in objects ----------------------------------------------------------------------
     (
@@ -187,5 +189,97 @@ OBJECT_MUTANTS = [
         '        *((b"p", number) for number in range(first, last + 1)),\n',
         '        *((b"p", number) for number in range(first, last)),\n',
         "../indexes/test_ahead.py",
+    ),
+    # -- backups in objects -----------------------------------------------------------------------
+    (
+        "a backup is listed before its bytes are there",
+        "store/object_backup.py",
+        "        files = all_of(tasks)\n",
+        "        files = all_of(tasks[1:])\n",
+        f"{BACKUP}::test_what_is_restored_is_the_store",
+    ),
+    (
+        "nothing says that a backup is being made",
+        "store/object_backup.py",
+        '    objects.put(unfinished, [b"a backup that is being made, or was cut short\\n"])\n',
+        "",
+        f"{BACKUP}::test_it_is_whole_or_unfinished",
+    ),
+    (
+        "a backup lets go of segments before their bytes were sent",
+        "store/object_backup.py",
+        "self._leases.callback(lease.release)",
+        "lease.release()",
+        f"{BACKUP}::test_what_goes_on_meanwhile",
+    ),
+    (
+        "each backup sends everything",
+        "store/object_backup.py",
+        "known = self._there.get(file.key) == file.size or file.key in self._begun",
+        "known = file.key in self._begun",
+        f"{BACKUP}::test_the_next_backup_sends_what_is_new",
+    ),
+    (
+        "equal files are sent at once, over each other",
+        "store/object_backup.py",
+        "known = self._there.get(file.key) == file.size or file.key in self._begun",
+        "known = self._there.get(file.key) == file.size",
+        f"{BACKUP}::test_the_next_backup_sends_what_is_new",
+    ),
+    (
+        "all of the active segment is sent, committed or not",
+        "store/object_backup.py",
+        "file.size if length is None else length, check)",
+        "file.size, check)",
+        f"{BACKUP}::test_what_is_sent_of_the_active_segment_is_what_is_committed",
+    ),
+    (
+        "what is restored is not compared with its digest",
+        "store/object_backups.py",
+        "    if digest.hexdigest() != file.digest:\n",
+        "    if False:\n",
+        f"{BACKUP}::test_damage_is_told_and_nothing_is_made_of_it",
+    ),
+    (
+        "what is half restored opens",
+        "store/object_backup.py",
+        "    begin_unfinished(os.path.abspath(target))\n",
+        "    Store.open(target).close()\n",
+        f"{BACKUP}::test_damage_is_told_and_nothing_is_made_of_it",
+    ),
+    (
+        "a listing is believed whatever its checksum",
+        "store/object_backups.py",
+        "if xxhash.xxh3_64_hexdigest(body).encode() != digest:",
+        "if False:",
+        f"{BACKUP}::test_damage_is_told_and_nothing_is_made_of_it",
+    ),
+    (
+        "a listing may name files anywhere",
+        "store/object_backups.py",
+        'if path.startswith("/") or not set(path.split("/")).isdisjoint(("", ".", "..")):',
+        "if False:",
+        f"{BACKUP}::test_listings_of_strangers",
+    ),
+    (
+        "removing a backup leaves its bytes",
+        "store/object_backups.py",
+        "    for key in each(left):\n",
+        "    for key in ():\n",
+        f"{BACKUP}::test_what_is_removed_is_gone",
+    ),
+    (
+        "removing a backup takes what others have",
+        "store/object_backups.py",
+        "left = [key for key in objects.list(BYTES) if key not in kept]",
+        "left = objects.list(BYTES)",
+        f"{BACKUP}::test_what_is_removed_is_gone",
+    ),
+    (
+        "bytes are removed while another backup counts on them",
+        "store/object_backups.py",
+        '        if other.state == "unfinished":\n',
+        "        if False:\n",
+        f"{BACKUP}::test_it_is_whole_or_unfinished",
     ),
 ]

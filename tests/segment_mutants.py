@@ -10,6 +10,7 @@ from __future__ import annotations
 __all__ = ["SEGMENT_MUTANTS"]
 
 MANY = "test_many_segments.py"
+LISTS = "test_segment_lists.py"
 ELSEWHERE = "test_pages_elsewhere.py"
 MACHINE = "test_stream_machine.py::test_a_stream_of_many_segments_is_a_sorted_list"
 
@@ -76,14 +77,14 @@ SEGMENT_MUTANTS = [
         "store/manifest_pages.py",
         "    elif small and left and left + small <= PAGE_SEGMENTS:\n",
         "    elif False:\n",
-        f"{MANY}::test_appends_fill_pages",
+        f"{LISTS}::test_appends_fill_pages",
     ),
     (
         "roots are lost when their page is written again",
         "store/manifest_pages.py",
         "known.get(entry.id) or root_of(entry)",
         "root_of(entry)",
-        MANY,
+        f"{MANY} {LISTS}",
     ),
     (
         "a reader takes pages of a version that is gone",
@@ -95,8 +96,8 @@ SEGMENT_MUTANTS = [
     (
         "a backup leaves pages behind",
         "store/backup.py",
-        "[*manifest.segments.files(), *runs, *pages]",
-        "[*manifest.segments.files(), *runs]",
+        "        for page in manifest.segments.pages:\n",
+        "        for page in ():\n",
         f"{MANY}::test_pins_and_backups_have_all_segments",
     ),
     # -- roots ------------------------------------------------------------------------------------

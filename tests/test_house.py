@@ -21,6 +21,7 @@ LAYERS: dict[str, int] = {
     "scratch": 0,
     "suggestion": 0,
     "ticks": 0,
+    "time_values": 1,
     "append_result": 0,
     "ownership": 1,
     "compiled": 2,

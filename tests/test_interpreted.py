@@ -10,6 +10,7 @@ import os
 import pkgutil
 import subprocess
 import sys
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle import compiled, interpreted
+from chronicle import compiled, interpreted, machine_code
 from chronicle.compiled import Kernel, interpretable, kernel
 from chronicle.compiled_beside import Beside, _example, _is_kept, kind_of
 from chronicle.formats import csvtext, decimals, isotime, jsonscan
@@ -28,7 +29,11 @@ from chronicle.indexes import kernels as index_kernels
 from chronicle.indexes import lookup
 from chronicle.ownership import Owner
 from chronicle.query.replay import candidates, interval_stream, partition_spans, term_selection
+from chronicle.schema import Attribute, Storage
 from chronicle.store import columns, merge
+from chronicle.store.columns import ColumnView
+from chronicle.store.deletions import DeletedEvents
+from chronicle.store.leaving_out import without_rows
 from chronicle.store.packing import Encoding, pack, unpack
 
 N = 3_000
@@ -181,7 +186,7 @@ def test_each_gives_the_same_as_machine_code(
         chunk = pack(values, encoding, force=True)
         assert chunk is not None
         assert (unpack(memoryview(chunk), encoding, 300, 0, 300) == values).all()
-    random = np.random.default_rng(3)
+    random, ordered = np.random.default_rng(3), np.arange(300)
     ticks, late = random.integers(0, 90, 300), np.zeros(300, np.int64)
     merge._stragglers(ticks, late)
     starts = np.arange(0, 300, 30)
@@ -193,6 +198,18 @@ def test_each_gives_the_same_as_machine_code(
     cursor, stops = np.array([0, 3, 6]), np.array([3, 6, 10])
     flags, codes = np.zeros(300, np.uint8), ticks % 3
     partition_spans._flag_rows(codes, 0, 100, starts, starts + 9, cursor, stops, flags, 2)
+    chosen = DeletedEvents.chosen([(ordered // 7, words[:300] % 5 == 0)])
+    assert chosen is not None
+    gone = chosen.places(ordered // 7)
+    assert gone.tolist() == np.flatnonzero(words[:300] % 5 == 0).tolist()
+    texts = pa.array([f"text {word % 40}" if word % 7 else None for word in words[:300]])
+    batch = pa.record_batch([ordered, texts.dictionary_encode(), texts], ["t", "code", "text"])
+    mask = np.ones(300, np.bool_)
+    mask[gone] = False
+    assert without_rows(batch, gone).equals(batch.filter(pa.array(mask)))
+    codes = texts.dictionary_encode().indices.fill_null(0).to_numpy().astype(np.int64)
+    column = ColumnView(Attribute("s", pa.string(), True, Storage.STRING), batch.column(1), codes)
+    column.aggregate(np.array([0, 100, 300]), np.zeros((10, 2), np.int64), 5)
     if not dirty:
         lacking = set(interpretables()) - set(twice)
         elsewhere = ("chronicle.formats.", "chronicle.indexes.")  # tests of their own
@@ -378,7 +395,7 @@ def _others() -> Any:
 def fresh() -> None:
     for each in (_summed, _squared, _nested):
         each.interpret(wraps=False)
-        each._form = None
+        each._form = each._has_run = None
 
 
 @pytest.mark.usefixtures("uncompiled")
@@ -575,3 +592,94 @@ def test_machine_code_is_looked_for_where_numba_keeps_it(tmp_path: Path) -> None
     )  # fmt: skip
     assert done.stdout.split() == ["False", "True"], done.stderr[-2000:]
     assert not _is_kept(compiled.kernel)
+
+
+LEFT = """
+import os, subprocess, sys, time
+import numpy as np
+import kernels
+from chronicle import compiled_beside, interpreted
+
+def machine_code(each):
+    return each._has_run is not None
+
+interpreted.leave_compiling()
+five = np.arange(5)
+assert (kernels.first(five), kernels.last(five)) == (0, 4)
+beside = interpreted._beside
+assert beside._process is None and "numba" not in sys.modules
+first = {**os.environ, "CHRONICLE_COMPILE": "first"}
+other = "import kernels, numpy as np\\nkernels.first(np.arange(5))"
+subprocess.run([sys.executable, "-c", other], env=first, check=True)
+time.sleep(compiled_beside.LOOK_AGAIN_S + 0.1)
+assert kernels.first(five) == 0 and machine_code(kernels.first)
+assert kernels.last(five) == 4 and not machine_code(kernels.last) and beside._process is None
+interpreted.compile_beside()
+assert len(beside._asked) == 1 and beside._process is not None
+until = time.monotonic() + 120
+while not machine_code(kernels.last):
+    assert kernels.last(five) == 4 and time.monotonic() < until
+    time.sleep(0.05)
+assert beside._process.poll() is None
+print("done")
+"""
+
+
+def test_what_somebody_else_compiles_is_not_compiled_beside(tmp_path: Path) -> None:
+    """It runs as Python until the other one is done; what that left out is compiled then."""
+    (tmp_path / "kernels.py").write_text(
+        "from chronicle.compiled import interpretable, kernel\n"
+        "@interpretable()\n@kernel\ndef first(x):\n    return x[0]\n"
+        "@interpretable()\n@kernel\ndef last(x):\n    return x[x.size - 1]\n"
+    )
+    found = run("-c", LEFT, cwd=tmp_path, CHRONICLE_CACHE_DIR=str(tmp_path / "cache"))
+    assert found == ["done"]
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_a_thread_may_compile_first_while_others_do_not() -> None:
+    values, out = np.array([1, 2, 3]), np.zeros(3, np.int64)
+    with interpreted.compiling_first():
+        with interpreted.compiling_first():
+            pass
+        other = threading.Thread(target=_summed, args=(values, out))
+        other.start()
+        other.join()
+        assert out.tolist() == [0, 1, 2]
+        assert _summed._has_run is None
+        assert _summed(values, out) == 6
+        assert _summed._has_run is not None
+    assert _nested(values, out) == (7, 0.5)
+    assert _nested._form is None
+
+
+def test_a_kernel_whose_compiling_was_given_up_runs_as_python(uncompiled: Uncompiled) -> None:
+    """As while a server looks whether there is machine code of everything."""
+    values, out = np.array([1, 2, 3]), np.zeros(3, np.int64)
+    with (
+        interpreted.compiling_first(),
+        machine_code.compiling_while(lambda: False),
+        pytest.raises(machine_code.CompilingStopped),
+    ):
+        _summed(values[::-1], out)
+    assert _summed._form is not None
+    assert _summed(values[::-1], out) == 6
+    assert not _summed._form.overloads
+
+
+def test_machine_code_of_another_source_does_not_count(tmp_path: Path) -> None:
+    """After an upgrade small inputs run as Python, too."""
+    (tmp_path / "kernels.py").write_text(
+        "import os, sys\n"
+        "from chronicle.compiled import interpretable, kernel\n"
+        "from chronicle.compiled_beside import _is_kept\n"
+        "@interpretable()\n@kernel\ndef double(x):\n    return 2 * x\n"
+        "double(1)\nprint(_is_kept(double.function))\n"
+        "os.utime(__file__, (2**31, 2**31))\nprint(_is_kept(double.function))\n"
+    )
+    environment = {"CHRONICLE_COMPILE": "first", "CHRONICLE_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, "kernels.py"], env={**os.environ, **environment},
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.split() == ["True", "False"], done.stderr[-2000:]

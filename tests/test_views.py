@@ -141,6 +141,31 @@ def test_windows_over_a_view(db: Database) -> None:
             db.sql(f"SELECT count(*) FROM {call}")
 
 
+RECENT = "SELECT l.t, l.a, v.{} FROM s AS l RECENT {} JOIN {} ON v.k = l.k WITHIN 5"
+
+
+@pytest.mark.parametrize("kind", ["", "LEFT"])
+def test_a_view_is_a_side_of_a_recency_join(db: Database, kind: str) -> None:
+    """With its stream's time, or with PERIOD."""
+    db.sql("CREATE VIEW later AS SELECT w.b + 1 AS c, w.t AS u, w.k, t + 1 AS t FROM warm AS w")
+    hot, warm = "SELECT * FROM s WHERE a > 4", "SELECT t, a AS b, k FROM s WHERE a > 4 AND k <> 'y'"
+    later = "SELECT a + 1 AS c, t AS u, k, t + 1 AS t FROM s WHERE a > 4 AND k <> 'y'"
+    for column, side, spelled in (
+        ("a", "hot AS v", f"({hot}) AS v PERIOD (t, t)"),
+        ("b", "warm AS v", f"({warm}) AS v PERIOD (t, t)"),
+        ("c", "later AS v", f"({later}) AS v PERIOD (u, u)"),
+        ("c", "later AS v PERIOD (u, t)", f"({later}) AS v PERIOD (u, t)"),
+    ):
+        texts = [RECENT.format(column, kind, each) for each in (side, spelled)]
+        found, wanted = (db.sql(text).fetchall() for text in texts)
+        assert sorted(found, key=str) == sorted(wanted, key=str), side
+        assert len(found) > 100
+    for query in ("SELECT t + 0 AS t, k FROM s", "SELECT DISTINCT t, k FROM s", "SELECT k FROM s"):
+        db.sql(f"CREATE OR REPLACE VIEW v AS {query}")
+        with pytest.raises(SqlError, match="the view 'v': rows of a query have no times of their"):
+            db.sql("SELECT l.t FROM s AS l RECENT JOIN v ON v.k = l.k WITHIN 5")
+
+
 def test_indexes_and_replay_intervals_are_used(db: Database) -> None:
     stream = db.stream("s")
     stream.append([{"t": 3000 + i, "a": 100 + i, "k": "x"} for i in range(40_000)])

@@ -46,6 +46,7 @@ from .match_binding import BoundMatch, bare, bind_match, input_of, with_values
 from .recent_scope import Face, source_of, unwrapped
 from .scope import Names, Scope, own_nodes, resolve, take_time
 from .situation_binding import BoundSituations, bind_situations
+from .views import PUT_IN
 
 __all__ = ["PAIRS", "BoundRecent", "BoundRows", "BoundSide", "bind_recent", "timed"]
 
@@ -374,7 +375,9 @@ def _call(function: str, name: str) -> Any:
 def _rows(site: OperatorSite) -> BoundSide:
     """A query in parentheses, with PERIOD behind its name."""
     item, text = site.item, site.text
-    if "period" not in item.meta or not item.alias:
+    time = _event_time(site, item.this) if item.meta.get(PUT_IN) else None
+    period = item.meta.get("period") or (None if time is None else (time, time))
+    if period is None or not item.alias:
         raise error_at(
             text, position_of(item),
             "rows of a query have no times of their own: name it and say which columns they are, "
@@ -382,7 +385,7 @@ def _rows(site: OperatorSite) -> BoundSide:
         )  # fmt: skip
     columns, _, query = input_of(replace(site, item=exp.Paren(this=item.copy())), lambda _: None)
     times = []
-    for wanted in item.meta["period"]:
+    for wanted in period:
         known = [name for name in columns.arrow.names if _same(name, wanted)]
         if len(known) != 1:
             listed = ", ".join(columns.arrow.names)
@@ -397,6 +400,33 @@ def _rows(site: OperatorSite) -> BoundSide:
         raise error_at(text, item.meta["period_at"], "PERIOD takes two columns of one type")
     bound = BoundRows(columns.arrow, None, query)
     return _leaf(bound, item.alias, columns.arrow.names, times[0], times[1])
+
+
+def _event_time(site: OperatorSite, query: Any) -> str | None:
+    """The column of a view's query that is its stream's time, where its rows are events."""
+    said = {key for key, value in query.args.items() if value and key != "kind"}
+    if not isinstance(query, exp.Select) or not said <= {"expressions", "from_", "where"}:
+        return None
+    source: Any = query.args["from_"].this
+    if isinstance(source, exp.Subquery):
+        time = _event_time(site, source.this)
+    elif isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier):
+        time = site.stream(source)[1].time
+    else:
+        return None
+    for shown in query.expressions if time is not None else ():
+        node = shown.unalias()
+        star = node.this if isinstance(node, exp.Column) else node
+        if isinstance(star, exp.Star):
+            if not any(star.args.values()):
+                return time
+        elif (
+            isinstance(node, exp.Column)
+            and _same(node.name, time)
+            and (not node.table or _same(node.table, source.alias_or_name))
+        ):
+            return str(shown.alias_or_name)
+    return None
 
 
 def _check_times(live: BoundSide, archive: BoundSide, text: str, item: Any) -> None:

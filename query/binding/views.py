@@ -34,7 +34,15 @@ from ...store.views import KeptView
 from ..contract.cancellation import checkpoint
 from ..sql.dialect import error_at, parse_statement, position_of
 
-__all__ = ["OF_VIEW", "Expansion", "expand", "only_filters", "without_qualifier"]
+__all__ = [
+    "OF_VIEW",
+    "PUT_IN",
+    "Expansion",
+    "expand",
+    "only_filters",
+    "path_of",
+    "without_qualifier",
+]
 
 USES_MAX = 64
 DEPTH_MAX = 8
@@ -46,6 +54,8 @@ _OF_STREAMS = (*_ROW_BY_ROW, "session", "hop_rows", "tumble_rows")
 
 OF_VIEW = "of a view"
 """Key of a table that the query of a view names: neither a CTE nor a frame from around it."""
+PUT_IN = "put in"
+"""Key of a derived table that stands in the place of a view's name."""
 
 Hidden = frozenset[str]
 
@@ -149,6 +159,10 @@ class Expansion:
                 derived.set(key, node.args[key])
         if at is not None:
             derived.meta["start"] = at
+        derived.meta[PUT_IN] = True
+        for key in ("period", "period_at"):
+            if key in node.meta:
+                derived.meta[key] = node.meta[key]
         node.replace(derived)
 
     def _query(self, view: KeptView, within: tuple[str, ...], at: int | None) -> Any:
@@ -252,19 +266,19 @@ def without_qualifier(condition: Any, names: Sequence[str], instead: str | None 
             parts = parts[1:]
         if instead is not None:
             parts = [exp.to_identifier(instead, quoted=True), *parts]
-        column.replace(_column_of(parts, column))
+        column.replace(path_of(parts, column))
     found = holder.this
     found.pop()
     return found
 
 
-def _column_of(parts: list[Any], like: Any) -> Any:
+def path_of(parts: list[Any], like: Any) -> Any:
     """A column of one to four parts, at the place of another."""
     names = ("this", "table", "db", "catalog")
     if len(parts) <= len(names):
         made: Any = exp.Column(**dict(zip(names, reversed(parts), strict=False)))
     else:  # the rest are members of a struct
-        made = exp.Dot.build([_column_of(parts[: len(names)], like), *parts[len(names) :]])
+        made = exp.Dot.build([path_of(parts[: len(names)], like), *parts[len(names) :]])
     made.meta.update(like.meta)
     return made
 

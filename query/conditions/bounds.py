@@ -42,6 +42,13 @@ __all__ = [
 ]
 
 
+SHORT_DIGITS = 15
+"""Any so many digits are a double."""
+
+SCALE_MAX = 22
+"""So is ten to the power of this, and of no more."""
+
+
 @dataclass(frozen=True)
 class Compiled:
     """What a condition implies.
@@ -121,18 +128,35 @@ def exact_bounds(name: str, operator: str, value: int | Decimal | Fraction) -> C
 
 
 def float_bounds(attribute: Attribute, operator: str, constant: Constant) -> Compiled:
-    """Bounds on a floating-point column; the executor casts exact literals to its type first."""
+    """Bounds on a floating-point column; the executor casts exact literals to its type first.
+
+    What it makes of them is known where they are doubles (floats of single precision), and of short
+    decimals for a column of doubles.
+    """
     single = pa.types.is_float32(attribute.type)
     value = as_float(constant.value)
     if constant.kind is Kind.EXACT:
         held = float(np.float32(value)) if single else value
-        if not math.isfinite(held) or held != constant.value:  # compared exactly
+        known = held == constant.value or (not single and _is_short(constant.value))
+        if not math.isfinite(held) or not known:
             return widened_bounds(attribute.name, operator, value, single)
     if math.isnan(value):
         return widened_bounds(attribute.name, operator, value)
     if operator == "<>":
         return Compiled(NotNull(attribute.name))
     return ordered_bounds(attribute.name, operator, value, exact=True)
+
+
+def _is_short(value: int | Decimal) -> bool:
+    """Whether every way to make a double of a decimal gives the one nearest to it.
+
+    The executor divides the digits by a power of ten: both are doubles themselves, so that the
+    quotient is rounded once.
+    """
+    if not isinstance(value, Decimal):
+        return False
+    _, digits, exponent = value.as_tuple()
+    return isinstance(exponent, int) and len(digits) <= SHORT_DIGITS and -SCALE_MAX <= exponent <= 0
 
 
 def widened_bounds(name: str, operator: str, value: float, single: bool = False) -> Compiled:

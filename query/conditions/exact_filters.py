@@ -26,16 +26,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...schema import Attribute, Storage, StreamSchema
-from ...store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range
+from ...store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range, Remainder
 
-__all__ = ["exact_filter", "has_exact_filter"]
+__all__ = ["exact_filter", "has_exact_filter", "whole_bounds"]
 
 PARTS_MAX = 64
 _OPAQUE = (Storage.BINARY, Storage.DECIMAL, Storage.JSON, Storage.NESTED)
 
 
-def has_exact_filter(prune: Prune | None, schema: StreamSchema) -> bool:
-    """Whether :func:`exact_filter` can be asked for a predicate that is exact."""
+def has_exact_filter(prune: Prune | None, schema: StreamSchema, remainders: bool = False) -> bool:
+    """Whether :func:`exact_filter` can be asked for a predicate that is exact.
+
+    ``remainders``: so it could, were it not for these.
+    """
     for number, part in enumerate(_parts(prune)):
         if number >= PARTS_MAX:
             return False
@@ -44,6 +47,8 @@ def has_exact_filter(prune: Prune | None, schema: StreamSchema) -> bool:
             bounds = (part.low, part.high)
             if storage in _OPAQUE or any(b != b for b in bounds):
                 return False
+        if isinstance(part, Remainder) and not remainders:
+            return False
     return True
 
 
@@ -56,7 +61,7 @@ def _parts(prune: Prune | None) -> Iterator[Prune]:
 
 
 def exact_filter(prune: Prune, schema: StreamSchema) -> pc.Expression:
-    """The expression that is true where a predicate is."""
+    """The expression that is true where a predicate is, of one that has no remainders."""
     if isinstance(prune, Never):
         return pc.scalar(False)
     if isinstance(prune, AllOf):
@@ -68,6 +73,7 @@ def exact_filter(prune: Prune, schema: StreamSchema) -> pc.Expression:
         return field.is_null()
     if isinstance(prune, NotNull):
         return field.is_valid()
+    assert isinstance(prune, Range)
     attribute = schema.attribute(prune.column)
     if attribute.storage in (Storage.SIGNED, Storage.UNSIGNED):
         return _whole(field, attribute, prune)
@@ -82,19 +88,31 @@ def _each(prune: AllOf | AnyOf, schema: StreamSchema) -> list[pc.Expression]:
     return [exact_filter(item, schema) for item in prune.items]
 
 
-def _whole(field: pc.Expression, attribute: Attribute, range_: Range) -> pc.Expression:
-    """A range of whole numbers, some of which may be beyond what the column holds."""
+def whole_bounds(attribute: Attribute, range_: Range) -> tuple[int | None, int | None] | None:
+    """Bounds of whole numbers, both inclusive, within what the column holds.
+
+    None for a side that the column cannot be beyond; for both, where it holds no such number.
+    """
     bits = attribute.type.bit_width
     signed = attribute.storage is Storage.SIGNED
     least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
     low = least if range_.low is None else int(range_.low) + range_.low_open
     high = most if range_.high is None else int(range_.high) - range_.high_open
     if low > high or low > most or high < least:
+        return None
+    return low if low > least else None, high if high < most else None
+
+
+def _whole(field: pc.Expression, attribute: Attribute, range_: Range) -> pc.Expression:
+    """A range of whole numbers, some of which may be beyond what the column holds."""
+    bounds = whole_bounds(attribute, range_)
+    if bounds is None:
         return pc.scalar(False)
+    low, high = bounds
     found = field.is_valid()
-    if low > least:
+    if low is not None:
         found = found & (field >= _ticks(low, attribute.type))
-    if high < most:
+    if high is not None:
         found = found & (field <= _ticks(high, attribute.type))
     return found
 

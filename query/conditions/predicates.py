@@ -18,9 +18,9 @@ Layout
     (:meth:`PredicateCompiler._constants`): one double among integers makes doubles of all.
 
 Limits
-    One column against one constant; arithmetic on columns, other functions than casts to DATE and
-    ``date_trunc``, and comparisons between columns say nothing.  Decimal and binary columns have no
-    bounds in the tree: only their nulls are used.
+    One column against one constant; arithmetic on columns but remainders, other functions than
+    casts to DATE and ``date_trunc``, and comparisons between columns say nothing.  Decimal and
+    binary columns have no bounds in the tree: only their nulls are used.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from ...schema import Attribute, Storage, StreamSchema
-from ...store.prune import IsNull, NotNull, Range
+from ...store.prune import AnyOf, IsNull, NotNull, Prune, Range, Remainder
 from .bounds import (
     ALWAYS,
     NEVER,
@@ -97,6 +97,8 @@ class PredicateCompiler:
         Gives the attribute's name for a column of this stream, None for every other column.
     missing : bool
         Whether an outer join may have put NULLs in place of an event, its time among them.
+    remainders : bool
+        Whether the answer may hold a :class:`~chronicle.store.prune.Remainder`.
     """
 
     def __init__(
@@ -105,8 +107,10 @@ class PredicateCompiler:
         folder: Folder,
         column_of: Callable[[Any], str | None],
         missing: bool = False,
+        remainders: bool = False,
     ) -> None:
         self._missing = missing
+        self._remainders = remainders
         self._schema = schema
         self._folder = folder
         self._column_of = column_of
@@ -166,8 +170,33 @@ class PredicateCompiler:
     def _comparison(self, left: Any, operator: str, right: Any, truth: bool) -> Compiled:
         column = self._side(left)
         if column is None:
-            operator, right, column = _FLIPPED[operator], left, self._side(right)
+            other = self._side(right)
+            if other is None and self._remainders:
+                return self._remainder(left, operator, right, truth)
+            operator, right, column = _FLIPPED[operator], left, other
         return self._compared(column, [(operator, right)], truth)[0]
+
+    def _remainder(self, left: Any, operator: str, right: Any, truth: bool) -> Compiled:
+        """``column % constant`` compared with a constant, both whole numbers."""
+        left, right = left.unnest(), right.unnest()
+        if not isinstance(left, exp.Mod):
+            operator, left, right = _FLIPPED[operator], right, left
+        column = self._side(left.this) if isinstance(left, exp.Mod) else None
+        if column is None or column[1] is not None:
+            return NOTHING
+        attribute = self._schema.attribute(column[0])
+        divisor, other = self._folder.fold(left.expression), self._folder.fold(right)
+        signed = pa.types.is_signed_integer(attribute.type)
+        if Kind.EXACT not in (divisor.kind, other.kind) or divisor.kind is not other.kind:
+            return NOTHING
+        if not signed or not isinstance(divisor.value, int):
+            return NOTHING
+        if not 0 < divisor.value < 1 << attribute.type.bit_width - 1:
+            return NOTHING
+        bounds = exact_bounds(
+            attribute.name, operator if truth else _NEGATED[operator], other.value
+        )
+        return replace(bounds, prune=_of_remainder(bounds.prune, divisor.value))
 
     def _comparisons(
         self, subject: Any, others: list[tuple[str, Any]], truth: bool
@@ -416,6 +445,17 @@ class PredicateCompiler:
         if text.kind is not Kind.TEXT or not truth:
             return Compiled(NotNull(name)) if text.kind is Kind.TEXT else NOTHING
         return Compiled(prefix_range(name, text.value))
+
+
+def _of_remainder(prune: Prune | None, divisor: int) -> Prune | None:
+    """What holds of a column, said of its remainder."""
+    if isinstance(prune, AnyOf):
+        items = (_of_remainder(item, divisor) for item in prune.items)
+        return AnyOf(tuple(item for item in items if item is not None))
+    if not isinstance(prune, Range):
+        return prune
+    low, high = (None if bound is None else int(bound) for bound in (prune.low, prune.high))
+    return Remainder(prune.column, divisor, low, high)
 
 
 _INTEGER_TYPES = (

@@ -13,10 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...schema import StreamSchema, time_text
-from ...store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range
+from ...schema import StreamSchema
+from ...store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range, Remainder
 from ...store.snapshot import Snapshot
 from ...ticks import INT64_MAX, INT64_MIN, NS_PER_TICK
+from ...time_values import time_text
 
 __all__ = [
     "TICK_MAX",
@@ -85,6 +86,9 @@ def describe(prune: Prune | None, schema: StreamSchema) -> str | None:
         return f"{prune.column} is not null"
     if isinstance(prune, Range):
         return _describe_range(prune, schema)
+    if isinstance(prune, Remainder):
+        shown = Range(f"{prune.column} % {prune.divisor}", prune.low, prune.high)
+        return _describe_range(shown, schema)
     word = " and " if isinstance(prune, AllOf) else " or "
     parts = [describe(item, schema) or "true" for item in prune.items]
     return word.join(f"({p})" if " and " in p or " or " in p else p for p in parts)

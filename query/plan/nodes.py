@@ -102,6 +102,8 @@ class Scan:
         Whether the range alone decides which events pass: nothing else is asked of them.
     decided : bool
         Whether range and ``prune`` together decide which events pass.
+    passing : Prune or None
+        Where they do not: what decides it, if anything that is known here does.
     applied : bool
         Whether the scan has to apply ``prune``, exactly, because nothing above it does.
     limit : int or None
@@ -117,6 +119,7 @@ class Scan:
     decided: bool = False
     applied: bool = False
     limit: int | None = None
+    passing: Prune | None = None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,9 @@ Guarantee
     condition.
 
 Limits
-    A limit reaches a scan only where the time range is the whole condition.
+    A limit reaches a scan only where the time range is the whole condition.  Remainders rule no
+    block out; a scan has them (:attr:`.nodes.Scan.passing`) for who asks which events pass, and the
+    executor evaluates them.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...schema import StreamSchema
-from ...store.prune import AllOf, AnyOf, IsNull, Prune, Range
+from ...store.prune import AllOf, AnyOf, IsNull, Prune, Range, Remainder
 from ..binding.binder import conjuncts
 from ..binding.scope import Condition, Names, Site
 from ..conditions.bounds import Compiled, all_of
@@ -43,9 +45,13 @@ def plan_scan(site: Site, names: Names, folder: Folder) -> Scan:
     exact = _covers_where(site) and all(
         part.exact and only_time(part.prune, schema.time) for part in parts
     )
-    prune = None if exact else _without_time(whole.prune, schema)
     decided = exact or (_covers_where(site) and all(part.exact for part in parts))
-    return Scan(site.name, schema, low, high, prune, exact, decided)
+    known = _without_remainders(whole.prune)
+    prune = None if exact else _without_time(known, schema)
+    if known == whole.prune:
+        return Scan(site.name, schema, low, high, prune, exact, decided)
+    passing = whole.prune if decided else None
+    return Scan(site.name, schema, low, high, prune, passing=passing, exact=False)
 
 
 def _compiled(
@@ -61,7 +67,7 @@ def _compiled(
         nullable = nullable or use.nullable
         return str(use.attribute)
 
-    compiled = PredicateCompiler(schema, folder, column_of).compile(condition.node)
+    compiled = PredicateCompiler(schema, folder, column_of, remainders=True).compile(condition.node)
     if nullable and condition.where:
         # an outer join puts NULLs in place of what is missing: only what they cannot satisfy counts
         compiled = PredicateCompiler(schema, folder, column_of, missing=True).compile(
@@ -95,6 +101,21 @@ def _covers_where(site: Site) -> bool:
         attached = {id(condition.node) for condition in site.conditions}
         site.covered = site.select is not None and all(id(part) in attached for part in parts)
     return site.covered
+
+
+def _without_remainders(prune: Prune | None) -> Prune | None:
+    """What a predicate says where nothing is known of remainders."""
+    if isinstance(prune, Remainder):
+        return None
+    if isinstance(prune, AllOf | AnyOf):
+        items = [_without_remainders(item) for item in prune.items]
+        kept = tuple(item for item in items if item is not None)
+        if len(kept) == len(items):
+            return AllOf(kept) if isinstance(prune, AllOf) else AnyOf(kept)
+        if isinstance(prune, AnyOf) or not kept:
+            return None
+        return kept[0] if len(kept) == 1 else AllOf(kept)
+    return prune
 
 
 def _without_time(prune: Prune | None, schema: StreamSchema) -> Prune | None:

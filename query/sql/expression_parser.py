@@ -70,6 +70,22 @@ class ExpressionParser(DuckDB.Parser):  # type: ignore[misc]
         node = super()._parse_interval(require_interval, **kwargs)
         return node.this if isinstance(node, exp.Add) else node
 
+    def _parse_ordered(self, parse_method: Any = None) -> Any:
+        """``ORDER BY "all"``, as ``a.all``, is a column; sqlglot goes by the name alone."""
+        columns: list[Any] = []
+
+        def parse() -> Any:
+            node = parse_method() if parse_method else self._parse_disjunction()
+            if isinstance(node, exp.Column) and (node.table or node.this.quoted):
+                columns.append(node)
+                return exp.Null()
+            return node
+
+        ordered = super()._parse_ordered(parse)
+        if columns:
+            ordered.set("this", columns[0])
+        return ordered
+
     def _typed_literal(self, value: Any, to: Any) -> Any:
         """``DATE '2020-01-01'::VARCHAR`` is a text: the type belongs to the literal."""
         literal = value

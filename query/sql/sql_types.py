@@ -29,7 +29,7 @@ from ...durations import as_duration, only_durations
 from ...errors import ResourceLimit, SqlError
 from ...json_text import JSON, REASONS, is_json, read_json
 from ...nested_types import is_list
-from ...schema import time_text
+from ...time_values import time_text
 from .dialect import error_at, position_of
 
 __all__ = [

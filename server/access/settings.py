@@ -77,8 +77,10 @@ class Settings(BaseSettings):
         default_factory=lambda: ["RS256", "PS256", "ES256", "Ed25519"],
         description="Algorithms of signatures that are taken; comma-separated.",
     )
-    backup_directory: Path | None = Field(
-        None, description="Directory below which jobs write backups; without it they write none."
+    backup_directory: str | Path | None = Field(
+        None,
+        description="Directory below which jobs write backups, or address of objects, as "
+        "`s3://bucket/prefix`; without it they write none.",
     )
     objects: str | None = Field(
         None,

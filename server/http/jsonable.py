@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ...schema import time_text
+from ...time_values import time_text
 
 __all__ = ["jsonable"]
 

@@ -5,15 +5,17 @@ Guarantee
 
 Limits
     Backups that were made elsewhere, or carried away, are not known here: ``chronicle backups``
-    lists any directory.
+    lists any directory or address.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fastapi import APIRouter, Request, Response
 
 from ...errors import Forbidden
-from ...store.backups import list_backups
+from ...store.backups import is_address, list_backups
 from ..access.auth import Requester
 from ..http.responses import reply
 from ..service.state import server_of
@@ -31,7 +33,7 @@ async def backups(request: Request, principal: Requester) -> Response:
         raise Forbidden("to list backups takes the scope 'operate' on all streams")
     server = server_of(request)
     place = server.settings.backup_directory
-    there = place is not None and place.is_dir()
+    there = place is not None and (is_address(place) or Path(place).is_dir())
     found = await server.call(list_backups, place) if there else []
     told = [each.to_json() for each in found]
     return reply({"configured": place is not None, "backups": told})

@@ -36,6 +36,7 @@ from ...errors import (
 )
 from ...indexes.index_key import index_key
 from ...query.sql.dialect import parse_predicate
+from ...store.backups import is_address, list_backups
 from ...store.progress import each
 from ...store.store import UNFINISHED
 from ...ticks import INT64_MAX
@@ -78,6 +79,8 @@ class BackupSpec(OfStore):
             raise InvalidArgument(
                 f"a backup's name has 1 to 100 letters, digits or . _ -, found {self.name!r}"
             )
+        if is_address(directory):
+            return self._to_objects(server, str(directory))
         target = Path(directory) / self.name
 
         def copied(job: Job) -> dict[str, Any]:
@@ -96,10 +99,21 @@ class BackupSpec(OfStore):
 
         return copied
 
+    def _to_objects(self, server: Server, address: str) -> Work:
+        def sent(job: Job) -> dict[str, Any]:
+            whole = (each.name for each in list_backups(address) if each.state == "whole")
+            if job.begun == 1 or self.name not in whole:  # else of the process that was killed
+                server.database.backup(address, name=self.name)
+            return {"name": self.name}
+
+        return sent
+
     def check_new(self, server: Server) -> None:
         """Refuse the name of a backup that is there."""
         directory = server.settings.backup_directory
-        if directory is not None and (Path(directory) / self.name).exists():
+        if directory is None or is_address(directory):  # whose job is told
+            return
+        if (Path(directory) / self.name).exists():
             raise InvalidArgument(f"there is a backup {self.name!r} already; choose another name")
 
 

@@ -16,8 +16,9 @@ import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
 
 from ...errors import InvalidArgument
-from ...schema import StreamSchema, time_text
+from ...schema import StreamSchema
 from ...ticks import TICKS_PER_SECOND
+from ...time_values import time_text
 from ..access.auth import Requester
 from ..access.statement_rights import visible_to
 from ..http.request_head import PathName

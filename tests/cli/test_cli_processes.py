@@ -362,4 +362,35 @@ def test_commands_of_spark_have_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
         cli._do_without_pandas(["ingest", "a.csv", *asked])
         assert sys.meta_path == finders
     cli._do_without_pandas(["ingest", "a.csv"])
-    assert sys.meta_path[1:] == finders
+    assert sys.meta_path != finders
+
+
+def test_pandas_is_absent_to_all_that_ask() -> None:
+    """To those that import it, those that look whether they could, and those in sys.modules."""
+    pytest.importorskip("pandas")
+    asked = (
+        "import importlib.metadata, importlib.util, sys\n"
+        "from chronicle import cli\n"
+        "cli._do_without_pandas(['sql'])\n"
+        "print(importlib.util.find_spec('pandas'), 'pandas' in sys.modules)\n"
+        "for name in ('pandas', 'pandas.core'):\n"
+        "    try:\n"
+        "        __import__(name)\n"
+        "    except ModuleNotFoundError as error:\n"
+        "        print(error, error.name)\n"
+        "import duckdb, json.tool, pyarrow as pa\n"
+        "print(duckdb.sql('SELECT 1').fetchall(), pa.array([1, None]).to_pylist())\n"
+        "found = importlib.util.find_spec('pyarrow.csv')\n"
+        "print(found.name, importlib.metadata.version('pyarrow'))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", asked], capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "None False",
+        "No module named 'pandas' pandas",
+        "No module named 'pandas' pandas",
+        "[(1,)] [1, None]",
+        f"pyarrow.csv {pa.__version__}",
+    ]

@@ -98,6 +98,54 @@ def test_backups_are_listed(run: Run) -> None:
     assert (code, "'nowhere': No such file" in err) == (2, True)
 
 
+@pytest.mark.usefixtures("readings")
+def test_backups_in_objects(run: Run, tmp_path: Path) -> None:
+    address = f"file://{tmp_path}/objects"
+    for name in ("monday", "tuesday"):
+        assert run("backup", address, "--name", name)[0] == 0
+    told = json.loads(run("backups", address, "--format", "json")[1])
+    assert [(each["name"], each["state"], each["events"]) for each in told] == [
+        ("monday", "whole", 10),
+        ("tuesday", "whole", 10),
+    ]
+    assert run("backups", address, "--verify", "monday")[:2] == (
+        0, "monday: every byte is as it was written\n",
+    )  # fmt: skip
+    code, out, _ = run("restore", address, "--backup", "monday", "--store", "again")
+    assert (code, "backup monday of " in out, "a/b: 10 events" in out) == (0, True, True)
+    code, out, _ = run("restore", address, "--store", "newest")
+    assert (code, "backup tuesday of " in out) == (0, True)
+    counted = ("sql", "-f", "csv", 'SELECT count(*) AS n FROM "a/b"', "--store")
+    assert run(*counted, "again")[1] == run(*counted, "newest")[1] == "n\n10\n"
+    code, out, _ = run("backups", address, "--remove", "monday")
+    assert (code, out[:15]) == (0, "monday: removed")
+    file = max((tmp_path / "objects" / "bytes").iterdir(), key=lambda each: each.stat().st_size)
+    file.write_bytes(bytes(file.stat().st_size))
+    code, _, err = run("backups", address, "--verify", "tuesday")
+    assert (code, file.name in err) == (1, True)
+    for arguments in (
+        ("backup", address, "--name", "tuesday"),
+        ("backup", address, "--name", "a/b"),
+        ("backup", "copy", "--name", "x"),
+        ("backups", address, "--remove", "monday"),
+        ("backups", address, "--remove", "tuesday", "--verify", "tuesday"),
+        ("backups", str(tmp_path), "--verify", "tuesday"),
+        ("restore", address, "--backup", "monday", "--store", "third"),
+        ("restore", address, "--backup", "tuesday", "--store", "third"),
+    ):
+        code, _, told = run(*arguments)
+        assert (code != 0, "Traceback" in told) == (True, False), arguments
+
+
+@pytest.mark.usefixtures("readings")
+def test_moved_segments_and_backups_at_one_address(run: Run, tmp_path: Path) -> None:
+    address = f"file://{tmp_path}/objects"
+    assert run("move", address)[0] == run("backup", address, "--name", "x")[0] == 0
+    code, out, err = run("restore", address, "--store", "moved")
+    assert (code, "1 segments restored" in out, "--backup NAME" in err) == (0, True, True)
+    assert run("restore", address, "--backup", "x", "--store", "backup")[0] == 0
+
+
 def test_a_file_that_is_no_segment_is_told_so(run: Run, tmp_path: Path) -> None:
     (tmp_path / "x.seg").write_bytes(b"too short")
     code, _, err = run("inspect", "x.seg")

@@ -28,6 +28,9 @@ VIEWS = {
     "inside": "SELECT * FROM s AS q WHERE at.y > 3 AND q.at.y < 9",
     "flat": "SELECT t, x, at.y AS y FROM high",
     "both": "SELECT * FROM high WHERE high.at.y > 1",
+    "filled": "SELECT t AS moment, coalesce(x, 99) AS full, upper(k) AS letter, at AS place, k, "
+    "CASE WHEN x > 6 THEN 'high' ELSE 'low' END AS height FROM s WHERE at.y <> 5",
+    "again": "SELECT f.moment AS u, f.*, f.full + 1 AS more FROM filled AS f WHERE full < 95",
     "tumbled": "SELECT k, window_start, sum(x) AS n FROM TUMBLE(s, t, 5) GROUP BY k, window_start, "
     "window_end",
 }
@@ -52,6 +55,30 @@ QUERIES = {
     "high.t - 3 AND high.t + 2 WHERE r.x > 1",
     "left_joined": "SELECT a.t, b.x AS y, b.at.y AS z FROM r AS a LEFT JOIN inside AS b ON a.k = "
     "b.k AND b.t BETWEEN a.t - 3 AND a.t + 2",
+    "computed": "SELECT r.t, n.twice, key, n.twice + r.x AS total FROM r JOIN named AS n ON "
+    "n.key = r.k AND n.t BETWEEN r.t - 3 AND r.t + 2 WHERE twice <> 8",
+    "left_computed": "SELECT r.t, r.x, moment, full, letter || 's' AS letters FROM r LEFT JOIN "
+    "filled ON letter = upper(r.k) AND moment BETWEEN r.t - 2 AND r.t + 1 AND full > r.x",
+    "not_there": "SELECT r.t, r.k, height, full FROM r LEFT JOIN filled ON filled.k = r.k AND "
+    "moment BETWEEN r.t AND r.t + 2 WHERE coalesce(full, 0) < 7 AND height IS DISTINCT FROM 'no'",
+    "of_computed": "SELECT a.u, a.more, place.y, a.place.y AS z, r.x FROM again AS a LEFT JOIN r "
+    "ON r.k = a.k AND r.t BETWEEN a.u - 2 AND a.u + 2 WHERE more > 3",
+    "both_computed": "SELECT named.*, u, full, again.k FROM named JOIN again ON key = k AND "
+    "u BETWEEN t - 1 AND t + 1",
+    "written_out": "SELECT r.t, v.y2 FROM r JOIN (SELECT t AS tt, x * x AS y2 FROM s) AS v ON "
+    "v.y2 < r.x * 3 AND v.tt BETWEEN r.t - 1 AND r.t",
+    "all_of_it": "SELECT * FROM named JOIN (SELECT t AS u, x AS y FROM r) AS q ON y < twice AND "
+    "u BETWEEN t AND t + 1",
+    "recent": "SELECT l.t, l.x AS lx, a.x, a.k FROM r AS l RECENT JOIN high AS a ON a.k = l.k "
+    "WITHIN 5",
+    "recent_computed": "SELECT l.t, l.x, a.twice FROM r AS l RECENT JOIN named AS a ON "
+    "a.key = l.k AND a.twice > l.x WITHIN 4",
+    "recent_left": "SELECT a.moment, a.full, a.letter, l.x FROM filled AS a RECENT LEFT JOIN r AS "
+    "l ON upper(l.k) = a.letter WITHIN 4",
+    "recent_period": "SELECT l.t, a.more FROM r AS l RECENT JOIN again AS a PERIOD (u, moment) ON "
+    "a.k = l.k WITHIN 3",
+    "recent_semi": "SELECT n.t, n.twice FROM named AS n RECENT SEMI JOIN r AS l ON l.k = n.key "
+    "WITHIN 2",
     "united": "SELECT t, x FROM high UNION ALL SELECT t, x FROM r WHERE x = 1",
 }
 
@@ -195,8 +222,21 @@ def test_a_rollup_over_a_view_answers_for_it(db: Any) -> None:
         ("WITH z AS (SELECT * FROM s) SELECT * FROM z", "SELECT * FROM v",
          "the view 'v': WITH cannot be live"),
         ("SELECT * FROM s WHERE x > (SELECT max(x) FROM r)", "SELECT * FROM v", "no subqueries"),
-        ("SELECT t, k FROM s", "SELECT r.t FROM r LEFT JOIN v ON v.k = r.k AND v.t = r.t",
-         "the view 'v': a live join is of two streams, or views"),
+        ("SELECT DISTINCT t, k FROM s", "SELECT r.t FROM r LEFT JOIN v ON v.k = r.k AND v.t = r.t",
+         "the view 'v': a live join is of two streams, or of queries and views"),
+        ("SELECT t, unnest([k, 'a']) AS k FROM s", "SELECT r.t FROM r JOIN v ON v.t = r.t",
+         "the view 'v': a live join is of two streams, or of queries and views"),
+        ("SELECT t, epoch(now()) AS k FROM s", "SELECT r.t FROM r JOIN v ON v.t = r.t",
+         "the view 'v': a live query must give the same"),
+        ("SELECT t, list_transform([x], e -> e + 1) AS k FROM s",
+         "SELECT r.t FROM r JOIN v ON v.t = r.t", "the view 'v': a live join of queries has no"),
+        ("SELECT t + x AS t FROM s", "SELECT r.t FROM r JOIN v ON v.t BETWEEN r.t AND r.t + 2",
+         "would wait for ever"),
+        ("SELECT t AS u, k AS j FROM s", "SELECT v.u AS x, x + 1 AS y, v.j AS k, upper(k) AS m "
+         "FROM (SELECT t AS w, k AS q FROM r) AS o JOIN v ON v.u = o.w", "which 'x' is meant"),
+        ("SELECT x, k FROM s", "SELECT v.t FROM r JOIN v ON v.k = r.k AND r.t = v.t", "column"),
+        ("SELECT x, k FROM s", "SELECT r.t FROM r RECENT JOIN v ON v.k = r.k WITHIN 4",
+         "the view 'v': rows of a query have no times of their own"),
         ("SELECT t, k FROM s", "SELECT count(*) FROM TUMBLE(v, t, 5) GROUP BY window_start",
          "is a view, and TUMBLE reads a stream"),
         ("SELECT t, k FROM s", "SELECT count(*) FROM v", "aggregate over a window"),

@@ -14,7 +14,7 @@ from chronicle import cli
 from chronicle.errors import SqlError
 from chronicle.formats.convert import convert
 from chronicle.formats.jsonout import json_bytes
-from chronicle.schema import time_text
+from chronicle.time_values import time_text
 
 
 @pytest.fixture

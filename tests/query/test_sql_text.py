@@ -27,6 +27,7 @@ SELECT list_transform(l, lambda e: e + 1), l[1], l[2:3], [1, 2, 3], {'a': 1, 'b'
 SELECT x IN (SELECT y FROM u), EXISTS (SELECT 1 FROM u WHERE u.a = t.a), (SELECT max(y) FROM u), x = ANY (SELECT 1) FROM t
 SELECT DISTINCT ON (x) x, y FROM t ORDER BY x, y DESC LIMIT 10 OFFSET 5
 SELECT * FROM t ORDER BY ALL LIMIT 3
+SELECT x, "all" FROM t ORDER BY "all" DESC NULLS FIRST, t.all, t."ALL"
 SELECT * EXCLUDE (a) REPLACE (b + 1 AS b), t.*, COLUMNS('x.*') FROM t
 SELECT x, grouping(x), count(*) FROM t GROUP BY GROUPING SETS ((x), (x, y), ())
 SELECT x, y, count(*) FROM t GROUP BY ROLLUP (x, y)

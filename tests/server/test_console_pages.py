@@ -426,6 +426,30 @@ def test_the_console_works_without_a_network(
     assert [one for one in failed if "ERR_ABORTED" not in one] == []  # what a page left behind
 
 
+def test_a_number_that_is_being_typed_stays(
+    steps: Any, open_console: Callable[..., Console]
+) -> None:
+    """Whatever the page draws anew meanwhile; a limit that went back cut the next answer."""
+    console = open_console()
+    console.expected = ["404"]  # what is cancelled may not have begun
+    console.open()
+    page = console.page
+    console.run(
+        "SELECT count(*) FROM range(9000000) a, range(9000000) b WHERE a.range * b.range = 7"
+    )
+    page.get_by_role("button", name="Cancel").wait_for()
+    limit = page.get_by_label("Limit")
+    limit.fill("200000")  # nothing tells the page that it is whole
+    page.get_by_role("button", name="Cancel").dispatch_event("click")
+    page.get_by_role("button", name="Run").wait_for()
+    assert limit.input_value() == "200000"
+    limit.fill("")
+    page.get_by_label("Timeout").fill("50")
+    assert limit.input_value() == "200000"  # no number: as it was
+    console.run("SELECT i FROM range(150000) AS r(i)")
+    console.shows("150,000 rows")
+
+
 def test_a_million_rows_scroll_as_a_few_do_in_bounded_memory(
     steps: Any, browser: Any, open_console: Callable[..., Console]
 ) -> None:

@@ -14,6 +14,8 @@ import pytest
 import chronicle
 from chronicle.server import create_token
 from chronicle.server.service.jobs import KEPT_MAX, WAITING_MAX, Job, Jobs
+from chronicle.store.object_backup import restore_backup
+from chronicle.store.object_store import ObjectStore
 from chronicle.store.progress import each, watched_by
 
 from .conftest import wait_until
@@ -317,6 +319,24 @@ def test_a_cancelled_backup_leaves_nothing(
     go.set()
     assert ended(api, job)["state"] == "cancelled"
     assert list((tmp_path / "backups").iterdir()) == []
+
+
+def test_a_backup_goes_to_objects(
+    database: Any, serve_app: Callable[..., Any], tmp_path: Path
+) -> None:
+    fill(database, "a")
+    address = f"file://{tmp_path}/objects"
+    api = serve_app(database, backup_directory=address)
+    assert api.get("/v1/backups").json() == {"configured": True, "backups": []}
+    job = ended(api, api.post("/v1/jobs", json={"kind": "backup", "name": "monday"}).json())
+    assert (job["state"], job["progress"], job["result"]) == ("done", 1.0, {"name": "monday"})
+    (told,) = api.get("/v1/backups").json()["backups"]
+    assert (told["name"], told["state"], told["streams"]) == ("monday", "whole", {"a": 4000})
+    again = ended(api, api.post("/v1/jobs", json={"kind": "backup", "name": "monday"}).json())
+    assert (again["state"], "already" in str(again)) == ("failed", True)
+    restore_backup(ObjectStore(address), tmp_path / "again")
+    with chronicle.open(tmp_path / "again", mode="r") as copy:
+        assert copy.stream("a").count == 4000
 
 
 def test_who_sees_and_does_what(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,8 @@ import chronicle
 from chronicle.errors import StorageFailed
 from chronicle.store import object_store as module
 from chronicle.store.cold_file import cache
+from chronicle.store.object_backup import restore_backup
+from chronicle.store.object_backups import object_backups, verify_backup
 from chronicle.store.object_store import ObjectStore
 from chronicle.store.restoring import restore_store
 
@@ -158,3 +160,39 @@ def test_what_is_due_moves_though_the_service_comes_and_goes(
     restore_store(ObjectStore(service.url), tmp_path / "again")
     with chronicle.open(tmp_path / "again") as database:
         assert answers(database) == wanted
+
+
+def test_a_backup_in_a_service(
+    flights: chronicle.Database,  # noqa: F811
+    service: Service,
+    tmp_path: Path,
+) -> None:
+    """Whole, with segments that had moved to the service; unfinished when that goes away."""
+    expected = answers(flights)
+    flights.move(service.url)
+    flights.backup(service.url, name="monday")
+    objects = ObjectStore(service.url)
+    (found,) = object_backups(objects)
+    assert (found.state, found.streams) == ("whole", {"s": 60_000})
+    assert verify_backup(objects, "monday") == []
+    put = ObjectStore.put
+
+    def last(self: ObjectStore, key: str, parts: Iterable[bytes]) -> None:
+        if key.endswith(".backup"):
+            service.proxy.down = True
+        put(self, key, parts)
+
+    flights.stream("s").append(one(2 * 10**15, 1))
+    slow = service.slow_url
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ObjectStore, "put", last)
+        with pytest.raises(StorageFailed, match="try again when"):
+            flights.backup(slow, name="tuesday")
+    assert {each.name: each.state for each in object_backups(objects)} == {
+        "monday": "whole",
+        "tuesday": "unfinished",
+    }
+    restore_backup(objects, tmp_path / "again")
+    with chronicle.open(tmp_path / "again") as again:
+        assert answers(again) == expected
+        assert again.check().ok

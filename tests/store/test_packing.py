@@ -80,3 +80,51 @@ def test_nulls_take_the_value_before_them(numbers: list[int | None], offset: int
         last = last if number is None else number
         expected.append(last)
     assert out.tolist() == expected
+
+
+@pytest.mark.parametrize("width", range(1, 65))
+@pytest.mark.parametrize("encoding", [Encoding.DELTA, Encoding.PACKED])
+def test_values_lie_where_the_layout_says(width: int, encoding: Encoding) -> None:
+    """Read as the format is written down: each zone one long number, from the lowest bit on."""
+    rng = np.random.default_rng(width)
+    for count in (2, 3, 5, ZONE_EVENTS, ZONE_EVENTS + 1, 2 * ZONE_EVENTS + 131):
+        stored = rng.integers(0, 2**width - 1, count, endpoint=True, dtype=np.uint64)
+        stored[:: max(1, count // 2)] = 2**width - 1
+        low = 2**64 - 17
+        plain = [(int(each) + low) % 2**64 for each in stored]
+        if encoding is Encoding.DELTA:
+            plain = [int(each) % 2**64 for each in np.cumsum(np.array(plain, np.uint64))]
+        array = frozen(np.array(plain, np.uint64).view(np.int64))
+        packed = pack(array, encoding, force=True)
+        assert packed is not None
+        words = np.frombuffer(packed, np.uint64).tolist()
+        zones = -(-count // ZONE_EVENTS)
+        bases, minimums, starts, widths = (
+            words[at : at + size]
+            for at, size in (
+                (0, zones),
+                (zones, zones),
+                (2 * zones, zones + 1),
+                (3 * zones + 1, zones),
+            )
+        )
+        body = words[4 * zones + 1 :]
+        assert len(body) == starts[-1]
+        found = []
+        for zone in range(zones):
+            events = min(ZONE_EVENTS, count - zone * ZONE_EVENTS)
+            own = body[starts[zone] : starts[zone + 1]]
+            whole = sum(word << 64 * at for at, word in enumerate(own))
+            value, bits = bases[zone], widths[zone]
+            steps = events - 1 if encoding is Encoding.DELTA else events
+            assert len(own) == -(-steps * bits // 64)
+            assert not whole >> steps * bits
+            cut = [(whole >> at * bits) & (2**bits - 1) for at in range(steps)]
+            if encoding is Encoding.DELTA:
+                found.append(value)
+                for each in cut:
+                    value = (value + each + minimums[zone]) % 2**64
+                    found.append(value)
+            else:
+                found += [(value + each) % 2**64 for each in cut]
+        assert found == plain

@@ -123,7 +123,7 @@ describe("recency joins", () => {
 
 describe("names in SQL", () => {
   it("are quoted where they would be something else", () => {
-    expect(["timestamp", "order", "Pumps", 'a"b', "2x"].map(quoted)).toEqual(["timestamp", '"order"', '"Pumps"', '"a""b"', '"2x"']);
+    expect(["timestamp", "order", "range", "Pumps", 'a"b', "2x"].map(quoted)).toEqual(["timestamp", '"order"', '"range"', '"Pumps"', '"a""b"', '"2x"']);
   });
 });
 

@@ -162,19 +162,22 @@ function rename(tab: Tab): void {
   if (title) changeTab(tab.id, { title: title.slice(0, 60) });
 }
 
+/** What is typed counts at once where it is a number, and stays as it is typed until the field is left. */
 function NumberField(props: { label: string; unit?: string; value: number; set: (value: number) => void }) {
+  const [typed, setTyped] = useState<string | null>(null);
   return (
     <label class="field">
       <span>{props.label}</span>
       <input
         type="number"
         min={1}
-        value={props.value}
-        onChange={(e) => {
+        value={typed ?? props.value}
+        onInput={(e) => {
+          setTyped(e.currentTarget.value);
           const value = e.currentTarget.valueAsNumber;
           if (value > 0) props.set(value);
-          else e.currentTarget.value = String(props.value);
         }}
+        onBlur={() => setTyped(null)}
       />
       {props.unit && <span>{props.unit}</span>}
     </label>

@@ -1,0 +1,99 @@
+"""Leaving rows out of a batch: what is between them is copied in one piece.
+
+Purpose
+    A delete takes some of a leaf's rows out of every column.  A filter asks each row; here the
+    stretches between the rows that go are copied, which costs what copying a column costs.
+
+Guarantee
+    What comes back has the rows that stay, in their order, and shares no memory with the batch but
+    dictionaries.
+
+Limits
+    Columns of fixed width without nulls, and codes of texts; others are filtered.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..compiled import interpretable, kernel
+from .packing import pooled
+
+__all__ = ["without_rows"]
+
+_WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+"""What values of so many bytes are copied as."""
+
+
+def _copied_between(values, places, out):  # type: ignore[no-untyped-def]
+    kept = np.ones(values.size, np.bool_)
+    kept[places] = False
+    out[:] = values[kept]
+
+
+@interpretable(instead=_copied_between)
+@kernel
+def _copy_between(values, places, out):  # type: ignore[no-untyped-def]
+    """Copy all values but those at some places, which ascend."""
+    first = 0
+    at = 0
+    for k in range(places.size + 1):
+        end = places[k] if k < places.size else values.size
+        source = values[first:end]
+        target = out[at : at + source.size]
+        for i in range(source.size):
+            target[i] = source[i]
+        at += source.size
+        first = end + 1
+
+
+def without_rows(batch: pa.RecordBatch, places: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    """A batch without some rows.
+
+    Parameters
+    ----------
+    places : int64[n]
+        Row numbers, ascending, each once.
+    """
+
+    @cache
+    def mask() -> pa.Array:
+        kept = np.ones(batch.num_rows, np.bool_)
+        kept[places] = False
+        return pa.array(kept)
+
+    def left(column: pa.Array) -> pa.Array:
+        if pa.types.is_dictionary(column.type):
+            codes = left(column.indices)
+            return pa.DictionaryArray.from_arrays(codes, column.dictionary, safe=False)
+        width = _width(column)
+        if not width:
+            # by itself: a whole batch is filtered by way of positions, in three times the time
+            return pc.filter(column, mask())
+        values = np.frombuffer(
+            column.buffers()[1], _WORDS[width], len(column), column.offset * width
+        )
+        values.flags.writeable = False
+        kept = pooled(len(column) - places.size, _WORDS[width])
+        _copy_between(values, places, kept)
+        return pa.Array.from_buffers(column.type, kept.size, [None, pa.py_buffer(kept)], 0)
+
+    arrays = [left(column) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+
+
+def _width(column: pa.Array) -> int:
+    """Bytes of a value, where each has so many and none is null; else 0."""
+    type_ = column.type
+    if column.null_count or isinstance(column, pa.ExtensionArray) or pa.types.is_nested(type_):
+        return 0
+    try:
+        bits = type_.bit_width
+    except ValueError:  # texts and the like
+        return 0
+    return bits // 8 if bits // 8 in _WORDS and not bits % 8 else 0
