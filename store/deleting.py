@@ -44,6 +44,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from threading import Thread
 from typing import Protocol
 
 import numpy as np
@@ -321,6 +322,8 @@ class _Delete(Fold):
 
     def __post_init__(self) -> None:
         self.removed = sum(entry.events for entry in self.whole)
+        self._preparing = Thread(target=self.deleted.prepare, name="chronicle-deleted")
+        self._preparing.start()
 
     @property
     def keeps_codes(self) -> bool:
@@ -370,6 +373,7 @@ class _Delete(Fold):
                 spill(commits)
 
     def edit(self, commits: Commits, manifest: StreamManifest) -> Edit:
+        self._preparing.join()
         position = commits.journal.position + 1
         self.before, self.told = commits.state(), self._told(commits)
         noted = write_deletion(commits.files, commits.directory, position, self.told)

@@ -37,6 +37,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -176,10 +177,25 @@ class DeletedEvents:
         joined = np.concatenate(ticks)
         return cls(int(joined[0]), int(joined[-1]), joined, np.concatenate(ranks))
 
-    @property
+    @cached_property
     def spans(self) -> Spans:
         """Ranges of ticks that cover them."""
         return ((self.first, self.last),) if self.ticks is None else tick_ranges(self.ticks)
+
+    @cached_property
+    def body(self) -> bytes:
+        """Ticks and ranks as their file has them."""
+        body = b""
+        for column in (self.ticks, self.ranks):
+            assert column is not None
+            packed = pa.compress(column.tobytes(), "zstd", asbytes=True)
+            body += _LENGTH.pack(len(packed)) + packed
+        return body
+
+    def prepare(self) -> None:
+        """Find out now what a commit asks for while others wait for it; any thread may."""
+        if self.ticks is not None:
+            self.spans, self.body  # noqa: B018
 
     def touches(self, first: int, last: int) -> bool:
         """Whether an event with first <= t <= last may be among them."""
@@ -268,10 +284,7 @@ def write_deletion(
     if deleted.ticks is None or deleted.ranks is None:
         return KnownDeletion(position, deleted.first, deleted.last, None, deleted.changed)
     file = f"{position:08d}.gone"
-    body = b""
-    for column in (deleted.ticks, deleted.ranks):
-        packed = pa.compress(column.tobytes(), "zstd", asbytes=True)
-        body += _LENGTH.pack(len(packed)) + packed
+    body = deleted.body
     path = f"{directory}/{file}"
     if files.exists(path):  # of a try that did not get as far as the manifest
         files.remove(path)
