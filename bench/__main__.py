@@ -29,6 +29,7 @@ BENCHMARKS = [
     "recency",
     "pattern_indexes",
     "cold",
+    "moving",
     "segments",
     "selective",
     "index_ingest",

@@ -37,7 +37,7 @@ from ..store.object_store import ObjectStore
 from .harness import Row, Section
 from .pattern_stream import Bed, random_query
 
-__all__ = ["run"]
+__all__ = ["LATE_SECONDS", "late_objects", "run"]
 
 LATE_SECONDS = 0.020
 SETTINGS = ((8, "a5", 5.0), (16, "a5", None), (8, "a2", None))
@@ -63,7 +63,7 @@ class _Late(ObjectStore):
 
 
 @contextmanager
-def _late(directory: Path) -> Iterator[_Late]:
+def late_objects(directory: Path) -> Iterator[_Late]:
     """Objects in a directory, for everybody in this process who asks for its address."""
     place = _Late(f"file://{directory}")
     objects_room._stores.put(place.url, place)
@@ -88,7 +88,7 @@ def run(short: bool) -> Section:
         try:
             for symbols, special, bar in SETTINGS:
                 _disk(bed, section, symbols, special, bar, queries)
-            with _late(Path(directory) / "objects") as place:
+            with late_objects(Path(directory) / "objects") as place:
                 _moved(bed, place)
                 _aggregate(bed, section, place)
                 for symbols, special, _ in SETTINGS:

@@ -491,13 +491,15 @@ def test_no_flipped_bit_of_a_page_passes(memory: MemoryFiles) -> None:
             look(memory)
 
 
-@pytest.mark.parametrize("how", ["missing", "older", "of another stream"])
+@pytest.mark.parametrize("how", ["missing", "older", "as large", "of another stream"])
 def test_pages_that_are_not_those_that_were_written(how: str, memory: MemoryFiles) -> None:
     with Store.open("memory", files=memory) as store:
         stream = filled(store, 3)
         older = memory.read(f"streams/s/{stream.commits.manifest.segments.pages[-1].file}")
         stream.append(batch(3))
         stream.seal()
+        if how == "as large":  # three segments again, and not the same ones
+            stream.delete(0, EVENTS)
         other = store.create_stream("other", SCHEMA, OPTIONS)
         for number in range(4):
             other.append(batch(number))
@@ -507,7 +509,7 @@ def test_pages_that_are_not_those_that_were_written(how: str, memory: MemoryFile
     memory.remove(path)
     if how != "missing":
         with memory.create(path) as file:
-            file.write(older if how == "older" else strange)
+            file.write(strange if how == "of another stream" else older)
     for mode in ("rw", "r"):
         with Store.open("memory", mode, files=memory) as store:
             with pytest.raises(CorruptStore, match="page"):
