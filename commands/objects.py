@@ -52,10 +52,18 @@ def move(
 ) -> None:
     """Move sealed segments to objects, where storage is cheap; queries find them there."""
     with connection_of(store).database("rw", create=False) as database:
+        total = 0
         for name in streams or [None]:  # type: ignore[list-item]
             found = database.move(to, stream=name, older_than=older_than, due=due)
             for moved, done in found.items():
                 print(f"{moved}: {done.segments:,} segments, {done.bytes:,} bytes moved")
+                total += done.segments
+        if not total:
+            asked = "is due" if due else "is old enough" if older_than else "stays here"
+            say(
+                f"note: no sealed segment {asked}, or all of them have moved before; the one that "
+                "a stream is writing stays until it is full"
+            )
 
 
 def restore(

@@ -33,12 +33,13 @@ from .convert import FLOAT_TEXT, INTEGER_TEXT
 from .isotime import parse_iso
 from .times import is_text
 
-__all__ = ["NUMERIC_SHARE", "infer_text", "infer_typed"]
+__all__ = ["NUMERIC_SHARE", "has_decimal_commas", "infer_text", "infer_typed"]
 
 NUMERIC_SHARE = 0.8
 """Share of a text column's values that must be numbers for the column to be numeric."""
 
 _BOOL_TEXT = r"^(?i:true|false)$"
+_COMMA_NUMBER = r"^[+-]?\d+(,\d+)?$"
 
 
 def infer_text(values: pa.Array, *, numbers: bool = True) -> pa.DataType | None:
@@ -67,6 +68,13 @@ def infer_text(values: pa.Array, *, numbers: bool = True) -> pa.DataType | None:
             return pa.date32()
         return pa.timestamp("ns" if np.any(times.nanos % 1000) else "us")
     return pa.string()
+
+
+def has_decimal_commas(values: pa.Array) -> bool:
+    """Whether a column of text is numbers with a decimal comma, which are read as text."""
+    trimmed = pc.utf8_trim_whitespace(values.drop_null())
+    number = pc.all(pc.match_substring_regex(trimmed, _COMMA_NUMBER), min_count=1).as_py()
+    return bool(number) and bool(pc.any(pc.match_substring(trimmed, ",")).as_py())
 
 
 def _whole_type(digits: pa.Array) -> pa.DataType | None:

@@ -40,7 +40,7 @@ from .convert import convert, flatten
 from .converted import Converted
 from .csvtext import CsvRecords
 from .flattening import IGNORED, Flattened, Rewriting, Unwrapped
-from .infer import infer_text, infer_typed
+from .infer import has_decimal_commas, infer_text, infer_typed
 from .jsonmembers import Enclosed
 from .jsontext import JsonLines, JsonRecords, looks_like_lines
 from .kinds import detect, stem_of
@@ -306,6 +306,7 @@ class EventReader:
             elif field.type is None:
                 field.type = self._infer(raw, values, numbers=raw not in quoted)
                 layout.check(field, self.name, self._reader.typed)
+                self._tell_of_commas(field, values)
             elif self._reader.typed and not field.fixed:
                 new = infer_typed(values)
                 field.type = (wider(field.type, new) if new is not None else None) or field.type
@@ -331,6 +332,19 @@ class EventReader:
         if self._reader.typed or not is_text(values.type):
             return infer_typed(values)
         return infer_text(values, numbers=numbers)
+
+    def _tell_of_commas(self, field: Field, values: pa.Array) -> None:
+        """Numbers with a decimal comma, in CSV with another separator, stay text: that is said."""
+        reader = self._reader
+        if not isinstance(reader, CsvRecords) or reader.separator == "," or field.type is None:
+            return
+        if is_text(field.type) and has_decimal_commas(values):
+            name = field.name.replace('"', '""')
+            self.layout.note(
+                f"comma:{field.name}",
+                f"{field.name}: numbers with a decimal comma are kept as text; in SQL they are "
+                f"""CAST(replace("{name}", ',', '.') AS DOUBLE)""",
+            )
 
     def _parse_type(self, raw: str, out: str, columns: Columns) -> pa.DataType | None:
         """What the format's parser is to make of a column."""

@@ -15,7 +15,11 @@ import pyarrow.compute as pc
 from ..errors import InvalidArgument
 from ..ownership import LOADING, ModuleLock, leave_to_parent
 
-__all__ = ["open_patterns", "strptime"]
+__all__ = ["likely", "open_patterns", "strptime"]
+
+LOOKED_AT = 200
+_DATES = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y.%m.%d")
+_CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p")
 
 _connection: Any = None
 _connecting = ModuleLock()
@@ -60,3 +64,12 @@ def strptime(values: pa.Array, pattern: str) -> pa.Array:
         cursor.close()
     column = table.column("t").combine_chunks()
     return column.cast(pa.timestamp(column.type.unit))
+
+
+def likely(values: pa.Array) -> list[str]:
+    """Patterns, of those that people use, that read most of some text; the ones that read most."""
+    sample = values.slice(0, LOOKED_AT)
+    patterns = [f"{date}{clock}" for date in _DATES for clock in _CLOCKS]
+    read = {pattern: len(sample) - strptime(sample, pattern).null_count for pattern in patterns}
+    most = max(read.values(), default=0)
+    return [pattern for pattern in patterns if read[pattern] == most and 2 * most > len(sample)]

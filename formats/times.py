@@ -47,7 +47,7 @@ from .decimals import GOOD, TOO_LARGE, UNREAD, parse_decimals
 from .decimals import TOO_FINE as DIGITS_TOO_FINE
 from .isotime import IsoTimes, parse_iso
 from .local_times import DAY_SECONDS, instants_of
-from .time_patterns import strptime
+from .time_patterns import likely, strptime
 from .time_rules import TimeRule
 
 __all__ = ["Decision", "convert", "decide", "is_text"]
@@ -146,7 +146,7 @@ def decide(
                 raise InvalidData(
                     f"column {column!r} does not hold times: expected ISO 8601 such as "
                     f"2018-08-01T05:00:00Z or numbers, found {shown(values[0].as_py())}; pass "
-                    "time_format= (a pattern such as '%d.%m.%Y %H:%M')"
+                    f"time_format= ({_advised(values)})"
                 )
             fine = bool(np.any(times.nanos % 1000))
             note = None
@@ -167,6 +167,15 @@ def decide(
         )
     zoned = replace(settled.rule, zone=rule.zone, ambiguous=rule.ambiguous)
     return settled._replace(rule=zoned)
+
+
+def _advised(values: pa.Array) -> str:
+    """Which pattern to give for texts that are no ISO times."""
+    found = likely(values)
+    if not found:
+        return "a pattern such as '%d.%m.%Y %H:%M'"
+    one = len(found) == 1
+    return f"{found[0]!r} reads them" if one else f"{' or '.join(map(repr, found))}: which is it?"
 
 
 def _decide_numbers(values: pa.Array, column: str, wanted: pa.DataType | None) -> Decision:

@@ -307,11 +307,8 @@ class IndexStorage:
         """The values of keys: neighbours on the disk are read in one request, many side by side."""
         groups = [keys[first : first + TOGETHER] for first in range(0, len(keys), TOGETHER)]
         with self._looking() as database:
-            if len(groups) < 2:
-                found = map(database.get, groups)
-            else:
-                found = _readers().map(database.get, groups)
-            return [value for some in found for value in some]
+            each: Any = map if len(groups) < 2 else _readers().map
+            return [value for some in each(database.get, groups) for value in some]
 
     def scan(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         """Keys that begin with a prefix, in order, with their values."""

@@ -11,6 +11,7 @@ __all__ = ["SEGMENT_MUTANTS"]
 
 MANY = "test_many_segments.py"
 LISTS = "test_segment_lists.py"
+ELSEWHERE = "test_pages_elsewhere.py"
 MACHINE = "test_stream_machine.py::test_a_stream_of_many_segments_is_a_sorted_list"
 
 SEGMENT_MUTANTS = [
@@ -91,13 +92,6 @@ SEGMENT_MUTANTS = [
         "            if again == body:\n",
         "            if True:\n",
         f"{MANY}::test_a_load_names_pages_of_one_version",
-    ),
-    (
-        "a pin names pages instead of segments",
-        "store/pins.py",
-        "found.manifest.whole().to_json()",
-        "found.manifest.to_json()",
-        f"{MANY}::test_pins_and_backups_have_all_segments",
     ),
     (
         "a backup leaves pages behind",
@@ -234,5 +228,92 @@ SEGMENT_MUTANTS = [
         "        return len(self) <= OPENED_MAX\n",
         "        return True\n",
         f"{MANY}::test_only_what_is_looked_at_is_opened",
+    ),
+    # -- pages that others name -------------------------------------------------------------------
+    (
+        "a move puts pages that are there already",
+        "store/moving.py",
+        "        if key not in there:\n",
+        "        if True:\n",
+        f"{ELSEWHERE}::test_a_move_puts_new_pages_and_no_others",
+    ),
+    (
+        "pages that the copy of a manifest no longer names stay with the objects",
+        "store/moving.py",
+        "    for key in there.difference(named):",
+        "    for key in ():",
+        f"{ELSEWHERE}::test_a_stream_that_has_few_segments_again_leaves_no_pages",
+    ),
+    (
+        "pages go from the objects before the manifest that names others is there",
+        "store/moving.py",
+        '    store.put(f"{place}/{MANIFEST}", [manifest_content(manifest.to_json())])\n',
+        "    for key in there.difference(named):\n        store.remove(key)\n"
+        '    store.put(f"{place}/{MANIFEST}", [manifest_content(manifest.to_json())])\n',
+        f"{ELSEWHERE}::test_an_accident_at_any_step_leaves_a_copy_that_is_whole",
+    ),
+    (
+        "a restore forgets the roots of pages",
+        "store/restoring.py",
+        "lambda entry: roots.get(entry.id)",
+        "lambda entry: None",
+        f"{ELSEWHERE}::test_a_move_puts_new_pages_and_no_others",
+    ),
+    (
+        "a pin has no segments of its pages",
+        "store/pins.py",
+        "    return StreamManifest.from_json(body, segments)\n",
+        "    return pin.outline\n",
+        f"{ELSEWHERE}::test_a_pin_names_pages_and_keeps_them",
+    ),
+    (
+        "pages go although a lease wants their version",
+        "store/garbage.py",
+        '    if not file.endswith(".seg"):\n        return 0\n',
+        '    if not file.endswith(".seg"):\n        return COUNTER_MASK\n',
+        f"{ELSEWHERE}::test_a_pin_names_pages_and_keeps_them",
+    ),
+    # -- cold reads -------------------------------------------------------------------------------
+    (
+        "a time at the border of two runs is taken to be of the first",
+        "query/replay/timeline.py",
+        "        asked = vague[high > low]\n",
+        "        asked = vague[:0]\n",
+        "../query/replay/test_timeline.py",
+    ),
+    (
+        "leaves are read where the times of runs meet",
+        "query/replay/timeline.py",
+        "(self._indexes is not None)\n            early",
+        "False\n            early",
+        "../query/replay/test_timeline.py",
+    ),
+    (
+        "rows of the next batches are asked for when they are wanted",
+        "query/replay/objects_ahead.py",
+        "            if number + 1 < len(groups):\n",
+        "            if False:\n",
+        "../query/replay/test_objects_ahead.py",
+    ),
+    (
+        "rows in objects are asked for batch by batch",
+        "query/replay/objects_ahead.py",
+        "        elif int(size[high - 1]) - done > most:\n",
+        "        else:\n",
+        "../query/replay/test_objects_ahead.py",
+    ),
+    (
+        "a database of indexes is closed under those who read of it",
+        "indexes/storage.py",
+        "                    self._await_lookups(database)\n",
+        "",
+        "../indexes/test_ahead.py",
+    ),
+    (
+        "blocks of the next lookups are asked for when they are wanted",
+        "indexes/ahead.py",
+        "_pool().submit(indexes.fetch, names) if names else None",
+        "None",
+        "../indexes/test_ahead.py",
     ),
 ]

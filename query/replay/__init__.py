@@ -14,8 +14,7 @@ PARTITION BY), ``near`` (what matters at all), ``choice``, ``replay_plan`` (the 
 ``shared_keys``, ``coded_spans``, ``fitting``, ``rooms``, ``stream_intervals``,
 ``partition_intervals``, ``late_ranges``, ``considered``, ``ways`` and ``planning`` (all of it in
 order); ``column_gather``, ``objects_ahead``, ``reader``, ``partition_reader``,
-``interval_stream`` and ``run_plan`` (the replay itself); ``situation_outline``, ``rows_before``, ``situation_ticks``,
-``situation_intervals`` and ``tree_runs`` (patterns of situations); ``filtering`` (WHERE through
-indexes), ``subqueries``,
-``calibration``.
+``interval_stream`` and ``run_plan`` (the replay itself); ``situation_outline``,
+``rows_before``, ``situation_ticks``, ``situation_intervals`` and ``tree_runs``
+(patterns of situations); ``filtering`` (WHERE through indexes), ``subqueries``, ``calibration``.
 """

@@ -85,6 +85,9 @@ class _Piece:
 class _Bounds(NamedTuple):
     """Between which ticks pieces lie.
 
+    All that is vague of one leaf has the same bounds, those of the leaf: ticks outside of them are
+    found though they are no order among themselves, and one within makes all of it known.
+
     Attributes
     ----------
     firsts, lasts : int64[pieces]
@@ -96,12 +99,6 @@ class _Bounds(NamedTuple):
     firsts: Ints
     lasts: Ints
     vague: npt.NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, firsts: Ints, lasts: Ints, vague: npt.NDArray[np.bool_]) -> _Bounds:
-        """Of pieces in order: none ends behind the end of the next one."""
-        least = np.minimum.accumulate(lasts[::-1])[::-1]
-        return cls(np.maximum.accumulate(firsts), least, vague)
 
 
 class Timeline:
@@ -183,7 +180,7 @@ class Timeline:
             sharp = ~vague[here]
             for out, known, at in ((firsts, ~early, starts), (lasts, sharp, ends - 1)):
                 out[here][known] = [part.leaves.tick(each) for each in at[known].tolist()]
-        return _Bounds.of(firsts, lasts, vague)
+        return _Bounds(firsts, lasts, vague)
 
     def _bounds_for(self, ticks: Ints) -> _Bounds:
         """The same, exact where one of these ticks (ascending) may be at a border."""
@@ -199,7 +196,7 @@ class Timeline:
         lasts, still = bounds.lasts.copy(), bounds.vague.copy()
         lasts[asked] = self.ticks_at(self._starts[asked + 1] - 1)
         still[asked] = False
-        self._bounds = bounds = _Bounds.of(bounds.firsts, lasts, still)
+        self._bounds = bounds = _Bounds(bounds.firsts, lasts, still)
         return bounds
 
     def _fetch(self, numbers: Iterable[int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from decimal import Decimal
 from typing import Any
@@ -13,7 +14,10 @@ from hypothesis import strategies as st
 
 from chronicle.errors import InvalidArgument, UnsupportedType
 from chronicle.formats.convert import convert
-from chronicle.formats.infer import infer_text
+from chronicle.formats.infer import has_decimal_commas, infer_text
+from chronicle.formats.isolated import IsolatedReader
+from chronicle.formats.layout import Layout
+from chronicle.formats.reader import EventReader
 from chronicle.formats.typenames import name_of_type, parse_pairs, parse_type
 
 
@@ -126,6 +130,40 @@ def test_inference(texts: list[str | None], expected: pa.DataType | None) -> Non
 
 def test_json_strings_are_not_numbers() -> None:
     assert infer_text(pa.array(["1", "2"]), numbers=False) == pa.string()
+
+
+@pytest.mark.parametrize(
+    ("texts", "found"),
+    [
+        (["1,5", None, " -20,25 ", "3"], True),
+        (["1", "2"], False),
+        (["1,5", "a"], False),
+        (["1.000,5"], False),
+        (["1,5,6"], False),
+        ([None], False),
+        ([], False),
+    ],
+)
+def test_numbers_with_a_decimal_comma_are_told_apart(texts: list[str | None], found: bool) -> None:
+    assert has_decimal_commas(pa.array(texts, pa.string())) == found
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_numbers_with_a_decimal_comma_stay_text_and_that_is_said(isolated: bool) -> None:
+    data = b't;pressure (bar);"a ""b""";x\n2024-01-01;1,5;2,5;7\n2024-01-02;;3,5;8\n'
+    layout = Layout(time="t")
+    if isolated:
+        with contextlib.closing(IsolatedReader(1 << 30)) as reader:
+            batches = list(reader.events(data, "csv", layout=layout))
+    else:
+        batches = list(EventReader(data, "csv", layout=layout))
+    assert batches[0].schema.field(1).type == pa.string()
+    notes = list(layout.notes.values())
+    assert [note.partition(":")[0] for note in notes] == ["pressure (bar)", 'a "b"']
+    assert notes[1].endswith('replace("a ""b""", \',\', \'.\') AS DOUBLE)')
+    layout = Layout(time="t", types={"pressure (bar)": "string", 'a "b"': "string"})
+    list(EventReader(data, "csv", layout=layout))
+    assert layout.notes == {}
 
 
 @pytest.mark.parametrize(

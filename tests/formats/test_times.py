@@ -161,6 +161,24 @@ def test_a_column_without_times_is_refused() -> None:
         decide(pa.array(["a", "b", "c"]), TimeRule("auto"), column="t")
 
 
+@pytest.mark.parametrize(
+    ("texts", "advice"),
+    [
+        (["01.02.2024 08:00:00", "nothing", "03.02.2024 08:00:00"], "'%d.%m.%Y %H:%M:%S' reads"),
+        (["1/2/2024", "3/4/2024"], "'%d/%m/%Y' or '%m/%d/%Y': which is it"),
+        (["1/2/2024", "3/14/2024"], "'%m/%d/%Y' reads them"),
+        (["25-12-2024 1:30 PM"], "'%d-%m-%Y %I:%M %p' reads them"),
+        (["yesterday", "01.02.2024"], "a pattern such as"),
+    ],
+)
+def test_the_pattern_to_give_is_said(texts: list[str], advice: str) -> None:
+    with pytest.raises(InvalidData) as caught:
+        decide(pa.array(texts), TimeRule("auto"), column="t")
+    assert f"pass time_format= ({advice}" in str(caught.value)
+    if advice.startswith("'"):
+        parse_time_format(advice.split("'")[1])
+
+
 def test_dates_and_zoned_timestamps() -> None:
     days = pa.array([17744], pa.int32()).cast(pa.date32())
     assert as_text(convert(days, TimeRule("iso"), US, required=True).values) == [

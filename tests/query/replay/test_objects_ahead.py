@@ -49,7 +49,7 @@ def timeline(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Timeline]:
     monkeypatch.setattr(column_gather, "GATHERED_FIRST", 500)
     monkeypatch.setattr(column_gather, "GATHERED_MAX", 2000)
     monkeypatch.setattr(objects_ahead, "FIRST_BYTES", 1 << 20)
-    monkeypatch.setattr(objects_ahead, "GROUP_BYTES", 4 << 20)
+    monkeypatch.setattr(objects_ahead, "GROUP_BYTES", 6 << 20)
     monkeypatch.setattr(cold_file, "GAP_BYTES", 0)
     with Store.open(path / "store", "r") as store:
         yield Timeline(store.stream("s").snapshot())
@@ -69,28 +69,8 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return threads
 
 
-def pieces(timeline: Timeline) -> Iterator[tuple[pa.RecordBatch, Any]]:
-    stretches = np.stack([STARTS - 2, STARTS, STARTS + 90, STARTS + 93], axis=1)
-    return read_stretches(timeline, SCHEMA.arrow, stretches)
-
-
-def test_many_batches_wait_for_few_rounds(timeline: Timeline, fetched: list[str]) -> None:
-    """One of each segment and group, and none of who reads."""
-    batches = list(pieces(timeline))
-    found = pa.Table.from_batches([batch for batch, _ in batches])
-    wanted = np.concatenate([np.arange(at - 2, at + 93) for at in STARTS.tolist()])
-    assert found.column("n").to_pylist() == wanted.tolist()
-    inside = np.concatenate([flags for _, flags in batches])
-    assert inside.sum() == 90 * len(STARTS)
-    assert len(batches) > 8
-    assert {name.rpartition("_")[0] for name in fetched} == {"chronicle-ahead"}
-    groups = 1 + -(-3 * (1 << 15) * len(STARTS) // (4 << 20))
-    assert 0 < len(fetched) <= 2 * (len(timeline.parts) + groups)  # heads, then rows
-
-
-def test_who_wants_few_rows_has_at_most_two_groups_fetched(
-    timeline: Timeline, fetched: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def asks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many batches each group has that is asked for."""
     asked: list[int] = []
     ask = objects_ahead._ask
 
@@ -99,13 +79,43 @@ def test_who_wants_few_rows_has_at_most_two_groups_fetched(
         return ask(ranges, group, names, wanted)
 
     monkeypatch.setattr(objects_ahead, "_ask", noted)
+    return asked
+
+
+def pieces(timeline: Timeline) -> Iterator[tuple[pa.RecordBatch, Any]]:
+    stretches = np.stack([STARTS - 2, STARTS, STARTS + 90, STARTS + 93], axis=1)
+    return read_stretches(timeline, SCHEMA.arrow, stretches)
+
+
+def test_many_batches_wait_for_few_rounds(
+    timeline: Timeline, fetched: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of each segment and group, and none of who reads."""
+    asked = asks(monkeypatch)
+    batches = list(pieces(timeline))
+    found = pa.Table.from_batches([batch for batch, _ in batches])
+    wanted = np.concatenate([np.arange(at - 2, at + 93) for at in STARTS.tolist()])
+    assert found.column("n").to_pylist() == wanted.tolist()
+    inside = np.concatenate([flags for _, flags in batches])
+    assert inside.sum() == 90 * len(STARTS)
+    assert len(batches) > 8
+    assert {name.rpartition("_")[0] for name in fetched} == {"chronicle-ahead"}
+    assert sum(asked) == len(batches)
+    assert len(asked) <= 1 + len(batches) // 2
+    assert 0 < len(fetched) <= 2 * (len(timeline.parts) + len(asked))  # heads, then rows
+
+
+def test_who_wants_few_rows_has_at_most_two_groups_fetched(
+    timeline: Timeline, fetched: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = asks(monkeypatch)
     rows = pieces(timeline)
     next(rows)
     assert len(asked) == 2
     rows.close()  # type: ignore[attr-defined]
     assert len(asked) == 2
     assert len(list(pieces(timeline))) > sum(asked[:2])
-    assert len(asked) > 4
+    assert len(asked) > 4  # of both
 
 
 def test_what_cannot_be_read_is_told_by_who_reads_it(
