@@ -17,7 +17,7 @@ Cost
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import Any
@@ -329,19 +329,23 @@ class Snapshot:
             last = batch.column(0)[-1]
         return first, last
 
-    def ranges(self, parts: int) -> list[tuple[int | None, int | None]]:
-        """Cut the stream at leaf borders into at most ``parts`` half-open ranges of similar size.
+    def ranges(
+        self, parts: int, start: int | None = None, end: int | None = None
+    ) -> list[tuple[int | None, int | None]]:
+        """Cut start <= t < end at leaf borders into at most ``parts`` ranges of similar size.
 
-        The ranges cover all time, in order: the first has no start and the last no end.
+        They are half-open as well, and cover it, in order: of the whole stream the first has no
+        start and the last no end.
         """
-        ticks, sizes = leaf_sizes(self._state.segments)
+        low, high = _closed(start, end)
+        ticks, sizes = leaf_sizes(within(self._state.segments, low, high))
         if not ticks.size or parts <= 1:
-            return [(None, None)]
+            return [(start, end)]
         weight = np.cumsum(sizes)
         goals = weight[-1] * np.arange(1, parts) / parts
         cuts = np.unique(ticks[np.searchsorted(weight, goals, side="left").clip(0, ticks.size - 1)])
-        bounds: list[int | None] = [None, *(int(cut) for cut in cuts if cut > ticks[0]), None]
-        return list(pairwise(bounds))
+        inside = (int(cut) for cut in cuts if cut > ticks[0] and low < cut <= high)
+        return list(pairwise([start, *inside, end]))
 
 
 def _aggregate_part(
@@ -382,7 +386,7 @@ def _aggregate_older(
     whole.merge(LightweightAggregates(selection.names, selection.kinds, widened))
 
 
-def leaf_sizes(segments: Sequence[SegmentView]) -> tuple[Any, Any]:
+def leaf_sizes(segments: Iterable[SegmentView]) -> tuple[Any, Any]:
     """First tick and stored bytes of every leaf of some segments, in order; both int64."""
     firsts: list[Any] = []
     sizes: list[Any] = []
