@@ -22,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..errors import AttributeNotFound
+from ..store.segment_views import sizes_of
 from ..store.snapshot import StreamState
 from . import definitions
 from .catalogue import RunsChanged, blocks_of, descriptor_of
@@ -49,7 +50,7 @@ def copy_indexes(indexes: OpenedIndexes, path: Path, state: StreamState) -> None
     StorageFull, StorageFailed
         When they cannot be written; the copy is whole without them.
     """
-    alive = {view.file.segment_id: view.events for view in state.segments}
+    alive = {segment: events for segment, events, _ in sizes_of(state.segments)}
     known = indexes.definitions
     for name in indexes.attributes:
         try:

@@ -174,7 +174,7 @@ def _rewrite(
     for _ in range(ATTEMPTS):
         with commits.lock:
             commits.check_writable()
-            snapshot = Snapshot(commits.state())
+            snapshot, dropped = Snapshot(commits.state()), commits.manifest.dropped_events
         deleted: DeletedEvents | None
         if choose is not None:
             deleted = DeletedEvents.chosen(choose(snapshot))
@@ -183,7 +183,7 @@ def _rewrite(
         if deleted is None:
             return 0
         deleted = replace(deleted, changed=change is not None)
-        removed = _Removed(commits, deleted, change, addition, snapshot.state.dropped)
+        removed = _Removed(commits, deleted, change, addition, dropped)
         try:
             if rewritten(commits, removed.begin, stopped):
                 return removed.events
@@ -258,6 +258,7 @@ class _Removed:
             views = commits.views.by_id(manifest)
             self._fold = _Delete(
                 commits.schema, runs, manifest.segments, views,
+                expires=commits.expires(exactly=False),
                 deleted=deleted, change=self._change, addition=self._addition, whole=whole,
                 begun=Snapshot(commits.state()), threads=min(THREADS_MAX, processors()),
             )  # fmt: skip
@@ -319,7 +320,16 @@ class _Delete(Fold):
     told: DeletedEvents | None = None
 
     def __post_init__(self) -> None:
-        self.removed = sum(entry.events for entry in self.whole)
+        for entry in self.whole:
+            self._count(entry)
+
+    def _count(self, entry: SegmentEntry) -> None:
+        """All of a segment goes: of it, what retention still shows is deleted."""
+        shown = entry.events
+        if self.expires is not None and entry.first < self.expires:
+            shown = events_between(self.views[entry.id], self.expires, TICK_MAX)
+        self.removed += shown
+        self.expired += entry.events - shown
 
     @property
     def keeps_codes(self) -> bool:
@@ -330,9 +340,12 @@ class _Delete(Fold):
         return super().sources | {entry.id for entry in self.whole}
 
     def drops(self, entry: SegmentEntry) -> bool:
-        if self.change is not None or not self.deleted.covers(entry.first, entry.last):
+        first = entry.first
+        if self.expires is not None and first < self.expires <= entry.last:
+            first = self.expires
+        if self.change is not None or not self.deleted.covers(first, entry.last):
             return False
-        self.removed += entry.events
+        self._count(entry)
         return True
 
     def touches(self, entry: SegmentEntry) -> bool:
