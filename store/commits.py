@@ -289,6 +289,10 @@ class Commits:
         written = active if active is not None and active.events else None
         return self._floors.state(self.manifest, self.journal, self.views, written, self.held)
 
+    def hides(self) -> bool:
+        """Whether retention hides events that are stored."""
+        return self.state().dropped > self.manifest.dropped_events
+
     def expires(self, *, exactly: bool) -> int | None:
         """The tick before which a rewriting leaves everything out; None where it takes all.
 

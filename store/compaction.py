@@ -63,7 +63,16 @@ from .progress import each
 from .rewriting import merge_runs, write_group
 from .segment import TICK_MAX, TICK_MIN
 
-__all__ = ["ATTEMPTS", "RUNS_MAX", "active_first", "compact", "rewritten", "show", "spill"]
+__all__ = [
+    "ATTEMPTS",
+    "RUNS_MAX",
+    "active_first",
+    "compact",
+    "expelled",
+    "rewritten",
+    "show",
+    "spill",
+]
 
 logger = logging.getLogger("chronicle.store")
 
@@ -101,6 +110,11 @@ def compact(
         logger.warning(
             "%s: the base changed during each of %d compactions", commits.directory, ATTEMPTS
         )
+
+
+def expelled(commits: Commits, stopped: Callable[[], bool]) -> bool:
+    """Rewrite what holds events that are not shown; False when the base has changed each time."""
+    return rewritten(commits, lambda: _begin(commits), stopped)
 
 
 def rewritten(

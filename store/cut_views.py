@@ -63,9 +63,7 @@ def cut_base(view: SegmentView, tick: int) -> SegmentView:
     shown = sum(int(table[ROW_COUNT].sum()) for _, table in fragments)
     if shown == view.events:
         return view
-    return view.behind(
-        fragments, view.events - shown, shown, int(fragments[0][1][ROW_FIRST, 0])
-    )
+    return view.behind(fragments, view.events - shown, shown, int(fragments[0][1][ROW_FIRST, 0]))
 
 
 def cut_run(view: SegmentView, tick: int) -> SegmentView | None:

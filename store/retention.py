@@ -42,6 +42,7 @@ __all__ = [
     "Hold",
     "expired",
     "horizon",
+    "loosened",
     "retained",
     "span_max",
     "together",
@@ -77,6 +78,16 @@ def horizon(newest: int, age: int, hold: Hold | None = None) -> int:
     if hold is None:
         return max(TICK_MIN, newest - age)
     return max(TICK_MIN, min(min(newest, hold.newest) - age, hold.kept))
+
+
+def loosened(manifest: StreamManifest, retention: object) -> bool:
+    """Whether a stream's retention keeps no more than another one, as a setting, may keep."""
+    age, size = retention_limits(manifest.options.retention, manifest.schema)
+    if age is None and size is None:
+        return False
+    given = None if retention is None else str(retention)
+    other, _ = retention_limits(given, manifest.schema)
+    return age is None or other is None or other > age
 
 
 def span_max(age: int) -> int:

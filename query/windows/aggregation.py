@@ -283,7 +283,8 @@ class IndexAggregation(WindowAggregation):
         else:
             sources = [self._in_halves(slicing, middle)]
         sources += [
-            self._swept((view,), slicing, selected.start, selected.last) for view in state.runs
+            self._swept((view,), slicing, max(selected.start, view.since), selected.last)
+            for view in state.runs
         ]
         sources += [
             self._replayed(self._of_memory(leaf, selected.start, selected.last), slicing)
