@@ -441,9 +441,12 @@ class Commits:
             truncated_at(old.jobs), old.options.retention
         ):  # fmt: skip
             self._floors.forget()
-            manifest = replace(manifest, floor=None)
-        active = 0 if journal.extent is None else journal.extent.length
-        manifest = retained(manifest, journal.last, hold, active)
+        floor = None if manifest.options.retention is None else self._floors.floor
+        length, following = 0, journal.tail.first
+        if edit.active is not None and edit.active.writer.events:
+            length, following = edit.active.writer.length, edit.active.writer.first
+        manifest = replace(manifest, floor=floor)
+        manifest = retained(manifest, journal.last, hold, length, following)
         version = old.version + 1
         left_segments = old.segments.missing(manifest.segments)
         runs_named = {entry.id for entry in manifest.runs}
@@ -467,7 +470,6 @@ class Commits:
             position=journal.position,
             log_bytes=None,
             garbage=(*self.collect_garbage(), *gone),
-            floor=None if manifest.options.retention is None else self._floors.floor,
             hold=None if hold is None else (hold.newest, hold.kept),
         )
         journal = replace(journal, events=manifest.events, identity=manifest.identity)

@@ -16,13 +16,12 @@ Layout
                  hidden|shown
 
 Guarantee
-    :func:`cut_base` cuts between leaves, and never between events of one time: all that is hidden
-    is older than all that is shown.  Positions in the segment stay what they were
-    (:attr:`~.segment.SegmentView.skipped`).  :func:`cut_run`, for late runs, which have no
-    positions, cuts exactly at a tick.
+    A cut view shows the events from its tick on, and has their number and first time.  Positions in
+    the segment stay what they were (:attr:`~.segment.SegmentView.skipped`).
 
 Cost
-    A path of nodes is read, and no leaf but the one that a late run is cut in.
+    A path of nodes is read, and a leaf where the tick lies inside of one: of a base segment that is
+    only where events of one time lie in two leaves, for :func:`leaf_at` says where leaves begin.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .layout import ROW_COUNT, ROW_FIRST, ROW_LAST, ROW_LENGTH, ROW_OFFSET
+from .layout import ROW_FIRST, ROW_LAST, ROW_LENGTH, ROW_OFFSET
 from .node import find_children
 from .segment import TICK_MAX, AggregatedColumns, SegmentView
 
-__all__ = ["cut_base", "cut_run", "leaf_at"]
+__all__ = ["cut_view", "leaf_at"]
 
 Table = npt.NDArray[np.int64]
 Fragments = tuple[tuple[int, Table], ...]
@@ -54,20 +53,8 @@ def leaf_at(view: SegmentView, tick: int) -> tuple[int, int] | None:
     return None
 
 
-def cut_base(view: SegmentView, tick: int) -> SegmentView:
-    """What begins with the first leaf that reaches a tick, which is where that leaf begins.
-
-    The caller has seen to it that the leaf before, if there is one, ends before the tick.
-    """
-    fragments = _behind(view, tick)
-    shown = sum(int(table[ROW_COUNT].sum()) for _, table in fragments)
-    if shown == view.events:
-        return view
-    return view.behind(fragments, view.events - shown, shown, int(fragments[0][1][ROW_FIRST, 0]))
-
-
-def cut_run(view: SegmentView, tick: int) -> SegmentView | None:
-    """The events of a late run from a tick on; None where there are none."""
+def cut_view(view: SegmentView, tick: int) -> SegmentView | None:
+    """The events of a segment from a tick on; None where there are none."""
     selection = AggregatedColumns(view.file.schema, ())
     words = selection.words()
     view.aggregate(selection, tick, TICK_MAX, words, None)

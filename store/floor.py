@@ -6,10 +6,10 @@ Purpose
     finds the *floor* of each state, and the views, cut there, that the state consists of.
 
 Guarantee
-    A state shows the events from its floor on, all of them, and no other.  No event that retention
-    keeps is hidden; of the others only those are shown that lie in one leaf with the first one that
-    is kept, and those of the same time.  A floor goes back in one case: a leaf that a rewriting has
-    made around it is shown whole.
+    A state shows the events from its floor on, and no other.  No event that retention keeps is
+    hidden; of the others only those are shown that lie in one leaf with the first one that is kept,
+    and late ones, and those before it, of the times of that leaf.  A floor never goes back, but for
+    a truncation, or another retention, for which what is hidden is rewritten without it first.
 
 Which tick
     For an age, of the first leaf of the base that reaches the horizon (:func:`.retention.horizon`),
@@ -21,9 +21,8 @@ Which tick
                     hidden    ^ floor  ^ horizon
                     |- until a manifest drops the segment -|
 
-    It lies between two leaves of the base, and not between two events of one time: a segment that
-    it lies in is read from there on (:mod:`.cut_views`).  Late events are cut at the tick itself.
-    Only the tail, less than a leaf, is never cut.
+    What it lies in is read from there on (:mod:`.cut_views`), late events as well.  Only the tail,
+    less than a leaf, is never cut.
 
 Readers in other processes
     find the same floor from the manifest and its log.  The manifest says how far the floor had come
@@ -51,13 +50,13 @@ from ..errors import ChronicleError
 from ..schema import StreamSchema
 from .bulk_jobs import truncated_at
 from .catalog import SegmentList, StreamManifest
-from .cut_views import cut_base, cut_run, leaf_at
+from .cut_views import cut_view, leaf_at
 from .journal import Journal
 from .layout import ROW_OFFSET
 from .leaf_map import leaf_map
 from .options import StreamOptions, retention_limits
 from .retention import Hold, horizon
-from .segment import TICK_MAX, SegmentView
+from .segment import TICK_MAX, TICK_MIN, SegmentView
 from .segment_views import SegmentViews, ViewSource
 from .snapshot import StreamState
 from .tail import MemoryLeaf
@@ -224,6 +223,9 @@ class Floors:
             base.manifest is not manifest or base.active is not active or base.source is not source
         ):
             base = None
+        bound = _later(manifest.floor, self.floor)
+        if pinned:
+            held = _nothing
         target = self._target(manifest, journal.last, source, active, None, pinned)
         if (
             base is not None
@@ -237,9 +239,11 @@ class Floors:
         if hold is not None:
             target = self._target(manifest, journal.last, source, active, hold, pinned)
         if base is None or (target is not None and target > base.until):
-            base = self._base = _cut(manifest, source, active, target)
+            base = self._base = _cut(manifest, source, active, target, bound)
         begin = journal.tail.first if base.first is None else base.first
         floor = target if target is None or begin is None else min(target, begin)
+        if bound is not None:
+            floor = bound if floor is None else max(floor, bound)
         late = self._late = _late_from(floor, manifest, journal, source, late)
         self._still = base.until
         if target is not None and (begin is None or begin > target):
@@ -257,17 +261,14 @@ class Floors:
         hold: Hold | None,
         pinned: bool,
     ) -> int | None:
-        """The tick before which nothing is kept; None where all is."""
-        found = [tick for tick in (manifest.floor, self.floor) if tick is not None]
-        if not pinned:
-            age, size = self._limits_of(manifest)
-            if age is not None and last is not None:
-                found.append(horizon(last, age, hold))
-            if size is not None:
-                tick = self._fitting(manifest, source, active, size)
-                if tick is not None:
-                    found.append(tick if hold is None else min(tick, hold.kept))
-        return max(found, default=None)
+        """The tick before which retention keeps nothing as of now; None where it keeps all."""
+        if pinned:
+            return None
+        age, size = self._limits_of(manifest)
+        if age is not None:
+            return None if last is None else horizon(last, age, hold)
+        tick = None if size is None else self._fitting(manifest, source, active, size)
+        return tick if tick is None or hold is None else min(tick, hold.kept)
 
     def _limits_of(self, manifest: StreamManifest) -> tuple[int | None, int | None]:
         if self._limits is None or self._limits[0] is not manifest.options:
@@ -326,21 +327,40 @@ def _first_fitting(
     return end, int(leaves.first_ticks[min(cut, len(offsets) - 1)])
 
 
+def _later(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else max(one, other)
+
+
+def _nothing() -> Hold | None:
+    """What is needed where nobody is asked."""
+    return None
+
+
 def _cut(
-    manifest: StreamManifest, source: ViewSource, active: SegmentView | None, target: int | None
+    manifest: StreamManifest,
+    source: ViewSource,
+    active: SegmentView | None,
+    target: int | None,
+    bound: int | None,
 ) -> _Base:
-    """The base of a stream without what lies before a tick."""
+    """The base of a stream without what lies before the leaf of one tick, or before another."""
     entries = manifest.segments
     at, head, shown, until = 0, None, active, TICK_MAX
-    if target is not None:
+    if target is not None or bound is not None:
         try:
-            at, head, shown, until = _place(entries, source, active, target)
+            tick, until = TICK_MIN, TICK_MAX
+            if target is not None:
+                tick, until = _leaf(entries, source, active, target)
+            tick = tick if bound is None else max(tick, bound)
+            at, head, shown = _place(entries, source, active, tick)
         except (ChronicleError, OSError) as error:
             logger.warning(
                 "%s: what retention no longer keeps is shown until the segment can be read: %s",
                 manifest.name, error,
             )  # fmt: skip
-            at = int(np.searchsorted(entries.lasts, target))
+            tick = target if bound is None or (target is not None and target > bound) else bound
+            assert tick is not None
+            at, head, shown = int(np.searchsorted(entries.lasts, tick)), None, active
     hidden = int(entries.events[:at].sum()) + (0 if head is None else head.skipped)
     if active is not None:
         hidden += active.events - (0 if shown is None else shown.events)
@@ -353,10 +373,29 @@ def _cut(
     return _Base(manifest, source, active, views, first, hidden, until)
 
 
-def _place(
+def _leaf(
     entries: SegmentList, source: ViewSource, active: SegmentView | None, target: int
-) -> tuple[int, SegmentView | None, SegmentView | None, int]:
-    """Where the base is cut for a tick.
+) -> tuple[int, int]:
+    """Where the leaf begins that a tick lies in, and up to which tick that is the same leaf.
+
+    The tick itself where it lies between two.
+    """
+    at = int(np.searchsorted(entries.lasts, target))
+    first = until = int(entries.firsts[at]) if at < len(entries) else TICK_MAX
+    found = None
+    if first < target:
+        found = leaf_at(source.view(entries[at]), target)
+    elif at == len(entries) and active is not None:
+        found = leaf_at(active, target)
+    if found is not None:
+        first, until = found
+    return min(first, target), until
+
+
+def _place(
+    entries: SegmentList, source: ViewSource, active: SegmentView | None, tick: int
+) -> tuple[int, SegmentView | None, SegmentView | None]:
+    """The base from a tick on.
 
     Returns
     -------
@@ -366,33 +405,15 @@ def _place(
         Of the next one, where that is cut.
     SegmentView or None
         Of the active segment.
-    int
-        Up to this tick it is cut in the same place.
     """
-    tick, until = target, None
-    while True:
-        at = int(np.searchsorted(entries.lasts, tick))
-        view = active
-        if at < len(entries):
-            view = source.view(entries[at]) if entries.firsts[at] < tick else None
-            found = None if view is None else leaf_at(view, tick)
-            first, last = found or (int(entries.firsts[at]),) * 2
-        elif active is not None and active.last >= tick:
-            found = leaf_at(active, tick)
-            assert found is not None
-            first, last = found
-        else:
-            return at, None, None, TICK_MAX if until is None else until
-        until = last if until is None else until
-        if first >= tick:
-            break
-        tick = first  # events of this time may lie in the leaf before: then that is shown, too
-    if view is None:
-        return at, None, active, until
-    cut = cut_base(view, tick)
+    at = int(np.searchsorted(entries.lasts, tick))
     if at == len(entries):
-        return at, None, cut, until
-    return at, None if cut is view else cut, active, until
+        return at, None, None if active is None else cut_view(active, tick)
+    if entries.firsts[at] >= tick:
+        return at, None, active
+    view = source.view(entries[at])
+    cut = cut_view(view, tick)
+    return at, None if cut is view else cut, active
 
 
 def _late_from(
@@ -453,7 +474,7 @@ def _runs_from(
             view = None
         elif floor is not None and entry.first < floor:
             try:
-                view = cut_run(source.view(entry), floor)
+                view = cut_view(source.view(entry), floor)
             except (ChronicleError, OSError) as error:
                 logger.warning("%s: a late run is shown whole: %s", manifest.name, error)
         hidden += entry.events - (0 if view is None else view.events)

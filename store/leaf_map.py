@@ -49,7 +49,8 @@ class LeafMap:
         Their entries, in time order (see :mod:`chronicle.store.layout`).
     starts : int64[leaves + 1]
         Position in the segment of each leaf's first event, then the segment's events.  Of a view
-        that is cut in front (:mod:`.cut_views`), the leaves that it shows, where they are.
+        that is cut in front (:mod:`.cut_views`), the leaves that it shows, where they are: the
+        first may begin before what is shown.
     """
 
     def __init__(self, view: SegmentView) -> None:
@@ -58,8 +59,9 @@ class LeafMap:
         for level, table in view.fragments:
             _collect(view, level, table, parts)
         self.table = np.concatenate(parts, axis=1) if parts else np.zeros((5, 0), np.int64)
-        counts = np.cumsum(self.table[ROW_COUNT])
-        self.starts = view.skipped + np.concatenate([[0], counts]).astype(np.int64)
+        ends = np.cumsum(self.table[ROW_COUNT])
+        begin = view.skipped + view.events - (int(ends[-1]) if ends.size else 0)
+        self.starts = begin + np.concatenate([[0], ends]).astype(np.int64)
         self._bounds = Lru[tuple[int, int], tuple[int, int]](BOUNDS_REMEMBERED)
 
     @property

@@ -112,9 +112,16 @@ def within_span(ticks: npt.NDArray[np.int64], first: int | None, age: int | None
 
 
 def retained(
-    manifest: StreamManifest, newest: int | None, hold: Hold | None = None, active: int = 0
+    manifest: StreamManifest,
+    newest: int | None,
+    hold: Hold | None = None,
+    active: int = 0,
+    following: int | None = None,
 ) -> StreamManifest:
     """A manifest without the segments and late runs of which nothing is kept.
+
+    A segment that ends with the time that the next one begins with stays, unless that is hidden:
+    of one time all events go or none, so that they are told apart by their ranks.
 
     Parameters
     ----------
@@ -122,6 +129,8 @@ def retained(
         Newest tick in order.
     active : int
         Bytes of the segment that is being written.
+    following : int or None
+        First tick behind the sealed segments.
     """
     ticks, size = retention_limits(manifest.options.retention, manifest.schema)
     if ticks is None and size is None:
@@ -141,10 +150,20 @@ def retained(
                 break  # some of it fits: the others of its leaves are hidden
             kept[at] = False
             before = max(before, min(TICK_MAX - 1, last) + 1)
+    count = len(manifest.segments)
+    behind = np.flatnonzero(kept[:count])
+    at = int(behind[0]) if behind.size else count
+    begin = int(entries.firsts[at]) if at < count else following
+    while (
+        at
+        and entries.lasts[at - 1] == begin
+        and (manifest.floor is None or manifest.floor <= begin)
+    ):
+        at -= 1
+        kept[at], begin = True, int(entries.firsts[at])
     if kept.all():
         return manifest
     dropped = int(entries.events[~kept].sum())
-    count = len(manifest.segments)
     runs = tuple(run for run, stays in zip(manifest.runs, kept[count:], strict=True) if stays)
     manifest = replace(manifest, segments=manifest.segments.where(kept[:count]), runs=runs)
     return manifest.dropping(dropped, before)

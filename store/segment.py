@@ -153,7 +153,7 @@ class SegmentView:
 
     def behind(
         self, fragments: tuple[tuple[int, Table], ...], skipped: int, events: int, first: int,
-        since: int = TICK_MIN,
+        since: int,
     ) -> SegmentView:  # fmt: skip
         """The same without what lies in front; see :mod:`.cut_views`, which makes these."""
         tree = Tree(fragments, self.pages)
