@@ -390,8 +390,11 @@ class _Delete(Fold):
         position = commits.journal.position + 1
         self.before, self.told = commits.state(), self._told(commits)
         noted = write_deletion(commits.files, commits.directory, position, self.told)
+        edit = super().edit(commits, manifest)
+        assert edit.manifest is not None
+        manifest = edit.manifest  # what has expired is told
         edit = replace(
-            super().edit(commits, manifest),
+            edit,
             journal=replace(commits.journal, position=position),
             manifest=replace(
                 manifest,

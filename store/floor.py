@@ -321,10 +321,14 @@ def _first_fitting(
     leaves = leaf_map(view)
     offsets = leaves.table[ROW_OFFSET]
     cut = int(np.searchsorted(offsets, excess - before))
-    end = before + view.length
     if cut < len(offsets):
-        end = before + int(offsets[cut])
-    return end, int(leaves.first_ticks[min(cut, len(offsets) - 1)])
+        return before + int(offsets[cut]), int(leaves.first_ticks[cut])
+    end = before + view.length
+    if at + 1 < len(entries):
+        return end, int(entries.firsts[order[at + 1]])
+    if at < len(entries) and active is not None:
+        return end, active.first
+    return end, int(leaves.first_ticks[-1])
 
 
 def _later(one: int | None, other: int | None) -> int | None:
@@ -358,9 +362,9 @@ def _cut(
                 "%s: what retention no longer keeps is shown until the segment can be read: %s",
                 manifest.name, error,
             )  # fmt: skip
-            tick = target if bound is None or (target is not None and target > bound) else bound
-            assert tick is not None
-            at, head, shown = int(np.searchsorted(entries.lasts, tick)), None, active
+            latest = _later(target, bound)
+            assert latest is not None
+            at, head, shown = int(np.searchsorted(entries.lasts, latest)), None, active
     hidden = int(entries.events[:at].sum()) + (0 if head is None else head.skipped)
     if active is not None:
         hidden += active.events - (0 if shown is None else shown.events)

@@ -156,6 +156,7 @@ def retained(
     begin = int(entries.firsts[at]) if at < count else following
     while (
         at
+        and begin is not None
         and entries.lasts[at - 1] == begin
         and (manifest.floor is None or manifest.floor <= begin)
     ):

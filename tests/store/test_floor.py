@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from chronicle.errors import CorruptStore
 from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Store, StreamOptions
+from chronicle.store.layout import ROW_OFFSET
 from chronicle.store.leaf_map import leaf_map
 from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.pins import open_pinned, pin_stream
+from chronicle.store.retention import Hold
 from chronicle.store.schema_change import set_options
 from chronicle.store.snapshot import Snapshot
+from chronicle.store.staging import StagingPlan, commit_staged, new_job, prepare_staging, stage
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("x", pa.int64())]), "t")
 SMALL = StreamOptions(
     leaf_bytes=512, segment_bytes=8192, codec="none", late_events_max=20, compaction="manual",
     durability="none",
 )  # fmt: skip
-LEAF = 64
+LEAF = 257
 """More events than a leaf has with these columns."""
 
 
@@ -144,7 +151,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     age=st.sampled_from([300, 800]),
     segment=st.sampled_from([4096, 1 << 20]),
@@ -189,10 +196,181 @@ def fold_runs(stream: EventStream) -> None:
     stream.commits.publish(stream.commits.state())
 
 
-def stored_bytes(stream: EventStream) -> int:
-    """What the leaves that are shown take, with what lies behind them."""
+def shown_bytes(stream: EventStream) -> int:
+    """What the leaves that are shown take, with what lies behind them in their files."""
     total = 0
     for view in stream.snapshot().state.segments:
-        begin = 0 if not view.skipped else int(leaf_map(view).table[1, 0])
+        begin = int(leaf_map(view).table[ROW_OFFSET, 0]) if view.skipped else 0
         total += view.length - begin
     return total
+
+
+@pytest.mark.parametrize(
+    ("events_at_once", "total"), [(37, 130_000), (1000, 200_000), (60_000, 600_000)]
+)
+def test_a_size_is_kept_to_a_leaf_at_every_commit(events_at_once: int, total: int) -> None:
+    size, leaf = 200_000, 4096
+    options = replace(SMALL, leaf_bytes=leaf, segment_bytes=1 << 30, retention="200 KB")
+    files = MemoryFiles()
+    with Store.open("memory", files=files) as store:
+        stream = store.create_stream("s", SCHEMA, options)
+        appended = 0
+        while appended < total:
+            stream.append(batch(np.arange(appended, appended + events_at_once), appended))
+            appended += events_at_once
+            snapshot = stream.snapshot()
+            shown = shown_bytes(stream)
+            assert shown <= size
+            assert snapshot.count + snapshot.state.gone == appended
+            if snapshot.state.dropped:
+                assert shown > size - 2 * leaf
+                first, last = snapshot.time_range or (0, 0)
+                assert (last - first + 1, last) == (snapshot.count, appended - 1)
+                manifest = stream.commits.manifest
+                stored = int(manifest.segments.bytes.sum())
+                assert stored <= size + 2 * (64 << 10)
+        assert snapshot.state.dropped
+        found = agrees(snapshot)
+        stream.compact()
+        assert agrees(stream.snapshot()) == found
+        with Store.open("memory", "r", files=files) as reader:
+            assert agrees(reader.stream("s").snapshot()) == found
+
+
+def test_a_year_at_once_keeps_its_last_days_and_a_leaf() -> None:
+    day = 1440
+    with Store.open("memory", files=MemoryFiles()) as store:
+        options = replace(SMALL, retention=str(30 * day), segment_bytes=1 << 20)
+        stream = store.create_stream("s", SCHEMA, options)
+        stream.append(batch(np.arange(100)))
+        stream.append(batch(np.arange(100, 365 * day)))
+        last = 365 * day - 1
+        first, _ = stream.snapshot().time_range or (0, 0)
+        assert last - 30 * day - LEAF < first <= last - 30 * day
+        for minute in range(last + 1, last + 3000, 7):
+            stream.append(batch([minute], minute))
+            first, _ = stream.snapshot().time_range or (0, 0)
+            assert minute - 30 * day - LEAF < first <= minute - 30 * day
+        assert store.check().ok
+
+
+def under_retention(store: Store, age: int = 500) -> EventStream:
+    """A stream that hides events which are stored."""
+    options = replace(SMALL, retention=str(age), segment_bytes=1 << 20)
+    stream = store.create_stream("s", SCHEMA, options)
+    stream.append(batch(range(100)))
+    stream.append(batch(range(100, 550), 100))
+    stream.append(batch([800], 550))
+    assert stream.snapshot().state.dropped > stream.commits.manifest.dropped_events
+    return stream
+
+
+def test_late_events_that_are_too_old_are_never_seen(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "store") as store:
+        stream = under_retention(store)
+        found = agrees(stream.snapshot())
+        result = stream.append(batch([10, 20, 280, 700], 1000))
+        assert agrees(stream.snapshot()) == sorted([*found, (700, 1003)])
+        assert result.count == len(found) + 1
+        assert stream.stats()["dropped_events"] + stream.stats()["events"] == 555
+        stream.append(batch(list(range(200, 330, 5)), 2000))  # spilled as a run
+        expected = sorted([*found, (700, 1003), *((t, 2000 + n) for n, t in enumerate(
+            range(200, 330, 5)) if t >= found[0][0])])  # fmt: skip
+        assert stream.stats()["late_runs"] == 1
+        assert agrees(stream.snapshot()) == expected
+        fold_runs(stream)
+        assert agrees(stream.snapshot()) == expected
+        stream.compact()
+        assert agrees(stream.snapshot()) == [event for event in expected if event[0] >= 300]
+        assert stream.stats()["dropped_events"] + stream.stats()["events"] == 555 + 26
+        assert store.check().ok
+
+
+def test_a_truncated_stream_takes_older_events() -> None:
+    files = MemoryFiles()
+    with Store.open("memory", files=files) as store:
+        stream = under_retention(store)
+        job = new_job()
+        plan = StagingPlan(stream.directory, job, SCHEMA, stream.options)
+        prepare_staging(files, plan)
+        commit_staged(
+            stream, job, stage(files, plan, 0, [iter([batch(range(50), 7)])]), truncate=True
+        )
+        assert agrees(stream.snapshot()) == [(t, 7 + t) for t in range(50)]
+        assert stream.snapshot().count + stream.snapshot().state.gone == 551 + 50
+        with Store.open("memory", "r", files=files) as reader:
+            assert reader.stream("s").snapshot().count == 50
+
+
+@pytest.mark.parametrize("retention", [None, "700", "1 MB"])
+def test_another_retention_brings_nothing_back(retention: str | None) -> None:
+    files = MemoryFiles()
+    with Store.open("memory", files=files) as store:
+        stream = under_retention(store)
+        found, gone = agrees(stream.snapshot()), stream.snapshot().state.gone
+        stream.alter(set_options, retention=retention)
+        assert agrees(stream.snapshot()) == found
+        assert stream.snapshot().state.gone == gone
+        assert stream.commits.manifest.hold is None
+        stream.append(batch([150, 790], 900))
+        assert agrees(stream.snapshot()) == sorted([*found, (150, 900), (790, 901)])
+        with Store.open("memory", "r", files=files) as reader:
+            assert agrees(reader.stream("s").snapshot()) == agrees(stream.snapshot())
+        assert store.check().ok
+    with Store.open("memory", files=files) as store:
+        assert store.stream("s").snapshot().count == len(found) + 2
+
+
+def test_a_delete_of_a_range_counts_what_was_shown() -> None:
+    with Store.open("memory", files=MemoryFiles()) as store:
+        stream = under_retention(store)
+        found = agrees(stream.snapshot())
+        below = sum(t < 400 for t, _ in found)
+        assert stream.delete(None, 400) == below
+        assert agrees(stream.snapshot()) == found[below:]
+        assert stream.delete(None, 560) == len(found) - below - 1
+        assert agrees(stream.snapshot()) == found[-1:]
+        assert stream.snapshot().count + stream.snapshot().state.gone == 551
+
+
+def test_what_roll_ups_need_is_shown_to_others_and_a_floor_never_goes_back() -> None:
+    files = MemoryFiles()
+    with Store.open("memory", files=files) as store:
+        options = replace(SMALL, retention="500", segment_bytes=1 << 20)
+        stream = store.create_stream("s", SCHEMA, options)
+        need = Hold(300, 100)
+
+        def holder() -> Hold:
+            return need
+
+        stream.hold_retention(holder)
+        stream.append(batch(range(600)))
+        stream.append(batch([1000], 600))
+        stream.seal()
+        assert stream.snapshot().count == 601
+        with Store.open("memory", "r", files=files) as reader:
+            assert reader.stream("s").snapshot().count == 601
+        need = Hold(1000, 400)
+        stream.append(batch([1001], 601))
+        found = agrees(stream.snapshot())
+        assert 400 - LEAF < found[0][0] <= 400
+        with Store.open("memory", "r", files=files) as reader:
+            assert set(found) <= set(agrees(reader.stream("s").snapshot()))
+        need = Hold(300, 0)
+        stream.append(batch([1002], 602))
+        stream.seal()
+        assert agrees(stream.snapshot()) == [*found, (1002, 602)]
+        with Store.open("memory", "r", files=files) as reader:
+            assert agrees(reader.stream("s").snapshot()) == [*found, (1002, 602)]
+    with Store.open("memory", files=files) as store:
+        assert agrees(store.stream("s").snapshot()) == [*found, (1002, 602)]
+
+
+def test_a_segment_that_cannot_be_read_is_shown_whole(caplog: pytest.LogCaptureFixture) -> None:
+    files = MemoryFiles()
+    with Store.open("memory", files=files) as store:
+        stream = under_retention(store)
+        with patch("chronicle.store.floor.leaf_at", side_effect=CorruptStore("damaged")):
+            stream.append(batch([830], 600))
+        assert stream.snapshot().count + stream.snapshot().state.gone == 552
+    assert "cannot be read" in caplog.text or "shown until" in caplog.text
