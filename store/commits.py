@@ -437,15 +437,17 @@ class Commits:
         old, old_log, old_active = self.manifest, self.log, self.active
         journal = edit.journal
         hold = self.held()
-        if (truncated_at(manifest.jobs), manifest.options.retention) != (
+        retention = manifest.options.retention
+        if (truncated_at(manifest.jobs), retention) != (
             truncated_at(old.jobs), old.options.retention
         ):  # fmt: skip
             self._floors.forget()
-        floor = None if manifest.options.retention is None else self._floors.floor
+            manifest = replace(manifest, floor=None)
+        elif self._floors.floor is not None:  # else none was looked for yet
+            manifest = replace(manifest, floor=None if retention is None else self._floors.floor)
         length, following = 0, journal.tail.first
         if edit.active is not None and edit.active.writer.events:
             length, following = edit.active.writer.length, edit.active.writer.first
-        manifest = replace(manifest, floor=floor)
         manifest = retained(manifest, journal.last, hold, length, following)
         version = old.version + 1
         left_segments = old.segments.missing(manifest.segments)
