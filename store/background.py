@@ -142,14 +142,14 @@ class Compactor:
             )
 
     @contextmanager
-    def settled(self, options: Mapping[str, Any]) -> Iterator[None]:
-        """Alter settings of the stream in this block, after what another retention needs.
+    def altered(self, options: Mapping[str, Any]) -> Iterator[None]:
+        """Alter the stream in this block, with its lock, after what another retention needs.
 
         What is hidden shall not be seen again, however long the new one is: it is rewritten without
         that first, and nothing more is hidden until the block has begun.
         """
         commits = self._commits
-        with ExitStack() as held:
+        with self.alone("altered"), ExitStack() as held:
             if "retention" in options and loosened(commits.manifest, options["retention"]):
                 with commits.lock:
                     commits.check_writable()

@@ -203,7 +203,7 @@ def set_options(commits: Commits, **changes: Any) -> None:
     """Change settings of a stream, as :class:`~.options.StreamOptions` has them.
 
     What is written from now on follows them; a shorter retention drops events at once, and who
-    sets a longer one has seen to it that nothing is hidden (:meth:`.background.Compactor.settled`).
+    sets a longer one has seen to it that nothing is hidden (:meth:`.background.Compactor.altered`).
 
     Raises
     ------

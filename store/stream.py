@@ -60,7 +60,7 @@ from .object_store import ObjectStore
 from .options import DURABILITIES, StreamOptions
 from .recent import LARGE_BYTES, Commit, LargeCommit, RecentCommits
 from .retention import Hold, span_max
-from .schema_change import add_attribute, set_options
+from .schema_change import add_attribute
 from .segment import TICK_MAX, TICK_MIN
 from .snapshot import Snapshot, StreamState
 from .tail import is_sorted, ticks_of
@@ -535,8 +535,7 @@ class EventStream:
         """
         self.commits.lock.check()
         self.commits.check_owner(None)
-        settled = self._compactor.settled(more if change is set_options else {})
-        with self._compactor.alone("altered"), settled:
+        with self._compactor.altered(more):
             self.commits.check_writable()
             change(self.commits, *arguments, **more)
             state = self.commits.state()

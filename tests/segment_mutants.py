@@ -94,8 +94,8 @@ SEGMENT_MUTANTS = [
     (
         "a pin names pages instead of segments",
         "store/pins.py",
-        "found.manifest.whole().to_json()",
-        "found.manifest.to_json()",
+        "            manifest.whole().to_json()",
+        "            manifest.to_json()",
         f"{MANY}::test_pins_and_backups_have_all_segments",
     ),
     (
