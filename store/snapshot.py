@@ -66,11 +66,11 @@ class StreamState:
     tail : callable or None
         Gives the tail as a leaf when asked; None without a tail.
     dropped : int
-        Events that retention has removed.
+        Events that retention has removed, or no longer shows.
     last : int or None
         Newest tick in order.
     stored : int
-        Events in segments and runs.
+        Events in segments and runs that are shown.
     deleted : int
         Events that deletes have removed.
     rewritten : int
@@ -82,6 +82,8 @@ class StreamState:
         Position of the newest bulk load that took the place of everything; 0 without one.
     marks : mapping
         What writers have left with the events, by name.
+    floor : int or None
+        Retention shows nothing before this tick (:mod:`.floor`); None where it shows all.
     """
 
     schema: StreamSchema
@@ -100,6 +102,7 @@ class StreamState:
     dropped_before: int | None = None
     truncated: int = 0
     marks: Mapping[str, Any] = field(default_factory=dict)
+    floor: int | None = None
 
     @property
     def gone(self) -> int:
