@@ -298,7 +298,7 @@ class Stream:
         """Change settings, as :meth:`chronicle.Database.create_stream` takes them.
 
         What is written from now on follows them; a shorter ``retention`` drops events at once,
-        None ends it.
+        None ends it; a longer one brings none back.
 
         Raises
         ------

@@ -363,8 +363,8 @@ def _load(text: bytes) -> dict[str, Any]:
     return cast("dict[str, Any]", value)
 
 
-class JsonLines:
-    """The records of an NDJSON source, one a line."""
+class _JsonText:
+    """A source of JSON, and what becomes of its records."""
 
     typed = False
 
@@ -381,11 +381,19 @@ class JsonLines:
         self._ignore_new = ignore_new
         self._rewriting = rewriting
 
+    def _behind_mark(self) -> ByteSource:
+        """The source, behind the mark of UTF-8 that it may begin with."""
+        if self.source.peek(3).startswith(b"\xef\xbb\xbf"):
+            self.source.read(3)
+        return self.source
+
+
+class JsonLines(_JsonText):
+    """The records of an NDJSON source, one a line."""
+
     def chunks(self) -> Iterator[JsonChunk]:
         """Chunks of complete lines."""
-        source = self.source
-        if source.peek(3).startswith(b"\xef\xbb\xbf"):
-            source.read(3)
+        source = self._behind_mark()
         carry = b""
         row, line = 1, 1
         size = SAMPLE_BYTES
@@ -417,29 +425,12 @@ class JsonLines:
             line += data.count(b"\n")
 
 
-class JsonRecords:
+class JsonRecords(_JsonText):
     """The records of a JSON array (or of objects one after another)."""
-
-    typed = False
-
-    def __init__(
-        self,
-        source: ByteSource,
-        limits: Limits,
-        *,
-        ignore_new: bool = False,
-        rewriting: Rewriting | None = None,
-    ) -> None:
-        self.source = source
-        self._meter = Meter(limits, source.name)
-        self._ignore_new = ignore_new
-        self._rewriting = rewriting
 
     def chunks(self) -> Iterator[JsonChunk]:
         """Chunks of complete records, one a line."""
-        source = self.source
-        if source.peek(3).startswith(b"\xef\xbb\xbf"):
-            source.read(3)
+        source = self._behind_mark()
         state = np.zeros(STATES, np.int64)
         carry = b""
         row = 1

@@ -262,7 +262,7 @@ class StreamIndexes(OpenedIndexes):
                     if fresh > 0 and worth:
                         wanting.append(name)
                 if wanting or (0, segment, first) in damaged:
-                    yield state.segments[place], first, end, wanting
+                    yield state.segments[place].whole, first, end, wanting
 
     def build_next(self, state: StreamState, eager: bool = False) -> bool:
         """Build the first piece that is missing; False when there is none.

@@ -41,7 +41,7 @@ def verify_indexes(indexes: OpenedIndexes, state: StreamState) -> list[str]:
     """
     problems = [text for text in (indexes.notice, indexes.fault) if text]
     catalogue = indexes.catalogue()
-    views = {view.file.segment_id: view for view in state.segments}
+    views = {view.file.segment_id: view.whole for view in state.segments}
     names = {index: name for name, index in catalogue.attributes.items()}
     for (index, segment, first), (_, why) in sorted(indexes.damaged.items()):
         what = f"index on {names.get(index, index)}" if index else "times"

@@ -20,8 +20,9 @@ conditions look at one event each are searched all together (``bank``): a step c
 what they satisfy, not the queries.
 
 Reading order: ``definition`` (what is kept), ``changes`` (differences), ``recollection`` (what was
-said, remembered), ``sink``, ``relations`` (rows in memory as a stream), ``forms`` (what a class of
-queries must say of itself), ``combined`` (the same of any number of streams), ``plain_rows``,
+said, remembered), ``removals`` (what has gone from a stream), ``sink``, ``relations`` (rows in
+memory as a stream), ``forms`` (what a class of queries must say of itself), ``combined`` (the same
+of any number of streams), ``plain_rows``,
 ``row_form``, ``window_form``, ``session_form``, ``count_form``, ``late_between`` (which events came
 late), ``pattern_state``, ``pattern_form``, ``situation_state``, ``situation_form``, ``refusals``,
 ``analysis`` (from a SELECT of one stream to its form), ``join_columns``, ``join_binding``,

@@ -41,6 +41,7 @@ from .join_binding import BoundJoin
 from .join_state import JoinState, SideRows, key_codes
 from .kernels.window_join import Pairs, window_join
 from .relations import engine_with, snapshot_of
+from .removals import Removals
 from .row_form import TIME, ranks
 
 __all__ = ["PAIRS", "ROW", "Asked", "JoinForm"]
@@ -112,7 +113,7 @@ class JoinForm(Combined):
         self._lead = max(0, bound.behind)
         self._back = max(0, bound.before)
         self._state: JoinState | None = None
-        self._gone: dict[str, int] = {}
+        self._gone: dict[str, Removals] = {}
         asked = [*tree.expressions, *bound.on, *bound.where]
         self._names = tuple(
             tuple(dict.fromkeys(
@@ -273,9 +274,14 @@ class JoinForm(Combined):
 
     def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
         """By the rows that are kept."""
-        gone = {name: moment[name].state.gone for name in self.streams}
         state, self._state = self._state, None  # until all is well
-        if state is None or state.watermark != since or self._gone != gone:
+        if (
+            state is None
+            or state.watermark != since
+            or not all(
+                self._gone[name].spare(moment[name].state, state.first) for name in self.streams
+            )
+        ):
             state = self._rebuilt(moment, since)
         low = added(since, 1)
         found = self._held_of(state, self._read(moment, 0, low, known),
@@ -287,7 +293,8 @@ class JoinForm(Combined):
             alone = np.flatnonzero(~state.met & (ends >= low) & (ends <= known))
         results = self._results(state.left.rows, state.right.rows, found, alone)
         state.let_go(known)
-        self._state, self._gone = state, gone
+        self._state = state
+        self._gone = {name: Removals.of(moment[name].state) for name in self.streams}
         return results
 
     def _held_of(self, state: JoinState, left: SideRows, right: SideRows) -> Pairs:

@@ -130,8 +130,6 @@ class JoinState:
     before, behind : int
         ``left - before <= right <= left + behind`` in ticks.
     watermark : int
-    dropped : mapping of str to int
-        Events of the sources that retention had removed.
 
     Attributes
     ----------
@@ -162,6 +160,12 @@ class JoinState:
     @property
     def _keys(self) -> int:
         return 1 if self._codes is None else self._codes.count
+
+    @property
+    def first(self) -> int | None:
+        """Time of the oldest row; None without rows."""
+        ticks = [int(side.rows.tick[0]) for side in (self.left, self.right) if len(side.rows)]
+        return min(ticks, default=None)
 
     @property
     def nbytes(self) -> int:

@@ -9,6 +9,7 @@ from ..query.pattern.late_events import Late, late_events
 from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans, tick_ranges
+from ..ticks import INT64_MIN
 from .combined import fewer
 from .forms import half_open
 
@@ -20,8 +21,15 @@ TICKS_FEW = 32
 
 def late_between(old: Snapshot, new: Snapshot, spans: Spans) -> Late | None:
     """The events of some ranges of ticks that only the newer one has; None when events are gone."""
-    spans = fewer({"": new}, spans)
+    spans = fewer({"": new}, _shown(spans, old, new))
     return late_events(_ticks(new, spans), _ticks(old, spans))
+
+
+def _shown(spans: Spans, old: Snapshot, new: Snapshot) -> Spans:
+    """Ranges of ticks in which retention hides nothing of either."""
+    floors = [each.state.floor for each in (old, new) if each.state.floor is not None]
+    floor = max(floors, default=INT64_MIN)
+    return tuple((max(low, floor), high) for low, high in spans if high >= floor)
 
 
 def late_among(new: Snapshot, ticks: npt.NDArray[np.int64]) -> Late:

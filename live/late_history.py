@@ -32,12 +32,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..query.pattern.late_events import Late
+from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
 from ..ticks import INT64_MAX
 from .bank.arranged import Arranged
 from .bank.corrections import Corrected, correct
 from .bank.pattern_bank import PatternBank
 from .forms import half_open, ticks_of
+from .removals import Removals
 
 __all__ = ["LateHistory"]
 
@@ -59,7 +61,8 @@ class LateHistory:
     def __init__(self, bank: PatternBank) -> None:
         self._bank = bank
         self._held: Arranged | None = None
-        self._state: tuple[object, ...] = ()
+        self._schema: StreamSchema | None = None
+        self._gone = Removals(0, 0, 0, 0)
         self._asked: set[str] = set()
         self._late_steps = 0
         self._quiet = 0
@@ -97,7 +100,7 @@ class LateHistory:
         held = self._held
         if held is None or since < held.first:
             return None
-        if _state(snapshot) != self._state:
+        if snapshot.schema != self._schema or not self._gone.spare(snapshot.state, held.first):
             self._held = None
             return None
         missing = set(columns) - set(held.schema.names)
@@ -151,7 +154,8 @@ class LateHistory:
                 break
             reach *= 2
         if high == watermark and held.rows <= EVENTS_MAX:
-            self._held, self._state, self._quiet = held, _state(snapshot), 0
+            self._held, self._quiet = held, 0
+            self._schema, self._gone = snapshot.schema, Removals.of(snapshot.state)
         return found
 
     def _stretch(
@@ -178,9 +182,3 @@ class LateHistory:
         held = Arranged(schema, self._bank.time, self._bank.partition_by, low)
         held.append(table.filter(pa.array(~is_late)), min(high, INT64_MAX - 1))
         return held, held.insert(table.filter(pa.array(is_late)))
-
-
-def _state(snapshot: Snapshot) -> tuple[object, ...]:
-    """What is otherwise when a stream was changed by more than commits."""
-    state = snapshot.state
-    return snapshot.schema, state.gone, state.dropped, state.rewritten

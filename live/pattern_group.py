@@ -62,6 +62,7 @@ from .group_rows import SaidBy, added_rows, corrected_rows, rows_of, span_of
 from .late_between import late_among, late_between
 from .late_history import LateHistory
 from .query import LiveQuery
+from .removals import Removals
 from .sink import Mark, Sink, leave_marks, put_together
 from .sources import Sources
 from .spent import Spent, figures
@@ -142,7 +143,7 @@ class PatternGroup:
         self.moment = moment
         self.bank = PatternBank(schema.arrow, schema.time, self.key.partition_by, limits)
         self._history = LateHistory(self.bank)
-        self._gone = moment[self.key.source].state.gone
+        self._gone = Removals.of(moment[self.key.source].state)
         self._doubtful = INT64_MIN  # matches with a later first event were never said
         self._marked = 0.0
         self._quiet: deque[str] = deque()
@@ -297,7 +298,9 @@ class PatternGroup:
         count, spans = self._late(moment)
         with self.reconciling.timed() if spans else nullcontext():
             corrected = self._corrected(snapshot, spans)
-        if snapshot.state.gone != self._gone:
+        reach = self.bank.longest
+        oldest = INT64_MIN if reach < 0 else added(before.watermark, -reach)
+        if not self._gone.spare(snapshot.state, oldest):
             self._reopen(snapshot)
         scan = self._scan(snapshot, self._history.read_by(self._columns))
         events = scan(added(before.watermark, 1), upto)
@@ -372,7 +375,7 @@ class PatternGroup:
     def _reopen(self, snapshot: Snapshot) -> None:
         """Open matches anew where retention may have dropped events of them."""
         self.moment = {self.key.source: snapshot}
-        self._gone = snapshot.state.gone
+        self._gone = Removals.of(snapshot.state)
         self._doubtful = max(self._doubtful, self.mark.watermark or INT64_MIN)
         for layer in self.bank.layers:
             self._open(layer)

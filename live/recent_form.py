@@ -50,6 +50,7 @@ from .join_form import ROW, Asked
 from .kernels.window_join import Pairs
 from .recent_rows import Side, TimedRows
 from .recent_state import RecentState
+from .removals import Removals
 
 __all__ = ["Recency", "RecentForm"]
 
@@ -250,10 +251,16 @@ class RecentForm(Combined):
     def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
         """By the rows that are kept, and those that a step brings."""
         state, self._state = self._state, None  # until all is well
-        dropped = {name: moment[name].state.dropped for name in self.streams}
         settled = self._settled(moment, known)
-        if state is None or state.watermark != since or state.dropped != dropped or state.worn:
-            state = self._rebuilt(moment, since, dropped)
+        if (
+            state is None
+            or state.watermark != since
+            or state.worn
+            or not all(
+                state.gone[name].spare(moment[name].state, state.first) for name in self.streams
+            )
+        ):
+            state = self._rebuilt(moment, since)
         results = self._followed(state, moment, since, known, settled)
         least = added(self.live.form.begin(moment, known), self.live.lead)
         if self.recency.waits and len(state.live):  # some will be given partners of long ago
@@ -304,7 +311,7 @@ class RecentForm(Combined):
             state.archive, state.covered = state.archive.followed_by(older), needed
         return np.flatnonzero(state.archive.start >= needed)
 
-    def _rebuilt(self, moment: Moment, since: int, dropped: dict[str, int]) -> RecentState:
+    def _rebuilt(self, moment: Moment, since: int) -> RecentState:
         """The rows that those behind a watermark may be partners of, as far as they are new."""
         settled, codes = self._settled(moment, since), self._codes()
         form, lead = self.live.form, self.live.lead
@@ -317,7 +324,8 @@ class RecentForm(Combined):
             met[self._pairs(live, near, np.arange(len(live)), np.arange(len(near))).left] = True
         high = added(self.archive.form.closed(since), self.archive.lead)
         archive = self._ending(moment, settled, high, since, codes)
-        return RecentState(since, codes, live, archive, met, settled, dropped)
+        gone = {name: Removals.of(moment[name].state) for name in self.streams}
+        return RecentState(since, codes, live, archive, met, settled, gone)
 
     def _new(self, form: Combined, moment: Moment, since: int, known: int) -> Results:
         """The results of a side that are known, and were not at ``since``."""

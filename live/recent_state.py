@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from ..query.pattern.groups import KeyCodes
 from .recent_rows import TimedRows
+from .removals import Removals
 
 __all__ = ["ARCHIVE_BYTES_MAX", "RecentState"]
 
@@ -52,8 +53,8 @@ class RecentState:
         Of each live row, whether it has had a partner.
     covered : int
         See the module.
-    dropped : mapping of str to int
-        Events of the sources that retention had removed.
+    gone : mapping of str to Removals
+        What had gone from the sources when it was made.
     """
 
     def __init__(
@@ -64,14 +65,14 @@ class RecentState:
         archive: TimedRows,
         met: Mask,
         covered: int,
-        dropped: dict[str, int],
+        gone: dict[str, Removals],
     ) -> None:
         self.watermark = watermark
         self.codes = codes
         self.live, self.archive = live, archive
         self.met = met
         self.covered = covered
-        self.dropped = dropped
+        self.gone = gone
 
     def let_go(self, settled: int, needed: int) -> None:
         """Forget live rows that are settled, and archive rows that begin before a tick."""
@@ -84,6 +85,12 @@ class RecentState:
         if self.archive.nbytes > ARCHIVE_BYTES_MAX and self.covered < settled:
             self.archive = self.archive.where(self.archive.end >= settled)
             self.covered = settled
+
+    @property
+    def first(self) -> int | None:
+        """Where the oldest row begins; None without rows."""
+        starts = [int(rows.start.min()) for rows in (self.live, self.archive) if len(rows)]
+        return min(starts, default=None)
 
     @property
     def worn(self) -> bool:

@@ -38,6 +38,7 @@ from ..store.tail import ticks_of_column
 from ..ticks import INT64_MAX, INT64_MIN
 from .changes import Changes, Said
 from .recollection import ROWS_MAX, Recollection, RecollectionBudget
+from .removals import Removals
 
 __all__ = [
     "OWNER",
@@ -267,7 +268,8 @@ class Sink(SinkReader):
         self.stream = stream
         self._budget = budget
         self._known: Recollection | None = None
-        self._rewritten: tuple[object, ...] = ()
+        self._noted_schema: StreamSchema | None = None
+        self._gone = Removals(0, 0, 0, 0)
         self.numbered = (-1, 1)
         """A commit of the stream by this sink, and the ``_seq`` that follows it."""
         self._woken = threading.Condition()
@@ -301,8 +303,12 @@ class Sink(SinkReader):
             return None
         snapshot = self.stream.snapshot()
         state, known = snapshot.state, self._known
-        rewritten = (state.schema, state.gone, state.dropped, state.rewritten)
-        if known is None or known.since > low or rewritten != self._rewritten:
+        if (
+            known is None
+            or known.since > low
+            or state.schema != self._noted_schema
+            or not self._gone.spare(state, known.since)
+        ):
             newest = low if state.last is None else max(low, state.last)
             since = max(INT64_MIN, low - (newest - low))  # twice as far back, should it go on
             if snapshot.aggregate((), since, None).count > ROWS_MAX // 2:
@@ -316,7 +322,8 @@ class Sink(SinkReader):
                 changes.column(DIFFERENCE).to_numpy(zero_copy_only=False).astype(np.int64),
                 changes.select(list(self.columns)),
             )  # fmt: skip
-            self._known, self._rewritten = known, rewritten
+            self._known = known
+            self._noted_schema, self._gone = state.schema, Removals.of(state)
             self._budget.hold(self, known.nbytes)
         return known
 

@@ -39,6 +39,7 @@ from ..store.segment import ScanMetrics
 from ..store.snapshot import Snapshot
 from .forms import added, half_open
 from .pattern_state import STATE_BYTES_MAX
+from .removals import Removals
 
 __all__ = ["SituationState", "SituationStep"]
 
@@ -63,7 +64,7 @@ class SituationState:
         self.nbytes = 0
         self._rows: FromTick | None = None
         self._schema: StreamSchema | None = None
-        self._gone = 0
+        self._gone = Removals(0, 0, 0, 0)
         self._partitions = 0
 
     def holds(self, snapshot: Snapshot, watermark: int) -> bool:
@@ -72,9 +73,18 @@ class SituationState:
             self._rows is not None
             and self.watermark == watermark
             and self._schema == snapshot.schema
-            and self._gone == snapshot.state.gone
+            and self._spared(snapshot, watermark)
             and self._rows.stream.deriver.groups <= max(PARTITIONS_LEAST, 2 * self._partitions)
         )
+
+    def _spared(self, snapshot: Snapshot, watermark: int) -> bool:
+        """Whether nothing has gone since of the events that decide what there is at a watermark."""
+        if self._gone == Removals.of(snapshot.state):
+            return True
+        assert self._rows is not None
+        compiled = self._rows.compiled
+        reached = SituationRange.of(snapshot, compiled, added(watermark, 1), watermark)
+        return self._gone.spare(snapshot.state, reached.begin)
 
     def drop(self) -> None:
         """Forget it."""
@@ -100,7 +110,7 @@ class SituationState:
         rows.on(snapshot, metrics, check)
         found = _taken(rows, snapshot, added(since, 1), known, metrics, check)
         self.watermark, self.nbytes = known, rows.stream.nbytes
-        self._schema, self._gone = snapshot.schema, snapshot.state.gone
+        self._schema, self._gone = snapshot.schema, Removals.of(snapshot.state)
         return found
 
     def _rebuilt(

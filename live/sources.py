@@ -196,9 +196,10 @@ class Sources:
             return None
         events = pa.Table.from_batches(held, snapshot.schema.arrow).combine_chunks()
         ticks = ticks_of(events, snapshot.schema.time)
-        bound = INT64_MIN
+        floor = snapshot.state.floor  # what is older is not shown, though it has come
+        bound = INT64_MIN if floor is None else floor
         if definition.correct_for is not None:
-            bound = added(watermark, 1 - definition.correct_for)
+            bound = max(bound, added(watermark, 1 - definition.correct_for))
         order = np.argsort(ticks, kind="stable")
         order = order[(ticks[order] >= bound) & (ticks[order] <= watermark)]
         return events.take(pa.array(order))

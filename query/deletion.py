@@ -15,7 +15,7 @@ Limits
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -181,7 +181,8 @@ class Deletion:
                     ]
                 )
 
-        parts = _within(snapshot.ranges(1 + snapshot.count // PART_EVENTS), start, end)
+        events = snapshot.aggregate((), start, end).count
+        parts = snapshot.ranges(1 + events // PART_EVENTS, start, end)
         threads = min(THREADS_MAX, processors())
         yield from in_order((partial(look, part) for part in parts), threads, self.control.check)
 
@@ -208,14 +209,3 @@ class Deletion:
             yield ticks, passes.to_numpy(zero_copy_only=False)
         if events != snapshot.aggregate((), start, end).count:
             raise error_at(self.text, position_of(self.condition), NO_CONDITION)
-
-
-def _within(
-    parts: Iterable[tuple[int | None, int | None]], start: int | None, end: int | None
-) -> Iterator[tuple[int | None, int | None]]:
-    """What half-open ranges of ticks have in common with another one."""
-    for first, stop in parts:
-        low = first if start is None else start if first is None else max(first, start)
-        high = stop if end is None else end if stop is None else min(stop, end)
-        if low is None or high is None or low < high:
-            yield low, high

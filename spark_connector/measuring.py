@@ -206,7 +206,8 @@ class _Walked(CountedSnapshot):
             pruner = None if prune is None else Pruner(prune, view.file.schema)
             for leaf in view.leaves(low, last, pruner, self._metrics):
                 self._metrics.events_read += sum(
-                    end - first for first, end in rows_within(leaf, low, last, pruner)
+                    end - first
+                    for first, end in rows_within(leaf, max(low, view.since), last, pruner)
                 )
         return iter(())
 

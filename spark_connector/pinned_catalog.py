@@ -30,11 +30,9 @@ from ..indexes.stream_indexes import StreamIndexes
 from ..query.contract.live import LiveStatements
 from ..query.engine import QueryEngine
 from ..schema import StreamSchema
-from ..store import Snapshot, Store, StreamOptions
-from ..store.catalog import StreamManifest
-from ..store.journal import Journal
+from ..store import Snapshot, Store
 from ..store.pins import Pin, open_pinned, pin_stream
-from ..store.recovery import state_of
+from ..store.snapshot import StreamState
 from ..store.views import KeptView, kept_views
 
 __all__ = ["PinnedCatalog", "bare", "query_engine", "task_processors"]
@@ -126,8 +124,7 @@ class PinnedCatalog:
     def _opened(self, name: str) -> Snapshot:
         if self._empty:
             schema = self._store.stream(name).schema
-            bare_manifest = StreamManifest(name, schema, StreamOptions())
-            return Snapshot(state_of(bare_manifest, Journal.empty(schema), (), ()))
+            return Snapshot(StreamState(schema, 0, 0, (), (), (), None, 0, 0, None, 0))
         pin = self.pins.get(name)
         if pin is None:
             if not self._growing:

@@ -12,10 +12,10 @@ Reading order, bottom up.
     in memory     tail  late_merge  merge  tap  deletions  key_hash  key_window
     on disk       options  atomic_file  manifest  views  manifest_pages  catalog  bulk_jobs  log
                   journal  lock  losses
-    reading       root_runs  segment_views  snapshot  difference  recovery  recent  check  pins
-                  pin_files
-    writing       conform  append_queue  retention  garbage  edit  manifest_commit  commits
-                  duplicates  append_jobs  draft  leaf_append  creation  fold  rewriting  compaction
+    reading       root_runs  segment_views  cut_views  snapshot  difference  retention  floor
+                  recovery  recent  check  pins  pin_files
+    writing       conform  append_queue  garbage  edit  manifest_commit  commits  duplicates
+                  append_jobs  draft  leaf_append  creation  fold  rewriting  compaction
                   leaving_out  deleting  moving  background  tiering  repair  schema_change  figures
                   stream  stream_reader
     the store     mover  placing  bulk_duplicates  replacing  staging  sorted_segments  filling

@@ -36,18 +36,21 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from math import exp
+from typing import Any
 
-from ..errors import ChronicleError, StoreClosed
+from ..errors import ChronicleError, ResourceLimit, StoreClosed
 from .cold_files import DOOMED, MOVING, purge_quietly
 from .commits import Commits
-from .compaction import RUNS_MAX, compact
+from .compaction import RUNS_MAX, compact, expelled
 from .deleting import Addition, Change, Choice, delete_events, replace_events, update_events
 from .fold import Interrupted
 from .moving import Chosen, Moved, Stopped, ending_before, move_segments
 from .object_store import ObjectStore
+from .retention import Hold, loosened
+from .segment import TICK_MIN
 
 __all__ = ["Compactor", "Flusher"]
 
@@ -137,6 +140,30 @@ class Compactor:
             return move_segments(
                 self._commits, to, owner, chosen, lambda: self._stopped.is_set() or stopped()
             )
+
+    @contextmanager
+    def altered(self, options: Mapping[str, Any]) -> Iterator[None]:
+        """Alter the stream in this block, with its lock, after what another retention needs.
+
+        What is hidden shall not be seen again, however long the new one is: it is rewritten without
+        that first, and nothing more is hidden until the block has begun.
+        """
+        commits = self._commits
+        with self.alone("altered"), ExitStack() as held:
+            if "retention" in options and loosened(commits.manifest, options["retention"]):
+                with commits.lock:
+                    commits.check_writable()
+                    commits.hold(_everything)
+                    held.callback(commits.release, _everything)
+                    hides = commits.hides()
+                if hides and not expelled(commits, self._stopped.is_set):
+                    raise ResourceLimit(
+                        f"the stream {commits.manifest.name!r} changed during each attempt to "
+                        "remove what its retention hides; try again when less is loaded"
+                    )
+            with commits.lock:
+                held.close()
+                yield
 
     @contextmanager
     def alone(self, doing: str) -> Iterator[None]:
@@ -283,6 +310,11 @@ class _Pace:
         manifest, options = self._commits.manifest, self._commits.options
         waiting = sum(entry.events for entry in manifest.runs)
         return waiting >= SPILLS_OVERDUE * options.late_events_max
+
+
+def _everything() -> Hold:
+    """Keeps retention from hiding more."""
+    return Hold(TICK_MIN, TICK_MIN)
 
 
 def _processors() -> int:

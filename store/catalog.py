@@ -170,6 +170,11 @@ class StreamManifest:
         Events removed by retention.
     dropped_before : int or None
         All of these were older than this tick; None where none were, or nobody has said.
+    floor : int or None
+        Retention shows no event before this tick, and perhaps none up to a later one
+        (:mod:`.floor`).
+    hold : (int, int) or None
+        What it has to leave, as of this version, see :class:`~.retention.Hold`.
     deleted_events : int
         Events removed by deletes.
     deletions : KnownDeletions
@@ -214,6 +219,8 @@ class StreamManifest:
     layouts: tuple[Layout, ...] = ()
     renaming: str | None = None
     dropped_before: int | None = None
+    floor: int | None = None
+    hold: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "segments", SegmentList.of(self.segments))
@@ -250,6 +257,8 @@ class StreamManifest:
             **({"layouts": [each.to_json() for each in self.layouts]} if self.layouts else {}),
             **({} if self.renaming is None else {"renaming": self.renaming}),
             **({} if self.dropped_before is None else {"dropped_before": self.dropped_before}),
+            **({} if self.floor is None else {"floor": self.floor}),
+            **({} if self.hold is None else {"hold": list(self.hold)}),
             **self._needed(),
         }
 
@@ -292,6 +301,8 @@ class StreamManifest:
             ),
             body.get("renaming"),
             body.get("dropped_before"),
+            body.get("floor"),
+            tuple(body["hold"]) if body.get("hold") else None,
         )
 
     def dropping(self, events: int, before: int) -> StreamManifest:

@@ -30,7 +30,7 @@ import pyarrow as pa
 from ..errors import CorruptBlock, SnapshotExpired
 from .bulk_jobs import truncated_at
 from .deletions import DeletedEvents
-from .difference import added_events, left_of
+from .difference import added_events, left_of, shown_from
 from .file_contract import Files
 from .pins import Pin, catalog_of, journal_of, open_pinned
 from .segment import TICK_MAX, TICK_MIN
@@ -124,6 +124,9 @@ def new_ranges(files: Files, before: Pin | None, after: Pin) -> list[NewRange]:
         end = None if last == TICK_MAX else last + 1
         later = open_pinned(files, after, start, end)
         earlier = None if before is None else open_pinned(files, before, start, end)
+        start = shown_from(later, shown_from(earlier, start))
+        if start is not None and end is not None and start >= end:
+            continue
         fewer = any(each.touches(first, last) for each in deleted)
         left = None
         if fewer:

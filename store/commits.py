@@ -32,9 +32,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
-
-import pyarrow as pa
+from typing import Any
 
 from ..errors import CorruptStore, StorageFailed, StorageFull, StoreClosed, StreamOwned
 from ..ownership import OwnedLock
@@ -52,20 +50,20 @@ from .catalog import (
 )
 from .edit import ActiveSegment, Edit
 from .file_contract import Files
+from .floor import Floors
 from .log import LogWriter
 from .manifest import write_manifest
 from .manifest_commit import commit_manifest
 from .manifest_pages import PAGE
-from .options import StreamOptions
+from .options import StreamOptions, retention_limits
 from .recent import RecentCommits
 from .recovery import Recovered, load
-from .retention import Hold, retained, together
+from .retention import Hold, horizon, retained, together
 from .sealed_tree import Root
 from .segment import SegmentView
-from .segment_views import SegmentViews, ViewSource
+from .segment_views import ViewSource
 from .segment_writer import Extent, SegmentWriter
 from .snapshot import StreamState
-from .tail import MemoryLeaf
 from .tap import CommitTap
 
 __all__ = ["Commits"]
@@ -86,16 +84,6 @@ FIGURES = (
 
 REACH_KEPT = 0.98
 """What an append with late events leaves of the reach that was known before."""
-
-
-class _Trees(NamedTuple):
-    """The trees of a state, which only a structural change or a new leaf replaces."""
-
-    manifest: StreamManifest
-    active: SegmentView | None
-    base: SegmentViews
-    runs: tuple[SegmentView, ...]
-    stored: int
 
 
 class Commits:
@@ -159,8 +147,9 @@ class Commits:
         if self.views.eager:
             self.views.open_all()
         self._last_active: tuple[Extent, SegmentView] | None = None
-        self._trees: _Trees | None = None
-        self._late: tuple[tuple[pa.RecordBatch, ...], tuple[MemoryLeaf, ...]] = ((), ())
+        self._floors = Floors()
+        # until those are asked that need something: what they needed when the last one closed it
+        self._inherited = None if self.manifest.hold is None else Hold(*self.manifest.hold)
         self.next_id = self.manifest.next_id
         if not self.manifest.identity:  # of an old release
             self.next_id += new_identity() << COUNTER_BITS
@@ -169,6 +158,7 @@ class Commits:
         self._sweep()
         self._carry_records_over()
         self.published = self.state()
+        self._inherited = None
 
     @property
     def schema(self) -> StreamSchema:
@@ -182,7 +172,7 @@ class Commits:
 
     def held(self) -> Hold | None:
         """What retention has to leave; None without anybody that needs it."""
-        return together([holder() for holder in self.holders])
+        return self._inherited or together([holder() for holder in self.holders])
 
     def hold(self, holder: Callable[[], Hold]) -> None:
         """Ask a holder what retention has to leave."""
@@ -247,6 +237,7 @@ class Commits:
             events=self.manifest.stored_events + self.journal.rows,
             position=self.journal.position,
             log_bytes=self.log.size,
+            floor=None if self.options.retention is None else self._floors.floor,
         )
         try:
             write_manifest(self.files, self.directory, manifest.to_json())
@@ -294,41 +285,28 @@ class Commits:
 
     def state(self) -> StreamState:
         """What readers shall see after the last change; made of parts that most changes share."""
-        manifest, journal = self.manifest, self.journal
         active = self.active_view()
-        trees = self._trees
-        if trees is None or trees.active is not active or trees.manifest is not manifest:
-            written = active if active is not None and active.events else None
-            base = self.views.sequence(manifest.segments, written)
-            runs = tuple(self.views.view(entry) for entry in manifest.runs)
-            stored = manifest.stored_events + (0 if written is None else written.events)
-            trees = self._trees = _Trees(manifest, active, base, runs, stored)
-        if journal.late is not self._late[0]:
-            known = {id(leaf.batch): leaf for leaf in self._late[1]}
-            leaves = tuple(
-                known.get(id(batch)) or MemoryLeaf(batch, manifest.schema) for batch in journal.late
-            )
-            self._late = (journal.late, leaves)
-        tail = journal.tail
-        rows = tail.rows
-        return StreamState(
-            manifest.schema,
-            journal.position,
-            manifest.version,
-            trees.base,
-            trees.runs,
-            self._late[1],
-            (lambda: tail.leaf(rows)) if rows else None,
-            rows,
-            manifest.dropped_events,
-            journal.last,
-            trees.stored,
-            manifest.deleted_events,
-            manifest.deletions.newest,
-            manifest.dropped_before,
-            truncated_at(manifest.jobs),
-            journal.marks,
-        )
+        written = active if active is not None and active.events else None
+        return self._floors.state(self.manifest, self.journal, self.views, written, self.held)
+
+    def hides(self) -> bool:
+        """Whether retention hides events that are stored."""
+        return self.state().dropped > self.manifest.dropped_events
+
+    def expires(self, *, exactly: bool) -> int | None:
+        """The tick before which a rewriting leaves everything out; None where it takes all.
+
+        Parameters
+        ----------
+        exactly : bool
+            What retention keeps no longer, and not only what it does not show.
+        """
+        floor = self.state().floor
+        age, _ = retention_limits(self.options.retention, self.schema)
+        if not exactly or age is None or self.journal.last is None:
+            return floor
+        begin = horizon(self.journal.last, age, self.held())
+        return begin if floor is None else max(begin, floor)
 
     def publish(self, state: StreamState) -> None:
         """Let readers see a state, unless they see a newer one already."""
@@ -458,7 +436,19 @@ class Commits:
         """Replace manifest and log together."""
         old, old_log, old_active = self.manifest, self.log, self.active
         journal = edit.journal
-        manifest = retained(manifest, journal.last, self.held())
+        hold = self.held()
+        retention = manifest.options.retention
+        if (truncated_at(manifest.jobs), retention) != (
+            truncated_at(old.jobs), old.options.retention
+        ):  # fmt: skip
+            self._floors.forget()
+            manifest = replace(manifest, floor=None)
+        elif self._floors.floor is not None:  # else none was looked for yet
+            manifest = replace(manifest, floor=None if retention is None else self._floors.floor)
+        length, following = 0, journal.tail.first
+        if edit.active is not None and edit.active.writer.events:
+            length, following = edit.active.writer.length, edit.active.writer.first
+        manifest = retained(manifest, journal.last, hold, length, following)
         version = old.version + 1
         left_segments = old.segments.missing(manifest.segments)
         runs_named = {entry.id for entry in manifest.runs}
@@ -482,6 +472,7 @@ class Commits:
             position=journal.position,
             log_bytes=None,
             garbage=(*self.collect_garbage(), *gone),
+            hold=None if hold is None else (hold.newest, hold.kept),
         )
         journal = replace(journal, events=manifest.events, identity=manifest.identity)
         manifest, log = commit_manifest(

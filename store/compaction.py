@@ -60,11 +60,19 @@ from .edit import Edit
 from .fold import Fold, events_between
 from .merge import join_late
 from .progress import each
-from .retention import first_kept
 from .rewriting import merge_runs, write_group
 from .segment import TICK_MAX, TICK_MIN
 
-__all__ = ["ATTEMPTS", "RUNS_MAX", "active_first", "compact", "rewritten", "show", "spill"]
+__all__ = [
+    "ATTEMPTS",
+    "RUNS_MAX",
+    "active_first",
+    "compact",
+    "expelled",
+    "rewritten",
+    "show",
+    "spill",
+]
 
 logger = logging.getLogger("chronicle.store")
 
@@ -102,6 +110,11 @@ def compact(
         logger.warning(
             "%s: the base changed during each of %d compactions", commits.directory, ATTEMPTS
         )
+
+
+def expelled(commits: Commits, stopped: Callable[[], bool]) -> bool:
+    """Rewrite what holds events that are not shown; False when the base has changed each time."""
+    return rewritten(commits, lambda: _begin(commits), stopped)
 
 
 def rewritten(
@@ -157,14 +170,12 @@ def _begin(commits: Commits, buffered: bool = True) -> Fold | None:
             if commits.manifest.holds_dropped(entry) or commits.manifest.read_as(entry).evolution
         )
         active_from = active_first(commits)
-        expires = None
-        if buffered:
-            stored = commits.views.sequence(commits.manifest.segments)
-            expires = first_kept(commits.manifest, stored, commits.journal.last, commits.held())
-        if expires is not None and active_from is not None and active_from < expires:
+        expires = commits.expires(exactly=buffered)
+        if buffered and expires is not None and active_from is not None and active_from < expires:
             seal(commits)
             runs, active_from = commits.manifest.runs, None
-        old = expires is not None and any(e.first < expires for e in commits.manifest.segments)
+        entries = commits.manifest.segments
+        old = buffered and expires is not None and any(entries.firsts < expires)
         if not (runs or purged or old):  # retention may have taken them while they were spilled
             show(commits, before)
             return None
@@ -178,7 +189,9 @@ def _begin(commits: Commits, buffered: bool = True) -> Fold | None:
         segments = commits.manifest.segments
         commits.fold(runs)
         views = commits.views.by_id(commits.manifest)
-        fold = Fold(commits.schema, runs, segments, views, purged=purged, expires=expires)
+        fold = Fold(
+            commits.schema, runs, segments, views, purged=purged, expires=expires, expels=buffered
+        )
         if commits.reach and commits.journal.last is not None:
             fold.horizon = commits.journal.last - int(commits.reach)
         return fold

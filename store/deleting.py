@@ -176,7 +176,7 @@ def _rewrite(
     for _ in range(ATTEMPTS):
         with commits.lock:
             commits.check_writable()
-            snapshot = Snapshot(commits.state())
+            snapshot, dropped = Snapshot(commits.state()), commits.manifest.dropped_events
         deleted: DeletedEvents | None
         if choose is not None:
             deleted = DeletedEvents.chosen(choose(snapshot))
@@ -185,7 +185,7 @@ def _rewrite(
         if deleted is None:
             return 0
         deleted = replace(deleted, changed=change is not None)
-        removed = _Removed(commits, deleted, change, addition, snapshot.state.dropped)
+        removed = _Removed(commits, deleted, change, addition, dropped)
         try:
             if rewritten(commits, removed.begin, stopped):
                 return removed.events
@@ -260,6 +260,7 @@ class _Removed:
             views = commits.views.by_id(manifest)
             self._fold = _Delete(
                 commits.schema, runs, manifest.segments, views,
+                expires=commits.expires(exactly=False),
                 deleted=deleted, change=self._change, addition=self._addition, whole=whole,
                 begun=Snapshot(commits.state()), threads=min(THREADS_MAX, processors()),
             )  # fmt: skip
@@ -321,9 +322,18 @@ class _Delete(Fold):
     told: DeletedEvents | None = None
 
     def __post_init__(self) -> None:
-        self.removed = sum(entry.events for entry in self.whole)
+        for entry in self.whole:
+            self._count(entry)
         self._preparing = Thread(target=self.deleted.prepare, name="chronicle-deleted")
         self._preparing.start()
+
+    def _count(self, entry: SegmentEntry) -> None:
+        """All of a segment goes: of it, what retention still shows is deleted."""
+        shown = entry.events
+        if self.expires is not None and entry.first < self.expires:
+            shown = events_between(self.views[entry.id], self.expires, TICK_MAX)
+        self.removed += shown
+        self.expired += entry.events - shown
 
     @property
     def keeps_codes(self) -> bool:
@@ -334,9 +344,12 @@ class _Delete(Fold):
         return super().sources | {entry.id for entry in self.whole}
 
     def drops(self, entry: SegmentEntry) -> bool:
-        if self.change is not None or not self.deleted.covers(entry.first, entry.last):
+        first = entry.first
+        if self.expires is not None and first < self.expires <= entry.last:
+            first = self.expires
+        if self.change is not None or not self.deleted.covers(first, entry.last):
             return False
-        self.removed += entry.events
+        self._count(entry)
         return True
 
     def touches(self, entry: SegmentEntry) -> bool:
@@ -377,8 +390,11 @@ class _Delete(Fold):
         position = commits.journal.position + 1
         self.before, self.told = commits.state(), self._told(commits)
         noted = write_deletion(commits.files, commits.directory, position, self.told)
+        edit = super().edit(commits, manifest)
+        assert edit.manifest is not None
+        manifest = edit.manifest  # what has expired is told
         edit = replace(
-            super().edit(commits, manifest),
+            edit,
             journal=replace(commits.journal, position=position),
             manifest=replace(
                 manifest,

@@ -36,7 +36,7 @@ from .deletions import DeletedEvents
 from .snapshot import Snapshot
 from .tail import ticks_of
 
-__all__ = ["added_events", "left_of"]
+__all__ = ["added_events", "left_of", "shown_from"]
 
 
 def added_events(
@@ -68,6 +68,7 @@ def added_events(
     pyarrow.RecordBatch
         Not empty.
     """
+    start = shown_from(earlier, start)
     known, changed = left_of(earlier, start, end, check, deleted)
     wanted = list(columns)
     if known.size == 0:
@@ -96,6 +97,17 @@ def added_events(
             continue
         chosen = batch if fresh.all() else batch.filter(pa.array(fresh))
         yield chosen.select(wanted) if needed is not wanted else chosen
+
+
+def shown_from(snapshot: Snapshot | None, start: int | None) -> int | None:
+    """Where a range begins in which a snapshot shows all that it has.
+
+    What retention hides there is not new when a rewriting shows some of it again.
+    """
+    floor = None if snapshot is None else snapshot.state.floor
+    if floor is None or start is None:
+        return floor if start is None else start
+    return max(floor, start)
 
 
 def left_of(

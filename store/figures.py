@@ -26,7 +26,7 @@ def figures_of(commits: Commits) -> dict[str, Any]:
         "late_buffered": sum(batch.num_rows for batch in journal.late),
         "late_total": journal.late_total,
         "tail_events": journal.tail.rows,
-        "dropped_events": manifest.dropped_events,
+        "dropped_events": snapshot.state.dropped,
         "deleted_events": manifest.deleted_events,
         "bytes": stored + active + commits.log.size,
         "log_bytes": commits.log.size,

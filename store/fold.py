@@ -55,7 +55,9 @@ class Fold:
         Segments to be rewritten because they hold values of a dropped column, or were written
         before one was added with a default or widened.
     expires : int or None
-        Retention keeps no event before this tick.
+        Retention keeps no event before this tick: what is rewritten is rewritten without them.
+    expels : bool
+        Whether what holds such events is rewritten for that.
     expired : int
         Events that were left out for that.
     threads : int
@@ -73,6 +75,7 @@ class Fold:
     cold_bytes: int = field(default_factory=lambda: COLD_BYTES)
     purged: frozenset[int] = frozenset()
     expires: int | None = None
+    expels: bool = False
     expired: int = 0
     threads: int = 0
 
@@ -92,7 +95,8 @@ class Fold:
 
     def touches(self, entry: SegmentEntry) -> bool:
         """Whether a base segment is rewritten though no late event falls into it."""
-        return entry.id in self.purged or (self.expires is not None and entry.first < self.expires)
+        old = self.expels and self.expires is not None and entry.first < self.expires
+        return old or entry.id in self.purged
 
     @property
     def in_turn(self) -> bool:
@@ -113,14 +117,24 @@ class Fold:
         before : int
             So many events of the batch's first tick have come before it.
         """
-        if self.expires is None:
-            return batch, 0
-        old = int(ticks_of(batch, self.schema).searchsorted(self.expires))
-        return batch.slice(old), old
+        return batch, 0
+
+    def kept(self, batch: pa.RecordBatch, before: int) -> tuple[pa.RecordBatch, int, int]:
+        """What :meth:`left` says of what retention keeps, and how many events that is fewer."""
+        old = 0
+        if self.expires is not None:
+            old = int(ticks_of(batch, self.schema).searchsorted(self.expires))
+        if not old:
+            return *self.left(batch, before), 0
+        batch = batch.slice(old)  # which begins with another tick
+        return *(self.left(batch, 0) if batch.num_rows else (batch, 0)), old
 
     def note(self, gone: int) -> None:
         """So many events that :meth:`left` has counted."""
-        self.expired += gone
+
+    def note_old(self, old: int) -> None:
+        """So many events that retention does not keep."""
+        self.expired += old
 
     def ready(self, commits: Commits) -> None:
         """Everything is rewritten, and is to be committed now; the lock is held."""

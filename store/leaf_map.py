@@ -48,7 +48,9 @@ class LeafMap:
     table : int64[rows, leaves]
         Their entries, in time order (see :mod:`chronicle.store.layout`).
     starts : int64[leaves + 1]
-        Position in the segment of each leaf's first event, then the segment's events.
+        Position in the segment of each leaf's first event, then the segment's events.  Of a view
+        that is cut in front (:mod:`.cut_views`), the leaves that it shows, where they are: the
+        first may begin before what is shown.
     """
 
     def __init__(self, view: SegmentView) -> None:
@@ -57,7 +59,9 @@ class LeafMap:
         for level, table in view.fragments:
             _collect(view, level, table, parts)
         self.table = np.concatenate(parts, axis=1) if parts else np.zeros((5, 0), np.int64)
-        self.starts = np.concatenate([[0], np.cumsum(self.table[ROW_COUNT])]).astype(np.int64)
+        ends = np.cumsum(self.table[ROW_COUNT])
+        begin = view.skipped + view.events - (int(ends[-1]) if ends.size else 0)
+        self.starts = begin + np.concatenate([[0], ends]).astype(np.int64)
         self._ticks = Lru[int, int](TICKS_REMEMBERED)
 
     @property
@@ -216,12 +220,12 @@ def _collect(view: SegmentView, level: int, table: Table, parts: list[Table]) ->
         _collect(view, level - 1, view.file.node(offset, length), parts)
 
 
-_maps = Lru[tuple[int, int], LeafMap](MAPS_REMEMBERED)
+_maps = Lru[tuple[int, int, int], LeafMap](MAPS_REMEMBERED)
 
 
 def leaf_map(view: SegmentView) -> LeafMap:
     """The map of a view, made when first asked for."""
-    key = (id(view.file), view.events)
+    key = (id(view.file), view.skipped, view.events)
     known = _maps.get(key)
     if known is None or known.view.file is not view.file:
         known = LeafMap(view)

@@ -76,7 +76,7 @@ class StreamOptions:
         oldest segments move to objects.
     retention : str or None
         Age such as ``"30 days"``, a number of ticks for integer time, or a size such as ``"10
-        GB"``: older sealed segments are dropped.
+        GB"``: what is older is no longer shown, within a leaf, and its segments are dropped.
     durability : str
         What an append promises unless it says otherwise: ``commit``, ``interval`` or ``none``.
     interval_ms : int

@@ -39,7 +39,7 @@ from .log import read_log
 from .manifest_pages import read_pages
 from .recovery import Recovered, load, read_state
 from .segment_list import SegmentList
-from .segment_views import ViewSource
+from .segment_views import ViewSource, close_views
 from .snapshot import Snapshot
 
 __all__ = ["PIN_SECONDS", "Pin", "below_of", "catalog_of", "open_pinned", "pin_stream"]
@@ -122,6 +122,7 @@ def pin_stream(
             journal = found.journal
             if position is not None and position != journal.position:
                 journal = _earlier(files, directory, found, position)
+            manifest = _floored(files, directory, found.manifest, journal)
         except FileNotFoundError:
             lease.release()
             continue
@@ -129,12 +130,26 @@ def pin_stream(
         lease.detach()
         return Pin(
             directory,
-            found.manifest.to_json(),
+            manifest.to_json(),
             b"".join(bytes(part) for part in encode_checkpoint(journal)),
             journal.position,
             path,
         )
     raise CorruptStore(f"{directory}: the log that the manifest names is missing")
+
+
+def _floored(
+    files: Files, directory: str, manifest: StreamManifest, journal: Journal
+) -> StreamManifest:
+    """A manifest that says where the floor of a commit is: tasks read some of its segments."""
+    if manifest.options.retention is None:
+        return manifest
+    source = ViewSource(files, directory, manifest)
+    state = read_state(files, directory, manifest, journal, source)
+    try:
+        return replace(manifest, floor=state.floor)
+    finally:
+        close_views(state.segments, state.runs)
 
 
 def _earlier(files: Files, directory: str, found: Recovered, position: int) -> Journal:
@@ -238,7 +253,7 @@ def open_pinned(
             source.open_all()
         else:
             source.check_there()
-        state = read_state(files, pin.directory, wanted, journal, source)
+        state = read_state(files, pin.directory, wanted, journal, source, pinned=True)
     except FileNotFoundError as error:
         raise _expired(pin, error) from None
     return Snapshot(state)

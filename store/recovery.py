@@ -27,12 +27,10 @@ Concurrency
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import ChronicleError, CorruptStore, StreamNotFound
-from .bulk_jobs import truncated_at
 from .catalog import (
     COUNTER_BITS,
     COUNTER_MASK,
@@ -42,15 +40,16 @@ from .catalog import (
     segment_name,
 )
 from .file_contract import Files
+from .floor import Floors
 from .journal import Journal
 from .lock import ReaderLease
 from .log import LogContents, read_log
 from .manifest import MANIFEST, read_manifest
 from .manifest_pages import read_pages
+from .retention import Hold
 from .segment import SegmentFile, SegmentView
-from .segment_views import ViewSource, events_of
+from .segment_views import ViewSource
 from .snapshot import StreamState
-from .tail import MemoryLeaf, Tail
 
 __all__ = [
     "Recovered",
@@ -59,7 +58,6 @@ __all__ = [
     "load_for_reading",
     "lost_manifest",
     "read_state",
-    "state_of",
     "stream_manifest",
 ]
 
@@ -214,36 +212,6 @@ def journal_from(contents: LogContents, manifest: StreamManifest, path: str) -> 
     return journal
 
 
-def state_of(
-    manifest: StreamManifest,
-    journal: Journal,
-    base: Sequence[SegmentView],
-    runs: tuple[SegmentView, ...],
-) -> StreamState:
-    """Put the pieces of a stream together; the base has the active segment, too."""
-    tail: Tail = journal.tail
-    rows = tail.rows
-    late = tuple(MemoryLeaf(batch, manifest.schema) for batch in journal.late)
-    return StreamState(
-        manifest.schema,
-        journal.position,
-        manifest.version,
-        base,
-        runs,
-        late,
-        (lambda: tail.leaf(rows)) if rows else None,
-        rows,
-        manifest.dropped_events,
-        journal.last,
-        events_of(base) + events_of(runs),
-        manifest.deleted_events,
-        manifest.deletions.newest,
-        manifest.dropped_before,
-        truncated_at(manifest.jobs),
-        journal.marks,
-    )
-
-
 def load_for_reading(files: Files, directory: str) -> tuple[StreamManifest, StreamState]:
     """Open a stream without being its writer: its state at the last commit.
 
@@ -267,17 +235,26 @@ def load_for_reading(files: Files, directory: str) -> tuple[StreamManifest, Stre
 
 
 def read_state(
-    files: Files, directory: str, manifest: StreamManifest, journal: Journal, source: ViewSource
+    files: Files,
+    directory: str,
+    manifest: StreamManifest,
+    journal: Journal,
+    source: ViewSource,
+    *,
+    pinned: bool = False,
 ) -> StreamState:
-    """What a manifest and a log tell, for reading; the active segment is open then."""
+    """What a manifest and a log tell, for reading; the active segment is open then.
+
+    ``pinned``: the manifest says where its floor is (:mod:`.floor`).
+    """
     active = None
     if journal.extent is not None:
         path = f"{directory}/{segment_name(journal.extent.segment_id)}"
         file = SegmentFile(files, path, journal.extent.segment_id, manifest.schema)
         active = SegmentView.open_extent(file, journal.extent)
     written = active if active is not None and active.events else None
-    runs = tuple(source.view(entry) for entry in manifest.runs)
-    return state_of(manifest, journal, source.sequence(manifest.segments, written), runs)
+    hold = None if manifest.hold is None else Hold(*manifest.hold)
+    return Floors().state(manifest, journal, source, written, lambda: hold, pinned=pinned)
 
 
 def _leased(files: Files, directory: str, found: Recovered) -> ReaderLease:

@@ -1,14 +1,16 @@
-"""Retention: which events a stream no longer keeps.
+"""Retention: which events a stream no longer keeps, and which files go.
 
 Purpose
-    ``retention="30 days"`` drops whole sealed segments whose newest event is older than that,
-    counted from the newest event of the stream; a size drops the oldest, late runs among them, by
-    their newest events.
+    ``retention="30 days"`` keeps what is no older than that, counted from the newest event of the
+    stream in order; a size keeps the newest that fit.  What is older is hidden at every commit
+    (:mod:`.floor`); here is which segments and late runs are dropped with a manifest.
 
 Guarantee
-    A segment that is written by appends spans at most a quarter of the age, so that at most one and
-    a quarter of it is kept: the active segment is sealed when it spans more, an append is cut
-    there, and events that are too old beside the newest of their append are not written.
+    Nothing that is kept is dropped.  A segment that is written by appends spans at most a quarter
+    of the age, or has an eighth of the size, so that at most one and a quarter of the age, and one
+    and a quarter of the size, lie on the disk: the active segment is sealed when it spans more, an
+    append is cut there, and events that are too old beside the newest of their append are not
+    written.
 
 Who holds it back
     What is made of events and is to outlive them, a roll-up, has to have taken them in before they
@@ -19,10 +21,9 @@ Who holds it back
                 horizon             W - age      last - age      kept  W     last
 
 Limits
-    Late runs wait for their newest event, and so do segments of bulk loads and what compaction
-    joins with late events; a compaction that is asked for leaves out what is too old, so that the
-    age is exact then.  The newest segment is not dropped for its size: where it alone is larger
-    than that, such a compaction leaves out its oldest leaves.
+    The files of late runs wait for their newest event, and so do those of bulk loads and what
+    compaction joins with late events; what is too old in them is hidden meanwhile, and a compaction
+    that is asked for leaves it out.  The newest segment stays, whatever its size is.
 """
 
 from __future__ import annotations
@@ -35,14 +36,13 @@ import numpy.typing as npt
 
 from .catalog import StreamManifest
 from .options import retention_limits
-from .segment import TICK_MAX, TICK_MIN, SegmentView
-from .snapshot import leaf_sizes
+from .segment import TICK_MAX, TICK_MIN
 
 __all__ = [
     "Hold",
     "expired",
-    "first_kept",
     "horizon",
+    "loosened",
     "retained",
     "span_max",
     "together",
@@ -80,6 +80,16 @@ def horizon(newest: int, age: int, hold: Hold | None = None) -> int:
     return max(TICK_MIN, min(min(newest, hold.newest) - age, hold.kept))
 
 
+def loosened(manifest: StreamManifest, retention: object) -> bool:
+    """Whether a stream's retention keeps no more than another one, as a setting, may keep."""
+    age, size = retention_limits(manifest.options.retention, manifest.schema)
+    if age is None and size is None:
+        return False
+    given = None if retention is None else str(retention)
+    other, _ = retention_limits(given, manifest.schema)
+    return age is None or other is None or other > age
+
+
 def span_max(age: int) -> int:
     """Ticks that a segment may span under a retention of so many."""
     return age // 4
@@ -101,58 +111,60 @@ def within_span(ticks: npt.NDArray[np.int64], first: int | None, age: int | None
     return max(1, int(np.searchsorted(ticks, last, "right")))
 
 
-def first_kept(
+def retained(
     manifest: StreamManifest,
-    segments: Sequence[SegmentView],
     newest: int | None,
-    hold: Hold | None,
-) -> int | None:
-    """The tick before which a stream keeps no event, exact by leaves; None where it keeps all.
+    hold: Hold | None = None,
+    active: int = 0,
+    following: int | None = None,
+) -> StreamManifest:
+    """A manifest without the segments and late runs of which nothing is kept.
+
+    A segment that ends with the time that the next one begins with stays, unless that is hidden:
+    of one time all events go or none, so that they are told apart by their ranks.
 
     Parameters
     ----------
-    segments : sequence of SegmentView
-        Those that the manifest names.
+    newest : int or None
+        Newest tick in order.
+    active : int
+        Bytes of the segment that is being written.
+    following : int or None
+        First tick behind the sealed segments.
     """
-    age, size = retention_limits(manifest.options.retention, manifest.schema)
-    if size is None:
-        return None if age is None or newest is None else horizon(newest, age, hold)
-    if int(manifest.segments.bytes.sum()) <= size:
-        return None
-    ticks, lengths = leaf_sizes(segments)
-    fitting = int((np.cumsum(lengths[::-1]) <= size).sum())
-    first = int(ticks[-max(1, fitting)])
-    return first if hold is None else min(first, hold.kept)
-
-
-def retained(
-    manifest: StreamManifest, newest: int | None, hold: Hold | None = None
-) -> StreamManifest:
-    """A manifest without the segments that are dropped when ``newest`` is the newest tick."""
     ticks, size = retention_limits(manifest.options.retention, manifest.schema)
     if ticks is None and size is None:
         return manifest
     entries = manifest.segments.after(manifest.runs)
-    kept = np.ones(len(entries), np.bool_)
-    before = TICK_MIN
+    before = TICK_MIN if manifest.floor is None else manifest.floor
     if ticks is not None and newest is not None:
-        before = horizon(newest, ticks, hold)
-        kept &= entries.lasts >= before
+        before = max(before, horizon(newest, ticks, hold))
+    kept = entries.lasts >= before
     if size is not None:
         left = np.flatnonzero(kept)
         oldest_first = left[np.argsort(entries.lasts[left], kind="stable")]
-        total = int(entries.bytes[left].sum())
-        for at in oldest_first[:-1].tolist():  # a size smaller than the newest one leaves that
-            last = int(entries.lasts[at])
-            if total <= size or (hold is not None and last >= hold.kept):
-                break
-            total -= int(entries.bytes[at])
+        total = int(entries.bytes[left].sum()) + active
+        for at in oldest_first[: None if active else -1].tolist():
+            last, total = int(entries.lasts[at]), total - int(entries.bytes[at])
+            if total < size or (hold is not None and last >= hold.kept):
+                break  # some of it fits: the others of its leaves are hidden
             kept[at] = False
             before = max(before, min(TICK_MAX - 1, last) + 1)
+    count = len(manifest.segments)
+    behind = np.flatnonzero(kept[:count])
+    at = int(behind[0]) if behind.size else count
+    begin = int(entries.firsts[at]) if at < count else following
+    while (
+        at
+        and begin is not None
+        and entries.lasts[at - 1] == begin
+        and (manifest.floor is None or manifest.floor <= begin)
+    ):
+        at -= 1
+        kept[at], begin = True, int(entries.firsts[at])
     if kept.all():
         return manifest
     dropped = int(entries.events[~kept].sum())
-    count = len(manifest.segments)
     runs = tuple(run for run, stays in zip(manifest.runs, kept[count:], strict=True) if stays)
     manifest = replace(manifest, segments=manifest.segments.where(kept[:count]), runs=runs)
     return manifest.dropping(dropped, before)

@@ -204,8 +204,9 @@ def _kept(
     encoded = fold.keeps_codes and not late  # merging wants plain strings
     run = fold.begun_tick(group)
     if threads and not late and not fold.in_turn:
-        for batch, gone in in_order(_tasks(fold, views, run), threads, None):
+        for batch, gone, old in in_order(_tasks(fold, views, run), threads, None):
             fold.note(gone)
+            fold.note_old(old)
             if batch.num_rows:
                 yield batch
         return
@@ -213,8 +214,9 @@ def _kept(
     runs = [fold.views[e.id].scan(schema.names, schema.arrow, first, last) for e in late]
     with closing(base):
         for batch in merge_sources([base, *runs], schema):
-            batch, gone = fold.left(batch, run.before(ticks_of(batch, schema)))
+            batch, gone, old = fold.kept(batch, run.before(ticks_of(batch, schema)))
             fold.note(gone)
+            fold.note_old(old)
             if batch.num_rows:
                 yield batch
 
@@ -255,15 +257,15 @@ def _decode(
 
 def _tasks(
     fold: Fold, views: Sequence[SegmentView], run: TickRun
-) -> Iterator[Task[tuple[pa.RecordBatch, int]]]:
-    """A task for each leaf: what is left of it, and how many events have gone."""
+) -> Iterator[Task[tuple[pa.RecordBatch, int, int]]]:
+    """A task for each leaf: what is left of it, and how many events have gone, or were too old."""
     schema = fold.schema
 
     def left(
         view: SegmentView, leaf: LeafReader, before: int, check: Check
-    ) -> Done[tuple[pa.RecordBatch, int]]:
+    ) -> Done[tuple[pa.RecordBatch, int, int]]:
         (batch,) = _decode(view, leaf, schema, fold.keeps_codes, check).found
-        return Done((fold.left(batch, before),))
+        return Done((fold.kept(batch, before),))
 
     previous: LeafReader | None = None
     for view in views:

@@ -202,7 +202,8 @@ def _reopened(commits: Commits, manifest: StreamManifest) -> ViewSource:
 def set_options(commits: Commits, **changes: Any) -> None:
     """Change settings of a stream, as :class:`~.options.StreamOptions` has them.
 
-    What is written from now on follows them; a shorter retention drops segments at once.
+    What is written from now on follows them; a shorter retention drops events at once, and who
+    sets a longer one has seen to it that nothing is hidden (:meth:`.background.Compactor.altered`).
 
     Raises
     ------

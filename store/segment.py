@@ -110,6 +110,10 @@ class SegmentView:
     ----------
     length : int
         Committed bytes.
+    skipped : int
+        Events that lie before its first one in the file and are not shown (:mod:`.cut_views`).
+    since : int
+        Nothing before this tick is shown.
 
     Parameters
     ----------
@@ -118,7 +122,8 @@ class SegmentView:
     """
 
     __slots__ = (
-        "__weakref__", "_tree", "events", "file", "first", "last", "length", "sealed",
+        "__weakref__", "_tree", "_whole", "events", "file", "first", "last", "length", "sealed",
+        "since", "skipped",
     )  # fmt: skip
 
     def __init__(
@@ -138,6 +143,23 @@ class SegmentView:
         self.last = last
         self.length = length
         self.sealed = sealed
+        self.skipped, self.since = 0, TICK_MIN
+        self._whole: SegmentView | None = None
+
+    @property
+    def whole(self) -> SegmentView:
+        """The view that shows all that is stored: itself, unless it is cut."""
+        return self if self._whole is None else self._whole
+
+    def behind(
+        self, fragments: tuple[tuple[int, Table], ...], skipped: int, events: int, first: int,
+        since: int,
+    ) -> SegmentView:  # fmt: skip
+        """The same without what lies in front; see :mod:`.cut_views`, which makes these."""
+        tree = Tree(fragments, self.pages)
+        cut = SegmentView(self.file, tree, events, first, self.last, self.length, self.sealed)
+        cut.skipped, cut.since, cut._whole = skipped, since, self.whole
+        return cut
 
     @property
     def tree(self) -> Tree:
@@ -150,7 +172,7 @@ class SegmentView:
     def root(self) -> Root | None:
         """The entry of the whole segment as it was written; None where that is not known yet."""
         tree = self._tree
-        if not self.sealed or not isinstance(tree, Tree) or self.file.evolved:
+        if not self.sealed or not isinstance(tree, Tree) or self.file.evolved or self._whole:
             return None
         height, entry = tree.fragments[0]
         return Root(height, entry[:, 0])
@@ -268,6 +290,7 @@ class SegmentView:
         metrics: ScanMetrics | None,
     ) -> None:
         """Merge the events with start <= t <= last into an element over the selection."""
+        start = max(start, self.since)
         for level, table in self.fragments:
             self._aggregate(level, table, selection, start, last, words, metrics)
 
@@ -380,6 +403,7 @@ class SegmentView:
         self, start: int, last: int, pruner: Pruner | None, metrics: ScanMetrics | None
     ) -> Iterator[LeafReader]:
         """Leaves, in time order, that may hold wanted events with start <= t <= last."""
+        start = max(start, self.since)
         for level, table in self.fragments:
             yield from self._leaves(level, table, start, last, pruner, metrics)
 
@@ -447,7 +471,7 @@ class SegmentView:
         limit : int, optional
             Events after which nothing more is read; at least one.
         """
-        left = limit
+        left, start = limit, max(start, self.since)
         for leaf in self.leaves(start, last, pruner, metrics):
             for first, end in rows_within(leaf, start, last, pruner):
                 if left is not None:

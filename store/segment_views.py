@@ -34,6 +34,7 @@ from contextlib import suppress
 from typing import overload
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import ChronicleError
 from ..lru import Lru
@@ -51,6 +52,7 @@ __all__ = [
     "ViewSource",
     "ViewsById",
     "bytes_of",
+    "close_views",
     "events_of",
     "open_entry",
     "parts_within",
@@ -236,9 +238,23 @@ class ViewSource:
             return iter(())
         return self._roots.between(self._manifest, segments, first, end)
 
-    def sequence(self, segments: SegmentList, active: SegmentView | None = None) -> SegmentViews:
-        """Views of entries in order, and behind them that of the active segment."""
-        found = SegmentViews(self, segments, active)
+    def sequence(
+        self,
+        segments: SegmentList,
+        active: SegmentView | None = None,
+        hidden: int = 0,
+        head: SegmentView | None = None,
+    ) -> SegmentViews:
+        """Views of entries in order, and behind them that of the active segment.
+
+        Parameters
+        ----------
+        hidden : int
+            So many at the beginning are left out.
+        head : SegmentView, optional
+            Of the first of the others, where that is cut.
+        """
+        found = SegmentViews(self, segments, active, hidden, head)
         with self._lock:
             self._states.add(found)
         return found
@@ -309,20 +325,33 @@ class SegmentViews(Sequence[SegmentView]):
     ----------
     entries : SegmentList
         What the manifest says of all but the active one.
+    hidden : int
+        So many entries at the beginning are not shown.
+    head : SegmentView or None
+        The first that is shown, where it is cut (:mod:`.cut_views`).
     active : SegmentView or None
         What is committed of the segment that is being written.
     kept : dict of int to SegmentView
         Those that are read though their names are gone.
     """
 
-    __slots__ = ("__weakref__", "_source", "active", "entries", "kept", "leases")
+    __slots__ = (
+        "__weakref__", "_source", "active", "entries", "head", "hidden", "kept", "leases",
+    )  # fmt: skip
 
     def __init__(
-        self, source: ViewSource, entries: SegmentList, active: SegmentView | None = None
+        self,
+        source: ViewSource,
+        entries: SegmentList,
+        active: SegmentView | None = None,
+        hidden: int = 0,
+        head: SegmentView | None = None,
     ) -> None:
         self._source = source
         self.entries = entries
         self.active = active
+        self.hidden = hidden
+        self.head = head
         self.kept: dict[int, SegmentView] = {}
         self.leases: list[_Kept] = []
 
@@ -332,7 +361,7 @@ class SegmentViews(Sequence[SegmentView]):
         return self is other
 
     def __len__(self) -> int:
-        return len(self.entries) + (self.active is not None)
+        return len(self.entries) - self.hidden + (self.active is not None)
 
     @overload
     def __getitem__(self, at: int) -> SegmentView: ...
@@ -343,20 +372,23 @@ class SegmentViews(Sequence[SegmentView]):
     def __getitem__(self, at: int | slice) -> SegmentView | Sequence[SegmentView]:
         if isinstance(at, slice):
             return [self[i] for i in range(*at.indices(len(self)))]
-        count = len(self.entries)
+        count = len(self.entries) - self.hidden
         place = at + len(self) if at < 0 else at
         if place == count and self.active is not None:
             return self.active
         if not 0 <= place < count:
             raise IndexError(f"place {at} of {len(self)} segments")
-        return self._at(place)
+        return self._at(self.hidden + place)
 
     def __iter__(self) -> Iterator[SegmentView]:
-        yield from self._views(0, len(self.entries))
+        yield from self._views(self.hidden, len(self.entries))
         if self.active is not None:
             yield self.active
 
     def _at(self, place: int) -> SegmentView:
+        """The view of an entry, by its place among all of them."""
+        if place == self.hidden and self.head is not None:
+            return self.head
         few = self._few()
         return self._view(self.entries[place]) if few is None else few[place]
 
@@ -380,7 +412,7 @@ class SegmentViews(Sequence[SegmentView]):
 
     def within(self, first: int, last: int) -> Iterator[SegmentView]:
         """Those that may hold events with first <= t <= last."""
-        for at in self.entries.within(first, last).tolist():
+        for at in self._places(first, last).tolist():
             yield self._at(at)
         active = self.active
         if active is not None and active.last >= first and active.first <= last:
@@ -389,7 +421,10 @@ class SegmentViews(Sequence[SegmentView]):
     def parts(self, first: int, last: int) -> Iterator[SegmentView | RootRun]:
         """As :meth:`within`; of those that lie in the range as a whole, the roots where known."""
         entries = self.entries
-        places = entries.within(first, last)
+        places = self._places(first, last)
+        if places.size and places[0] == self.hidden and self.head is not None:
+            yield self.head
+            places = places[1:]
         if places.size:
             begin, end = int(places[0]), int(places[-1]) + 1
             begin_whole = begin + int(entries.firsts[begin] < first)
@@ -404,7 +439,20 @@ class SegmentViews(Sequence[SegmentView]):
         if active is not None and active.last >= first and active.first <= last:
             yield active
 
+    def _places(self, first: int, last: int) -> npt.NDArray[np.intp]:
+        """Places of the entries that are shown and may hold events with first <= t <= last."""
+        places = self.entries.within(first, last)
+        if self.hidden:
+            places = places[places >= self.hidden]
+        head = self.head
+        if head is not None and places.size and places[0] == self.hidden and head.first > last:
+            places = places[1:]
+        return places
+
     def _views(self, first: int, end: int) -> Iterator[SegmentView]:
+        if self.head is not None and first == self.hidden and first < end:
+            yield self.head
+            first += 1
         few = self._few()
         if few is not None:
             yield from few[first:end]
@@ -470,21 +518,29 @@ def spans_of(views: Sequence[SegmentView]) -> list[tuple[int, int]]:
     if not isinstance(views, SegmentViews):
         return [(view.first, view.last) for view in views]
     found = [] if views.active is None else [(views.active.first, views.active.last)]
-    if len(views.entries):
-        found.append((int(views.entries.firsts.min()), int(views.entries.lasts.max())))
+    shown = slice(views.hidden, None)
+    if views.head is not None:
+        found.append((views.head.first, views.head.last))
+        shown = slice(views.hidden + 1, None)
+    firsts, lasts = views.entries.firsts[shown], views.entries.lasts[shown]
+    if firsts.size:
+        found.append((int(firsts.min()), int(lasts.max())))
     return found
 
 
 def sizes_of(views: Sequence[SegmentView]) -> list[tuple[int, int, bool]]:
-    """Of each of some views: its segment, how many events it has, and whether it is sealed."""
+    """Of each of some views: its segment, the events stored in it, and whether it is sealed.
+
+    Of one that is cut in front, those that are not shown count, too.
+    """
     if not isinstance(views, SegmentViews):
-        return [(view.file.segment_id, view.events, view.sealed) for view in views]
-    entries, active = views.entries, views.active
+        return [(view.file.segment_id, view.whole.events, view.sealed) for view in views]
+    entries, active = views.entries[views.hidden :], views.active
     found = [
         (i, n, True) for i, n in zip(entries.ids.tolist(), entries.events.tolist(), strict=True)
     ]
     if active is not None:
-        found.append((active.file.segment_id, active.events, active.sealed))
+        found.append((active.file.segment_id, active.whole.events, active.sealed))
     return found
 
 
@@ -492,7 +548,10 @@ def events_of(views: Sequence[SegmentView]) -> int:
     """Events of all of some views."""
     if not isinstance(views, SegmentViews):
         return sum(view.events for view in views)
-    return int(views.entries.events.sum()) + (0 if views.active is None else views.active.events)
+    count = int(views.entries.events[views.hidden :].sum())
+    if views.head is not None:
+        count -= views.head.skipped
+    return count + (0 if views.active is None else views.active.events)
 
 
 def bytes_of(views: Sequence[SegmentView]) -> int:
@@ -500,3 +559,11 @@ def bytes_of(views: Sequence[SegmentView]) -> int:
     if not isinstance(views, SegmentViews):
         return sum(view.length for view in views)
     return int(views.entries.bytes.sum()) + (0 if views.active is None else views.active.length)
+
+
+def close_views(segments: Sequence[SegmentView], runs: Sequence[SegmentView]) -> None:
+    """Close what was opened of a state's segments and late runs."""
+    if isinstance(segments, SegmentViews):
+        segments.close()
+    for view in runs:
+        view.close()

@@ -17,7 +17,7 @@ Cost
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import Any
@@ -66,11 +66,11 @@ class StreamState:
     tail : callable or None
         Gives the tail as a leaf when asked; None without a tail.
     dropped : int
-        Events that retention has removed.
+        Events that retention has removed, or no longer shows.
     last : int or None
         Newest tick in order.
     stored : int
-        Events in segments and runs.
+        Events in segments and runs that are shown.
     deleted : int
         Events that deletes have removed.
     rewritten : int
@@ -82,6 +82,8 @@ class StreamState:
         Position of the newest bulk load that took the place of everything; 0 without one.
     marks : mapping
         What writers have left with the events, by name.
+    floor : int or None
+        Retention shows nothing before this tick (:mod:`.floor`); None where it shows all.
     """
 
     schema: StreamSchema
@@ -100,6 +102,7 @@ class StreamState:
     dropped_before: int | None = None
     truncated: int = 0
     marks: Mapping[str, Any] = field(default_factory=dict)
+    floor: int | None = None
 
     @property
     def gone(self) -> int:
@@ -329,19 +332,23 @@ class Snapshot:
             last = batch.column(0)[-1]
         return first, last
 
-    def ranges(self, parts: int) -> list[tuple[int | None, int | None]]:
-        """Cut the stream at leaf borders into at most ``parts`` half-open ranges of similar size.
+    def ranges(
+        self, parts: int, start: int | None = None, end: int | None = None
+    ) -> list[tuple[int | None, int | None]]:
+        """Cut start <= t < end at leaf borders into at most ``parts`` ranges of similar size.
 
-        The ranges cover all time, in order: the first has no start and the last no end.
+        They are half-open as well, and cover it, in order: of the whole stream the first has no
+        start and the last no end.
         """
-        ticks, sizes = leaf_sizes(self._state.segments)
+        low, high = _closed(start, end)
+        ticks, sizes = leaf_sizes(within(self._state.segments, low, high))
         if not ticks.size or parts <= 1:
-            return [(None, None)]
+            return [(start, end)]
         weight = np.cumsum(sizes)
         goals = weight[-1] * np.arange(1, parts) / parts
         cuts = np.unique(ticks[np.searchsorted(weight, goals, side="left").clip(0, ticks.size - 1)])
-        bounds: list[int | None] = [None, *(int(cut) for cut in cuts if cut > ticks[0]), None]
-        return list(pairwise(bounds))
+        inside = (int(cut) for cut in cuts if cut > ticks[0] and low < cut <= high)
+        return list(pairwise([start, *inside, end]))
 
 
 def _aggregate_part(
@@ -382,7 +389,7 @@ def _aggregate_older(
     whole.merge(LightweightAggregates(selection.names, selection.kinds, widened))
 
 
-def leaf_sizes(segments: Sequence[SegmentView]) -> tuple[Any, Any]:
+def leaf_sizes(segments: Iterable[SegmentView]) -> tuple[Any, Any]:
     """First tick and stored bytes of every leaf of some segments, in order; both int64."""
     firsts: list[Any] = []
     sizes: list[Any] = []

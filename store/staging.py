@@ -321,7 +321,8 @@ def _publish(
 ) -> BulkCommit:
     manifest, journal = stream.commits.manifest, stream.commits.journal
     if truncate:
-        gone = stream.snapshot().count
+        state = stream.commits.state()  # what it hides goes, too
+        gone = Snapshot(state).count + state.dropped - manifest.dropped_events
         manifest = replace(
             manifest, segments=SegmentList.of(()), runs=(),
             dropped_events=manifest.dropped_events + gone,

@@ -535,7 +535,7 @@ class EventStream:
         """
         self.commits.lock.check()
         self.commits.check_owner(None)
-        with self._compactor.alone("altered"), self.commits.lock:
+        with self._compactor.altered(more):
             self.commits.check_writable()
             change(self.commits, *arguments, **more)
             state = self.commits.state()

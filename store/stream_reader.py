@@ -22,7 +22,7 @@ from .catalog import StreamManifest, log_name
 from .file_contract import Files
 from .options import StreamOptions
 from .recovery import load_for_reading
-from .segment_views import SegmentViews, bytes_of
+from .segment_views import bytes_of, close_views
 from .snapshot import Snapshot
 
 __all__ = ["StreamReader"]
@@ -120,8 +120,4 @@ class StreamReader:
 
     def close(self) -> None:
         """Close the files of the last snapshot."""
-        state = self._snapshot.state
-        if isinstance(state.segments, SegmentViews):
-            state.segments.close()
-        for view in state.runs:
-            view.close()
+        close_views(self._snapshot.state.segments, self._snapshot.state.runs)

@@ -414,10 +414,10 @@ QUERY_MUTANTS = [
         "test_row_truths.py",
     ),
     (
-        "events at the ends of the parts of a delete's condition are looked at by two",
-        "query/deletion.py",
-        "        high = stop if end is None else end if stop is None else min(stop, end)\n",
-        "        high = end\n",
+        "a delete's condition is asked of events outside of its range of time",
+        "store/snapshot.py",
+        "        return list(pairwise([start, *inside, end]))\n",
+        "        return list(pairwise([None, *inside, None]))\n",
         "test_row_truths.py",
     ),
 ]

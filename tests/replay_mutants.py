@@ -17,7 +17,38 @@ WAYS = "replay/test_ways.py"
 LOOKING_BACK = "replay/test_looking_back.py"
 NEIGHBOURS = "replay/test_partition_neighbours.py"
 
+RETAINED = "test_retained.py"
+
 REPLAY_MUTANTS = [
+    # -- what retention hides ---------------------------------------------------------------------
+    (
+        "runs are looked up as if nothing was hidden before them",
+        "query/replay/candidates.py",
+        "mark_run(run, keys[name], chunk.origin - place,",
+        "mark_run(run, keys[name], chunk.start - place,",
+        RETAINED,
+    ),
+    (
+        "derived values that know what is hidden are believed",
+        "query/replay/candidates.py",
+        "                run.seen < hidden and isinstance",
+        "                False and isinstance",
+        RETAINED,
+    ),
+    (
+        "windows are swept from what is hidden on",
+        "query/windows/aggregation.py",
+        "        if floor is not None and floor > selected.start:",
+        "        if False:",
+        RETAINED,
+    ),
+    (
+        "leaves that are cut begin where they are shown",
+        "store/leaf_map.py",
+        "        begin = view.skipped + view.events - (int(ends[-1]) if ends.size else 0)\n",
+        "        begin = view.skipped\n",
+        RETAINED,
+    ),
     # -- what derived values look back at, rows beside intervals ----------------------------------
     (
         "events of partitions before a run are not looked for",

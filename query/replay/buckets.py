@@ -65,9 +65,10 @@ class Buckets:
         """One bucket per leaf; one for the tail, of which only the times are known."""
         leaves = part.leaves
         if leaves is not None:
-            starts = part.start + leaves.starts
+            starts = part.start + leaves.starts  # the first may begin before what is shown
+            begins = np.maximum(starts[:-1], 0)
             return cls(
-                part, starts[:-1], starts[1:], leaves.first_ticks, leaves.last_ticks, leaves.table
+                part, begins, starts[1:], leaves.first_ticks, leaves.last_ticks, leaves.table
             )
         assert part.tail is not None
         one = [np.array([x]) for x in (part.start, part.end, part.tail.first, part.tail.last)]
@@ -119,23 +120,28 @@ class Buckets:
         if self.table is None or leaves is None or not chosen.any():
             return self
         tables, starts = [], []
+        stored = self.part.start + leaves.starts
         done = 0
         leaves.fetch(np.flatnonzero(chosen).tolist())
         for number in [*np.flatnonzero(chosen).tolist(), len(self.starts)]:
             if done < number:
                 tables.append(self.table[:, done:number])
-                starts.append(self.starts[done:number])
+                starts.append(stored[done:number])
             if number < len(self.starts):
                 zones = leaves.leaf(number).zones
                 tables.append(zones)
                 within = np.arange(zones.shape[1], dtype=np.int64) * ZONE_EVENTS
-                starts.append(self.starts[number] + within)
+                starts.append(stored[number] + within)
             done = number + 1
         begins = np.concatenate(starts)
         table = np.empty((len(self.table), len(begins)), np.int64)
         for row in self._rows(columns):
             np.concatenate([part[row] for part in tables], out=table[row])
         ends = begins + table[ROW_COUNT]
+        if begins[0] < 0:  # zones in front of what is shown
+            shown = ends > 0
+            begins, ends = np.maximum(begins[shown], 0), ends[shown]
+            table = np.ascontiguousarray(table[:, shown])
         return Buckets(self.part, begins, ends, table[ROW_FIRST], table[ROW_LAST], table)
 
     def _rows(self, columns: Collection[str] | None) -> list[int]:

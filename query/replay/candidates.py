@@ -37,7 +37,7 @@ import numpy.typing as npt
 
 from ...compiled import interpretable, kernel
 from ...indexes.ahead import ahead
-from ...indexes.index_key import index_key
+from ...indexes.index_key import DerivedKey, index_key
 from ...indexes.kernels import count_bits, positions_of_bits
 from ...indexes.lookup import IndexMetrics, KeyRanges, excluded, mark_run
 from ...indexes.runs import Run
@@ -118,11 +118,19 @@ class LookupRange:
         Positions among the base events.
     runs : dict of str to Run
         By attribute; where there is none, events are looked at.
+    skipped : int
+        Events of the runs that lie before ``start``, and which retention hides.
     """
 
     start: int
     end: int
     runs: dict[str, Run]
+    skipped: int = 0
+
+    @property
+    def origin(self) -> int:
+        """Position of the runs' first event; before 0, where there is none, if it is hidden."""
+        return self.start - self.skipped
 
 
 @dataclass(frozen=True)
@@ -158,7 +166,8 @@ def chunks_of(
     for part in timeline.parts:
         if part.view is None:
             continue
-        segment, events = part.view.file.segment_id, part.view.events
+        segment, hidden = part.view.file.segment_id, part.view.skipped
+        events = hidden + part.view.events
         columns = [
             {
                 run.first: run
@@ -171,10 +180,13 @@ def chunks_of(
             if not all(first in runs for runs in columns):
                 continue
             ends = [runs[first].end for runs in columns]
-            end = min([timed_end, events, *ends])
-            if end > first:
-                runs = {name: c[first] for name, c in zip(attributes, columns, strict=True)}
-                found.append(LookupRange(part.start + first, part.start + end, runs))
+            begin, end = max(first, hidden), min([timed_end, events, *ends])
+            runs = {name: c[first] for name, c in zip(attributes, columns, strict=True)}
+            if end > begin and not any(
+                run.seen < hidden and isinstance(index_key(name, timeline.schema), DerivedKey)
+                for name, run in runs.items()  # which knows values of what is hidden
+            ):
+                found.append(LookupRange(part.start + begin, part.start + end, runs, begin - first))
     found.sort(key=lambda chunk: chunk.start)
     return found
 
@@ -332,7 +344,7 @@ def _mark_term(
             continue
         # a run may know more positions than this snapshot: they would lie beyond the chunk
         known = min(size, chunk.end - place)
-        mark_run(run, keys[name], chunk.start - place, target, known, metrics, absent)
+        mark_run(run, keys[name], chunk.origin - place, target, known, metrics, absent)
 
 
 def _absent_until(
@@ -342,13 +354,13 @@ def _absent_until(
 
     What a match looks back at inside of itself lies no further than its window.
     """
-    seen = chunk.start - run.first + run.seen
+    seen = chunk.origin - run.first + run.seen
     if not run.absent or not seen:
         return 0
     if inside is None:
         return None
     until = timeline.upper(shift(timeline.ticks_at(np.array([seen], np.int64)), inside))
-    return max(0, int(until[0]) - chunk.start)
+    return max(0, int(until[0]) - chunk.origin)
 
 
 @interpretable()

@@ -145,7 +145,7 @@ def _of_chunk(
     base = 0
     for key, ranges in chosen:
         run = chunk.runs[key.name]
-        read = partial(_entries, lookups, run, ranges, count)
+        read = partial(_entries, lookups, run, ranges, count, chunk.skipped)
         which = ("pairs", key.name, chunk.start, chunk.end, *ranges)
         some, begin, at = read() if lookups.kept is None else lookups.kept.once(which, read)
         if not len(at):
@@ -189,9 +189,12 @@ def _reach(timeline: Timeline, chunk: LookupRange, within: int) -> Ints:
 
 
 def _entries(
-    lookups: Lookups, run: Run, ranges: Sequence[Range], count: int
+    lookups: Lookups, run: Run, ranges: Sequence[Range], count: int, skipped: int
 ) -> tuple[Words, Ints, Ints]:
-    """Words without their hash, ascending, where each begins, and positions, ascending in each."""
+    """Words without their hash, ascending, where each begins, and positions, ascending in each.
+
+    Positions are those of the run's events behind so many, and so many of these.
+    """
     context = lookups.context
     assert context.indexes is not None
     words, places = [], []
@@ -209,8 +212,9 @@ def _entries(
     if len(words) > 1:
         order = np.lexsort((place, word))
         word, place = word[order], place[order]
-    if run.end - run.first > count:  # a run may know more positions than this snapshot
-        word, place = word[place < count], place[place < count]
+    if run.end - run.first > count:  # a run may know more positions than this snapshot shows
+        shown = (place >= skipped) & (place < skipped + count)
+        word, place = word[shown], place[shown] - skipped
     if not len(word):
         return word, np.zeros(1, np.int64), place
     starts = np.flatnonzero(np.concatenate([[True], word[1:] != word[:-1]]))

@@ -12,7 +12,8 @@ Layout
         |- piece -|- piece -|   |- piece -|piece| |
         0        2^20       ...                   total
 
-    A piece is covered by stored times, or not.
+    A piece is covered by stored times, or not.  What retention hides in front of the first segment
+    (:mod:`~chronicle.store.floor`) has no position.
 
 Where pieces meet
     Pieces begin within leaves, whose entries say when they begin and end, not what lies between.
@@ -62,7 +63,8 @@ class TimelinePart:
     Attributes
     ----------
     start, end : int
-        Positions, half-open.
+        Positions, half-open.  Of a segment that retention has cut in front, ``start`` is that of
+        its first event in the file: it lies before 0, where no position is.
     view : SegmentView or None
         None for the tail.
     """
@@ -125,21 +127,22 @@ class Timeline:
         for view in state.segments:
             if not view.events:
                 continue
-            leaves = leaf_map(view)
-            part = TimelinePart(at, at + view.events, view, leaves, None)
+            leaves, skipped = leaf_map(view), view.skipped
+            base, total = at - skipped, skipped + view.events
+            part = TimelinePart(base, base + total, view, leaves, None)
             self.parts.append(part)
             known = () if catalogue is None else catalogue.times.get(view.file.segment_id, ())
-            done = 0
+            done = skipped
             for times in known:
                 if times.first > done:
-                    pieces.append(_Piece(at + done, at + min(times.first, view.events), part, None))
+                    pieces.append(_Piece(base + done, base + min(times.first, total), part, None))
                     done = times.first
-                if times.first >= view.events:
+                if times.first >= total:
                     break
-                done = min(times.end, view.events)
-                pieces.append(_Piece(at + times.first, at + done, part, times))
-            if done < view.events:
-                pieces.append(_Piece(at + done, at + view.events, part, None))
+                begin, done = done, max(done, min(times.end, total))
+                pieces.append(_Piece(base + begin, base + done, part, times))
+            if done < total:
+                pieces.append(_Piece(base + done, base + total, part, None))
             at += view.events
         if state.tail is not None and state.tail_events:
             tail = state.tail()

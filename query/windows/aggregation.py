@@ -33,7 +33,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
@@ -270,6 +270,9 @@ class IndexAggregation(WindowAggregation):
         super().__init__(snapshot.schema, windows, aggregates, check)
         self._halves = halves
         self._snapshot = snapshot
+        floor = snapshot.state.floor
+        if floor is not None and floor > selected.start:  # trees are read as they are stored
+            selected = replace(selected, start=floor)
         self._selected = selected
 
     def _sources(self, windows: TimeWindows | CountWindows) -> list[Iterator[SliceChunk]]:

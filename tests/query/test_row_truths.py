@@ -258,3 +258,39 @@ def test_a_delete_takes_what_a_select_finds(
         assert not asked
         now = pa.Table.from_batches(stream.scan())
         assert str(now.to_pylist()) == str(left.to_pylist())  # NaN is like NaN
+
+
+def test_a_delete_looks_at_its_range_of_time_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In many parts, of which none is read of the segments before and behind it."""
+    monkeypatch.setattr(deletion, "PART_EVENTS", 50)
+    looked: list[int] = []
+
+    def watched(prune: object, batch: pa.RecordBatch, schema: StreamSchema) -> np.ndarray:
+        looked.extend(batch.column(0).to_pylist())
+        return row_truths(prune, batch, schema)
+
+    monkeypatch.setattr(deletion, "row_truths", watched)
+    options = {"leaf_bytes": 512, "segment_bytes": 4096}
+    with chronicle.open(tmp_path) as database:
+        schema = pa.schema([("t", pa.int64()), ("n", pa.int64())])
+        stream = database.create_stream("s", schema, "t", options=options)
+        times = [i // 2 for i in range(2_000)]
+        stream.append(pa.table([times, list(range(2_000))], schema=schema))
+        stream.append(pa.table([[300, 301], [5, 6]], schema=schema))
+        for start, end in ((300, 400), (None, 20), (995, None), (301, 302), (0, 0)):
+            looked.clear()
+            low, high = start or 0, 1_000 if end is None else end
+            left = [
+                (t, n)
+                for batch in stream.scan()
+                for t, n in zip(*batch.to_pydict().values(), strict=True)
+                if not (low <= t < high and n % 3 == 1)
+            ]
+            stream.delete("n % 3 = 1", start, end)
+            assert sorted(looked) == looked
+            assert all(low <= tick < high for tick in looked)
+            assert bool(looked) == (low < high)
+            rows = pa.Table.from_batches(stream.scan()).to_pydict()
+            assert list(zip(rows["t"], rows["n"], strict=True)) == left

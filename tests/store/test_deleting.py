@@ -24,6 +24,7 @@ from chronicle.errors import (
 from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Snapshot, Store, StreamOptions, deletions, rewriting
 from chronicle.store.changes import new_events, new_ranges
+from chronicle.store.compaction import spill
 from chronicle.store.deleting import Choice
 from chronicle.store.deletions import DeletedEvents, KnownDeletion, KnownDeletions, write_deletion
 from chronicle.store.dictionary import DictionaryBuilder
@@ -247,26 +248,28 @@ def test_a_tick_that_ends_one_segment_and_begins_the_next() -> None:
 
 
 def test_what_was_dropped_meanwhile_has_changed_the_ranks() -> None:
-    """Retention takes a segment that ends with the tick of a chosen event: it is chosen again."""
+    """Retention takes a late run with the tick of a chosen event: it is chosen again."""
     store = Store.open("memory", files=MemoryFiles())
     stream = store.create_stream("s", SCHEMA, replace(OPTIONS, retention="100"))
     assert isinstance(stream, EventStream)
-    stream.append(batch_of([0, 10, 10, 10], 0))
+    stream.append(batch_of([0, 20], 0))
     stream.seal()
-    stream.append(batch_of([10, 10, 10, 20], 4))
-    stream.seal()
+    for times, first in (([10], 2), ([10, 18], 3)):
+        stream.append(batch_of(times, first))
+        with stream.commits.lock:
+            spill(stream.commits)
     looked = []
 
     def choose(snapshot: Snapshot) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        looked.append(snapshot.count)
-        yield from numbered({5})(snapshot)
+        looked.append(numbers(snapshot))
+        yield from numbered({3})(snapshot)
         if len(looked) == 1:
-            stream.append(batch_of([115], 8))
+            stream.append(batch_of([115], 5))
             stream.seal()
 
     assert stream.delete(choose=choose) == 1
-    assert looked == [8, 5]
-    assert numbers(stream.snapshot()) == [4, 6, 7, 8]
+    assert looked == [[0, 2, 3, 4, 1], [0, 3, 4, 1, 5]]
+    assert numbers(stream.snapshot()) == [0, 4, 1, 5]
     store.close()
 
 

@@ -1,0 +1,487 @@
+"""The floor of a stream: the tick before which retention shows nothing, at every commit.
+
+Purpose
+    Segments are dropped whole, when a manifest is replaced (:mod:`.retention`).  What is older than
+    retention keeps it and still lies in a file, a late run or the log is hidden: :class:`Floors`
+    finds the *floor* of each state, and the views, cut there, that the state consists of.
+
+Guarantee
+    A state shows the events from its floor on, and no other.  No event that retention keeps is
+    hidden; of the others only those are shown that lie in one leaf with the first one that is kept,
+    and late ones, and those before it, of the times of that leaf.  A floor never goes back, but for
+    a truncation, or another retention, for which what is hidden is rewritten without it first.
+
+Which tick
+    For an age, of the first leaf of the base that reaches the horizon (:func:`.retention.horizon`),
+    for a size, of the first leaf from which on the rest fits: so it moves with every leaf, not with
+    every event, and the states in between share everything.  ::
+
+        segment     | leaf | leaf | leaf | leaf |     | leaf | ...
+        events      ..........|.....................................
+                    hidden    ^ floor  ^ horizon
+                    |- until a manifest drops the segment -|
+
+    What it lies in is read from there on (:mod:`.cut_views`), late events as well.  Only the tail,
+    less than a leaf, is never cut.
+
+Readers in other processes
+    find the same floor from the manifest and its log.  The manifest says how far the floor had come
+    (it does not go back when roll-ups begin to need what is hidden) and what roll-ups needed then,
+    which is less than they need now: such a reader may show a little more.
+
+Cost
+    A commit that moves no floor compares two numbers.  One that does reads a path of nodes.
+
+Limits
+    Of a segment that cannot be read nothing is hidden.  A size counts late runs by their newest
+    events, and what of them is hidden by its ticks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import ChronicleError
+from ..schema import StreamSchema
+from .bulk_jobs import truncated_at
+from .catalog import SegmentList, StreamManifest
+from .cut_views import cut_view, leaf_at
+from .journal import Journal
+from .layout import ROW_OFFSET
+from .leaf_map import leaf_map
+from .options import StreamOptions, retention_limits
+from .retention import Hold, horizon
+from .segment import TICK_MAX, TICK_MIN, SegmentView
+from .segment_views import SegmentViews, ViewSource
+from .snapshot import StreamState
+from .tail import MemoryLeaf
+
+__all__ = ["Floors"]
+
+logger = logging.getLogger("chronicle.store")
+
+Held = Callable[[], Hold | None]
+
+
+@dataclass(frozen=True)
+class _Base:
+    """The base of states: which segments it has, and where it is cut.
+
+    Attributes
+    ----------
+    active : SegmentView or None
+        As it is stored.
+    first : int or None
+        First tick that is shown, if there is a segment.
+    hidden : int
+        Events that are not.
+    until : int
+        What retention keeps may begin as late as this, and the base is cut in the same place.
+    """
+
+    manifest: StreamManifest
+    source: ViewSource
+    active: SegmentView | None
+    views: SegmentViews
+    first: int | None
+    hidden: int
+    until: int
+
+
+@dataclass(frozen=True)
+class _Late:
+    """The late events of states: runs and buffers from a floor on.
+
+    Attributes
+    ----------
+    batches : tuple of pyarrow.RecordBatch
+        The buffer as the journal has it.
+    hidden, buffered : int
+        Events that are not shown, of runs and of the buffer.
+    """
+
+    manifest: StreamManifest
+    batches: tuple[pa.RecordBatch, ...]
+    floor: int | None
+    runs: tuple[SegmentView, ...]
+    leaves: tuple[MemoryLeaf, ...]
+    hidden: int
+    buffered: int
+
+    @property
+    def schema(self) -> StreamSchema:
+        """Columns of the batches."""
+        return self.manifest.schema
+
+    @property
+    def first(self) -> int:
+        """First tick that is shown."""
+        views: Sequence[SegmentView | MemoryLeaf] = (*self.runs, *self.leaves)
+        return min((each.first for each in views), default=TICK_MAX)
+
+
+@dataclass(frozen=True)
+class _Sized:
+    """Where a size cuts: in the same place up to so many bytes too many."""
+
+    manifest: StreamManifest
+    stored: int
+    upto: int
+    tick: int | None
+
+
+class Floors:
+    """Makes the states of a stream, each cut at its floor; the floor only goes up.
+
+    Attributes
+    ----------
+    floor : int or None
+        How far it has come.
+    """
+
+    def __init__(self) -> None:
+        self.floor: int | None = None
+        self._base: _Base | None = None
+        self._late: _Late | None = None
+        self._still = TICK_MAX
+        self._sized: _Sized | None = None
+        self._limits: tuple[StreamOptions, tuple[int | None, int | None]] | None = None
+        self._counted: tuple[SegmentList, int] | None = None
+
+    def forget(self) -> None:
+        """Begin anew: the stream was truncated, or its retention is another one."""
+        self.floor = None
+        self._base = self._late = self._sized = None
+
+    def state(
+        self,
+        manifest: StreamManifest,
+        journal: Journal,
+        source: ViewSource,
+        active: SegmentView | None,
+        held: Held,
+        *,
+        pinned: bool = False,
+    ) -> StreamState:
+        """What readers see of a stream.
+
+        Parameters
+        ----------
+        active : SegmentView or None
+            What is committed of the segment that is being written, where that has events.
+        held : callable
+            Gives what retention has to leave.
+        pinned : bool
+            The manifest says all of where the floor is.
+        """
+        tail = journal.tail
+        rows = tail.rows
+        base, late = self._parts(manifest, journal, source, active, held, pinned)
+        hidden = base.hidden + late.hidden + late.buffered
+        before = manifest.dropped_before
+        if hidden and late.floor is not None:
+            before = late.floor if before is None else max(before, late.floor)
+        written = 0 if active is None else active.events
+        stored = self._named(manifest) + written - base.hidden
+        stored += sum(view.events for view in late.runs)
+        return StreamState(
+            manifest.schema,
+            journal.position,
+            manifest.version,
+            base.views,
+            late.runs,
+            late.leaves,
+            (lambda: tail.leaf(rows)) if rows else None,
+            rows,
+            manifest.dropped_events + hidden,
+            journal.last,
+            stored,
+            manifest.deleted_events,
+            manifest.deletions.newest,
+            before,
+            truncated_at(manifest.jobs),
+            journal.marks,
+            late.floor,
+        )
+
+    def _parts(
+        self,
+        manifest: StreamManifest,
+        journal: Journal,
+        source: ViewSource,
+        active: SegmentView | None,
+        held: Held,
+        pinned: bool,
+    ) -> tuple[_Base, _Late]:
+        base, late = self._base, self._late
+        if base is not None and (
+            base.manifest is not manifest or base.active is not active or base.source is not source
+        ):
+            base = None
+        bound = _later(manifest.floor, self.floor)
+        if pinned:
+            held = _nothing
+        target = self._target(manifest, journal.last, source, active, None, pinned)
+        if (
+            base is not None
+            and late is not None
+            and late.manifest is manifest
+            and late.batches is journal.late
+            and (target is None or target <= self._still)
+        ):
+            return base, late
+        hold = held()
+        if hold is not None:
+            target = self._target(manifest, journal.last, source, active, hold, pinned)
+        if base is None or (target is not None and target > base.until):
+            base = self._base = _cut(manifest, source, active, target, bound)
+        begin = journal.tail.first if base.first is None else base.first
+        floor = target if target is None or begin is None else min(target, begin)
+        if bound is not None:
+            floor = bound if floor is None else max(floor, bound)
+        late = self._late = _late_from(floor, manifest, journal, source, late)
+        self._still = base.until
+        if target is not None and (begin is None or begin > target):
+            self._still = min(base.until, late.first, TICK_MAX if begin is None else begin)
+        if floor is not None:
+            self.floor = floor if self.floor is None else max(floor, self.floor)
+        return base, late
+
+    def _target(
+        self,
+        manifest: StreamManifest,
+        last: int | None,
+        source: ViewSource,
+        active: SegmentView | None,
+        hold: Hold | None,
+        pinned: bool,
+    ) -> int | None:
+        """The tick before which retention keeps nothing as of now; None where it keeps all."""
+        if pinned:
+            return None
+        age, size = self._limits_of(manifest)
+        if age is not None:
+            return None if last is None else horizon(last, age, hold)
+        tick = None if size is None else self._fitting(manifest, source, active, size)
+        return tick if tick is None or hold is None else min(tick, hold.kept)
+
+    def _limits_of(self, manifest: StreamManifest) -> tuple[int | None, int | None]:
+        if self._limits is None or self._limits[0] is not manifest.options:
+            limits = retention_limits(manifest.options.retention, manifest.schema)
+            self._limits = manifest.options, limits
+        return self._limits[1]
+
+    def _named(self, manifest: StreamManifest) -> int:
+        """Events in the segments that a manifest names."""
+        if self._counted is None or self._counted[0] is not manifest.segments:
+            self._counted = manifest.segments, int(manifest.segments.events.sum())
+        return self._counted[1]
+
+    def _fitting(
+        self, manifest: StreamManifest, source: ViewSource, active: SegmentView | None, size: int
+    ) -> int | None:
+        """The first tick of the leaf from which on a stream fits a size; None where it does."""
+        known = self._sized
+        if known is None or known.manifest is not manifest:
+            stored = int(manifest.segments.bytes.sum()) + sum(run.bytes for run in manifest.runs)
+            known = self._sized = _Sized(manifest, stored, 0, None)
+        excess = known.stored + (0 if active is None else active.length) - size
+        if excess <= 0:
+            return None
+        if excess > known.upto:
+            try:
+                upto, tick = _first_fitting(manifest, source, active, excess)
+            except (ChronicleError, OSError) as error:
+                logger.warning("%s: cannot be cut to its size: %s", manifest.name, error)
+                upto, tick = TICK_MAX, None
+            known = self._sized = _Sized(manifest, known.stored, upto, tick)
+        return known.tick
+
+
+def _first_fitting(
+    manifest: StreamManifest, source: ViewSource, active: SegmentView | None, excess: int
+) -> tuple[int, int | None]:
+    """Where to cut so many bytes off, and how many more are cut off with them.
+
+    Those with the oldest events go first, leaf by leaf; one leaf stays in any case.
+    """
+    entries = manifest.segments.after(manifest.runs)
+    order = np.argsort(entries.lasts, kind="stable")
+    ends = np.cumsum(entries.bytes[order])
+    at = int(np.searchsorted(ends, excess, "right"))
+    before = int(ends[at - 1]) if at else 0
+    view = active if at == len(entries) else source.view(entries[int(order[at])])
+    if view is None:
+        return TICK_MAX, None
+    leaves = leaf_map(view)
+    offsets = leaves.table[ROW_OFFSET]
+    cut = int(np.searchsorted(offsets, excess - before))
+    if cut < len(offsets):
+        return before + int(offsets[cut]), int(leaves.first_ticks[cut])
+    end = before + view.length
+    if at + 1 < len(entries):
+        return end, int(entries.firsts[order[at + 1]])
+    if at < len(entries) and active is not None:
+        return end, active.first
+    return end, int(leaves.first_ticks[-1])
+
+
+def _later(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else max(one, other)
+
+
+def _nothing() -> Hold | None:
+    """What is needed where nobody is asked."""
+    return None
+
+
+def _cut(
+    manifest: StreamManifest,
+    source: ViewSource,
+    active: SegmentView | None,
+    target: int | None,
+    bound: int | None,
+) -> _Base:
+    """The base of a stream without what lies before the leaf of one tick, or before another."""
+    entries = manifest.segments
+    at, head, shown, until = 0, None, active, TICK_MAX
+    if target is not None or bound is not None:
+        try:
+            tick, until = TICK_MIN, TICK_MAX
+            if target is not None:
+                tick, until = _leaf(entries, source, active, target)
+            tick = tick if bound is None else max(tick, bound)
+            at, head, shown = _place(entries, source, active, tick)
+        except (ChronicleError, OSError) as error:
+            logger.warning(
+                "%s: what retention no longer keeps is shown until the segment can be read: %s",
+                manifest.name, error,
+            )  # fmt: skip
+            latest = _later(target, bound)
+            assert latest is not None
+            at, head, shown = int(np.searchsorted(entries.lasts, latest)), None, active
+    hidden = int(entries.events[:at].sum()) + (0 if head is None else head.skipped)
+    if active is not None:
+        hidden += active.events - (0 if shown is None else shown.events)
+    first = None if shown is None else shown.first
+    if head is not None:
+        first = head.first
+    elif at < len(entries):
+        first = int(entries.firsts[at])
+    views = source.sequence(entries, shown, at, head)
+    return _Base(manifest, source, active, views, first, hidden, until)
+
+
+def _leaf(
+    entries: SegmentList, source: ViewSource, active: SegmentView | None, target: int
+) -> tuple[int, int]:
+    """Where the leaf begins that a tick lies in, and up to which tick that is the same leaf.
+
+    The tick itself where it lies between two.
+    """
+    at = int(np.searchsorted(entries.lasts, target))
+    first = until = int(entries.firsts[at]) if at < len(entries) else TICK_MAX
+    found = None
+    if first < target:
+        found = leaf_at(source.view(entries[at]), target)
+    elif at == len(entries) and active is not None:
+        found = leaf_at(active, target)
+    if found is not None:
+        first, until = found
+    return min(first, target), until
+
+
+def _place(
+    entries: SegmentList, source: ViewSource, active: SegmentView | None, tick: int
+) -> tuple[int, SegmentView | None, SegmentView | None]:
+    """The base from a tick on.
+
+    Returns
+    -------
+    int
+        Entries that are hidden whole.
+    SegmentView or None
+        Of the next one, where that is cut.
+    SegmentView or None
+        Of the active segment.
+    """
+    at = int(np.searchsorted(entries.lasts, tick))
+    if at == len(entries):
+        return at, None, None if active is None else cut_view(active, tick)
+    if entries.firsts[at] >= tick:
+        return at, None, active
+    view = source.view(entries[at])
+    cut = cut_view(view, tick)
+    return at, None if cut is view else cut, active
+
+
+def _late_from(
+    floor: int | None,
+    manifest: StreamManifest,
+    journal: Journal,
+    source: ViewSource,
+    known: _Late | None,
+) -> _Late:
+    """The late events of a stream from a tick on; what is known of an earlier state is kept."""
+    if known is not None and (
+        known.schema is not manifest.schema
+        or (floor is None) != (known.floor is None)
+        or (floor is not None and known.floor is not None and not _alike(known, floor))
+    ):
+        known = None
+    if known is not None and known.manifest is manifest:
+        runs, hidden = known.runs, known.hidden
+    else:
+        runs, hidden = _runs_from(floor, manifest, source)
+    leaves: list[MemoryLeaf] = []
+    buffered, begun = 0, 0
+    if known is not None and _grown(known.batches, journal.late):
+        leaves, buffered, begun = list(known.leaves), known.buffered, len(known.batches)
+    for batch in journal.late[begun:]:
+        leaf = MemoryLeaf(batch, manifest.schema)
+        if floor is not None and leaf.first < floor:
+            old = int(leaf.ticks().searchsorted(floor))
+            buffered += old
+            if old == leaf.events:
+                continue
+            leaf = MemoryLeaf(batch.slice(old), manifest.schema)
+        leaves.append(leaf)
+    return _Late(manifest, journal.late, floor, runs, tuple(leaves), hidden, buffered)
+
+
+def _alike(known: _Late, floor: int) -> bool:
+    """Whether a floor hides nothing of late events that was shown, nor shows what was hidden."""
+    assert known.floor is not None
+    return floor == known.floor or known.floor < floor <= known.first
+
+
+def _grown(before: Sequence[pa.RecordBatch], now: Sequence[pa.RecordBatch]) -> bool:
+    """Whether one list of batches goes on with the other: a buffer only grows, or is emptied."""
+    count = len(before)
+    return count == 0 or (len(now) >= count and now[count - 1] is before[-1])
+
+
+def _runs_from(
+    floor: int | None, manifest: StreamManifest, source: ViewSource
+) -> tuple[tuple[SegmentView, ...], int]:
+    """Late runs from a tick on, and how many of their events are hidden."""
+    shown: list[SegmentView] = []
+    hidden = 0
+    for entry in manifest.runs:
+        view: SegmentView | None = source.view(entry)
+        if floor is not None and entry.last < floor:
+            view = None
+        elif floor is not None and entry.first < floor:
+            try:
+                view = cut_view(source.view(entry), floor)
+            except (ChronicleError, OSError) as error:
+                logger.warning("%s: a late run is shown whole: %s", manifest.name, error)
+        hidden += entry.events - (0 if view is None else view.events)
+        if view is not None:
+            shown.append(view)
+    return tuple(shown), hidden
