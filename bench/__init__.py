@@ -5,7 +5,7 @@ Reading order: ``harness`` (what all share), ``figures`` (their pictures), ``sta
 ``windows``, ``rollups``, ``patterns`` with ``flink`` as a peer,
 ``skip_till_any``, ``situations`` (with ``situation_peers`` and ``situation_history``),
 ``recency``, ``factory``, ``crimes``, ``pattern_stream`` and
-``pattern_indexes`` (patterns by replay intervals), ``cold`` (from disks and objects),
+``pattern_indexes`` (patterns by replay intervals), ``cold`` (from disks and objects), ``moving``,
 ``segments`` (many of them), ``selective`` (of every kind), ``spark_connector``, ``spark_patterns``,
 ``isolation`` (what worker processes cost),
 ``served`` (a server and its clients as processes), ``load`` and ``small_requests`` (many of them),
