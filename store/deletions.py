@@ -37,7 +37,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -47,6 +46,7 @@ import xxhash
 
 from ..compiled import interpretable, kernel
 from ..errors import CorruptBlock
+from ..lazy import lazy
 from .file_contract import Files
 from .tap import Spans, tick_ranges
 
@@ -177,12 +177,12 @@ class DeletedEvents:
         joined = np.concatenate(ticks)
         return cls(int(joined[0]), int(joined[-1]), joined, np.concatenate(ranks))
 
-    @cached_property
+    @lazy
     def spans(self) -> Spans:
         """Ranges of ticks that cover them."""
         return ((self.first, self.last),) if self.ticks is None else tick_ranges(self.ticks)
 
-    @cached_property
+    @lazy
     def body(self) -> bytes:
         """Ticks and ranks as their file has them."""
         body = b""
