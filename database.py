@@ -167,8 +167,7 @@ class Database(ViewingDatabase, ChangingDatabase, LiveDatabase, FramedDatabase):
         time : str
             Name of the time attribute: a timestamp or an integer column.
         retention : str or int, optional
-            ``"30 days"`` or a size such as ``"10 GB"``: older events are no longer seen from the
-            next commit on, within a leaf of exactly that; ages count from the newest event.
+            ``"30 days"``, from the newest event, or a size such as ``"10 GB"``: exact to a leaf.
         codec : {"lz4", "zstd", "none"}
         unique, within : optional
             Columns of a key, ``"device, seq"``, and a span of time, ``"1 hour"``: an event with a
