@@ -21,10 +21,12 @@ from __future__ import annotations
 
 import logging
 import os
+import posixpath
 
 from .cold_file import PIECE_BYTES, ColdFile
 from .cold_stub import SUFFIX, ColdStub
 from .file_contract import Files, ReadFile
+from .manifest import MANIFEST
 from .object_store import object_store
 
 __all__ = ["DOOMED", "MOVING", "ColdFiles", "purge", "purge_quietly"]
@@ -117,6 +119,7 @@ class ColdFiles:
             self.inner.remove(path)
 
     def remove_tree(self, path: str) -> None:
+        _forget(self.inner, path)
         purge(self.inner, path, (SUFFIX, DOOMED, MOVING))
         self.inner.remove_tree(path)
 
@@ -143,6 +146,22 @@ class ColdFiles:
 
     def local_path(self, path: str) -> str | None:
         return None if self.is_cold(path) else self.inner.local_path(path)
+
+
+def _forget(files: Files, directory: str) -> None:
+    """Remove what a restore of a stream begins with: it goes, and shall not come back empty."""
+    try:
+        names = files.list(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    stubs = (name for name in names if name.endswith((COLD, SEGMENT + DOOMED, SEGMENT + MOVING)))
+    if MANIFEST not in names or (stub := next(stubs, None)) is None:
+        return
+    told = ColdStub.read(files, f"{directory}/{stub}")
+    place, objects = posixpath.dirname(told.key), object_store(told.store)
+    for key in objects.list(f"{place}/"):  # the manifest, and then the pages that it names
+        if SEGMENT not in key:
+            objects.remove(key)
 
 
 def purge_quietly(files: Files, directory: str, endings: tuple[str, ...] = (DOOMED,)) -> None:

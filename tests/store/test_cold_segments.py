@@ -286,8 +286,9 @@ def test_what_is_deleted_leaves_the_objects(
     assert not found()
     assert flights.sql(f"SELECT count(*) FROM s WHERE k = '{SECRET}'").fetchall() == [(0,)]
     flights.move(objects.url)
+    assert objects.list("")
     flights.drop_stream("s")
-    assert [key for key in objects.list("") if ".seg" in key] == []
+    assert objects.list("") == []  # nothing that a restore would begin with, either
 
 
 def test_a_lost_disk_is_restored(flights: Database, objects: ObjectStore, tmp_path: Path) -> None:
