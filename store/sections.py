@@ -101,11 +101,12 @@ def about(entry: ChunkEntry, events: int, ranges: Ranges) -> Iterator[tuple[int,
     body = prefix_bytes(entry, events)
     if body:
         yield 0, body
-    each = (entry.length - body) / events
+    size = entry.length - body
     exact = entry.encoding is Encoding.PLAIN and entry.codec is Codec.NONE
     around = 0 if exact else 1 << entry.section
     for first, end in ranges:
-        low, high = body + int(first * each) - around, body + int(end * each) + 1 + around
+        low = body + first * size // events - around
+        high = body - (-end * size // events) + around
         yield max(0, low), min(entry.length, high)
 
 

@@ -109,6 +109,15 @@ def test_rows_are_read_from_their_sections_alone(written: Written, data: st.Data
     name = data.draw(st.sampled_from([n for n in SCHEMA.names if n != "text"]))
     first = data.draw(st.integers(0, EVENTS - 1))
     end = data.draw(st.integers(first + 1, min(EVENTS, first + 9000)))
+    read_alone(written, name, first, end)
+
+
+def test_rows_that_end_with_a_section_ask_for_no_more(written: Written) -> None:
+    for end in range(4096, EVENTS, 4096):
+        read_alone(written, "plain", end - 4096, end)
+
+
+def read_alone(written: Written, name: str, first: int, end: int) -> None:
     start, length = written.chunk(name)
     holes = bytearray(written.data)
     holes[start : start + length] = bytes(length)
