@@ -29,13 +29,6 @@ REPLAY_MUTANTS = [
         RETAINED,
     ),
     (
-        "derived values that know what is hidden are believed",
-        "query/replay/candidates.py",
-        "                run.seen < hidden and isinstance",
-        "                False and isinstance",
-        RETAINED,
-    ),
-    (
         "windows are swept from what is hidden on",
         "query/windows/aggregation.py",
         "        if floor is not None and floor > selected.start:",

@@ -70,6 +70,9 @@ MATCHES = [
     ("", "A B+ C", "A AS x - PREV(x) > 36, B AS x > 10, C AS x < 8"),
     ("", "A B", "A AS x - PREV(x) IS NULL, B AS x > 30"),
     ("", "A", "A AS PREV(x) IS NULL AND PREV(t) IS NULL"),
+    ("", "A", "A AS x - PREV(x) IS NULL"),
+    ("PARTITION BY k", "A", "A AS x - PREV(x) IS NULL"),
+    ("PARTITION BY k", "A", "A AS x - PREV(x) IS NULL AND x IS NOT NULL"),
     ("PARTITION BY k", "A", "A AS PREV(t) IS NULL"),
     ("PARTITION BY k", "A B", "A AS x - PREV(x) IS NULL AND g > 1, B AS x > PREV(x) + 30"),
     ("PARTITION BY k", "A B", "A AS (x - PREV(x) > 30) IS NOT FALSE AND g = 7, B AS x > 3"),
@@ -86,7 +89,7 @@ def test_patterns(streams: chronicle.Database, strategy: str, skip: str) -> None
                 "ORDER BY t MEASURES FIRST(t) AS a, LAST(t) AS b, FIRST(x) AS c, "
                 "PREV(FIRST(x)) AS d "
                 f"ONE ROW PER MATCH AFTER MATCH SKIP {skip} PATTERN ({pattern}) {within} "
-                f"DEFINE {defined}) AS m ORDER BY a, b, c, d"
+                f"DEFINE {defined}) AS m ORDER BY ALL"
             )
             assert same(streams, text), text
 
