@@ -16,6 +16,7 @@ Guarantee
     libraries with threads      are never torn down (:func:`leave_to_parent`): their destructors
                                 would write to the parent's files or wait for its threads
     locks of module state       are free (:class:`ModuleLock`)
+    threads of modules          are begun anew (:class:`OwnThreads`)
     imports inside functions    are never half done: a fork waits for them (:data:`LOADING`), and
                                 for kernels that are being compiled (:func:`fork_waits_for`)
     ==========================  =================================================================
@@ -35,11 +36,22 @@ import ctypes
 import os
 import threading
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import StoreClosed
 
-__all__ = ["LOADING", "ModuleLock", "OwnedLock", "Owner", "fork_waits_for", "leave_to_parent"]
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+__all__ = [
+    "LOADING",
+    "ModuleLock",
+    "OwnThreads",
+    "OwnedLock",
+    "Owner",
+    "fork_waits_for",
+    "leave_to_parent",
+]
 
 
 class Owner:
@@ -129,6 +141,36 @@ class ModuleLock:
 
     def __exit__(self, *_: object) -> None:
         self.lock.release()
+
+
+class OwnThreads:
+    """Threads of this process for the whole of its life, begun when they are asked for.
+
+    Parameters
+    ----------
+    count : int
+        Most that run at a time.
+    name : str
+        Begins the name of each.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        self._count = count
+        self._name = name
+        self._made: tuple[int, ThreadPoolExecutor] | None = None
+        self._lock = ModuleLock()
+
+    def pool(self) -> ThreadPoolExecutor:
+        """They; a forked child has its own."""
+        made = self._made
+        if made is not None and made[0] == os.getpid():
+            return made[1]
+        from concurrent.futures import ThreadPoolExecutor
+
+        with self._lock:
+            if self._made is None or self._made[0] != os.getpid():
+                self._made = os.getpid(), ThreadPoolExecutor(self._count, self._name)
+            return self._made[1]
 
 
 def leave_to_parent(owner: Any) -> None:

@@ -23,13 +23,13 @@ Limits
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import TypeVar
 
 import numpy as np
 
+from ..ownership import OwnThreads
 from .lookup import KeyRanges
 from .opened import OpenedIndexes
 from .runs import Run
@@ -41,6 +41,9 @@ FIRST_BYTES, AHEAD_BYTES = 4 << 20, 8 << 20
 
 LOOKUPS = 8
 """That wait at once."""
+
+_looking = OwnThreads(LOOKUPS, "chronicle-ahead-of-lookups")
+"""Threads that wait for blocks."""
 
 Item = TypeVar("Item")
 
@@ -96,7 +99,7 @@ def ahead(
     before: list[Item] = []
     coming: Future[None] | None = None
     for group, names in _groups(wanted):
-        asked = _pool().submit(indexes.fetch, names) if names else None
+        asked = _looking.pool().submit(indexes.fetch, names) if names else None
         if coming is not None:
             coming.result()
         yield from before
@@ -123,15 +126,3 @@ def _groups(
             yield group, names
             group, names, size, most = [], [], 0, AHEAD_BYTES
     yield group, names
-
-
-_pools: dict[int, ThreadPoolExecutor] = {}
-
-
-def _pool() -> ThreadPoolExecutor:
-    """The threads that wait for blocks; a forked child has its own."""
-    found = _pools.get(os.getpid())
-    if found is None:
-        _pools.clear()
-        found = _pools[os.getpid()] = ThreadPoolExecutor(LOOKUPS, "chronicle-ahead-of-lookups")
-    return found

@@ -43,13 +43,12 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ..errors import ChronicleError, CorruptStore, StorageFailed, StorageFull, StoreClosed
-from ..ownership import LOADING, leave_to_parent
+from ..ownership import LOADING, OwnThreads, leave_to_parent
 from ..scratch import ScratchDirectory
 
 __all__ = [
@@ -70,6 +69,9 @@ TOGETHER = 32
 
 READERS = 4
 """Calls at once for many values: from a disk one call waits for one block after the other."""
+
+_reading = OwnThreads(READERS, "chronicle-indexes")
+"""Threads that read many values."""
 
 ATTEMPTS = 5
 """Times that a reader looks at the files again, because the writer has just replaced some."""
@@ -307,7 +309,7 @@ class IndexStorage:
         """The values of keys: neighbours on the disk are read in one request, many side by side."""
         groups = [keys[first : first + TOGETHER] for first in range(0, len(keys), TOGETHER)]
         with self._looking() as database:
-            each: Any = map if len(groups) < 2 else _readers().map
+            each: Any = map if len(groups) < 2 else _reading.pool().map
             return [value for some in each(database.get, groups) for value in some]
 
     def scan(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
@@ -401,15 +403,3 @@ class IndexStorage:
                     self._await_lookups(database)
                     with _translated("closed", self.path):
                         database.close()
-
-
-_pools: dict[int, ThreadPoolExecutor] = {}
-
-
-def _readers() -> ThreadPoolExecutor:
-    """The threads that read many values; a forked child has its own."""
-    found = _pools.get(os.getpid())
-    if found is None:
-        _pools.clear()
-        found = _pools[os.getpid()] = ThreadPoolExecutor(READERS, "chronicle-indexes")
-    return found

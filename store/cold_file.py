@@ -40,14 +40,13 @@ import threading
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 
 import numpy as np
 
 from ..errors import SnapshotExpired, StorageFailed, StoreClosed
-from ..ownership import ModuleLock, OwnedLock
+from ..ownership import ModuleLock, OwnedLock, OwnThreads
 from .cold_stub import PAGE, SUFFIX, ColdStub
 from .file_contract import Files, short_read
 from .object_store import REQUESTS, object_store
@@ -63,6 +62,9 @@ AHEAD_BYTES = 16 << 20
 CACHE_BYTES = 8 << 30
 
 _numbers = itertools.count()
+
+_waiting = OwnThreads(REQUESTS, "chronicle-objects")
+"""Threads that wait for objects."""
 
 
 class ColdMapping:
@@ -157,7 +159,7 @@ class ColdMapping:
         if len(pieces) == 1:
             self._fill(pieces[0][0], store.read(key, *pieces[0]))
             return
-        asked = [(piece, _pool().submit(store.read, key, *piece)) for piece in pieces]
+        asked = [(piece, _waiting.pool().submit(store.read, key, *piece)) for piece in pieces]
         try:
             for piece, answer in asked:
                 self._fill(piece[0], answer.result())
@@ -377,15 +379,3 @@ class _Cache:
 
 cache = _Cache()
 """Of this process."""
-
-
-_pools: dict[int, ThreadPoolExecutor] = {}
-
-
-def _pool() -> ThreadPoolExecutor:
-    """The threads that wait for objects; a forked child has its own."""
-    found = _pools.get(os.getpid())
-    if found is None:
-        _pools.clear()
-        found = _pools[os.getpid()] = ThreadPoolExecutor(REQUESTS, "chronicle-objects")
-    return found

@@ -312,7 +312,7 @@ SEGMENT_MUTANTS = [
     (
         "blocks of the next lookups are asked for when they are wanted",
         "indexes/ahead.py",
-        "_pool().submit(indexes.fetch, names) if names else None",
+        "_looking.pool().submit(indexes.fetch, names) if names else None",
         "None",
         "../indexes/test_ahead.py",
     ),

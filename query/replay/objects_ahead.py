@@ -23,15 +23,15 @@ Limits
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
 
 from ...errors import ChronicleError
+from ...ownership import OwnThreads
 from ...store.layout import SECTION_BYTES
 from ...store.leaf_map import LeafMap
 from ...store.sections import Ranges
@@ -42,6 +42,9 @@ FIRST_BYTES = 8 << 20
 GROUP_BYTES = 32 << 20
 
 SEGMENTS_AT_ONCE = 16
+
+_asking = OwnThreads(SEGMENTS_AT_ONCE, "chronicle-ahead")
+"""Threads that wait for segments."""
 
 Ints = npt.NDArray[np.int64]
 Cuts = Sequence[tuple[int, int]]
@@ -97,7 +100,7 @@ def _groups(ranges: Ints, cuts: Cuts, columns: int) -> list[Cuts]:
 def _ask(ranges: Ints, group: Cuts, names: Sequence[str], wanted: Wanted) -> list[Future[None]]:
     """Begin to ask for what a group of batches reads."""
     return [
-        _pool().submit(_fetch, leaves, rows, names)
+        _asking.pool().submit(_fetch, leaves, rows, names)
         for leaves, rows in wanted(ranges[group[0][0] : group[-1][1]])
     ]
 
@@ -106,15 +109,3 @@ def _fetch(leaves: LeafMap, rows: Sequence[tuple[int, Ranges]], names: Sequence[
     with suppress(ChronicleError):  # whoever reads it is told
         for _ in leaves.ahead(rows, names):
             pass
-
-
-_pools: dict[int, ThreadPoolExecutor] = {}
-
-
-def _pool() -> ThreadPoolExecutor:
-    """The threads that wait for segments; a forked child has its own."""
-    found = _pools.get(os.getpid())
-    if found is None:
-        _pools.clear()
-        found = _pools[os.getpid()] = ThreadPoolExecutor(SEGMENTS_AT_ONCE, "chronicle-ahead")
-    return found
