@@ -21,9 +21,10 @@ Who holds it back
                 horizon             W - age      last - age      kept  W     last
 
 Limits
-    The files of late runs wait for their newest event, and so do those of bulk loads and what
-    compaction joins with late events; what is too old in them is hidden meanwhile, and a compaction
-    that is asked for leaves it out.  The newest segment stays, whatever its size is.
+    The files of late runs wait until the floor has passed their newest event, those of bulk loads
+    and what compaction joins with late events until theirs is too old; what is too old in them is
+    hidden meanwhile, and a compaction that is asked for leaves it out.  The newest segment stays,
+    whatever its size is.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ def retained(
     if ticks is None and size is None:
         return manifest
     entries = manifest.segments.after(manifest.runs)
-    before = TICK_MIN if manifest.floor is None else manifest.floor
+    before = _floor(manifest)
     if ticks is not None and newest is not None:
         before = max(before, horizon(newest, ticks, hold))
     kept = entries.lasts >= before
@@ -154,17 +155,19 @@ def retained(
     behind = np.flatnonzero(kept[:count])
     at = int(behind[0]) if behind.size else count
     begin = int(entries.firsts[at]) if at < count else following
-    while (
-        at
-        and begin is not None
-        and entries.lasts[at - 1] == begin
-        and (manifest.floor is None or manifest.floor <= begin)
-    ):
+    while at and begin is not None and entries.lasts[at - 1] == begin and _floor(manifest) <= begin:
         at -= 1
         kept[at], begin = True, int(entries.firsts[at])
+    # Of the times of a leaf that reaches the horizon everything is shown, what came late as well.
+    kept[count:] = entries.lasts[count:] >= _floor(manifest)
     if kept.all():
         return manifest
     dropped = int(entries.events[~kept].sum())
     runs = tuple(run for run, stays in zip(manifest.runs, kept[count:], strict=True) if stays)
     manifest = replace(manifest, segments=manifest.segments.where(kept[:count]), runs=runs)
     return manifest.dropping(dropped, before)
+
+
+def _floor(manifest: StreamManifest) -> int:
+    """How far the floor has come, as a tick."""
+    return TICK_MIN if manifest.floor is None else manifest.floor

@@ -16,10 +16,10 @@ Guarantee
     missing, say) notices nothing.
 
 Layout
-    The lies stand in lists by what they are about: :mod:`store_mutants`, :mod:`segment_mutants`,
-    :mod:`object_mutants`, :mod:`replay_mutants`, :mod:`query_mutants`, :mod:`situation_mutants`,
-    :mod:`sql_mutants`, :mod:`live_mutants`.  Those of queries mostly name a folder, so that they
-    outlive a move of their text to another file.
+    The lies stand in lists by what they are about: :mod:`store_mutants`, :mod:`floor_mutants`,
+    :mod:`segment_mutants`, :mod:`object_mutants`, :mod:`replay_mutants`, :mod:`query_mutants`,
+    :mod:`situation_mutants`, :mod:`sql_mutants`, :mod:`live_mutants`.  Those of queries mostly name
+    a folder, so that they outlive a move of their text to another file.
     ``tests/store/test_mutants.py`` holds all of them against the sources in every test run.
 
     Every job has a copy of the tree, of its own: one mutant at a time stands in it.  Mutants with
@@ -49,6 +49,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
+from floor_mutants import FLOOR_MUTANTS
 from live_mutants import LIVE_MUTANTS
 from object_mutants import OBJECT_MUTANTS
 from query_mutants import QUERY_MUTANTS
@@ -96,7 +97,8 @@ class Mutant:
 
 
 MUTANTS = [
-    *(Mutant(*entry) for entry in STORE_MUTANTS + SEGMENT_MUTANTS + OBJECT_MUTANTS),
+    *(Mutant(*entry) for entry in STORE_MUTANTS + FLOOR_MUTANTS),
+    *(Mutant(*entry) for entry in SEGMENT_MUTANTS + OBJECT_MUTANTS),
     *(
         Mutant(*entry, below="query")
         for entry in REPLAY_MUTANTS + QUERY_MUTANTS + SQL_MUTANTS + SITUATION_MUTANTS + LIVE_MUTANTS

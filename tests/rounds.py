@@ -1,6 +1,7 @@
 """How many random cases a test tries: a few in every run, more in the long one, many by night.
 
-``CHRONICLE_HYPOTHESIS`` says which: nothing, ``long`` (``make test-all``) or ``nightly``.
+``CHRONICLE_HYPOTHESIS`` says which: nothing, ``long`` (``make test-all``) or ``nightly``.  With
+nothing they are the same cases each time, so that what CI says of a change is about the change.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import CorruptStore
@@ -21,6 +21,7 @@ from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.pins import open_pinned, pin_stream
 from chronicle.store.retention import Hold
 from chronicle.store.schema_change import set_options
+from chronicle.store.segment import TICK_MAX
 from chronicle.store.snapshot import Snapshot
 from chronicle.store.staging import StagingPlan, commit_staged, new_job, prepare_staging, stage
 
@@ -117,7 +118,7 @@ class History:
         """All that is kept is shown, at most a leaf more, and what was hidden never again."""
         snapshot = self.stream.snapshot()
         found = agrees(snapshot)
-        begin = found[0][0] if found else 0
+        begin = found[0][0] if found else TICK_MAX
         assert found == [event for event in self.model if event[0] >= begin]
         assert snapshot.count + snapshot.state.gone == self.appended
         if self.age is None:
@@ -158,6 +159,27 @@ STEPS = st.one_of(
     age=st.sampled_from([300, 800]),
     segment=st.sampled_from([4096, 1 << 20]),
     steps=st.lists(STEPS, min_size=3, max_size=25),
+)
+@example(  # a late run between the floor and the horizon
+    age=800,
+    segment=1 << 20,
+    steps=[("append", 584, 2), ("append", 298, 2), ("late", 863, 27), ("jump", 1, 0)],
+)
+@example(  # the same where retention ends
+    age=1500,
+    segment=1 << 20,
+    steps=[
+        ("append", 305, 4),
+        ("late", 298, 25),
+        ("append", 750, 2),
+        ("jump", 361, 0),
+        ("alter", 0, 0),
+    ],
+)
+@example(  # late events of a stream that has become empty
+    age=300,
+    segment=4096,
+    steps=[("append", 1258, 1), ("jump", 315, 0), ("delete", 47, 200), ("late", 589, 6)],
 )
 def test_any_history_shows_what_an_age_keeps(
     age: int, segment: int, steps: list[tuple[str, int, int]]
