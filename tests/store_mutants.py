@@ -346,7 +346,7 @@ STORE_MUTANTS = [
     (
         "bounds of codes are those of the codes",
         "store/aggregates.py",
-        "            word = words[part[i]]\n",
+        "            word = words[np.uint64(part[i])]\n",
         "            word = np.uint64(part[i])\n",
         "test_leaving_out.py",
     ),
