@@ -247,6 +247,45 @@ def test_threads_never_share_a_block() -> None:
     assert lender.blocks < 400  # of 1600 that were asked for
 
 
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_a_snapshot_keeps_what_a_delete_takes_out_of_large_leaves(codec: str) -> None:
+    fields = [("t", pa.int64()), ("wide", pa.int64()), ("small", pa.int32()), ("x", pa.float64())]
+    schema = StreamSchema(pa.schema([*fields, ("text", pa.string())]), "t")
+    store = Store.open("memory", files=MemoryFiles())
+    stream = store.create_stream("s", schema, StreamOptions(codec=codec, compaction="manual"))
+    rng = np.random.default_rng(5)
+    rows = 262_144 + 70_000
+    texts = pa.array([f"text {n}" for n in range(300)])
+    table = pa.table(
+        {
+            "t": np.cumsum(rng.integers(0, 3, rows)),
+            "wide": rng.integers(-(2**63), 2**63 - 1, rows),
+            "small": pa.array(rng.integers(-9, 9, rows), pa.int32()),
+            "x": rng.random(rows),
+            "text": texts.take(pa.array(rng.integers(0, 300, rows))),
+        },
+        schema=schema.arrow,
+    )
+    for batch in table.to_batches():
+        stream.append(batch)
+    stream.seal()
+    before = stream.snapshot()
+    gone = rng.random(rows) < 0.01
+
+    def chosen(snapshot: Any) -> Any:
+        at = 0
+        for batch in snapshot.scan(columns=["t"]):
+            yield batch.column(0).to_numpy(), gone[at : at + batch.num_rows]
+            at += batch.num_rows
+
+    assert stream.delete(None, None, chosen) == np.count_nonzero(gone)
+    left = table.filter(pa.array(~gone))
+    for snapshot, wanted in ((stream.snapshot(), left), (before, table)):
+        assert pa.Table.from_batches(snapshot.scan()).equals(wanted)
+    assert stream.snapshot().aggregate(("small", "x"), None, None).count == left.num_rows
+    store.close()
+
+
 def blocks_of_a_delete(monkeypatch: pytest.MonkeyPatch, leaves: int) -> int:
     """How many blocks a delete needs that rewrites so many leaves."""
     lenders: list[Lender] = []
