@@ -228,6 +228,24 @@ def _is_kept(function: Any) -> bool:
     Which is no older than its source: it is of another one otherwise, as after an upgrade.  Whether
     it is of this one, and for which arguments, only Numba can tell.
     """
+    source = inspect.getfile(function)
+    return any(_is_newer(found, source) for found in _indexes(function))
+
+
+def _keep(function: Any) -> None:
+    """Say that the cache has machine code of a function, which Numba has just found or written.
+
+    Numba tells sources apart by what they say: where the same one has come again, as when Chronicle
+    is installed anew, the index is older than it, and stays as it is.
+    """
+    source = inspect.getfile(function)
+    for found in _indexes(function):
+        if found.exists() and not _is_newer(found, source):
+            os.utime(found)
+
+
+def _indexes(function: Any) -> Iterator[Path]:
+    """Where any version of Numba would have the index of a function; not all of them are there."""
     source = os.path.abspath(inspect.getfile(function))
     directory, file = os.path.split(source)
     digest = hashlib.sha1(directory.encode(), usedforsecurity=False).hexdigest()
@@ -236,7 +254,7 @@ def _is_kept(function: Any) -> bool:
     name = f"{file.removesuffix('.py')}.{function.__qualname__}-{line}.{version}{sys.abiflags}.nbi"
     place = f"{os.path.basename(directory)}_{digest}/{name}"
     generations = f"kernels-{KERNEL_GENERATION}-numba*-{version}"
-    return any(_is_newer(found / place, source) for found in cache_base().glob(generations))
+    return (found / place for found in cache_base().glob(generations))
 
 
 def _is_newer(path: Path, source: str) -> bool:
@@ -262,6 +280,7 @@ def compile_asked() -> None:
             with contextlib.suppress(Exception):  # who asked will meet that, too
                 kernel = getattr(importlib.import_module(module), name)
                 kernel.form.compile(tuple(type_of_argument(_example(kind)) for kind in kinds))
+                _keep(kernel.function)
             with contextlib.suppress(BrokenPipeError):  # it has ended; its kernels are compiled
                 os.write(answers, b".")
 
