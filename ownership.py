@@ -41,7 +41,6 @@ from typing import TYPE_CHECKING, Any
 from .errors import StoreClosed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from concurrent.futures import ThreadPoolExecutor
 
 __all__ = [
@@ -153,14 +152,11 @@ class OwnThreads:
         Most that run at a time.
     name : str
         Begins the name of each.
-    begin : callable, optional
-        What each of them does first.
     """
 
-    def __init__(self, count: int, name: str, begin: Callable[[], object] | None = None) -> None:
+    def __init__(self, count: int, name: str) -> None:
         self._count = count
         self._name = name
-        self._begin = begin
         self._made: tuple[int, ThreadPoolExecutor] | None = None
         self._lock = ModuleLock()
 
@@ -173,8 +169,7 @@ class OwnThreads:
 
         with self._lock:
             if self._made is None or self._made[0] != os.getpid():
-                pool = ThreadPoolExecutor(self._count, self._name, self._begin)
-                self._made = os.getpid(), pool
+                self._made = os.getpid(), ThreadPoolExecutor(self._count, self._name)
             return self._made[1]
 
 

@@ -1,9 +1,9 @@
-"""Threads whose work stands back: the system gives its processors to others first.
+"""Work that stands back: the system gives its processors to others first.
 
 Purpose
-    What nobody waits for, such as the copying of segments that move, is done in one of
-    :func:`standing_back`'s threads.  Beside queries that want all processors it gets a small part
-    of one, and all of it where they want none.
+    What nobody waits for, such as the copying of segments that move, is done by a thread of its own
+    (:func:`standing_back`) of low priority.  Beside queries that want all processors it gets a
+    small part of one, and all of it where they want none.
 
 Guarantee
     Who asks waits for the end, and neither its own priority nor that of any thread that it begins
@@ -27,18 +27,15 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import wait
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import TypeVar
-
-from ..ownership import OwnThreads
 
 __all__ = ["STEPS", "standing_back"]
 
 STEPS = 10
 """Of niceness: about one tenth of what another thread gets of a processor that both want."""
 
-THREADS = 4
 NICENESS_MAX = 19
 
 _Found = TypeVar("_Found")
@@ -54,14 +51,24 @@ def _stand_back() -> None:
         os.setpriority(os.PRIO_PROCESS, thread, min(niceness, NICENESS_MAX))
 
 
-_threads = OwnThreads(THREADS, "chronicle-standing-back", _stand_back)
-
-
 def standing_back(work: Callable[[], _Found]) -> _Found:
     """Do some work in a thread of low priority, and wait for it; see the module."""
-    asked = _threads.pool().submit(work)
+    asked: Future[_Found] = Future()
+
+    def done() -> None:
+        _stand_back()
+        if not asked.set_running_or_notify_cancel():
+            return
+        try:
+            asked.set_result(work())
+        except BaseException as error:
+            asked.set_exception(error)
+
+    # a daemon, for the end of the interpreter waits for none of what it does
+    thread = threading.Thread(target=done, name="chronicle-standing-back", daemon=True)
     try:
+        thread.start()
         return asked.result()
-    finally:  # interrupted: what it works with is still there until it has ended
-        asked.cancel()
-        wait((asked,))
+    finally:
+        if not asked.cancel():  # interrupted: what it works with is there until it has ended
+            thread.join()

@@ -51,7 +51,7 @@ class Pace:
     def __init__(self, wait: Callable[[float], object], spare: float) -> None:
         self._wait = wait
         self._spare = spare
-        self._thread = threading.get_ident()
+        self._thread = threading.current_thread()
         self._wall, self._all, self._own = self._clocks()
         self._busy = 0.0
 
@@ -62,10 +62,10 @@ class Pace:
 
     def __call__(self, overdue: Callable[[], bool]) -> None:
         """Rest, if it is time to, and the work is not overdue."""
-        thread = threading.get_ident()
+        thread = threading.current_thread()  # the number of one that has ended is given again
         wall, everybody, own = self._clocks()
         passed = max(wall - self._wall, 1e-6)
-        computed = own - self._own if thread == self._thread else 0.0
+        computed = own - self._own if thread is self._thread else 0.0
         others = everybody - self._all - computed
         self._busy += (1 - exp(-passed / BUSY_SECONDS)) * (others / passed - self._busy)
         self._thread, self._wall, self._all, self._own = thread, wall, everybody, own

@@ -8,6 +8,7 @@ import fcntl
 import mmap
 import os
 import random
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -143,11 +144,36 @@ def test_where_priorities_are_refused_the_work_is_done(monkeypatch: pytest.Monke
         raise PermissionError(errno.EPERM, "no")
 
     monkeypatch.setattr(os, "setpriority", refused)
-    monkeypatch.setattr(
-        low_priority, "_threads", low_priority.OwnThreads(1, "t", low_priority._stand_back)
-    )
     assert standing_back(lambda: 7) == 7
-    low_priority._threads.pool().shutdown()
+
+
+def test_who_is_interrupted_waits_for_what_it_has_begun() -> None:
+    """What the work goes on with, such as an open file, is closed only after its end."""
+    entered, go_on = threading.Event(), threading.Event()
+    ended: list[bool] = []
+
+    def work() -> None:
+        entered.set()
+        assert go_on.wait(60)
+        ended.append(True)
+
+    def interrupt(*_: object) -> None:
+        threading.Timer(0.2, go_on.set).start()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        main = threading.main_thread().ident
+        assert main is not None
+        killer = threading.Thread(
+            target=lambda: entered.wait(60) and signal.pthread_kill(main, signal.SIGUSR1)
+        )
+        killer.start()
+        with pytest.raises(KeyboardInterrupt):
+            standing_back(work)
+        assert ended == [True]
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 # --------------------------------------------------------------------------------------- rests
