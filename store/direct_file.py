@@ -28,14 +28,11 @@ import mmap
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 
 from .file_contract import nbytes
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 __all__ = ["BUFFER_BYTES", "DirectWriter", "contents"]
 
@@ -70,7 +67,7 @@ class DirectWriter:
         self._used = 0
         self._direct = _set_direct(self._descriptor, True)
 
-    def write(self, data: Buffer) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Append bytes."""
         if not nbytes(data):  # of which NumPy makes no array
             return

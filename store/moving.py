@@ -262,7 +262,7 @@ def _copy(
             wanted()
             yield piece
 
-    def read_from(file: ReadFile) -> Iterator[Buffer]:
+    def read_from(file: ReadFile) -> Iterator[bytes | memoryview]:
         return (file.read(*piece) for piece in each_of(_pieces(entry.bytes)))
 
     key = f"{place}/{entry.file.removesuffix('.seg')}-{secrets.token_hex(8)}.seg"

@@ -96,12 +96,12 @@ class ObjectStore:
         self._local = self.in_this_thread = parts.scheme == "file"
         self._root = parts.path if self._local else (parts.netloc + parts.path).strip("/")
 
-    def put(self, key: str, parts: Iterable[bytes]) -> None:
+    def put(self, key: str, parts: Iterable[bytes | memoryview]) -> None:
         """Store the bytes of some parts as one object; one of that key is replaced."""
         with _Telling("write", self, key):
             self._write(key, parts)
 
-    def _write(self, key: str, parts: Iterable[bytes]) -> None:
+    def _write(self, key: str, parts: Iterable[bytes | memoryview]) -> None:
         self._open.drop(key)
         target = self._path(key)
         if not self._local:
