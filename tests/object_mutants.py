@@ -65,15 +65,15 @@ OBJECT_MUTANTS = [
     (
         "objects in a directory go through the page cache",
         "store/direct_file.py",
-        "        return wanted and _DIRECT != 0\n    return False\n",
-        "    return False\n",
+        '_DIRECT = getattr(os, "O_DIRECT", 0)\n',
+        "_DIRECT = 0\n",
         "test_moving_beside.py",
     ),
     (
-        "the end of a file that is no whole page is asked of the disk",
+        "a disk with blocks of another size takes no objects",
         "store/direct_file.py",
-        "        if self._direct:\n            self._direct",
-        "        if False:\n            self._direct",
+        "                if not self._direct or error.errno != errno.EINVAL:\n",
+        "                if True:\n",
         "test_moving_beside.py",
     ),
     (
