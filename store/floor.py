@@ -34,7 +34,8 @@ Cost
 
 Limits
     Of a segment that cannot be read nothing is hidden.  A size counts late runs by their newest
-    events, and what of them is hidden by its ticks.
+    events, and what of them is hidden by its ticks; where a leaf ends with the time that the next
+    one begins with, it shows both.
 """
 
 from __future__ import annotations
@@ -308,27 +309,35 @@ def _first_fitting(
 ) -> tuple[int, int | None]:
     """Where to cut so many bytes off, and how many more are cut off with them.
 
-    Those with the oldest events go first, leaf by leaf; one leaf stays in any case.
+    Leaves of the base go in time order, each with the late runs that end before the next one; one
+    leaf stays in any case.  More bytes never cut at an earlier tick: a floor that was not noted is
+    found again.
     """
-    entries = manifest.segments.after(manifest.runs)
-    order = np.argsort(entries.lasts, kind="stable")
-    ends = np.cumsum(entries.bytes[order])
-    at = int(np.searchsorted(ends, excess, "right"))
-    before = int(ends[at - 1]) if at else 0
-    view = active if at == len(entries) else source.view(entries[int(order[at])])
-    if view is None:
+    entries = manifest.segments
+    firsts, starts = entries.firsts, np.concatenate(([0], np.cumsum(entries.bytes)))
+    if active is None:
+        starts = starts[:-1]
+    else:
+        firsts = np.append(firsts, active.first)
+    if not len(firsts):
         return TICK_MAX, None
-    leaves = leaf_map(view)
-    offsets = leaves.table[ROW_OFFSET]
-    cut = int(np.searchsorted(offsets, excess - before))
-    if cut < len(offsets):
-        return before + int(offsets[cut]), int(leaves.first_ticks[cut])
-    end = before + view.length
-    if at + 1 < len(entries):
-        return end, int(entries.firsts[order[at + 1]])
-    if at < len(entries) and active is not None:
-        return end, active.first
-    return end, int(leaves.first_ticks[-1])
+    order = sorted(manifest.runs, key=lambda run: run.last)
+    ends = np.array([run.last for run in order], np.int64)
+    late = np.concatenate(([0], np.cumsum([run.bytes for run in order], dtype=np.int64)))
+    before = starts + late[np.searchsorted(ends, firsts)]
+    at = int(np.searchsorted(before, excess))
+    if at:
+        view = active if at > len(entries) else source.view(entries[at - 1])
+        assert view is not None
+        leaves = leaf_map(view)
+        ticks = leaves.first_ticks
+        offsets = starts[at - 1] + leaves.table[ROW_OFFSET] + late[np.searchsorted(ends, ticks)]
+        cut = int(np.searchsorted(offsets, excess))
+        if cut < len(ticks):
+            return int(offsets[cut]), int(ticks[cut])
+        if at == len(firsts):
+            return excess, int(ticks[-1])
+    return int(before[at]), int(firsts[at])
 
 
 def _later(one: int | None, other: int | None) -> int | None:

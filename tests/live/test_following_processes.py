@@ -179,8 +179,11 @@ def test_an_interrupt_while_an_object_is_finalized_ends_it_too(store: Path) -> N
             env=environment,
         )
         assert follower.stderr is not None
-        assert follower.stderr.readline() == b"finalizing\n"
-        follower.send_signal(signal.SIGINT)
-        _, error = follower.communicate(timeout=60)
+        try:
+            assert follower.stderr.readline() == b"finalizing\n"
+            follower.send_signal(signal.SIGINT)
+            _, error = follower.communicate(timeout=60)
+        finally:
+            follower.kill()
         assert b"KeyboardInterrupt" in error  # Python told of it, and went on
         assert follower.returncode == 0

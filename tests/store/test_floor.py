@@ -82,11 +82,15 @@ def events_between(snapshot: Snapshot, low: int | None, high: int | None) -> lis
 class History:
     """A stream under retention beside the plain list of what it may still show."""
 
-    def __init__(self, options: StreamOptions, age: int | None) -> None:
+    def __init__(
+        self, options: StreamOptions, age: int | None = None, size: int | None = None
+    ) -> None:
         self.files = MemoryFiles()
         self.store = Store.open("memory", files=self.files)
-        self.stream = self.store.create_stream("s", SCHEMA, options)
+        kept = str(age) if size is None else f"{size / 1000:g} KB"
+        self.stream = self.store.create_stream("s", SCHEMA, replace(options, retention=kept))
         self.age = age
+        self.size = size
         self.model: list[tuple[int, int]] = []
         self.newest: int | None = None
         self.appended = 0
@@ -107,12 +111,17 @@ class History:
 
     def delete(self, low: int, high: int) -> None:
         wanted = [event for event in self.model if low <= event[0] < high]
-        assert self.stream.delete(low, high) == len(wanted)
+        deleted = self.stream.delete(low, high)
+        least = len(wanted)
+        if self.size is not None:  # which is less where a segment was sealed first
+            floor = self.stream.snapshot().state.floor
+            least = sum(floor is None or t >= floor for t, _ in wanted)
+        assert least <= deleted <= len(wanted)
         self.model = [event for event in self.model if event not in wanted]
 
     def alter(self, age: int | None) -> None:
         self.stream.alter(set_options, retention=None if age is None else str(age))
-        self.age = age
+        self.age, self.size = age, None
 
     def check(self) -> None:
         """All that is kept is shown, at most a leaf more, and what was hidden never again."""
@@ -121,7 +130,9 @@ class History:
         begin = found[0][0] if found else TICK_MAX
         assert found == [event for event in self.model if event[0] >= begin]
         assert snapshot.count + snapshot.state.gone == self.appended
-        if self.age is None:
+        if self.size is not None:
+            assert fits(snapshot, self.size)
+        elif self.age is None:
             assert found == self.model
         elif self.newest is not None:
             horizon = self.newest - self.age
@@ -138,6 +149,18 @@ class History:
             low, high = found[len(found) // 3][0], found[-1][0]
             part = open_pinned(self.files, pin, low, high)
             assert events_between(part, low, high) == [e for e in found if low <= e[0] < high]
+
+
+def fits(snapshot: Snapshot, size: int) -> bool:
+    """Whether what is shown fits, but for the leaves that begin with the floor."""
+    floor = snapshot.state.floor
+    total = 0
+    for view in snapshot.state.segments:
+        leaves = leaf_map(view)
+        first = 0 if floor is None else int(np.searchsorted(leaves.first_ticks, floor, "right"))
+        if first < len(leaves.first_ticks):
+            total += view.length - int(leaves.table[ROW_OFFSET, first])
+    return total <= size
 
 
 STEPS = st.one_of(
@@ -184,7 +207,28 @@ STEPS = st.one_of(
 def test_any_history_shows_what_an_age_keeps(
     age: int, segment: int, steps: list[tuple[str, int, int]]
 ) -> None:
-    history = History(replace(SMALL, retention=str(age), segment_bytes=segment), age)
+    carry_out(steps, History(replace(SMALL, segment_bytes=segment), age))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    size=st.sampled_from([6_000, 12_000, 40_000]),
+    segment=st.sampled_from([4096, 1 << 20]),
+    steps=st.lists(STEPS, min_size=3, max_size=25),
+)
+@example(  # a late run that is newer than what a size hides first
+    size=6_000,
+    segment=1 << 20,
+    steps=[("append", 1379, 3), ("delete", 149, 48), ("late", 37, 25), ("append", 372, 1)],
+)
+def test_any_history_shows_what_a_size_keeps(
+    size: int, segment: int, steps: list[tuple[str, int, int]]
+) -> None:
+    carry_out(steps, History(replace(SMALL, segment_bytes=segment), size=size))
+
+
+def carry_out(steps: list[tuple[str, int, int]], history: History) -> None:
+    """Check a history after each of its steps."""
     now = 0
     for kind, one, other in steps:
         if kind == "append":
