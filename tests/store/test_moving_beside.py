@@ -11,6 +11,7 @@ import random
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -158,20 +159,22 @@ def test_who_is_interrupted_waits_for_what_it_has_begun() -> None:
         ended.append(True)
 
     def interrupt(*_: object) -> None:
-        threading.Timer(0.2, go_on.set).start()
         raise KeyboardInterrupt
+
+    def disturb(main: int) -> None:
+        assert entered.wait(60)
+        signal.pthread_kill(main, signal.SIGUSR1)
+        time.sleep(0.2)
+        go_on.set()
 
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
-        main = threading.main_thread().ident
-        assert main is not None
-        killer = threading.Thread(
-            target=lambda: entered.wait(60) and signal.pthread_kill(main, signal.SIGUSR1)
-        )
-        killer.start()
+        disturbing = threading.Thread(target=disturb, args=(threading.get_ident(),))
+        disturbing.start()
         with pytest.raises(KeyboardInterrupt):
             standing_back(work)
         assert ended == [True]
+        disturbing.join()
     finally:
         signal.signal(signal.SIGUSR1, before)
 
