@@ -64,17 +64,26 @@ def aggregate_integers(values, flip, validity, bit_offset, starts, table, row): 
         high = np.int64(-9223372036854775807 - 1)
         sum_low = np.int64(0)
         sum_high = np.int64(0)
-        for i in range(starts[zone], starts[zone + 1]):
-            if nullable:
-                bit = i + bit_offset
+        part = values[starts[zone] : starts[zone + 1]]
+        if nullable:
+            for i in range(part.size):
+                bit = starts[zone] + i + bit_offset
                 if (validity[bit >> 3] >> (bit & 7)) & 1 == 0:
                     continue
-            value = np.int64(values[i]) ^ flip
-            count += 1
-            low = min(low, value)
-            high = max(high, value)
-            sum_low += value & np.int64(0xFFFFFFFF)
-            sum_high += value >> np.int64(32)
+                value = np.int64(part[i]) ^ flip
+                count += 1
+                low = min(low, value)
+                high = max(high, value)
+                sum_low += value & np.int64(0xFFFFFFFF)
+                sum_high += value >> np.int64(32)
+        else:
+            count = part.size
+            for i in range(part.size):
+                value = np.int64(part[i]) ^ flip
+                low = min(low, value)
+                high = max(high, value)
+                sum_low += value & np.int64(0xFFFFFFFF)
+                sum_high += value >> np.int64(32)
         if flip != 0:
             sum_high += np.int64(count) << np.int64(31)
         part = np.uint64(sum_high) << np.uint64(32)
@@ -103,7 +112,7 @@ def aggregate_prefixes(words, codes, validity, bit_offset, starts, table, row): 
                 bit = starts[zone] + i + bit_offset
                 if (validity[bit >> 3] >> (bit & 7)) & 1 == 0:
                     continue
-            word = words[part[i]]
+            word = words[np.uint64(part[i])]
             count += 1
             low = min(low, word)
             high = max(high, word)

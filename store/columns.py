@@ -555,8 +555,7 @@ def decode_chunk(
     storage = attribute.storage
     if entry.encoding is Encoding.DICTIONARY:
         body = chunk[align((count + 7) // 8) :] if entry.nulls else chunk
-        codes = pooled(rows, np.int32)
-        codes[:] = unpack(body, Encoding.PACKED, count, first, end)
+        codes = unpack(body, Encoding.PACKED, count, first, end, np.int32)
         if dictionary is not None and not len(dictionary) and not codes.any():
             return pa.nulls(rows, attribute.type)  # nothing but nulls so far
         if dictionary is None or (rows and int(codes.max()) >= len(dictionary)):

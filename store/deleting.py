@@ -367,13 +367,15 @@ class _Delete(Fold):
         ending = (self.views[entry.id] for entry in before if entry.last == tick)
         return TickRun(tick, sum(events_between(view, tick, tick) for view in ending))
 
-    def left(self, batch: pa.RecordBatch, before: int) -> tuple[pa.RecordBatch, int]:
+    def left(
+        self, batch: pa.RecordBatch, before: int, given: bool = False
+    ) -> tuple[pa.RecordBatch, int]:
         places = self.deleted.places(ticks_of(batch, self.schema), before)
         if not places.size:
             return batch, 0
         if self.change is not None:
             return _changed(batch, places, self.change), places.size
-        return without_rows(batch, places), places.size
+        return without_rows(batch, places, given=given), places.size
 
     def note(self, gone: int) -> None:
         self.removed += gone

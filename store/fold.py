@@ -107,7 +107,9 @@ class Fold:
         """What neighbouring base segments go on with; :meth:`left` is told of it."""
         return TickRun()
 
-    def left(self, batch: pa.RecordBatch, before: int) -> tuple[pa.RecordBatch, int]:
+    def left(
+        self, batch: pa.RecordBatch, before: int, given: bool = False
+    ) -> tuple[pa.RecordBatch, int]:
         """What is written of some events of the base, and how many are not, or not as they were.
 
         Any thread may ask, unless :attr:`in_turn`.
@@ -116,18 +118,22 @@ class Fold:
         ----------
         before : int
             So many events of the batch's first tick have come before it.
+        given : bool
+            Nobody else uses the batch or its memory, which may be overwritten.
         """
         return batch, 0
 
-    def kept(self, batch: pa.RecordBatch, before: int) -> tuple[pa.RecordBatch, int, int]:
+    def kept(
+        self, batch: pa.RecordBatch, before: int, given: bool = False
+    ) -> tuple[pa.RecordBatch, int, int]:
         """What :meth:`left` says of what retention keeps, and how many events that is fewer."""
         old = 0
         if self.expires is not None:
             old = int(ticks_of(batch, self.schema).searchsorted(self.expires))
         if not old:
-            return *self.left(batch, before), 0
+            return *self.left(batch, before, given), 0
         batch = batch.slice(old)  # which begins with another tick
-        return *(self.left(batch, 0) if batch.num_rows else (batch, 0)), old
+        return *(self.left(batch, 0, given) if batch.num_rows else (batch, 0)), old
 
     def note(self, gone: int) -> None:
         """So many events that :meth:`left` has counted."""

@@ -6,7 +6,8 @@ Purpose
 
 Guarantee
     What comes back has the rows that stay, in their order, and shares no memory with the batch but
-    dictionaries.
+    dictionaries.  A batch that nobody else has may be given away: then columns in lent memory
+    close up where they lie, and need no other.
 
 Limits
     Columns of fixed width without nulls, and codes of texts; others are filtered.
@@ -14,6 +15,7 @@ Limits
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -22,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..compiled import interpretable, kernel
+from .lent_memory import is_lent
 from .packing import pooled
 
 __all__ = ["without_rows"]
@@ -39,7 +42,7 @@ def _copied_between(values, places, out):  # type: ignore[no-untyped-def]
 @interpretable(instead=_copied_between)
 @kernel
 def _copy_between(values, places, out):  # type: ignore[no-untyped-def]
-    """Copy all values but those at some places, which ascend."""
+    """Copy all values but those at some places, which ascend; ``out`` may begin where they do."""
     first = 0
     at = 0
     for k in range(places.size + 1):
@@ -52,13 +55,17 @@ def _copy_between(values, places, out):  # type: ignore[no-untyped-def]
         first = end + 1
 
 
-def without_rows(batch: pa.RecordBatch, places: npt.NDArray[np.int64]) -> pa.RecordBatch:
+def without_rows(
+    batch: pa.RecordBatch, places: npt.NDArray[np.int64], *, given: bool = False
+) -> pa.RecordBatch:
     """A batch without some rows.
 
     Parameters
     ----------
     places : int64[n]
         Row numbers, ascending, each once.
+    given : bool
+        Nobody uses the batch or its memory any more, which may be overwritten.
     """
 
     @cache
@@ -67,24 +74,29 @@ def without_rows(batch: pa.RecordBatch, places: npt.NDArray[np.int64]) -> pa.Rec
         kept[places] = False
         return pa.array(kept)
 
-    def left(column: pa.Array) -> pa.Array:
-        if pa.types.is_dictionary(column.type):
-            codes = left(column.indices)
-            return pa.DictionaryArray.from_arrays(codes, column.dictionary, safe=False)
-        width = _width(column)
-        if not width:
-            # by itself: a whole batch is filtered by way of positions, in three times the time
-            return pc.filter(column, mask())
-        values = np.frombuffer(
-            column.buffers()[1], _WORDS[width], len(column), column.offset * width
-        )
-        values.flags.writeable = False
-        kept = pooled(len(column) - places.size, _WORDS[width])
-        _copy_between(values, places, kept)
-        return pa.Array.from_buffers(column.type, kept.size, [None, pa.py_buffer(kept)], 0)
-
-    arrays = [left(column) for column in batch.columns]
+    arrays = [_left(column, places, mask, given) for column in batch.columns]
     return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+
+
+def _left(
+    column: pa.Array, places: npt.NDArray[np.int64], mask: Callable[[], pa.Array], given: bool
+) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        codes = _left(column.indices, places, mask, given)
+        return pa.DictionaryArray.from_arrays(codes, column.dictionary, safe=False)
+    width = _width(column)
+    if not width:
+        # by itself: a whole batch is filtered by way of positions, in three times the time
+        return pc.filter(column, mask())
+    memory = column.buffers()[1]
+    values = np.frombuffer(memory, _WORDS[width], len(column), column.offset * width)
+    if given and is_lent(memory.address):  # what lies in a file may be writable, too
+        kept = values[: values.size - places.size]
+    else:
+        kept = pooled(values.size - places.size, _WORDS[width])
+    values.flags.writeable = False
+    _copy_between(values, places, kept)
+    return pa.Array.from_buffers(column.type, kept.size, [None, pa.py_buffer(kept)], 0)
 
 
 def _width(column: pa.Array) -> int:

@@ -28,12 +28,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Lender", "lending", "lent"]
+__all__ = ["Lender", "is_lent", "lending", "lent"]
 
 SMALLEST_BYTES = 64 << 10
-STEPS = 8
+STEPS = 2
 """Sizes of blocks between two powers of two: leaves of a rewriting are hardly ever as long as each
-other."""
+other, and what no array has reached of a block has no memory behind it."""
 
 Block = npt.NDArray[np.uint8]
 
@@ -48,7 +48,7 @@ class _Loan:
         self._block = block
         self.__array_interface__ = {
             "version": 3, "shape": (count,), "typestr": dtype.str,
-            "data": (block.__array_interface__["data"][0], False),
+            "data": (_address(block), False),
         }  # fmt: skip
 
     def __del__(self) -> None:
@@ -68,6 +68,7 @@ class Lender:
 
     def __init__(self) -> None:
         self._free: defaultdict[int, list[Block]] = defaultdict(list)
+        self._lent: set[int] = set()
         self.blocks = 0
 
     def lend(self, count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -78,11 +79,17 @@ class Lender:
         except IndexError:
             block = np.empty(size, np.uint8)
             self.blocks += 1
+        self._lent.add(_address(block))
         return np.asarray(_Loan(self, block, count, dtype))
 
     def take_back(self, block: Block) -> None:
         """Nobody uses it any more; for who lent it."""
+        self._lent.discard(_address(block))
         self._free[block.size].append(block)
+
+    def has_lent(self, address: int) -> bool:
+        """Whether an array that it has lent begins there."""
+        return address in self._lent
 
 
 _LENDER: ContextVar[Lender | None] = ContextVar("chronicle_lender", default=None)
@@ -106,7 +113,18 @@ def lent(count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any] | None:
     return lender.lend(count, dtype)
 
 
+def is_lent(address: int) -> bool:
+    """Whether an array of the lender in charge begins there."""
+    lender = _LENDER.get()
+    return lender is not None and lender.has_lent(address)
+
+
+def _address(block: Block) -> int:
+    place: int = block.__array_interface__["data"][0]
+    return place
+
+
 def _rounded(size: int) -> int:
-    """The size of the block for an array: at most an eighth larger."""
+    """The size of the block for an array: at most half as large again."""
     step = 1 << max(0, size.bit_length() - STEPS.bit_length())
     return -(-size // step) * step

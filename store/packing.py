@@ -187,13 +187,14 @@ def _unpack_zones(  # type: ignore[no-untyped-def]
             stored[over] |= packed[places[over] + 1] << (np.uint64(64) - shifts[over])
             if width < 64:
                 stored &= np.uint64((1 << width) - 1)
-        part = out[at : at + events].view(np.uint64)
+        part = np.empty(events, np.uint64)
         base = bases[zone : zone + 1].view(np.uint64)
         if delta:
             part[0] = base[0]
             part[1:] = np.cumsum(stored + minimums[zone : zone + 1].view(np.uint64)) + base
         else:
             part[:] = stored + base
+        out[at : at + events] = part.view(np.int64)
         at, zone = at + events, zone + 1
 
 
@@ -366,7 +367,8 @@ def unpack(
     count: int,
     first: int,
     end: int,
-) -> npt.NDArray[np.int64]:
+    dtype: Any = np.int64,
+) -> npt.NDArray[Any]:
     """Decode values [first, end) of a chunk written by :func:`pack`.
 
     Parameters
@@ -379,10 +381,12 @@ def unpack(
         Values in the whole chunk.
     first, end : int
         Half-open range of values wanted.
+    dtype : numpy dtype
+        int64, or int32, which keeps the lower half of each value.
 
     Returns
     -------
-    int64[end - first]
+    dtype[end - first]
     """
     zones = -(-count // ZONE_EVENTS)
     words64 = np.frombuffer(chunk, np.int64)
@@ -393,7 +397,7 @@ def unpack(
     packed = words64[4 * zones + 1 :].view(np.uint64)
     first_zone = first // ZONE_EVENTS
     base = first_zone * ZONE_EVENTS
-    out = pooled(end - base, np.int64)
+    out = pooled(end - base, dtype)
     _unpack(
         bases,
         minimums,

@@ -265,7 +265,7 @@ def _tasks(
         view: SegmentView, leaf: LeafReader, before: int, check: Check
     ) -> Done[tuple[pa.RecordBatch, int, int]]:
         (batch,) = _decode(view, leaf, schema, fold.keeps_codes, check).found
-        return Done((fold.kept(batch, before),))
+        return Done((fold.kept(batch, before, given=True),))
 
     previous: LeafReader | None = None
     for view in views:

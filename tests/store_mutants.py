@@ -295,6 +295,34 @@ STORE_MUTANTS = [
         "test_leaving_out.py",
     ),
     (
+        "rows are taken out of a file that can be written",
+        "store/leaving_out.py",
+        "    if given and is_lent(memory.address):",
+        "    if given:",
+        "test_leaving_out.py",
+    ),
+    (
+        "rows are taken out of a batch that others have, too",
+        "store/leaving_out.py",
+        "    if given and is_lent(memory.address):",
+        "    if is_lent(memory.address):",
+        "test_leaving_out.py",
+    ),
+    (
+        "what rows were left out of stays until the collector of garbage has run",
+        "store/leaving_out.py",
+        "    arrays = [_left(",
+        "    setattr(mask, 'batch', (batch, mask))\n    arrays = [_left(",
+        "test_leaving_out.py",
+    ),
+    (
+        "narrow values come from the first of their zone",
+        "store/packing.py",
+        "    return out[first - base :]",
+        "    return out[: end - first]",
+        "test_packing.py",
+    ),
+    (
         "ranks begin anew in every batch of a tick",
         "store/deletions.py",
         "        if tick == ticks[0]:\n            ranks[k] += before\n",
@@ -318,7 +346,7 @@ STORE_MUTANTS = [
     (
         "bounds of codes are those of the codes",
         "store/aggregates.py",
-        "            word = words[part[i]]\n",
+        "            word = words[np.uint64(part[i])]\n",
         "            word = np.uint64(part[i])\n",
         "test_leaving_out.py",
     ),

@@ -51,6 +51,17 @@ def test_every_width_and_zone_border(width: int, encoding: Encoding, count: int)
     assert np.array_equal(found, array)
 
 
+@pytest.mark.parametrize("width", [0, 1, 9, 17, 31])
+@pytest.mark.parametrize("first", [0, 5, ZONE_EVENTS, 2 * ZONE_EVENTS + 3])
+def test_narrow_values_come_back_as_narrow_numbers(width: int, first: int) -> None:
+    array = frozen(np.random.default_rng(width).integers(0, 2**width, 3000))
+    packed = pack(array, Encoding.PACKED, force=True)
+    assert packed is not None
+    found = unpack(memoryview(packed), Encoding.PACKED, 3000, first, 2900, np.int32)
+    assert found.dtype == np.int32
+    assert np.array_equal(found, array[first:2900])
+
+
 def test_the_size_is_what_the_widest_value_needs() -> None:
     array = frozen(np.arange(ZONE_EVENTS) % 8)
     packed = pack(array, Encoding.PACKED)
