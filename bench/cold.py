@@ -61,6 +61,18 @@ class _Late(ObjectStore):
         time.sleep(LATE_SECONDS)
         return super().read(key, offset, length)
 
+    def contents(self, key: str, length: int) -> Iterator[memoryview | bytes]:
+        """As :meth:`ObjectStore.contents`, each :data:`.object_store.PIECE_BYTES` later."""
+        came, asked = 0, 0
+        for piece in super().contents(key, length):
+            if came >= asked:
+                with self._counting:
+                    self.requests += 1
+                time.sleep(LATE_SECONDS)
+                asked += objects_room.PIECE_BYTES
+            came += len(piece)
+            yield piece
+
 
 @contextmanager
 def late_objects(directory: Path) -> Iterator[_Late]:

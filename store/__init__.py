@@ -5,7 +5,8 @@ Reading order, bottom up.
 ::
 
     the disk      progress  file_contract  read_plan  files  memory_files  faulty_files
-                  group_commit  write_behind  object_store  cold_stub  cold_file  cold_files
+                  group_commit  write_behind  direct_file  object_store  cold_stub  cold_file
+                  cold_files
     one block     layout  block  lent_memory  packing  aggregates  columns  dictionary  prune
     one tree      residency  sections  leaf  node  segment_writer  leaf_line  evolution
                   open_files  segment_list  segment_file  sealed_tree  segment  leaf_map  inspect
@@ -16,8 +17,8 @@ Reading order, bottom up.
                   recovery  recent  check  pins  pin_files
     writing       conform  append_queue  garbage  edit  manifest_commit  commits  duplicates
                   append_jobs  draft  leaf_append  creation  fold  rewriting  compaction
-                  leaving_out  deleting  moving  background  tiering  repair  schema_change  figures
-                  stream  stream_reader
+                  leaving_out  deleting  pace  low_priority  moving  background  tiering  repair
+                  schema_change  figures  stream  stream_reader
     the store     mover  placing  bulk_duplicates  replacing  staging  sorted_segments  filling
                   store  changes  backups  object_backups  backup  object_backup  restoring
 """

@@ -22,9 +22,11 @@ When late runs are folded
     SHARE_MIN`` events are rewritten for one late event, but for crowds that are joined.
 
 How it keeps out of the way
-    While the other threads of the process leave less than :data:`PROCESSOR_SHARE` of a processor
-    unused, the thread rests between two batches :data:`REST_FACTOR` times as long as it has
-    computed.  It stops resting when :data:`SPILLS_OVERDUE` full buffers wait in runs.
+    While the other threads of the process leave less than :data:`PROCESSOR_SPARE` of a processor
+    unused, a compaction rests between two batches (:mod:`.pace`).  It stops resting when
+    :data:`SPILLS_OVERDUE` full buffers wait in runs.  Moves rest between two pieces of a segment,
+    while less than :data:`MOVING_SPARE` is unused: there is no hurry, and no reader is the quicker
+    for it.
 
 Limits
     A thread of the writer's process: it shares its processors with the appends.
@@ -33,12 +35,9 @@ Limits
 from __future__ import annotations
 
 import logging
-import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from math import exp
 from typing import Any
 
 from ..errors import ChronicleError, ResourceLimit, StoreClosed
@@ -49,6 +48,7 @@ from .deleting import Addition, Change, Choice, delete_events, replace_events, u
 from .fold import Interrupted
 from .moving import Chosen, Moved, Stopped, ending_before, move_segments
 from .object_store import ObjectStore
+from .pace import Pace
 from .retention import Hold, loosened
 from .segment import TICK_MIN
 
@@ -61,10 +61,8 @@ EVENTS_MIN = 32_768
 SPILLS_BUSY = RUNS_MAX
 SPILLS_OVERDUE = 2 * RUNS_MAX
 QUIET_SECONDS = 1.0
-PROCESSOR_SHARE = 0.75
-REST_FACTOR = 9
-REST_SECONDS_MAX = 0.5
-BUSY_SECONDS = 0.05
+PROCESSOR_SPARE = 0.75
+MOVING_SPARE = 1.25
 RETRY_SECONDS = 10.0
 
 
@@ -102,8 +100,9 @@ class Compactor:
         self._commits = commits
         self._one = threading.Lock()
         self._moving = threading.Lock()
-        self._due = threading.Event()
         self._stopped = threading.Event()
+        self._pace = Pace(self._stopped.wait, MOVING_SPARE)
+        self._due = threading.Event()
         self._waiting = 0
         self._thread: threading.Thread | None = None
 
@@ -136,10 +135,12 @@ class Compactor:
         """
 
         chosen = ending_before(which) if isinstance(which, int) else which
+
+        def ended() -> bool:
+            return self._stopped.is_set() or stopped()
+
         with self._moving:
-            return move_segments(
-                self._commits, to, owner, chosen, lambda: self._stopped.is_set() or stopped()
-            )
+            return move_segments(self._commits, to, owner, chosen, ended, self._pace)
 
     @contextmanager
     def altered(self, options: Mapping[str, Any]) -> Iterator[None]:
@@ -249,8 +250,17 @@ class Compactor:
 
     def _interrupted(self) -> Callable[[], bool]:
         """Whether a compaction in the background has to end."""
-        pace = _Pace(self._commits, self._stopped)
-        return lambda: self._waiting > 0 or pace()
+        pace = Pace(self._stopped.wait, PROCESSOR_SPARE)
+
+        def ended() -> bool:
+            if not self._waiting:
+                pace(self._overdue)
+            return self._waiting > 0 or self._stopped.is_set()
+
+        return ended
+
+    def _overdue(self) -> bool:
+        return self._late() >= SPILLS_OVERDUE * self._commits.options.late_events_max
 
     def _wait_for_quiet(self) -> None:
         """Return when nothing is being appended, or what waits has become too much."""
@@ -273,52 +283,6 @@ class Compactor:
             pass
 
 
-class _Pace:
-    """Asked between two batches of a compaction: rests while the processors are wanted elsewhere.
-
-    Parameters
-    ----------
-    stopped : threading.Event
-        Ends the rest, and the compaction.
-    """
-
-    def __init__(self, commits: Commits, stopped: threading.Event) -> None:
-        self._commits = commits
-        self._stopped = stopped
-        self._wall, self._others, self._own = self._clocks()
-        self._busy = 0.0
-
-    @staticmethod
-    def _clocks() -> tuple[float, float, float]:
-        """Seconds passed, seconds that the other threads have computed, and this one."""
-        own = time.thread_time()
-        return time.perf_counter(), time.process_time() - own, own
-
-    def __call__(self) -> bool:
-        """Whether to stop."""
-        wall, others, own = self._clocks()
-        passed = max(wall - self._wall, 1e-6)
-        self._busy += (1 - exp(-passed / BUSY_SECONDS)) * (
-            (others - self._others) / passed - self._busy
-        )
-        if self._busy > _processors() - PROCESSOR_SHARE and not self._overdue():
-            self._stopped.wait(min(REST_FACTOR * (own - self._own), REST_SECONDS_MAX))
-        self._wall, self._others, self._own = wall, others, own
-        return self._stopped.is_set()
-
-    def _overdue(self) -> bool:
-        manifest, options = self._commits.manifest, self._commits.options
-        waiting = sum(entry.events for entry in manifest.runs)
-        return waiting >= SPILLS_OVERDUE * options.late_events_max
-
-
 def _everything() -> Hold:
     """Keeps retention from hiding more."""
     return Hold(TICK_MIN, TICK_MIN)
-
-
-def _processors() -> int:
-    """Processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -25,21 +25,29 @@ Order
 
         new pages, under names with their checksums | manifest | pages of the one before
 
+How it keeps out of the way
+    Nobody waits for it.  Between two pieces of a segment it rests while the processors are wanted
+    elsewhere (:mod:`.pace`), unless less is free on the disk than is left to move.  Copies to a
+    directory are made by a thread of low priority (:mod:`.low_priority`), which holds no lock, and
+    past the cache of pages (:mod:`.direct_file`).  What readers remember of other segments stays.
+
 Guarantee
     At each moment a segment can be read whole, from the file or from the object.
 
 Limits
     Late runs and the active segment stay.  A compaction or delete that rewrites a cold segment
     reads it whole, and what it writes is on the disk until it is moved.  Secondary indexes stay on
-    the disk.
+    the disk.  Requests to a service are made at the priority of who moves: the threads that send
+    and encrypt are those of a library, and read for queries, too.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import xxhash
@@ -50,11 +58,15 @@ from .catalog import SegmentEntry, StreamManifest
 from .cold_files import DOOMED, MOVING, ColdFiles, purge
 from .cold_stub import SUFFIX, ColdStub, pages_of
 from .commits import Commits
+from .file_contract import ReadFile
 from .layout import BLOCK_FRAME, FILE_HEADER, FOOTER, ROW_COUNT, ROW_LENGTH, ROW_OFFSET
+from .low_priority import standing_back
 from .manifest import MANIFEST, manifest_content
 from .manifest_pages import PAGES, page_key
 from .object_store import ObjectStore
+from .pace import Pace
 from .progress import each
+from .read_plan import Range
 from .segment import SegmentView
 
 if TYPE_CHECKING:
@@ -62,7 +74,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Chosen", "Moved", "Stopped", "ending_before", "move_segments", "never"]
 
-PIECE_BYTES = 4 << 20
+PIECE_BYTES = 1 << 20
 
 HEADS_SHARE = 16
 """The heads of leaves stay where they take no more than one part in so many of a segment."""
@@ -90,6 +102,9 @@ def ending_before(tick: int) -> Chosen:
     return chosen
 
 
+_Piece = TypeVar("_Piece")
+
+
 class _Ended(Exception):
     """The move of a segment is not to go on."""
 
@@ -115,6 +130,7 @@ def move_segments(
     owner: str,
     chosen: Chosen,
     stopped: Stopped,
+    pace: Pace,
 ) -> Moved:
     """Move some segments of a stream; the caller keeps others from moving any.
 
@@ -126,6 +142,8 @@ def move_segments(
         Those that lie in objects already are left out.
     stopped : callable
         Asked between two pieces: True ends the move with what has moved until then.
+    pace : Pace
+        Asked likewise: rests.
 
     Raises
     ------
@@ -143,13 +161,21 @@ def move_segments(
         entries = chosen(commits.manifest, commits.journal.last)
     purge(files.inner, commits.directory, (DOOMED, MOVING))
     segments = moved = 0
+    left = sum(entry.bytes for entry in entries)
+
+    def wanted(entry: SegmentEntry) -> None:
+        pace(lambda: files.free_bytes() < left)
+        if stopped() or entry.id not in commits.views:
+            raise _Ended
+
     for entry in each(entries):
         if stopped():
             break
         if files.is_cold(commits.path(entry.file)):
+            left -= entry.bytes
             continue
-        if _move(commits, files, store, place, entry, stopped):
-            segments, moved = segments + 1, moved + entry.bytes
+        if _move(commits, files, store, place, entry, partial(wanted, entry)):
+            segments, moved, left = segments + 1, moved + entry.bytes, left - entry.bytes
         else:
             purge(files.inner, commits.directory, (MOVING,))
     with commits.lock:
@@ -183,7 +209,7 @@ def _move(
     store: ObjectStore,
     place: str,
     entry: SegmentEntry,
-    stopped: Stopped,
+    wanted: Callable[[], None],
 ) -> bool:
     """Move one segment; False when the stream has no such segment any more, or it was stopped."""
     path = commits.path(entry.file)
@@ -191,41 +217,13 @@ def _move(
     view = commits.views.get(entry.id)
     if view is None:
         return False
-
-    def pieces() -> Iterator[tuple[int, int]]:
-        for piece in _pieces(entry.bytes):
-            if stopped() or entry.id not in commits.views:
-                raise _Ended
-            yield piece
-
     try:
         if not files.inner.exists(path + SUFFIX):  # else an accident has left it to the last step
-            key = f"{place}/{entry.file.removesuffix('.seg')}-{secrets.token_hex(8)}.seg"
-            nodes, leaves = _parts(view)
-            ranges, heads = pages_of(nodes, entry.bytes), pages_of(leaves, entry.bytes)
-            if sum(length for _, length in heads) > entry.bytes // HEADS_SHARE:
-                heads = ()
-            with files.inner.open(path) as file:
-                digest = _digest(file.read, pieces())
-                kept, kept_heads = (
-                    b"".join(bytes(file.read(at, length)) for at, length in some)
-                    for some in (ranges, heads)
-                )
-                told = ColdStub(
-                    store.url, key, entry.bytes, digest, ranges, xxhash.xxh3_64_hexdigest(kept),
-                    heads, xxhash.xxh3_64_hexdigest(kept_heads),
-                )  # fmt: skip
-                stub = told.to_bytes(kept, kept_heads)
-                replace_file(files.inner, moving, stub)
-                store.put(key, (bytes(file.read(*piece)) for piece in pieces()))
-            found = _digest(lambda at, length: store.read(key, at, length), pieces())
-            if found != digest:
-                raise StorageFailed(
-                    f"{store.describe(key)} does not read back as it was written ({found}, "
-                    f"expected {digest}): {path} stays where it is; look at the place of the "
-                    "objects"
-                )
-            store.put(key + SUFFIX, [stub])
+            copy = partial(_copy, files, store, place, path, entry, _parts(view), wanted)
+            if store.in_this_thread:
+                standing_back(copy)
+            else:  # what it asks for begins threads, which others share
+                copy()
     except _Ended:
         return False
     except FileNotFoundError:
@@ -246,6 +244,53 @@ def _move(
             view.file.reopen()
         commits.count(moved_segments=1, moved_bytes=entry.bytes)
     return True
+
+
+def _copy(
+    files: ColdFiles,
+    store: ObjectStore,
+    place: str,
+    path: str,
+    entry: SegmentEntry,
+    parts: tuple[list[Range], list[Range]],
+    wanted: Callable[[], None],
+) -> None:
+    """Have the object of a segment be there, and a stub that is ``moving``; holds no lock."""
+
+    def each_of(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
+        for piece in pieces:
+            wanted()
+            yield piece
+
+    def read_from(file: ReadFile) -> Iterator[bytes | memoryview]:
+        return (file.read(*piece) for piece in each_of(_pieces(entry.bytes)))
+
+    key = f"{place}/{entry.file.removesuffix('.seg')}-{secrets.token_hex(8)}.seg"
+    nodes, leaves = parts
+    ranges, heads = pages_of(nodes, entry.bytes), pages_of(leaves, entry.bytes)
+    if sum(length for _, length in heads) > entry.bytes // HEADS_SHARE:
+        heads = ()
+    with files.inner.open(path) as file:
+        digest = _digest(read_from(file))
+        kept, kept_heads = (
+            b"".join(bytes(file.read(at, length)) for at, length in some)
+            for some in (ranges, heads)
+        )
+        told = ColdStub(
+            store.url, key, entry.bytes, digest, ranges, xxhash.xxh3_64_hexdigest(kept),
+            heads, xxhash.xxh3_64_hexdigest(kept_heads),
+        )  # fmt: skip
+        stub = told.to_bytes(kept, kept_heads)
+        replace_file(files.inner, path + MOVING, stub)
+        store.put(key, read_from(file))
+    found = _digest(each_of(store.contents(key, entry.bytes)))
+    if found != digest:
+        raise StorageFailed(
+            f"{store.describe(key)} does not read back as it was written ({found}, "
+            f"expected {digest}): {path} stays where it is; look at the place of the "
+            "objects"
+        )
+    store.put(key + SUFFIX, [stub])
 
 
 def _parts(view: SegmentView) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
@@ -279,8 +324,8 @@ def _pieces(length: int) -> Iterator[tuple[int, int]]:
         yield at, min(PIECE_BYTES, length - at)
 
 
-def _digest(read: Callable[[int, int], Buffer], pieces: Iterator[tuple[int, int]]) -> str:
+def _digest(pieces: Iterable[Buffer]) -> str:
     digest = xxhash.xxh3_64()
-    for at, size in pieces:
-        digest.update(read(at, size))
+    for piece in pieces:
+        digest.update(piece)
     return digest.hexdigest()

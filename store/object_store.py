@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -34,6 +34,7 @@ import pyarrow as pa
 from ..errors import InvalidArgument, StorageFailed
 from ..lru import Lru
 from ..ownership import ModuleLock
+from .direct_file import DirectWriter, contents
 
 __all__ = ["REQUESTS", "ObjectStore", "object_store"]
 
@@ -42,12 +43,19 @@ CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 30.0
 OPTIONS = ("region", "endpoint_override", "scheme")
 FILES_OPEN = 256
+PIECE_BYTES = 4 << 20
+"""Asked for at a time of an object that is read whole."""
 REQUESTS = 128
 """Of this process that are under way at once: waiting costs nothing, each wait costs all of it."""
 
 
 class ObjectStore:
     """Objects below one address.
+
+    Attributes
+    ----------
+    in_this_thread : bool
+        Whether it is the asking thread that reads and writes, and no other is begun for it.
 
     Parameters
     ----------
@@ -85,15 +93,15 @@ class ObjectStore:
             raise InvalidArgument(
                 f"{url!r} has {sorted(unknown)[0]!r}; known are {', '.join(OPTIONS)}"
             )
-        self._local = parts.scheme == "file"
+        self._local = self.in_this_thread = parts.scheme == "file"
         self._root = parts.path if self._local else (parts.netloc + parts.path).strip("/")
 
-    def put(self, key: str, parts: Iterable[bytes]) -> None:
+    def put(self, key: str, parts: Iterable[bytes | memoryview]) -> None:
         """Store the bytes of some parts as one object; one of that key is replaced."""
         with _Telling("write", self, key):
             self._write(key, parts)
 
-    def _write(self, key: str, parts: Iterable[bytes]) -> None:
+    def _write(self, key: str, parts: Iterable[bytes | memoryview]) -> None:
         self._open.drop(key)
         target = self._path(key)
         if not self._local:
@@ -102,11 +110,10 @@ class ObjectStore:
                     stream.write(part)
             return
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        with open(f"{target}.tmp", "wb") as writing:
+        with DirectWriter(f"{target}.tmp") as writing:
             for part in parts:
                 writing.write(part)
-            writing.flush()
-            os.fsync(writing.fileno())
+            writing.sync()
         os.replace(f"{target}.tmp", target)
         directory = os.open(os.path.dirname(target), os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -129,6 +136,21 @@ class ObjectStore:
                 f"{offset} were wanted: it was replaced or cut"
             )
         return found
+
+    def contents(self, key: str, length: int) -> Iterator[memoryview | bytes]:
+        """The bytes of an object in order, from where it lies, not from what this system remembers.
+
+        Parameters
+        ----------
+        length : int
+            Of the object; one that has grown may give more.
+        """
+        if not self._local:
+            for offset in range(0, length, PIECE_BYTES):
+                yield self.read(key, offset, min(PIECE_BYTES, length - offset))
+            return
+        with _Telling("read", self, key):
+            yield from contents(self._path(key))
 
     def size(self, key: str) -> int | None:
         """Length of an object in bytes; None when there is none."""

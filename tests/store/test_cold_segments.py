@@ -386,8 +386,10 @@ def test_objects_that_fail_are_told(
 
     wanted, self_put = answers(flights), ObjectStore.put
     for operation, instead, why in (
-        ("put", refused, "no answer"), ("read", refused, "no answer"), ("put", cut, "read back"),
-    ):  # fmt: skip
+        ("put", refused, "no answer"),
+        ("contents", refused, "no answer"),
+        ("put", cut, "read back"),
+    ):
         with monkeypatch.context() as broken:
             broken.setattr(ObjectStore, operation, instead)
             with pytest.raises(StorageFailed, match=why):

@@ -18,6 +18,7 @@ from chronicle.store import (
     background,
     compaction,
     fold,
+    pace,
 )
 from chronicle.store.catalog import StreamManifest
 from chronicle.store.memory_files import MemoryFiles
@@ -192,16 +193,17 @@ def test_folding_rests_while_processors_are_wanted(
     rests: bool,
 ) -> None:
     stream = store.create_stream("s", SCHEMA, OPTIONS)
-    ticks = iter((i * 0.1, i * 0.1 * others, i * 0.01) for i in range(100))
-    monkeypatch.setattr(background._Pace, "_clocks", staticmethod(lambda: next(ticks)))
-    monkeypatch.setattr(background, "_processors", lambda: processors)
+    compactor = stream._compactor
+    ticks = iter((i * 0.1, i * (0.1 * others + 0.01), i * 0.01) for i in range(100))
+    monkeypatch.setattr(pace.Pace, "_clocks", staticmethod(lambda: next(ticks)))
+    monkeypatch.setattr(pace, "_processors", lambda: processors)
     monkeypatch.setattr(background, "SPILLS_OVERDUE", 0 if overdue else 16)
-    stopped = Rests()
-    pace = background._Pace(stream.commits, stopped)
+    monkeypatch.setattr(compactor, "_stopped", stopped := Rests())
+    ended = compactor._interrupted()
     for _ in range(20):
-        assert not pace()
+        assert not ended()
     assert bool(stopped.seconds) == rests
     if rests:
-        assert stopped.seconds[-1] == pytest.approx(background.REST_FACTOR * 0.01)
+        assert stopped.seconds[-1] == pytest.approx(pace.REST_FACTOR * 0.01)
     stopped.set()
-    assert pace()
+    assert ended()
