@@ -326,17 +326,19 @@ def _first_fitting(
     late = np.concatenate(([0], np.cumsum([run.bytes for run in order], dtype=np.int64)))
     before = starts + late[np.searchsorted(ends, firsts)]
     at = int(np.searchsorted(before, excess))
-    if at:
-        view = active if at > len(entries) else source.view(entries[at - 1])
-        assert view is not None
-        leaves = leaf_map(view)
-        ticks = leaves.first_ticks
-        offsets = starts[at - 1] + leaves.table[ROW_OFFSET] + late[np.searchsorted(ends, ticks)]
-        cut = int(np.searchsorted(offsets, excess))
-        if cut < len(ticks):
-            return int(offsets[cut]), int(ticks[cut])
-        if at == len(firsts):
-            return excess, int(ticks[-1])
+    if not at:  # late runs that are older than all of the base
+        runs = int(np.searchsorted(late[1:], excess))
+        return int(late[runs + 1]), int(ends[runs]) + 1
+    view = active if at > len(entries) else source.view(entries[at - 1])
+    assert view is not None
+    leaves = leaf_map(view)
+    ticks = leaves.first_ticks
+    offsets = starts[at - 1] + leaves.table[ROW_OFFSET] + late[np.searchsorted(ends, ticks)]
+    cut = int(np.searchsorted(offsets, excess))
+    if cut < len(ticks):
+        return int(offsets[cut]), int(ticks[cut])
+    if at == len(firsts):
+        return excess, int(ticks[-1])
     return int(before[at]), int(firsts[at])
 
 

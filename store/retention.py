@@ -159,7 +159,8 @@ def retained(
         at -= 1
         kept[at], begin = True, int(entries.firsts[at])
     # Of the times of a leaf that reaches the horizon everything is shown, what came late as well.
-    kept[count:] = entries.lasts[count:] >= _floor(manifest)
+    bound = before if begin is None else max(_floor(manifest), min(before, begin))
+    kept[count:] = entries.lasts[count:] >= bound
     if kept.all():
         return manifest
     dropped = int(entries.events[~kept].sum())

@@ -75,7 +75,7 @@ FLOOR_MUTANTS = [
     (
         "a late run goes while events of its times are shown",
         "store/retention.py",
-        "    kept[count:] = entries.lasts[count:] >= _floor(manifest)\n",
+        "    kept[count:] = entries.lasts[count:] >= bound\n",
         "",
         "test_floor.py",
     ),

@@ -152,12 +152,16 @@ class History:
 
 
 def fits(snapshot: Snapshot, size: int) -> bool:
-    """Whether what is shown fits, but for the leaves that begin with the floor."""
+    """Whether what is shown fits, but for leaves that begin with the floor, or are of one time."""
     floor = snapshot.state.floor
-    total = 0
+    total, reached = 0, floor
     for view in snapshot.state.segments:
         leaves = leaf_map(view)
-        first = 0 if floor is None else int(np.searchsorted(leaves.first_ticks, floor, "right"))
+        first = 0
+        if floor is not None and reached is not None:
+            at = int(np.searchsorted(leaves.first_ticks, floor, "right"))
+            reached = max(reached, int(leaves.last_ticks[at - 1])) if at else reached
+            first = int(np.searchsorted(leaves.first_ticks, reached, "right"))
         if first < len(leaves.first_ticks):
             total += view.length - int(leaves.table[ROW_OFFSET, first])
     return total <= size
