@@ -121,6 +121,9 @@ class History:
 
     def alter(self, age: int | None) -> None:
         self.stream.alter(set_options, retention=None if age is None else str(age))
+        if self.size is not None:  # which is less where a segment was sealed first
+            first, _ = self.stream.snapshot().time_range or (0, 0)
+            self.model = [event for event in self.model if event[0] >= first]
         self.age, self.size = age, None
 
     def check(self) -> None:
