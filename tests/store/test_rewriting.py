@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -209,35 +210,39 @@ def test_an_encoding_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch)
 
 def test_what_waits_is_bounded() -> None:
     """A line has no more leaves in memory than it says, however slow their encoding is."""
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import Future, ThreadPoolExecutor
 
     from chronicle.store import leaf_line
+
+    class Slow(ThreadPoolExecutor):
+        def submit(self, *work: Any, **named: Any) -> Future[Any]:  # type: ignore[override]
+            gates.append(gate := threading.Event())
+
+            def run() -> Any:
+                assert gate.wait(60), "nobody waits for the leaf before it"
+                return work[0](*work[1:], **named)
+
+            return super().submit(run)
 
     store, stream = begun(rows_of(10))
     with stream.commits.lock:
         writer = stream.commits.new_segment(SCHEMA).writer
-    most, running = [], threading.Semaphore(0)
-    encode = writer.encode
-
-    def slow(*arguments: object) -> object:
-        running.acquire()
-        return encode(*arguments)  # type: ignore[arg-type]
-
-    writer.encode = slow  # type: ignore[method-assign,assignment]
+    most, gates = [], list[threading.Event]()
     batch = pa.Table.from_pylist(
         [dict(zip(SCHEMA.names, row, strict=True)) for row in rows_of(600)], schema=SCHEMA.arrow
     ).to_batches()[0]
-    with ThreadPoolExecutor(2) as pool:
+    allowed = 2 + leaf_line.AHEAD
+    with Slow(2) as pool:
         line = LeafLine(writer, pool, 2)
         for number in range(20):
-            if number >= 2 + leaf_line.AHEAD:
-                running.release()
+            if number >= allowed:
+                gates[number - allowed].set()
             line.put(batch, single=True)
             most.append(len(line._waiting))
-        for _ in range(20):
-            running.release()
+        for gate in gates:
+            gate.set()
         line.settle()
-    assert max(most) == 2 + leaf_line.AHEAD
+    assert max(most) == allowed
     assert line.length == writer.length
     assert writer.events == 20 * 600
     writer.close()
