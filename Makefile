@@ -4,13 +4,15 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+VERSIONS := .ci/constraints.txt
+INSTALL := $(BIN)/python -m pip install --quiet --editable ".[all]" --group dev
 
 # As many processes as there are cores; Spark takes one of them.  Tests start a hundred more: what
 # they compile of Python is kept, whatever the environment says.
 TOGETHER := -n logical --maxprocesses 4 --no-loadscope-reorder
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 
-.PHONY: help setup java browser console console-check pictures demo test test-all crash mutants nightly spark lint format bench clean
+.PHONY: help setup versions java browser console console-check pictures demo test test-all crash mutants nightly spark lint format bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -19,14 +21,21 @@ setup: $(STAMP) ## make the virtual environment and install Chronicle into it, e
 
 # The editable install does not put pyspark_chronicle where Spark looks for data sources (it lists
 # the directories of sys.path): a .pth file does.
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml $(VERSIONS)
 	$(PYTHON) -c "import sys; sys.exit('Chronicle needs Python 3.11 or newer, found ' + sys.version) if sys.version_info < (3, 11) else 0"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --editable ".[all]" --group dev
+	$(INSTALL) --constraint $(VERSIONS) || \
+		{ echo "Not all versions of $(VERSIONS) can be had here: the newest that fit instead."; $(INSTALL); }
 	echo "$(CURDIR)/spark_connector/discovery" > \
 		"$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/chronicle_discovery.pth"
 	touch $(STAMP)
+
+versions: setup ## install the newest versions of everything and write them down; then run the tests
+	$(INSTALL) --upgrade --upgrade-strategy eager
+	mkdir -p .build && sed -n '/^#/p' $(VERSIONS) > .build/versions
+	$(BIN)/python -m pip freeze --exclude-editable >> .build/versions
+	mv .build/versions $(VERSIONS)
 
 java: ## have a Java 17+ runtime for Spark; where that cannot be, say so
 	@sh tools/java.sh
