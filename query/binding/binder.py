@@ -204,10 +204,8 @@ class _Binder:
             for part in child if isinstance(child, list) else [child]:
                 if isinstance(part, exp.Expression):
                     self._expression(part, scope, ctes)
-        for join in node.args.get("joins") or ():
-            on = join.args.get("on")
-            if on is not None:
-                self._expression(on, scope, ctes)
+        for on in scope.ons:
+            self._expression(on, scope, ctes)
         self._conditions(node, scope)
         if len(scope.sources) == 1 and scope.sources[0].site is not None:
             scope.sources[0].site.select = node
@@ -230,6 +228,8 @@ class _Binder:
         for join in joins:
             before = list(scope.sources)
             self._item(join.this, scope, ctes, node, hints)
+            if join.args.get("on") is not None:
+                scope.ons.append(join.args["on"])
             added = scope.sources[len(before) :]
             side, method = str(join.side).upper(), str(join.method).upper()
             if method not in ("", "NATURAL"):  # ASOF, POSITIONAL: rows pair up by what is there
@@ -256,7 +256,9 @@ class _Binder:
         elif isinstance(item, exp.Table):
             self._table(item, scope, ctes, select, hints)
         elif isinstance(item, exp.Subquery):
-            if isinstance(item.this, exp.Table):  # a join in parentheses
+            inside = item.this
+            joined = bool(inside.args.get("joins")) and not isinstance(inside, exp.Select)
+            if joined or isinstance(inside, exp.Table):  # a join in parentheses
                 self._item(item.this, scope, ctes, select, hints)
             else:
                 outputs = self.query(item.this, ctes, scope)

@@ -16,13 +16,12 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from ..sql.dialect import MatchRelation, RecentRelation, error_at, position_of
+from ..sql.dialect import RecentRelation, error_at, position_of
 from .scope import OutputColumn, Scope, Source, own_nodes
 
 __all__ = ["Face", "leaves_of", "source_of", "spell_out", "unwrapped"]
 
 _TIMES = ("match_start", "match_end")
-_IN_PARENTHESES = (RecentRelation, exp.Subquery, MatchRelation)
 
 
 @dataclass(frozen=True)
@@ -44,17 +43,13 @@ class Face:
 
 
 def unwrapped(side: Any, text: str) -> Any:
-    """A recency join or a clause in parentheses, without them; a query that has a name keeps it."""
-    inner, alias = side, None
-    while isinstance(inner, exp.Subquery) and isinstance(inner.this, _IN_PARENTHESES):
-        alias = inner.args["alias"] if inner.alias else alias
-        inner = inner.this
-    if alias is None:
-        return inner
-    if isinstance(inner, RecentRelation):
+    """A recency join in parentheses, without them; any other item as it is."""
+    if not isinstance(side, exp.Subquery) or not isinstance(side.this, RecentRelation):
+        return side
+    if side.alias:
         message = "a recency join has no name of its own: its sides keep theirs"
-        raise error_at(text, position_of(alias), message)
-    return side
+        raise error_at(text, position_of(side.args["alias"]), message)
+    return side.this
 
 
 def leaves_of(item: Any, text: str) -> Iterator[Any]:

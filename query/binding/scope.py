@@ -204,13 +204,17 @@ class Source:
 
 @dataclass
 class Scope:
-    """The sources and names that one SELECT sees, and the SELECT around it."""
+    """The sources and names that one SELECT sees, and the SELECT around it.
+
+    ``ons`` has the conditions of its joins, those in parentheses among them.
+    """
 
     number: int
     parent: Scope | None
     sources: list[Source] = field(default_factory=list)
     aliases: set[str] = field(default_factory=set)
     ignored: list[str] = field(default_factory=list)
+    ons: list[Any] = field(default_factory=list)
 
     def chain(self) -> Iterator[Scope]:
         """This scope and those around it, innermost first."""

@@ -7,7 +7,7 @@ Purpose
     (:mod:`.evaluation`) all pass here.
 
 Guarantee
-    An instance is an empty database that is open for reading only, without files, network,
+    An instance is a database without tables that is open for reading only, without files, network,
     extensions and Python variables, its configuration locked, its sessions in UTC: no statement can
     leave a macro, a view, a table or a setting behind for another one.  What a cursor registers is
     its own and ends with it.  A text passes when DuckDB's own parser finds in it exactly one
@@ -76,6 +76,18 @@ _OURS = re.compile(r"c\d*|v|rows|events|window_(?:start|end|id)")
 """Names that texts made by :mod:`.evaluation`'s callers hold without quotes."""
 _CALLS = frozenset(("FUNCTION", "WINDOW"))
 
+_FINER_OR_COARSER = ("TIMESTAMP_NS", "TIMESTAMP_MS", "TIMESTAMP_S")
+_OTHERS = ["BIGINT", "DATE", "TIMESTAMP", "TIMESTAMPTZ", "TIME", "TIMETZ", "TIME_NS", "INTERVAL"]
+_EPOCH_MS = "CREATE MACRO epoch_ms" + ", ".join(
+    [
+        *(
+            f"(t {name}) AS system.main.epoch_ms(CAST(t AS TIMESTAMP))"
+            for name in _FINER_OR_COARSER
+        ),
+        *(f"(t {name}) AS system.main.epoch_ms(t)" for name in _OTHERS),
+    ]
+)
+
 _guard = ModuleLock()
 _admitted: OrderedDict[bytes, None] = OrderedDict()
 
@@ -92,15 +104,25 @@ def open_unlocked(**settings: Any) -> Any:
         place = ScratchDirectory("empty")
     except OSError:  # a read-only system without any place for files
         connection = duckdb.connect(config=settings)
+        _mend(connection)
     else:
         with place as directory:
             path = str(directory / "empty")
-            duckdb.connect(path).close()
+            with duckdb.connect(path) as empty:
+                _mend(empty)
             connection = duckdb.connect(path, read_only=True, config=settings)
     connection.execute("SET TimeZone = 'UTC'")
     # relations have no known size, so that an ASOF join would always be taken for a tiny one
     connection.execute("SET asof_loop_join_threshold = 0")
     return connection
+
+
+def _mend(connection: Any) -> None:
+    """Have epoch_ms read times of every resolution: DuckDB 2.0.1 fails on all but microseconds."""
+    try:
+        connection.execute("SELECT epoch_ms(TIMESTAMP_NS '1970-01-01')")
+    except duckdb.ConversionException:
+        connection.execute(_EPOCH_MS)
 
 
 def lock(

@@ -38,6 +38,9 @@ from .statement_nodes import MatchRelation, RecentRelation, SituationRelation
 
 __all__ = ["FromParser"]
 
+_ITEMS = (
+    exp.Table, exp.Subquery, exp.Values, exp.Unnest, exp.Lateral, MatchRelation, SituationRelation,
+)  # fmt: skip
 _KINDS = ("LEFT", "SEMI", "ANTI")
 _OTHER_KINDS = ("RIGHT", "FULL", "INNER", "CROSS", "NATURAL", "ASOF", "POSITIONAL", "OUTER")
 
@@ -46,6 +49,42 @@ class _Partitioned(exp.Expression):  # type: ignore[misc]
     """A stream and the first key behind its PARTITION BY, until all arguments are read."""
 
     arg_types = {"this": True, "expression": True}  # noqa: RUF012
+
+
+def _in_standard_form(item: Any) -> Any:
+    """Parentheses of FROM as the standard has them: around a query, or a join without a name.
+
+    Around one item they go, and a name behind them is the item's; around a join with a name they
+    become ``(SELECT * FROM ...)``.
+    """
+    if type(item) is not exp.Subquery:
+        return item
+    inner, alias, sample = (item.args.get(key) for key in ("this", "alias", "sample"))
+    if isinstance(inner, exp.Table) and isinstance(inner.this, exp.Values):  # VALUES with a name
+        inner = exp.Subquery(**inner.args)
+        item.set("this", inner)
+    if not isinstance(inner, _ITEMS) or _is_query(inner):
+        return item
+    if alias is None and sample is None:
+        return item if inner.args.get("joins") else inner
+    plain = isinstance(inner, (exp.Table, exp.Subquery)) and not (
+        inner.args.get("joins") or inner.args.get("sample")
+    )
+    if plain and not (inner.alias and inner.args["alias"].columns):
+        inner.set("alias", alias or inner.args.get("alias"))
+        inner.set("sample", sample)
+        return _in_standard_form(inner)
+    item.set("this", exp.Select(expressions=[exp.Star()], from_=exp.From(this=inner)))
+    return item
+
+
+def _is_query(node: Any) -> bool:
+    """Whether what stands in parentheses is a query, without a name and joins of its own."""
+    if any(node.args.get(key) for key in ("alias", "sample")):
+        return False
+    if type(node) is exp.Subquery:
+        return not node.args.get("joins") and _is_query(node.this)
+    return isinstance(node, (exp.Query, exp.Values))
 
 
 class FromParser(ExpressionParser):
@@ -88,7 +127,7 @@ class FromParser(ExpressionParser):
 
     def _parse_side(self, *args: Any, **kwargs: Any) -> Any:
         """A FROM item with the clauses that belong to it."""
-        table = super()._parse_table(*args, **kwargs)
+        table = _in_standard_form(super()._parse_table(*args, **kwargs))
         while table is not None and self._curr.token_type == TokenType.MATCH_RECOGNIZE:
             token = self._curr
             if token.text.upper() == "MATCH_SITUATIONS":

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from datetime import datetime
+from unittest.mock import Mock
 
 import duckdb
 import pyarrow as pa
@@ -20,6 +22,7 @@ from chronicle.query.sql import gate, nesting
 from chronicle.query.sql.dialect import parse_statement, to_text
 from chronicle.query.sql.rendering.vocabulary import COLLATIONS, DATE_PARTS, UNITS
 
+RESOLUTIONS = ("TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS")
 MACRO = "create or replace macro main.upper(x) as ''P''"
 RAW = f"""
 SELECT 'a' COLLATE 'nocase; {MACRO}; select 1'
@@ -492,6 +495,21 @@ def test_an_instance_opens_without_a_place_for_files(monkeypatch):
         for statement in ("SET threads = 2", "ATTACH 'x' AS x", "COPY (SELECT 1) TO 'x'"):
             with pytest.raises(duckdb.Error):
                 connection.execute(statement)
+
+
+@pytest.mark.parametrize("files", [True, False])
+def test_times_of_every_resolution_have_milliseconds(files, monkeypatch):
+    if not files:
+        monkeypatch.setattr("tempfile.mkdtemp", Mock(side_effect=FileNotFoundError))
+    times = [f"{kind} '1970-01-01 00:00:07'" for kind in ("TIMESTAMP", *RESOLUTIONS, "TIMESTAMPTZ")]
+    others = ("DATE '1970-01-02'", "TIME '00:00:07'", "INTERVAL 7 SECONDS")
+    with door.open_empty() as connection:
+        for value in (*times, *others):
+            asked = f"SELECT epoch_ms({value}), epoch_us({value}) // 1000"
+            ((found, expected),) = connection.execute(asked).fetchall()
+            assert found == expected, value
+        made = connection.execute("SELECT epoch_ms(7), epoch_ms(CAST(NULL AS TIMESTAMP_NS))")
+        assert made.fetchall() == [(datetime(1970, 1, 1, 0, 0, 0, 7000), None)]
 
 
 @pytest.mark.parametrize(

@@ -116,12 +116,61 @@ def test_a_query_in_parentheses_is_described(db, text, columns):
 def test_parentheses_around_a_query_change_nothing(db):
     db.sql("CREATE STREAM b (t BIGINT, x DOUBLE) TIMESTAMP BY t")
     db.sql("INSERT INTO b ((SELECT 1, 0.5))")
-    for item in ("((SELECT t FROM b)) AS q", "((SELECT t FROM b) AS a) AS q"):
-        assert db.sql(f"SELECT q.t FROM {item}").fetchall() == [(1,)]
     clause = "MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS a PATTERN (A) DEFINE A AS t > 0)"
     for item in ("(SELECT t FROM b)", "((SELECT t FROM b))", "((SELECT t FROM b) AS a)"):
         assert db.sql(f"SELECT * FROM {item} {clause}").fetchall() == [(1,)]
     assert db.sql("EXPLAIN ((SELECT t FROM b))").fetchall()[0] == ("Scan",)
+
+
+MATCH = "MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS t PATTERN (A) DEFINE A AS t > 0)"
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        *("(b) AS q", "((b)) AS q", "(b AS a) AS q", "((b AS q))", "(b AS a(n, m)) AS q(t)"),
+        *(
+            "((SELECT t FROM b)) AS q",
+            "((SELECT t FROM b) AS a) AS q",
+            "(((SELECT t FROM b) AS q))",
+        ),
+        *("((SELECT 7) AS a(n)) AS q(t)", "(((SELECT t FROM b)) ORDER BY t LIMIT 1) AS q"),
+        *("(VALUES (7)) AS q(t)", "((VALUES (7)) AS a) AS q(t)", "(((VALUES (7)) AS q(t)))"),
+        *("(range(7, 8)) AS q(t)", "(range(7, 8) AS a) AS q(t)", "(unnest([7])) AS q(t)"),
+        *("(LATERAL (SELECT t FROM b) AS q)", "(TUMBLE(b, t, 7)) AS q(t)"),
+        *("(b AS a TABLESAMPLE 100%) AS q TABLESAMPLE 100%", "(b AS a) AS q TABLESAMPLE 100%"),
+        *(f"(b {MATCH}) AS q", f"((b) {MATCH} AS a) AS q", f"((b {MATCH} AS q))"),
+        *("(b AS q), (b AS r)", "b AS q CROSS JOIN (b AS r)", "((b AS q) JOIN (b AS r) USING (t))"),
+        "(b AS q JOIN b AS r ON q.x = r.x)",
+        "(b AS a JOIN b AS c USING (t)) AS q",
+        "((b AS a JOIN b AS c USING (t))) AS q",
+        "((b AS q JOIN b AS r ON q.t = r.t)) JOIN b AS z ON z.t = q.t",
+        "(((SELECT t FROM b) AS q JOIN b ON q.t = b.t) JOIN b AS c ON q.t = c.t)",
+        "((VALUES (7)) AS q(t) JOIN (b) ON b.t = q.t)",
+        "(b AS q JOIN b AS r ON q.t IN (SELECT t FROM b WHERE b.t = r.t))",
+        "b AS z JOIN (b AS q JOIN b AS r ON q.t IN (SELECT t FROM b)) ON z.t = q.t",
+        *("(b AS q RECENT LEFT JOIN b AS c)", "(((b AS q) RECENT LEFT JOIN (b AS c)))"),
+        "((b AS z) JOIN ((b AS q RECENT LEFT JOIN b AS c)) ON z.t = q.t)",
+        "((b) AS q RECENT LEFT JOIN (b) AS r) JOIN b AS z ON z.x = q.x",
+    ],
+)
+def test_parentheses_in_from_change_nothing(db, item):
+    db.sql("CREATE STREAM b (t BIGINT, x DOUBLE) TIMESTAMP BY t")
+    db.sql("INSERT INTO b VALUES (7, 0.5)")
+    assert db.sql(f"SELECT q.t FROM {item}").fetchall() == [(7,)]
+
+
+def test_a_name_behind_parentheses_hides_those_inside(db):
+    db.sql("CREATE STREAM b (t BIGINT, x DOUBLE) TIMESTAMP BY t")
+    for item in (
+        "(b AS a) AS q",
+        "((SELECT t FROM b) AS a) AS q",
+        "(b AS a JOIN b USING (t)) AS q",
+    ):
+        with pytest.raises(SqlError, match="nothing in FROM is called 'a'"):
+            db.sql(f"SELECT a.t FROM {item}")
+    with pytest.raises(SqlError, match="a recency join has no name of its own"):
+        db.sql("SELECT * FROM (b AS a RECENT JOIN b AS c) AS q")
 
 
 def test_alter_stream_adds_a_nullable_column(db):

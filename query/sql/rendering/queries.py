@@ -254,7 +254,7 @@ def _subquery(node: Any) -> str:
     if isinstance(inner, (*_QUERIES, exp.Subquery)):
         text = f"({render(inner)})"
     else:  # a join in parentheses
-        text = f"({_item(inner)})" if not inner.args.get("joins") else _item(inner)
+        text = _item(inner)
     if node.args.get("joins"):
         text = f"({text}{_as(node)} {_joins(node.args['joins'])})"
     else:
