@@ -29,6 +29,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..sorting import numbered, order_of
+
 __all__ = [
     "ABSENT",
     "KNOWN",
@@ -82,14 +84,14 @@ def partition_codes(keys: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
         plain = key.dictionary_decode() if pa.types.is_dictionary(key.type) else key
         encoded = plain.dictionary_encode(null_encoding="encode")
         own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        _, codes = np.unique(codes * len(encoded.dictionary) + own, return_inverse=True)
+        _, codes = numbered(codes * len(encoded.dictionary) + own)
     return codes.astype(np.int64)
 
 
 def previous(keys: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
     """Per event the place of the event before it with the same keys, -1 where there is none."""
     codes = partition_codes(keys)
-    order = np.argsort(codes, kind="stable")
+    order = order_of(codes)
     before = np.full(len(codes), -1, np.int64)
     same = codes[order[1:]] == codes[order[:-1]]
     before[order[1:][same]] = order[:-1][same]

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..sorting import firsts, order_of
 from .derived_values import partition_codes
 
 __all__ = ["ColumnReader", "as_array", "last_events"]
@@ -65,7 +66,7 @@ def last_events(
     keys : sequence of pyarrow.Array
         Of events of the partitions that are wanted.
     """
-    _, places = np.unique(partition_codes(keys), return_index=True)
+    _, places = firsts(partition_codes(keys))
     wanted = [as_array(key).take(pa.array(places)) for key in keys]
     left = np.full(len(places), count, np.int64)
     found: list[dict[str, pa.Array]] = []
@@ -110,7 +111,7 @@ def _last_rows(
     place[codes[: len(left)]] = np.arange(len(left))
     of = place[codes[len(left) :]]
     rows = np.flatnonzero(of >= 0)
-    order = rows[np.argsort(of[rows], kind="stable")]
+    order = rows[order_of(of[rows])]
     ends = np.searchsorted(of[order], of[order], side="right")
     kept = np.sort(order[ends - np.arange(len(order)) <= left[of[order]]])
     return kept, of[kept]

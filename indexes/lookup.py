@@ -138,31 +138,32 @@ def _ranks(fences, begins, entries, block, key, beyond, out):  # type: ignore[no
 
 @interpretable()
 @kernel
-def _witnessed(fences, begins, entries, block, low, high, out):  # type: ignore[no-untyped-def]
-    """Some entries for each run that hardly has one in [low, high], though a fence is there.
+def _of_a_value(fences, begins, entries, often, low, high, out):  # type: ignore[no-untyped-def]
+    """At least what one value has, for each run that has one in [low, high], or is asked for one.
 
-    A fence is a value that occurs.  Where values are few and far apart, 0.0 and 1.0, they lie at
-    the ends of blocks, and an even spread would have next to none of each.  Of the first key of a
-    block it is half of one; the least and the greatest of all may be rare, from one entry to a
-    whole block, of which the square root is the middle.
+    A fence is a value that occurs, and who asks for a single value mostly asks for one that does.
+    Where values are few and far apart, 0.0 and 1.0, an even spread would have next to none of each.
+    ``often``: see :func:`_often`.
     """
     for i in range(entries.shape[0]):
-        if entries[i] == 0 or out[i] >= 0.5:
+        if entries[i] == 0:
             continue
-        at = begins[i]
-        stop = begins[i + 1]
+        first = begins[i]
+        last = begins[i + 1] - 1
+        at = first
+        stop = last + 1
         while at < stop:  # first fence that is not below the range
             middle = (at + stop) // 2
             if fences[middle] < low:
                 at = middle + 1
             else:
                 stop = middle
-        if at < begins[i + 1] and fences[at] <= high:
-            out[i] = 0.5 * block
-            if at == begins[i]:
-                out[i] = np.sqrt(min(block, entries[i]))
-            elif at == begins[i + 1] - 1:
-                out[i] = np.sqrt(entries[i] - (at - begins[i] - 1) * block)
+        if at > last:
+            continue
+        if fences[at] <= high:
+            out[i] = max(out[i], often[at, 0])
+        elif low == high and at > first:
+            out[i] = max(out[i], often[at - 1, 1])
 
 
 class RunFences:
@@ -175,16 +176,35 @@ class RunFences:
         self.fences = np.concatenate([np.zeros(0, np.uint64), *(run.fences for run in runs)])
         self.begins = np.cumsum([0, *(len(run.fences) for run in runs)])
         self.entries = np.array([run.entries for run in runs], np.int64)
+        self.often = np.concatenate([np.zeros((0, 2)), *map(_often, runs)])
 
     def between(self, low: int, high: int) -> npt.NDArray[np.float64]:
         """About how many entries of each run have keys in [low, high]."""
         below, upto = np.empty(len(self.runs)), np.empty(len(self.runs))
-        told = self.fences, self.begins, self.entries, BLOCK_ENTRIES
-        _ranks(*told, np.uint64(low), False, below)
-        _ranks(*told, np.uint64(min(high + 1, KEY_MAX)), high >= KEY_MAX, upto)
+        told = self.fences, self.begins, self.entries
+        _ranks(*told, BLOCK_ENTRIES, np.uint64(low), False, below)
+        _ranks(*told, BLOCK_ENTRIES, np.uint64(min(high + 1, KEY_MAX)), high >= KEY_MAX, upto)
         found: npt.NDArray[np.float64] = np.maximum(0.0, upto - below)
-        _witnessed(*told, np.uint64(low), np.uint64(high), found)
+        _of_a_value(*told, self.often, np.uint64(low), np.uint64(high), found)
         return found
+
+
+def _often(run: Run) -> npt.NDArray[np.float64]:
+    """For each fence how often it occurs, and about how often a key between it and the next one."""
+    if not run.entries:
+        return np.zeros((0, 2))
+    sizes = np.array([run.block_entries(block) for block in range(run.blocks)], np.float64)
+    found = np.zeros((len(run.fences), 2))
+    if not len(
+        run.counts
+    ):  # from one entry to a whole block: of that the square root is the middle
+        found[:] = np.sqrt(np.append(sizes, sizes[-1]))[:, None]
+        return found
+    head, tail, between = run.counts.T.astype(np.float64)
+    found[:-1, 0] = head
+    found[1:, 0] += tail
+    np.divide(sizes - head - tail, between, out=found[:-1, 1], where=between > 0)
+    return found
 
 
 def estimate_runs(

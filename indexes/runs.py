@@ -10,19 +10,20 @@ Layout
     Per :data:`BLOCK_ENTRIES` entries one key block and one position block (see
     :mod:`~chronicle.indexes.kernels`)::
 
-        descriptor   first, end, entries, nulls, kind, fences: first key of each block, last key of
-        the run key blocks   sorted keys, delta-packed         position blocks   bit-packed, in key
-        order nulls        positions without a value         dictionary        sorted distinct
-        strings
+        descriptor   first, end, entries, nulls, kind; fences: first key of each block, last key of
+                     the run; how often these occur in a block, and how many keys lie between them
+        key blocks   sorted keys, delta-packed         position blocks   bit-packed, in key order
+        nulls        positions without a value         dictionary        sorted distinct strings
 
-    Positions count from the run's first.  Fences double as an equi-depth histogram.  Of derived
-    values the positions without one come in three parts, each ascending: not known, without an
-    event to look back at (:class:`Gaps`), and the others, for which NULL is sure.
+    Positions count from the run's first.  Fences double as an equi-depth histogram, in which the
+    counts of blocks tell how often a single value occurs.  Of derived values the positions without
+    one come in three parts, each ascending: not known, without an event to look back at
+    (:class:`Gaps`), and the others, for which NULL is sure.
 
 Invariants
     Keys ascend over the whole run; positions ascend among equal keys.  ``entries + nulls == end -
     first``.  Runs of derived values that were built before their nulls were told apart have
-    ``unknown`` -1: any of them may be anything.
+    ``unknown`` -1: any of them may be anything.  Older runs have no counts.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ __all__ = [
     "Run",
     "build_run",
     "build_times",
+    "key_counts",
     "read_dictionary",
 ]
 
@@ -61,6 +63,7 @@ RUN_EVENTS = 1 << 20
 """Positions that a full run covers; a bitmap over them fits a processor's second-level cache."""
 
 Ints = npt.NDArray[np.int64]
+Counts = npt.NDArray[np.uint16]
 _COUNT = struct.Struct("<I")
 
 
@@ -112,6 +115,9 @@ class Run:
         Of the events without a derived value, how many may have any, and how many look back at
         an event that is not among those from ``seen`` on, a position in the segment; ``unknown``
         is -1 where that is not told: of attributes, and in older runs.
+    counts : uint16[blocks, 3]
+        Of each block how often its first key occurs in it, how often the next fence does, and how
+        many keys lie between these two; empty where that is not told, in older runs.
     """
 
     index: int
@@ -128,6 +134,9 @@ class Run:
     unknown: int = -1
     absent: int = 0
     seen: int = 0
+    counts: Counts = field(
+        default_factory=lambda: np.zeros((0, 3), np.uint16), repr=False, compare=False
+    )
 
     @property
     def listed(self) -> bool:
@@ -152,7 +161,7 @@ class Run:
         if self.unknown >= 0:
             told.update(unknown=self.unknown, absent=self.absent, seen=self.seen)
         head = json.dumps(told).encode()
-        return _COUNT.pack(len(head)) + head + self.fences.tobytes()
+        return _COUNT.pack(len(head)) + head + self.fences.tobytes() + self.counts.tobytes()
 
     @classmethod
     def from_bytes(cls, index: int, segment: int, first: int, data: bytes) -> Run:
@@ -160,14 +169,18 @@ class Run:
         try:
             (length,) = _COUNT.unpack_from(data)
             head = json.loads(data[4 : 4 + length])
-            fences = np.frombuffer(data[4 + length :], np.uint64)
-            run = cls(index, segment, first, fences=fences, **head)
-        except (ValueError, TypeError, struct.error) as error:
+            blocks = -(-int(head["entries"]) // BLOCK_ENTRIES)
+            begin = 4 + length + 8 * (blocks + 1 if blocks else 0)
+            counts = np.frombuffer(data[begin:], np.uint16).reshape(-1, 3)
+            fences = np.frombuffer(data[4 + length : begin], np.uint64)
+            run = cls(index, segment, first, fences=fences, counts=counts, **head)
+        except (ValueError, TypeError, KeyError, struct.error) as error:
             raise CorruptStore(f"the descriptor of an index run does not read: {error}") from error
-        if len(fences) != (run.blocks + 1 if run.entries else 0):
+        wanted = blocks + 1 if blocks else 0
+        if len(fences) != wanted or len(counts) not in (0, blocks):
             raise CorruptStore(
-                f"an index run of {run.entries} entries has {len(fences)} fences, expected "
-                f"{run.blocks + 1}"
+                f"an index run of {run.entries} entries has {len(fences)} fences and counts of "
+                f"{len(counts)} blocks, expected {wanted} and {blocks}"
             )
         return run
 
@@ -282,9 +295,24 @@ def build_run(
         text = "prefix"
     run = Run(
         index, segment, first, end, generation, len(keys), events - len(keys), width, text, size,
-        np.array(fences, np.uint64), *told,
+        np.array(fences, np.uint64), *told, key_counts(keys),
     )  # fmt: skip
     return BuiltRun(run, key_blocks, position_blocks, nulls, words)
+
+
+def key_counts(keys: npt.NDArray[np.uint64]) -> Counts:
+    """:attr:`Run.counts` of ascending keys."""
+    starts = np.arange(0, len(keys), BLOCK_ENTRIES)
+    ends = np.append(starts[1:], len(keys))
+    fences = keys[np.append(starts, len(keys) - 1)]
+    new = np.ones(len(keys), np.bool_)
+    np.not_equal(keys[1:], keys[:-1], out=new[1:])
+    new[starts] = True
+    differing = np.add.reduceat(new, starts, dtype=np.int64)
+    head = np.minimum(np.searchsorted(keys, fences[:-1], side="right"), ends) - starts
+    tail = ends - np.minimum(np.maximum(np.searchsorted(keys, fences[1:]), starts), ends)
+    between = np.where(fences[:-1] == fences[1:], 0, differing - 1 - (tail > 0))
+    return np.stack([head, tail, between], axis=1).astype(np.uint16)
 
 
 def _nulls(missing: Ints, gaps: Gaps | None, width: int) -> bytes:

@@ -28,7 +28,7 @@ from .index_key import IndexKey, index_key
 from .kernels import ticks_at, unpack_positions
 from .keys import encode
 from .opened import OpenedIndexes
-from .runs import BLOCK_ENTRIES, Gaps, Run, read_dictionary
+from .runs import BLOCK_ENTRIES, Gaps, Run, key_counts, read_dictionary
 
 __all__ = ["verify_indexes"]
 
@@ -92,6 +92,8 @@ def verify_run(indexes: OpenedIndexes, run: Run, view: SegmentView, key: IndexKe
         unpack_positions(words, run.width, 0, entries, positions[start : start + entries])
     if run.entries and np.any(keys[1:] < keys[:-1]):
         raise CorruptStore("its keys are not in order")
+    if len(run.counts) and not np.array_equal(run.counts, key_counts(keys)):
+        raise CorruptStore("it counts its keys otherwise than they are")
     nulls = np.zeros(0, np.int64)
     if run.listed:
         nulls = np.empty(run.nulls, np.int64)

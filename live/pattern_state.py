@@ -44,6 +44,7 @@ from ..query.split.known import known_part, told_at_once
 from ..query.split.parts import Cut
 from ..query.split.reach import Reach
 from ..schema import StreamSchema
+from ..sorting import firsts
 from ..store.segment import ScanMetrics
 from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of_column
@@ -364,7 +365,7 @@ def _positions(compiled: CompiledMatch, cut: Cut, rows: pa.Table) -> Positions:
         [ticks_of_column(part) for part in rows.column(str(compiled.columns.time)).chunks]
     )
     reverse = cut.carried[::-1]
-    last = reverse[np.unique(codes[reverse], return_index=True)[1]]  # of each partition
+    last = reverse[firsts(codes[reverse])[1]]  # of each partition
     rank = [int(((codes[:row] == codes[row]) & (ticks[:row] == ticks[row])).sum()) for row in last]
     positions = {name: rows.column(name).take(pa.array(last)) for name in keys}
     positions |= {

@@ -41,6 +41,7 @@ import pyarrow as pa
 from ..compiled import kernel
 from ..identity import words_of
 from ..pair_numbers import PairNumbers, Pairs
+from ..sorting import distinct
 from ..ticks import INT64_MIN
 from .changes import Results, Said
 
@@ -184,7 +185,7 @@ class Recollection:
 
     def said_of(self, ids: pa.Array, low: int, high: int) -> Said:
         """As :meth:`said`, of the results with some identities."""
-        entry = np.unique(self._numbers.find(words_of(ids)))
+        entry = distinct(self._numbers.find(words_of(ids)))
         out = np.empty(len(entry), np.int64)
         while (count := self._found(entry, low, high, out)) > len(out):
             out = np.empty(count, np.int64)

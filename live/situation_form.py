@@ -39,6 +39,7 @@ from ..query.pattern.groups import KeyCodes
 from ..query.replay.situation_ticks import furthest
 from ..query.situations.compiled import CompiledSituations
 from ..query.split.situation_parts import SituationRange
+from ..sorting import distinct
 from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans, united
@@ -172,7 +173,7 @@ class SituationForm(Form):
             left = np.concatenate([left, np.zeros(max(0, codes.count - len(left)), np.int64)])
             kept = np.zeros(len(found), np.bool_)
             _first_of(found, left, kept)
-            told += np.unique(ticks[kept]).tolist()
+            told += distinct(ticks[kept]).tolist()
             low = added(high, 1)
             step = _wider(step, len(found))
         return told

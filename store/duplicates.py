@@ -50,6 +50,7 @@ import pyarrow.compute as pc
 
 from ..compiled import kernel
 from ..schema import Storage, StreamSchema
+from ..sorting import distinct, order_of
 from ..ticks import INT64_MAX, INT64_MIN
 from ..uniqueness import Uniqueness
 from .columns import ColumnView
@@ -167,7 +168,7 @@ def duplicates_among(
     if below:
         last_read = min(moved(int(keys.ticks[below - 1]), rule.within), floor - 1)
         reads.append((moved(int(keys.ticks[0]), -rule.within), last_read))
-        rows = np.union1d(rows, np.arange(below))
+        rows = distinct(np.concatenate([rows, np.arange(below)]))
     if not rows.size:
         return rows
     events = keys.batch
@@ -177,7 +178,7 @@ def duplicates_among(
     groups = key_groups([*known, asked], rule.columns)
     ticks = np.concatenate([ticks_of(batch, schema) for batch in (*known, asked)])
     new = np.arange(ticks.size) >= ticks.size - rows.size
-    order = np.lexsort((new, ticks, groups))
+    order = order_of(ticks, groups)  # new ones stand behind the others
     left_out = np.zeros(ticks.size, np.bool_)
     _decide(groups, ticks, new, order, rule.within, left_out)
     return np.asarray(numbers[left_out[ticks.size - rows.size :]])
@@ -212,7 +213,7 @@ def moved(tick: int, by: int) -> int:
 def _united(first: Ticks, last: Ticks) -> tuple[Ticks, Ticks]:
     """A few stretches that cover others, which may be many: small gaps are read, too."""
     some = np.flatnonzero(first <= last)
-    order = some[np.argsort(first[some], kind="stable")]
+    order = some[order_of(first[some])]
     first, last = first[order], np.maximum.accumulate(last[order])
     if not first.size:
         return first, last
@@ -234,7 +235,7 @@ def _stored(
     """Stored events that have the hash of one that is asked for."""
     found = []
     prune = _bounds(asked, rule, schema)
-    wanted = np.unique(hashes)
+    wanted = distinct(hashes)
     for first, last in reads:
         for batch in fetch(first, last, prune):
             rows = with_whole_key(batch, rule.columns)

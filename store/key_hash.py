@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 
 from ..compiled import kernel
 from ..schema import Storage, StreamSchema
+from ..sorting import numbered
 from .columns import ColumnView
 
 __all__ = ["Hashes", "key_groups", "key_hashes", "with_whole_key"]
@@ -112,7 +113,7 @@ def key_groups(batches: Sequence[pa.RecordBatch], columns: Sequence[str]) -> npt
         column = _canonical(pa.concat_arrays([batch.column(name) for batch in batches]))
         codes = column.dictionary_encode().indices.to_numpy(zero_copy_only=False)
         several = groups * (int(codes.max(initial=0)) + 1) + codes
-        groups = np.unique(several, return_inverse=True)[1].astype(np.int64)
+        groups = numbered(several)[1]
     return groups
 
 

@@ -24,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..lru import Lru
+from ..sorting import distinct
 from .layout import ROW_COUNT, ROW_FIRST, ROW_LAST, ROW_LENGTH, ROW_OFFSET, SECTION_BYTES
 from .leaf import LeafReader
 from .sections import Ranges
@@ -195,7 +196,7 @@ class LeafMap:
         inside = positions[~self.begins(positions) & ~self.begins(positions + 1)]
         asked = [at for at in inside.tolist() if self._ticks.get(at) is None]
         if len(asked) > 1:
-            numbers = np.unique(np.searchsorted(self.starts, asked, side="right") - 1)
+            numbers = distinct(np.searchsorted(self.starts, asked, side="right") - 1)
             self.fetch(numbers.tolist(), (self.view.file.schema.time,))
 
     def column(self, name: str, first: int, end: int) -> pa.ChunkedArray | None:

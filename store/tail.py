@@ -20,6 +20,7 @@ import pyarrow as pa
 from ..compiled import interpretable, kernel
 from ..ownership import OwnedLock
 from ..schema import StreamSchema
+from ..sorting import order_of
 from .columns import ColumnView
 from .layout import (
     ROW_ATTRIBUTES,
@@ -70,7 +71,7 @@ def sort_batch(batch: pa.RecordBatch, schema: StreamSchema) -> pa.RecordBatch:
     ticks = ticks_of(batch, schema)
     if is_sorted(ticks):
         return batch
-    return batch.take(pa.array(np.argsort(ticks, kind="stable")))
+    return batch.take(pa.array(order_of(ticks)))
 
 
 def concat_batches(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:

@@ -19,7 +19,59 @@ NEIGHBOURS = "replay/test_partition_neighbours.py"
 
 RETAINED = "test_retained.py"
 
+ESTIMATES = "../indexes/test_estimates.py"
+
 REPLAY_MUTANTS = [
+    # -- estimates, pairs, sorting ----------------------------------------------------------------
+    (
+        "a value between two fences is taken not to occur",
+        "indexes/lookup.py",
+        "elif low == high and at > first:",
+        "elif low == high and at > last:",
+        ESTIMATES,
+    ),
+    (
+        "what of a fence ends the block before it is forgotten",
+        "indexes/lookup.py",
+        "found[1:, 0] += tail",
+        "found[-1, 0] = tail[-1]",
+        ESTIMATES,
+    ),
+    (
+        "what a run tells of equal keys is not verified",
+        "indexes/verify.py",
+        "if len(run.counts) and not",
+        "if not len(run.counts) and not",
+        ESTIMATES,
+    ),
+    (
+        "of several values of the second attribute the first is looked up",
+        "query/replay/pair_terms.py",
+        "for value in values for then in choices]",
+        "for value in values for then in choices[:1]]",
+        "replay/test_derived_indexes.py",
+    ),
+    (
+        "equal numbers that are wide come in any order",
+        "sorting.py",
+        "return order if begins.all() else _places(np.cumsum(begins), bits, order)",
+        "return order",
+        "../test_sorting.py",
+    ),
+    (
+        "words of value and place lose a bit where they just fit",
+        "sorting.py",
+        ".bit_length() + bits < 64:",
+        ".bit_length() + bits < 65:",
+        "../test_sorting.py",
+    ),
+    (
+        "nulls of ranges that are copied together become numbers",
+        "query/replay/column_gather.py",
+        "if word is None or array.null_count:",
+        "if word is None:",
+        "replay/test_replay_intervals.py",
+    ),
     # -- what retention hides ---------------------------------------------------------------------
     (
         "runs are looked up as if nothing was hidden before them",
@@ -405,8 +457,8 @@ REPLAY_MUTANTS = [
     (
         "partitions of two keys are mixed up when they are learned",
         "query",
-        "codes * max(1, len(encoded.dictionary)) + own, return_inverse=True",
-        "codes + own, return_inverse=True",
+        "pairs, codes = numbered(codes * max(1, len(encoded.dictionary)) + own)",
+        "pairs, codes = numbered(codes + own)",
         PARTITIONS,
     ),
     (

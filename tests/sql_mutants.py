@@ -14,6 +14,21 @@ PREDICATES = "test_predicate_differential.py"
 ENGINE = "test_sql_engine.py"
 
 SQL_MUTANTS = [
+    # -- FROM -------------------------------------------------------------------------------------
+    (
+        "a name behind parentheses leaves the one inside",
+        "query/sql/from_parser.py",
+        'inner.set("alias", alias or inner.args.get("alias"))',
+        'inner.set("alias", inner.args.get("alias") or alias)',
+        "test_statements.py",
+    ),
+    (
+        "conditions of joins in parentheses are not bound",
+        "query/binding/binder.py",
+        "        for on in scope.ons:\n",
+        "        for on in scope.ons[len(node.args.get('joins') or ()):0]:\n",
+        "test_statements.py",
+    ),
     # -- pruning ----------------------------------------------------------------------------------
     (
         "pruning loses NaN, the greatest value",

@@ -35,6 +35,7 @@ LAYERS: dict[str, int] = {
     "durations": 1,
     "uniqueness": 5,
     "in_order": 0,
+    "sorting": 3,
     "lru": 2,
     "lazy": 0,
     "store": 6,

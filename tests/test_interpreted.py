@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle import interpreted, machine_code
+from chronicle import interpreted, machine_code, sorting
 from chronicle.compiled import Kernel, interpretable, kernel
 from chronicle.compiled_beside import Beside
 from chronicle.formats import csvtext, decimals, isotime, jsonscan
@@ -58,12 +58,15 @@ def uncompiled(monkeypatch: pytest.MonkeyPatch) -> Uncompiled:
 def interpretables() -> dict[str, Kernel]:
     """Every kernel that says that it may run as Python."""
     found = {}
+    modules = ["chronicle.sorting"]
     for folder in ("store", "indexes", "query", "formats", "live"):
         package = importlib.import_module(f"chronicle.{folder}")
-        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            for name, value in vars(importlib.import_module(module.name)).items():
-                if isinstance(value, Kernel) and value._interpreting is not None:
-                    found[f"{value.function.__module__}.{name}"] = value
+        inside = pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+        modules += [module.name for module in inside]
+    for module_name in modules:
+        for name, value in vars(importlib.import_module(module_name)).items():
+            if isinstance(value, Kernel) and value._interpreting is not None:
+                found[f"{value.function.__module__}.{name}"] = value
     return found
 
 
@@ -184,6 +187,9 @@ def test_each_gives_the_same_as_machine_code(
     random, ordered = np.random.default_rng(3), np.arange(300)
     ticks, late = random.integers(0, 90, 300), np.zeros(300, np.int64)
     merge._stragglers(ticks, late)
+    many = random.integers(0, 2_000, 2 * sorting.SMALL)
+    for side in ("left", "right"):
+        sorting.places_in(np.sort(ticks), np.sort(many), side)
     starts = np.arange(0, 300, 30)
     candidates._keep_inside(words[:5].copy(), starts, starts + random.integers(1, 20, 10))
     costs = random.random(40)
@@ -316,7 +322,9 @@ def test_indexes_are_read_as_machine_code_reads_them(twice: dict[str, int], seed
     for key in random.integers(0, 99, 9, np.uint64):
         out = np.empty(3)
         lookup._ranks(fences, begins, entries, 512, key, False, out)
-        lookup._witnessed(fences, begins, entries, 512, key, key + np.uint64(3), out)
+        often = random.random((12, 2)) * 99
+        lookup._of_a_value(fences, begins, entries, often, key, key + np.uint64(3), out)
+        lookup._of_a_value(fences, begins, entries, often, key, key, out)
     wanted_names = {name for name in interpretables() if name.startswith("chronicle.indexes.")}
     assert wanted_names == {name for name in twice if name.startswith("chronicle.indexes.")}
 

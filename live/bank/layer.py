@@ -25,6 +25,7 @@ from ...query.pattern import outcomes
 from ...query.pattern.matcher import MatchLimits
 from ...query.pattern.search import MatchTable
 from ...query.pattern.waiting import NOTHING
+from ...sorting import numbered
 from ...ticks import INT64_MAX
 from .automata import Automata, Tables
 from .cards import Card
@@ -139,9 +140,9 @@ class Found:
     ) -> BankMatches:
         """The matches with the names of their patterns."""
         parts = self.parts
-        some, query = np.unique(self.query, return_inverse=True)
+        some, query = numbered(self.query)
         return BankMatches(
-            tuple(names[q] for q in some.tolist()), query.astype(np.int64), keys(parts.partition),
+            tuple(names[q] for q in some.tolist()), query, keys(parts.partition),
             parts.partition, parts.first_row, parts.last_row, parts.last_tick, parts.last_among,
             np.concatenate([[0], np.cumsum(self.runs)]).astype(np.int64), self.place, parts.tick,
             parts.among,

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...query.pattern.groups import take_ranges
+from ...sorting import numbered
 
 __all__ = ["BankMatches"]
 
@@ -78,10 +79,10 @@ class BankMatches:
         per_match = {name: getattr(self, name)[chosen] for name in _PER_MATCH}
         per_run = {name: getattr(self, name)[runs] for name in _PER_RUN}
         keys = self.keys.filter(pa.array(chosen)) if self.keys.num_columns else self.keys
-        some, query = np.unique(self.query[chosen], return_inverse=True)
+        some, query = numbered(self.query[chosen])
         names = tuple(self.names[i] for i in some.tolist())
         return replace(
-            self, names=names, query=query.astype(np.int64), keys=keys,
+            self, names=names, query=query, keys=keys,
             run_offsets=_offsets(sizes), **per_match, **per_run,
         )  # fmt: skip
 

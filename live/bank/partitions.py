@@ -11,6 +11,7 @@ import pyarrow as pa
 from ...query.pattern.columns import flat, numbers
 from ...query.pattern.groups import KeyCodes, group_rows
 from ...query.pattern.kept_rows import ranks
+from ...sorting import firsts
 from ...ticks import INT64_MIN
 from .searching import Fresh
 
@@ -62,7 +63,7 @@ class Partitions:
         codes = self._codes.encode([table.column(name) for name in self.partition_by])
         more = self._codes.count - len(self.count)
         if more:
-            new, first = np.unique(codes, return_index=True)
+            new, first = firsts(codes)
             rows = pa.array(first[new >= len(self.count)])
             keys = table.select(self.partition_by).take(rows)
             self.keys = pa.concat_tables([self.keys, keys]).combine_chunks()

@@ -54,6 +54,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...errors import InvalidArgument, ResourceLimit
+from ...sorting import distinct
 from ...ticks import INT64_MAX, INT64_MIN
 from .any_choice import Selecting
 from .attempts import OpenAttempts
@@ -198,7 +199,7 @@ class AdvancingMatch:
         if final:
             searched = np.flatnonzero(kept.end > kept.first)
         elif self.window is not None:
-            searched = np.union1d(groups, np.flatnonzero(kept.due < now))
+            searched = distinct(np.concatenate([groups, np.flatnonzero(kept.due < now)]))
         else:
             searched = groups
         before = kept.ready[searched]
@@ -543,7 +544,7 @@ class AdvancingMatch:
             Columns of PARTITION BY; for a clause without, one row of any.
         """
         kept = self.input.rows
-        groups = np.unique(self.input.partitions_of(keys))
+        groups = distinct(self.input.partitions_of(keys))
         gone = np.zeros(kept.partitions, np.bool_)
         gone[groups] = True
         self.attempts.drop(gone[self.attempts.group])

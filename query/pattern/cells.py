@@ -32,6 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import ResourceLimit
+from ...sorting import numbered
 from .binding import Navigation, RowExpression
 from .scalar import evaluate_all
 
@@ -110,7 +111,7 @@ def distinct_values(arrays: list[pa.Array], usable: BoolArray) -> Values:
         encoded = pc.dictionary_encode(array, null_encoding="encode")
         own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         codes = codes * max(1, len(encoded.dictionary)) + own
-        _, codes = np.unique(codes, return_inverse=True)
+        _, codes = numbered(codes)
     numbers, first, inverse = np.unique(codes[usable], return_index=True, return_inverse=True)
     out = np.zeros(len(usable), np.int64)
     out[usable] = inverse + 1

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...sorting import firsts, order_of
 from .groups import take_ranges
 
 __all__ = ["Decided"]
@@ -93,8 +94,8 @@ class Decided:
             taken = pa.array(order)
             rows, match, tick, rank = rows.take(taken), match[order], tick[order], rank[order]
         total = int(shift[-1])
-        seen, first_row = np.unique(match[match >= 0], return_index=True)
-        listed = seen[np.argsort(first_row, kind="stable")]
+        seen, first_row = firsts(match[match >= 0])
+        listed = seen[order_of(first_row)]
         number = np.full(total + 1, -1, np.int64)
         number[listed] = np.arange(len(listed))
         lengths = np.concatenate([np.diff(part.event_offsets) for part in found])

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...sorting import distinct, order_of
 from .columns import flat
 
 __all__ = ["KeptEvents"]
@@ -86,10 +87,10 @@ class KeptEvents:
         chunk = np.searchsorted(firsts, numbers, side="right") - 1
         if nowhere:
             chunk = np.where(absent, chunk.max(), chunk)
-        used = np.unique(chunk)
+        used = distinct(chunk)
         if len(used) == 1:
             return self._of_chunk(int(used[0]), names, numbers, absent if nowhere else None)
-        order = np.argsort(chunk, kind="stable")
+        order = order_of(chunk)
         parts = []
         for c in used.tolist():
             mine = order[np.searchsorted(chunk[order], c) : np.searchsorted(chunk[order], c + 1)]

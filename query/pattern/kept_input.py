@@ -24,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...compiled import kernel
+from ...sorting import firsts
 from .automaton import ANCHOR_END
 from .buffers import PreparedRows, row_bits
 from .columns import flat, numbers
@@ -197,7 +198,7 @@ class KeptInput:
         codes = self.codes.encode([table.column(name) for name in self.partition_by])
         known = self.rows.partitions
         if self.codes.count > known:
-            new, first = np.unique(codes, return_index=True)
+            new, first = firsts(codes)
             fresh = table.select(self.partition_by).take(pa.array(first[new >= known]))
             self.keys = pa.concat_tables([self.keys, fresh]).combine_chunks()
             self.rows.grow(self.codes.count)

@@ -36,6 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...compiled import kernel
+from ...sorting import order_of
 from ...ticks import INT64_MAX
 
 __all__ = ["Events", "Pairing", "plus"]
@@ -204,12 +205,12 @@ class Pairing:
         self._distance = distance
         self._live, self._archive = live, archive
         mine = live.taking_part()
-        order = np.lexsort((mine, live.end[mine], live.key[mine]))
+        order = order_of(live.end[mine], live.key[mine])
         self._live_rows = mine[order]
         theirs = archive.taking_part()
         shared = np.isin(archive.key[theirs], live.key[mine])
         theirs = theirs[shared]
-        self._archive_rows = theirs[np.argsort(archive.start[theirs], kind="stable")]
+        self._archive_rows = theirs[order_of(archive.start[theirs])]
         self._keys = int(live.key.max(initial=-1)) + 1
         key = live.key[self._live_rows]
         self._offsets = np.searchsorted(key, np.arange(self._keys + 1)).astype(np.int64)
@@ -277,7 +278,7 @@ class Pairing:
         given = np.zeros(len(self._live), np.int64)
         for live, archive in batches:
             start, end = self._archive.start[archive], self._archive.end[archive]
-            order = np.lexsort((archive, end, start, live))[::-1]
+            order = order_of(archive, end, start, live)[::-1]
             ordered = live[order]
             first = np.searchsorted(-ordered, -ordered, side="left")
             kept = given[ordered] + np.arange(len(order)) - first < last
@@ -289,7 +290,7 @@ class Pairing:
         """For each live row whether it has a partner."""
         live, archive = self._live, self._archive
         rows = self._archive_rows
-        order = np.lexsort((archive.start[rows], archive.key[rows]))
+        order = order_of(archive.start[rows], archive.key[rows])
         rows = rows[order]
         ends = archive.end[rows]
         offsets = np.searchsorted(archive.key[rows], np.arange(self._keys + 1)).astype(np.int64)

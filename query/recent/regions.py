@@ -24,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...compiled import kernel
+from ...sorting import order_of
 from ...ticks import INT64_MAX, INT64_MIN, TICKS_PER_SECOND
 from ..replay.replay_plan import ReplayIntervals
 from ..replay.timeline import Timeline
@@ -83,7 +84,7 @@ class Regions:
         low, high, key = low[kept], high[kept], key[kept]
         if not len(low):
             return cls(low, high, key, columns, values)
-        order = np.lexsort((low, key))
+        order = order_of(low, key)
         low, high, key = low[order], high[order], key[order]
         reach = np.empty_like(high)
         _furthest(key, high, reach)

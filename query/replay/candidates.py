@@ -43,6 +43,7 @@ from ...indexes.lookup import IndexMetrics, KeyRanges, excluded, mark_run
 from ...indexes.runs import Run
 from ...indexes.stream_indexes import Catalogue, StreamIndexes
 from ...schema import StreamSchema
+from ...sorting import order_of
 from .coarse import CoarseMap
 from .event_lookup import mark_events
 from .kept_lookups import KeptLookups, mark_shifted
@@ -516,9 +517,11 @@ def find_candidates(
         ends_at[ends_at >= timeline.total] = -1
     ticks, end_ticks = np.zeros(len(first), np.int64), np.zeros(len(ends_at), np.int64)
     if within is not None:
-        ticks = in_any_order(timeline, np.maximum(first, 0), Timeline.ticks_at)
+        begin = np.maximum(first, 0)
         last = np.where(ends_at < 0, timeline.total - 1, ends_at)
-        end_ticks = in_any_order(timeline, last, Timeline.ticks_at)
+        ticks = in_any_order(timeline, begin, Timeline.ticks_at)
+        same = np.array_equal(begin, last)  # of one block of one symbol
+        end_ticks = ticks if same else in_any_order(timeline, last, Timeline.ticks_at)
     out = np.empty((7, len(first)), np.int64)
     window = -1 if within is None else min(within, 2**62)
     span = 2**62 if longest is None else longest
@@ -538,7 +541,7 @@ def in_any_order(timeline: Timeline, values: Ints, of: Callable[[Timeline, Ints]
     """A function of ascending values, for values in any order."""
     if len(values) < 2 or not np.any(values[1:] < values[:-1]):
         return of(timeline, values)
-    order = np.argsort(values, kind="stable")
+    order = order_of(values)
     out = np.empty(len(values), np.int64)
     out[order] = of(timeline, values[order])
     return out

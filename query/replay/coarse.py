@@ -32,6 +32,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ...sorting import places_in
 from ...store.prune import Prune
 from .bands import Condition
 from .buckets import Histogram
@@ -101,7 +102,7 @@ class CoarseMap:
         total = np.concatenate(([0], np.cumsum(spans.ends - spans.starts)))
 
         def below(positions: Ints) -> Ints:
-            at = np.searchsorted(spans.starts, positions, side="right") - 1
+            at = places_in(spans.starts, positions, "right") - 1
             known = np.maximum(at, 0)
             inside = np.minimum(positions, spans.ends[known]) - spans.starts[known]
             return np.where(at >= 0, total[known] + inside, 0)

@@ -32,6 +32,7 @@ from ...compiled import kernel
 from ...indexes.index_key import HASH_BITS, PairKey
 from ...indexes.lookup import read_entries, read_nulls
 from ...indexes.runs import Run
+from ...sorting import order_of
 from ...store.layout import ZONE_EVENTS
 from ...store.prune import Range
 from .candidates import LookupRange, in_any_order
@@ -210,7 +211,7 @@ def _entries(
         word = np.concatenate([*(some & _REST for some in words), np.full(len(unknown), _NULL)])
         place, rest = np.concatenate([*places, unknown]), ~np.uint64(0)
     if len(words) > 1:
-        order = np.lexsort((place, word))
+        order = order_of(place, word)
         word, place = word[order], place[order]
     if run.end - run.first > count:  # a run may know more positions than this snapshot shows
         shown = (place >= skipped) & (place < skipped + count)

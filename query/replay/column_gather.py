@@ -12,9 +12,9 @@ Layout
         leaf        |---------------- stretch ---------------|      |- stretch -|
         batch       |--|-----|---|||--|      copied together, with the flag of each range
 
-    A column that is stored as it is used (plain, no codec) is taken whole and sliced, which reads
-    nothing but the slices.  Of others stretches are decoded, ranges nearer than
-    :data:`DECODED_GAP` in one.
+    A column that is stored as it is used (plain, no codec) is taken whole, which reads nothing but
+    what is copied of it.  Of others stretches are decoded, ranges nearer than :data:`DECODED_GAP`
+    in one.
 
 Guarantee
     Rows, order and flags are those of the ranges read one after the other.
@@ -51,12 +51,11 @@ GATHERED_FIRST, GATHERED_MAX = 1 << 12, 1 << 16
 """Events in the first batch, and in the largest: whoever wants few rows shall not wait for many."""
 
 Ints = npt.NDArray[np.int64]
-SLICED_EVENTS = 64
-"""Events a range, on average, from which on ranges are copied one by one, not row by row."""
-_WIDTHS: dict[pa.DataType, type] = {
-    pa.float64(): np.int64, pa.int64(): np.int64, pa.float32(): np.int32, pa.int32(): np.int32,
-}  # fmt: skip
-"""Numbers that are copied as integers of their length."""
+SLICED_EVENTS = 192
+"""Events a range, on average, from which on ranges of texts are sliced one by one, not taken row by
+row."""
+_WORDS: dict[int, type] = {32: np.int32, 64: np.int64}
+"""What numbers of so many bits are copied as."""
 
 
 def read_stretches(
@@ -153,12 +152,12 @@ def read_few(part: TimelinePart, field: pa.Field, ranges: Ints) -> pa.Array | No
 
     Returns None where the values do not lie in the file as they are, or some are null.
     """
-    leaves, width = part.leaves, _WIDTHS.get(field.type)
-    if leaves is None or width is None:
+    leaves, word = part.leaves, _word_of(field.type)
+    if leaves is None or word is None:
         return None
     ranges = ranges - part.start
     numbers = np.searchsorted(leaves.starts, ranges[:, 0], side="right") - 1
-    out: npt.NDArray[Any] = np.empty(int((ranges[:, 1] - ranges[:, 0]).sum()), width)
+    out: npt.NDArray[Any] = np.empty(int((ranges[:, 1] - ranges[:, 0]).sum()), word)
     at = 0
     groups = list(near(numbers, 0))
     wanted = [
@@ -167,7 +166,7 @@ def read_few(part: TimelinePart, field: pa.Field, ranges: Ints) -> pa.Array | No
     ]
     coming = leaves.ahead(wanted, (field.name,))
     for (low, high), (number, _), (leaf, rows) in zip(groups, wanted, coming, strict=True):
-        values = leaf.plain(field.name, width, rows)
+        values = leaf.plain(field.name, word, rows)
         if values is None:
             return None
         at = _copy(values, ranges[low:high], leaves.starts[number], out, at)
@@ -257,9 +256,38 @@ def _rows_of(array: pa.Array, ranges: Ints) -> Iterator[pa.Array]:
     rows = int(lengths.sum())
     if rows == len(array):
         yield array
+        return
+    copied = _copied(array, ranges, rows)
+    if copied is not None:
+        yield copied
     elif rows >= SLICED_EVENTS * len(ranges):
         for first, end in ranges.tolist():
             yield array.slice(first, end - first)
     else:
         before = np.cumsum(lengths) - lengths
         yield array.take(pa.array(np.repeat(ranges[:, 0] - before, lengths) + np.arange(rows)))
+
+
+def _copied(array: pa.Array, ranges: Ints, rows: int) -> pa.Array | None:
+    """Ranges of numbers, or of codes of texts, as one array; None of others, or with nulls."""
+    if pa.types.is_dictionary(array.type):
+        codes = _copied(array.indices, ranges, rows)
+        if codes is None:
+            return None
+        return pa.DictionaryArray.from_arrays(codes, array.dictionary, safe=False)
+    word = _word_of(array.type)
+    if word is None or array.null_count:
+        return None
+    begin = array.offset * np.dtype(word).itemsize
+    values: npt.NDArray[Any] = np.frombuffer(array.buffers()[1], word, len(array), begin)
+    values.flags.writeable = False
+    out: npt.NDArray[Any] = np.empty(rows, word)
+    _copy(values, ranges, 0, out, 0)
+    return pa.Array.from_buffers(array.type, rows, [None, pa.py_buffer(out)])
+
+
+def _word_of(type_: pa.DataType) -> type | None:
+    """What values of a type are copied as; None where they are no numbers of one or two words."""
+    if not pa.types.is_primitive(type_) or pa.types.is_boolean(type_):
+        return None
+    return _WORDS.get(type_.bit_width)

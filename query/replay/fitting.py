@@ -34,6 +34,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...compiled import kernel
+from ...sorting import distinct, order_of, places_in
 from ...ticks import INT64_MAX
 from .bands import Band
 from .base_reader import read_arrays
@@ -259,7 +260,7 @@ class _Fitting:
             found: dict[int, Ints] = {}
             for symbol in symbols:
                 rows = self._rows(symbol)
-                order = np.argsort(rows, kind="stable")
+                order = order_of(rows)
                 learned = keys.codes_at if found else keys.learn
                 of = np.empty(len(rows), np.int64)
                 of[order] = learned(rows[order])
@@ -274,10 +275,10 @@ class _Fitting:
         """A column of numbers at a symbol's events, and where it is not null."""
         if (symbol, name) not in self._values:
             rows = {one: self._rows(one) for one in self._wanted()[name]}
-            every = np.unique(np.concatenate(list(rows.values())))
+            every = distinct(np.concatenate(list(rows.values())))
             values, present = _values_at(self._context, name, every)
             for one, own in rows.items():
-                at = np.searchsorted(every, own)
+                at = places_in(every, own)
                 self._values[one, name] = values[at], present[at]
         return self._values[symbol, name]
 

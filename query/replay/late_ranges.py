@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...sorting import order_of
 from .context import PlanContext
 from .intervals import dirty_spans, whole_ticks
 from .partition_spans import PartitionSpans
@@ -50,7 +51,7 @@ def intervals_of_partitions(context: PlanContext, found: PartitionSpans) -> Repl
         # the last row of one interval is not the one before the first of the next
         found = found.bridged(context.timeline, within, dirty)
     rest = found.hull().joined(context.gap).minus(dirty)
-    order = np.argsort(np.concatenate([dirty.starts, rest.starts]), kind="stable")
+    order = order_of(np.concatenate([dirty.starts, rest.starts]))
     spans = Spans(
         np.concatenate([dirty.starts, rest.starts])[order],
         np.concatenate([dirty.ends, rest.ends])[order],

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...schema import StreamSchema
+from ...sorting import numbered
 from .partition_keys import PartitionKeys
 from .partition_spans import PartitionSpans
 from .spans import Spans
@@ -87,5 +88,5 @@ class Near:
 
 def _positions(timeline: Timeline, low: Ints, high: Ints) -> tuple[Ints, Ints]:
     """Positions of ranges of ticks in any order, half-open."""
-    first, last = np.unique(low, return_inverse=True), np.unique(high, return_inverse=True)
+    first, last = numbered(low), numbered(high)
     return timeline.lower(first[0])[first[1]], timeline.upper(last[0])[last[1]]

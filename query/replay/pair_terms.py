@@ -3,7 +3,8 @@
 Purpose
     ``category = 'ARSON' AND beat >= '1100'`` is one range of an index on ``(category, beat)``;
     otherwise two indexes would be read and their answers met.  :func:`pair_terms` finds such
-    conditions among the conjuncts of one event's; of ``IN`` each value is a range.
+    conditions among the conjuncts of one event's; of ``IN``, on either attribute, each value is a
+    range.
 
 Guarantee
     Sound, see :mod:`chronicle.indexes.index_key`.
@@ -74,13 +75,15 @@ def pair_terms(
         equal = next((item for item in items if _values(item, first)), None)
         if equal is None:
             continue
-        then = next((i for i in items if isinstance(i, Range) and i.column == second), None)
+        values = _values(equal, first)
+        then = next((i for i in items if _few(len(values), _choices(i, second))), None)
         if then is None and first in indexed:
             continue
-        atoms: list[Range | IsNull] = [*_ranges(key, _values(equal, first), then)]
+        choices = [None] if then is None else _choices(then, second)
+        atoms: list[Range | IsNull] = [*_ranges(key, values, choices)]
         if then is None:
             atoms.append(IsNull(key.name))  # the second may be null
-        text = " and ".join(describe(item, schema) or "" for item in (equal, then) if item)
+        text = " and ".join(_described(item, schema) for item in (equal, then) if item)
         if atoms:
             replaced = (equal,) if then is None else (equal, then)
             found.append(PairTerm(tuple(dict.fromkeys(atoms)), text, replaced))
@@ -89,28 +92,39 @@ def pair_terms(
 
 def equalities(atoms: Sequence[Prune], key: PairKey) -> list[Range]:
     """The words of a choice of equalities on the first attribute; none where it is no such."""
-    return _ranges(key, _values(AnyOf(tuple(atoms)), key.pair[0].name), None)
+    return _ranges(key, _values(AnyOf(tuple(atoms)), key.pair[0].name), [None])
 
 
-def _ranges(key: PairKey, values: Sequence[Range], then: Range | None) -> list[Range]:
+def _ranges(key: PairKey, values: Sequence[Range], choices: Sequence[Range | None]) -> list[Range]:
     try:
-        found = [key.range(value, then) for value in values]
+        found = [key.range(value, then) for value in values for then in choices]
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError):
         return []  # a constant of another type
     return [range_ for range_ in found if range_ is not None]
 
 
+def _described(item: Prune, schema: StreamSchema) -> str:
+    text = describe(item, schema) or ""
+    return f"({text})" if isinstance(item, AnyOf) and len(item.items) > 1 else text
+
+
+def _few(values: int, choices: Sequence[Range]) -> bool:
+    """Whether some ranges, for each of some values, are there and not too many."""
+    return 0 < values * len(choices) <= VALUES_MAX
+
+
+def _choices(item: Prune, column: str) -> list[Range]:
+    """The ranges that a conjunct on a column is a choice of; none where it is no such."""
+    choices = item.items if isinstance(item, AnyOf) else (item,)
+    found = [one for one in choices if isinstance(one, Range) and one.column == column]
+    return found if len(found) == len(choices) else []
+
+
 def _values(item: Prune, column: str) -> list[Range]:
     """The equalities that a conjunct on a column is a choice of; none where it is no such."""
-    choices = item.items if isinstance(item, AnyOf) else (item,)
-    found = [
-        choice
-        for choice in choices
-        if isinstance(choice, Range)
-        and choice.column == column
-        and choice.low is not None
-        and choice.low == choice.high
-        and not choice.low_open
-        and not choice.high_open
-    ]
-    return found if len(found) == len(choices) <= VALUES_MAX else []
+    found = _choices(item, column)
+    equal = all(
+        one.low is not None and one.low == one.high and not one.low_open and not one.high_open
+        for one in found
+    )
+    return found if equal and len(found) <= VALUES_MAX else []

@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from ...sorting import distinct, order_of
 from .candidates import find_candidates
 from .coded_spans import coded_spans
 from .fitting import fitted
@@ -103,7 +104,7 @@ class _Search:
                 at, of = self._in_reach(at, reach)
             else:
                 of = self._learned(at)
-            arranged = np.argsort(of, kind="stable")
+            arranged = order_of(of)
             self.found[block], self.codes[block] = at[arranged], of[arranged]
             if not len(at):
                 return nothing
@@ -176,11 +177,14 @@ class _Search:
                     start = place[symbol] - offset
                     some = (codes[symbol] * stride + start)[start >= 0]
                     known = at_block.get(number)
-                    at_block[number] = some if known is None else np.intersect1d(known, some)
+                    some = distinct(some)
+                    if known is not None:
+                        some = np.intersect1d(known, some, assume_unique=True)
+                    at_block[number] = some
                 symbol += 1
         used = sorted(at_block)
         at = self.lookups.arranged(used, inner)
-        starts = [np.unique(at_block[number]) for number in used]
+        starts = [at_block[number] for number in used]
         candidates = find_candidates(
             [s % stride for s in starts], at.blocks, at.before, at.after, self.timeline, None,
             inner.longest, codes=[s // stride for s in starts], partitions=keys.count,

@@ -38,6 +38,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...schema import StreamSchema
+from ...sorting import firsts, numbered
 from ..conditions.key_values import comparable
 from .base_reader import read_arrays
 from .timeline import Timeline, near
@@ -119,7 +120,7 @@ class PartitionKeys:
                 for field, part in zip(self._output, parts, strict=True)
             ]
         )
-        self.places = positions[np.unique(codes, return_index=True)[1]]
+        self.places = positions[firsts(codes)[1]]
         return codes
 
     def number(self, columns: Sequence[pa.Array]) -> Ints:
@@ -132,10 +133,8 @@ class PartitionKeys:
             encoded = pc.dictionary_encode(values, null_encoding="encode")
             self._values.append(encoded.dictionary)
             own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-            distinct, codes = np.unique(
-                codes * max(1, len(encoded.dictionary)) + own, return_inverse=True
-            )
-            self._pairs.append(distinct)
+            pairs, codes = numbered(codes * max(1, len(encoded.dictionary)) + own)
+            self._pairs.append(pairs)
         self.count = len(self._pairs[-1])
         return codes.astype(np.int64)
 

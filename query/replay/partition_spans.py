@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...compiled import interpretable, kernel
+from ...sorting import distinct, order_of
 from .partition_keys import PartitionKeys
 from .spans import Spans
 from .timeline import Timeline, shift
@@ -110,7 +111,7 @@ class PartitionSpans:
     @property
     def partitions(self) -> int:
         """Partitions that have a span."""
-        return len(np.unique(self.inside.starts // self.stride))
+        return len(distinct(self.inside.starts // self.stride))
 
     def hull(self) -> Spans:
         """Positions in the stream that some span contains."""
@@ -122,9 +123,9 @@ class PartitionSpans:
         """Widened to where times of the stream begin and end."""
         base = self.inside.starts // self.stride * self.stride
         low, high = self.inside.starts - base, self.inside.ends - base
-        order = np.argsort(low)
+        order = order_of(low)
         low[order] = timeline.lower(timeline.ticks_at(low[order]))
-        order = np.argsort(high)
+        order = order_of(high)
         high[order] = timeline.upper(timeline.ticks_at(high[order] - 1))
         return PartitionSpans(self.keys, Spans.of(base + low, base + high), self.shown, self.stride)
 
@@ -142,13 +143,13 @@ class PartitionSpans:
         after[:-1][code[1:] == code[:-1]] = low[1:][code[1:] == code[:-1]]
         at = np.searchsorted(others.starts, high)
         after = np.minimum(after, np.append(others.starts, self.stride)[at])
-        order = np.argsort(high, kind="stable")
+        order = order_of(high)
         reach = np.empty(len(code), np.int64)
         reach[order] = timeline.upper(shift(timeline.ticks_at(high[order] - 1), within))
         high = np.where(after < reach, after, high)
         at = np.searchsorted(others.ends, low, side="right") - 1
         before = np.append(others.ends, 0)[at]
-        order = np.argsort(low, kind="stable")
+        order = order_of(low)
         reach[order] = timeline.lower(shift(timeline.ticks_at(low[order]), -within))
         low = np.where((at >= 0) & (before > reach), before, low)
         base = code * self.stride
@@ -179,7 +180,7 @@ def united_partitions(found: Sequence[PartitionSpans]) -> PartitionSpans:
         return PartitionSpans(first, inside, shown, found[0].stride)
     keys = copy.copy(first)
     places = np.concatenate([some.keys.places for some in found])
-    order = np.argsort(places, kind="stable")
+    order = order_of(places)
     codes = np.empty(len(places), np.int64)
     codes[order] = keys.learn(places[order])
     others = {id(some.keys): some.keys.events_read for some in found if some.keys is not first}
@@ -268,7 +269,7 @@ def ranks(keys: PartitionKeys, total: int, codes: Ints, places: Ints) -> Ints:
     codes, places : int64[n]
         Partitions and positions, in any order; positions may be ``total``.
     """
-    order = np.argsort(places, kind="stable")
+    order = order_of(places)
     wanted, wanted_codes = places[order], codes[order]
     counts, found = np.zeros(max(1, keys.count), np.int64), np.zeros(len(order), np.int64)
     at = 0
@@ -290,7 +291,7 @@ def positions(keys: PartitionKeys, total: int, codes: Ints, rank: Ints) -> Ints:
     codes, rank : int64[n]
         In any order; a rank may be negative.
     """
-    order = np.lexsort((rank, codes))
+    order = order_of(rank, codes)
     wanted, edges = rank[order], np.arange(keys.count + 1)
     at = np.searchsorted(codes[order], edges).astype(np.int64)
     cursor = at[:-1].copy()

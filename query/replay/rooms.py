@@ -35,6 +35,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from ...sorting import places_in
 from .candidates import Candidates
 from .lookups import Lookups
 from .spans import Spans
@@ -68,7 +69,7 @@ class Rooms:
             alone = at if self._lengths[block] == 1 else lookups.last_symbol(block, spans)
             if alone is not None and len(alone):
                 ends = np.append(np.flatnonzero(np.diff(alone) != 1), len(alone) - 1)
-                self._runs[block] = alone, alone[ends[np.searchsorted(ends, np.arange(len(alone)))]]
+                self._runs[block] = alone, alone[ends[places_in(ends, np.arange(len(alone)))]]
 
     def thinned(self, found: Mapping[int, Ints]) -> dict[int, Ints]:
         """Occurrences that have another one of each neighbouring block within reach."""
@@ -91,11 +92,11 @@ class Rooms:
             until = behind + (_FAR if distance is None else distance)
         if not len(behind) or not len(begin) or not np.any(until < begin[-1]):
             return
-        first = np.searchsorted(begin, behind)
+        first = places_in(begin, behind)
         near = np.append(begin, _FAR)[first] <= until
         left[earlier], behind, until = left[earlier][near], behind[near], until[near]
         # what begins later reaches further, so the last one before tells
-        last = np.searchsorted(behind, begin, side="right")
+        last = places_in(behind, begin, "right")
         left[later] = begin[begin <= np.append([-1], until)[last]]
 
     def _last_of_room(self, block: int, ends: Ints) -> Ints:
@@ -104,7 +105,7 @@ class Rooms:
         last = np.full(len(ends), _FAR) if most is None else ends + most
         if block in self._runs:
             alone, until = self._runs[block]
-            at = np.minimum(np.searchsorted(alone, ends), len(alone) - 1)
+            at = np.minimum(places_in(alone, ends), len(alone) - 1)
             last = np.minimum(last, np.where(alone[at] == ends, until[at], _FAR))
         return last
 

@@ -26,6 +26,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 import numpy.typing as npt
 
+from ...sorting import order_of
 from .candidates import Candidates, find_candidates, in_any_order
 from .lookups import Lookups
 from .partition_keys import NEAR_EVENTS, PartitionKeys
@@ -116,7 +117,7 @@ def keyed_spans(
         context.check()
         of = keys.codes_at(rows[block]) if codes else keys.learn(rows[block])
         known = np.flatnonzero(of >= 0)
-        arranged = known[np.argsort(of[known], kind="stable")]
+        arranged = known[order_of(of[known])]
         starts[block], codes[block] = rows[block][arranged] - places[block], of[arranged]
     _, low, high = keyed_stretches(lookups, starts, codes, keys.count)
     kept = Spans.of(low, np.minimum(high, timeline.total)).intersect(spans)

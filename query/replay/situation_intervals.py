@@ -35,6 +35,7 @@ import pyarrow as pa
 
 from ...compiled import kernel
 from ...indexes.stream_indexes import StreamIndexes
+from ...sorting import distinct, order_of
 from ...store.snapshot import Snapshot
 from ...ticks import INT64_MAX, INT64_MIN
 from ..conditions.constants import Folder
@@ -289,7 +290,7 @@ class _Pieces:
             inside, stride = intervals.partitions.inside, intervals.partitions.stride
             base = inside.starts // stride * stride
             starts, ends = inside.starts - base, inside.ends - base
-        order = np.argsort(ends, kind="stable")
+        order = order_of(ends)
         until = np.full(len(ends), INT64_MAX, np.int64)
         known = order[ends[order] < timeline.total]
         until[known] = timeline.ticks_at(ends[known]) - 1
@@ -351,7 +352,7 @@ class _Borders(Certifier):
         wanted = {self.compiled.time, *self.compiled.condition_columns}
         names = [name for name in timeline.schema.arrow.names if name in wanted]
         output = pa.schema([timeline.schema.arrow.field(name) for name in names])
-        there = np.unique(positions[positions >= 0])
+        there = distinct(positions[positions >= 0])
         read = [
             batch
             for at in there.tolist()
@@ -380,9 +381,9 @@ class _Borders(Certifier):
             rows = starts + first - (np.cumsum(lengths) - lengths)[numbers]
             keys = PartitionKeys(timeline, self.compiled.partition_by, timeline.schema)
             codes = np.empty(len(rows), np.int64)
-            ascending = np.argsort(rows, kind="stable")
+            ascending = order_of(rows)
             codes[ascending] = keys.learn(rows[ascending])
-        order = np.argsort(-starts, kind="stable")
+        order = order_of(-starts)
         asked = np.stack([starts, codes], axis=1)[order]
         out = np.full(len(order), -1, np.int64)
         active = np.full(keys.count, -1, np.int64)

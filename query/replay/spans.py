@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ...sorting import order_of, places_in
+
 __all__ = ["Spans"]
 
 Ints = npt.NDArray[np.int64]
@@ -44,7 +46,7 @@ class Spans:
         if first.size == 0:
             return cls.empty()
         if np.any(first[1:] < first[:-1]):
-            order = np.argsort(first, kind="stable")
+            order = order_of(first)
             first, last = first[order], last[order]
         reach = np.maximum.accumulate(last)
         breaks = np.flatnonzero(first[1:] > reach[:-1] + gap)
@@ -79,8 +81,8 @@ class Spans:
         """Positions in both."""
         if not len(self) or not len(other):
             return Spans.empty()
-        first = np.searchsorted(other.ends, self.starts, side="right")
-        last = np.searchsorted(other.starts, self.ends, side="left")
+        first = places_in(other.ends, self.starts, "right")
+        last = places_in(other.starts, self.ends)
         counts = np.maximum(last - first, 0)
         mine = np.repeat(np.arange(len(self)), counts)
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -108,7 +110,7 @@ class Spans:
         """For each span whether it has a position in common with the other set."""
         if not len(other) or not len(self):
             return np.zeros(len(self), np.bool_)
-        at = np.searchsorted(other.ends, self.starts, side="right")
+        at = places_in(other.ends, self.starts, "right")
         inside = at < len(other)
         result: npt.NDArray[np.bool_] = inside & (
             other.starts[np.minimum(at, len(other) - 1)] < self.ends

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ...sorting import places_in
 from .candidates import find_candidates
 from .choosing import Judge
 from .coded_spans import coded_spans
@@ -129,7 +130,7 @@ def _inside(places: Ints, spans: Spans) -> npt.NDArray[np.bool_]:
     """Which places lie in spans: others are part of no candidate."""
     if not len(spans):
         return np.zeros(len(places), np.bool_)
-    at = np.searchsorted(spans.ends, places, side="right")
+    at = places_in(spans.ends, places, "right")
     found: npt.NDArray[np.bool_] = at < len(spans)
     return found & (spans.starts[np.minimum(at, len(spans) - 1)] <= places)
 

@@ -42,6 +42,7 @@ import numpy.typing as npt
 
 from ...indexes.kernels import first_not_below, ticks_at
 from ...indexes.stream_indexes import Catalogue, RunsChanged, StreamIndexes, TimeRange
+from ...sorting import distinct, places_in
 from ...store.layout import ROW_FIRST, ZONE_EVENTS, Encoding
 from ...store.leaf_map import LeafMap, leaf_map
 from ...store.packing import unpack
@@ -269,8 +270,8 @@ class Timeline:
         leaves = part.leaves
         assert leaves is not None
         within = positions - part.start
-        numbers = np.searchsorted(leaves.starts, within, side="right") - 1
-        leaves.fetch(np.unique(numbers).tolist(), (self.schema.time,))
+        numbers = places_in(leaves.starts, within, "right") - 1
+        leaves.fetch(distinct(numbers).tolist(), (self.schema.time,))
         for low, high in near(numbers, 0):  # those of one leaf
             number = int(numbers[low])
             leaf, rows = leaves.leaf(number), within[low:high] - leaves.starts[number]
@@ -297,7 +298,7 @@ class Timeline:
         # the wanted place lies in the first piece whose last tick is not below (not at or below)
         side: Any = "right" if upper else "left"
         bounds = self._bounds_for(ticks)
-        number = np.searchsorted(bounds.lasts, ticks, side=side)
+        number = places_in(bounds.lasts, ticks, side)
         out = np.full(len(ticks), self.total, np.int64)
         inside = number < len(self._pieces)
         begins = bounds.firsts[np.minimum(number, len(self._pieces) - 1)] if len(ticks) else ticks
@@ -309,7 +310,7 @@ class Timeline:
         wanted = number[rest]
         breaks = np.flatnonzero(np.diff(wanted)) + 1
         if len(breaks):
-            self._fetch(np.unique(wanted).tolist())
+            self._fetch(distinct(wanted).tolist())
         for group in np.split(rest, breaks):
             piece = self._pieces[int(number[group[0]])]
             found = np.empty(len(group), np.int64)
@@ -330,10 +331,10 @@ class Timeline:
             return
         leaves = part.leaves
         assert leaves is not None
-        numbers = np.searchsorted(leaves.last_ticks, ticks, side=side)
+        numbers = places_in(leaves.last_ticks, ticks, side)
         beyond = int(np.searchsorted(numbers, len(leaves.last_ticks)))
         out[beyond:] = part.end
-        leaves.fetch(np.unique(numbers[:beyond]).tolist(), (self.schema.time,))
+        leaves.fetch(distinct(numbers[:beyond]).tolist(), (self.schema.time,))
         for low, high in near(numbers[:beyond], 0):  # ticks whose place is in one leaf
             number = int(numbers[low])
             leaf = leaves.leaf(number)

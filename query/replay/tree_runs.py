@@ -33,6 +33,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...compiled import kernel
+from ...sorting import order_of
 from ...store.prune import Prune
 from ...store.snapshot import Snapshot
 from ..conditions.constants import Folder
@@ -213,7 +214,7 @@ def _flipping(
         places.append(position)
         found.append(word)
     place, word = np.concatenate(places), np.concatenate(found)
-    order = np.argsort(place, kind="stable")
+    order = order_of(place)
     place, word = place[order], word[order]
     flips = np.ones(len(word), np.bool_)
     flips[1:] = word[1:] != word[:-1]

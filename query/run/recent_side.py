@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import ResourceLimit, SqlError
+from ...sorting import firsts, numbered
 from ...store.segment import ScanMetrics
 from ...ticks import INT64_MAX, INT64_MIN
 from ..conditions.key_values import comparable
@@ -310,8 +311,8 @@ def _codes(columns: Sequence[Sequence[pa.ChunkedArray]], count: int) -> Ints:
         encoded = pc.dictionary_encode(pa.concat_arrays(parts), null_encoding="mask")
         own = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
         joint = codes * max(1, len(encoded.dictionary)) + own
-        _, numbered = np.unique(joint, return_inverse=True)
-        codes = np.where((own < 0) | (codes < 0), -1, numbered)
+        _, numbers = numbered(joint)
+        codes = np.where((own < 0) | (codes < 0), -1, numbers)
     return codes
 
 
@@ -351,7 +352,7 @@ def regions_of(
     low, high, key = make(rows, distance)
     values: tuple[pa.Array, ...] = ()
     if named and len(own):
-        number, row = np.unique(own, return_index=True)
+        number, row = firsts(own)
         row = row[number >= 0]  # codes are 0, 1, ... : a row for each
         some = pa.array(row)
         values = tuple(table.column(one).take(some).combine_chunks() for one, _ in named)

@@ -40,6 +40,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...errors import ResourceLimit, SqlError
+from ...sorting import distinct, order_of
 from ...store.snapshot import Snapshot
 from ...store.tail import ticks_of_column
 from ..pattern.compiled import CompiledMatch, MatchLimits
@@ -180,7 +181,7 @@ class CutProbe(IntervalStream):
         begins = np.concatenate([none, *self._begins])
         lasts = np.concatenate([none, *self._lasts])
         count = len(codes)
-        order = np.argsort(codes, kind="stable")
+        order = order_of(codes)
         after = np.full(count, count, np.int64)  # the next row of the partition, or the end
         same = codes[order[1:]] == codes[order[:-1]]
         after[order[:-1][same]] = order[1:][same]
@@ -196,7 +197,7 @@ class CutProbe(IntervalStream):
         if not follow:
             return None
         mine = np.zeros(count - middle, np.bool_)
-        for code in np.unique(codes[crossing]).tolist():
+        for code in distinct(codes[crossing]).tolist():
             places = {int(arrival[code])}
             places.update(leads[crossing[codes[crossing] == code]].tolist())
             met = _meet(places, leads, ticks, until)

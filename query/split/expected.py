@@ -34,6 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ResourceLimit, SqlError
+from ...sorting import order_of
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from ..pattern.any_choice import choose
@@ -127,7 +128,7 @@ def expected_work(snapshot: Snapshot, compiled: CompiledMatch, check: Check = No
 def _counted(run: PartRun, reach: Reach) -> Work:
     """By all events."""
     ticks, weights = weigh(RangePart(None, None, reach.first, MOST, MOST), run)
-    order = np.argsort(ticks, kind="stable")
+    order = order_of(ticks)
     ticks, upto = ticks[order], np.cumsum(weights[order].astype(np.float64))
     edges = _borders(run.snapshot, reach)
     if len(upto):  # much begins at these: they are stretches of their own

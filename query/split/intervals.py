@@ -24,6 +24,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from ...sorting import order_of
 from ..replay.partition_spans import PartitionSpans
 from ..replay.replay_plan import ReplayIntervals, ReplayPlan
 from ..replay.spans import Spans
@@ -101,7 +102,7 @@ def _of_partitions(
     at = np.concatenate([starts[rows], spans.starts[blocks[leading]]])
     weight = np.bincount(clump, weights, clumps).astype(np.int64)
     size = np.concatenate([(ends - starts)[rows], weight])
-    order = np.argsort(at, kind="stable")
+    order = order_of(at)
     found: list[MatchPart] = []
     for begin, end in _groups(size[order], wanted):
         units = order[begin:end]
@@ -126,7 +127,7 @@ def _of_partitions(
         begins = np.concatenate([positions.starts, whole.starts])
         ends = np.concatenate([positions.ends, whole.ends])
         ticks = [None] * len(positions) + [intervals.by_time[int(number)] for number in kept]
-        placed = np.argsort(begins, kind="stable")
+        placed = order_of(begins)
         by_time = {
             place: bounds
             for place, bounds in enumerate(ticks[i] for i in placed.tolist())

@@ -37,6 +37,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import InvalidArgument, ResourceLimit
+from ...sorting import firsts
 from .aggregation import times_array
 from .calendar import Calendar
 from .spec import TimeWindows
@@ -174,7 +175,7 @@ class Filler:
         places = codes * span + (numbers - lowest)
         order = np.argsort(places, kind="stable")
         places = places[order]
-        _, of_key = np.unique(codes, return_index=True)
+        _, of_key = firsts(codes)
         step = max(1, CHUNK_ROWS // keys)
         for low in range(begin, end + 1, step):
             high = min(low + step - 1, end)

@@ -38,6 +38,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...ownership import ModuleLock
+from ...sorting import distinct
 from ...store.columns import ColumnView
 from ...store.layout import NODE_FANOUT, PAGE_EVENTS, ROW_COUNT, ROW_LENGTH, ROW_OFFSET, Codec
 from ...store.layout import ZONE_EVENTS as ZONE
@@ -251,7 +252,7 @@ class Sweep:
             self._mapped.words, leaf.offset, self._start, self._last, self._slicing, self.position
         )
         per_page = PAGE_EVENTS // ZONE
-        pages = np.unique(np.flatnonzero(marks) // per_page)
+        pages = distinct(np.flatnonzero(marks) // per_page)
         given = np.empty((len(own.names) + 1, leaf.events), np.int64)
         for first_page, end_page in _runs(pages):
             first = first_page * PAGE_EVENTS

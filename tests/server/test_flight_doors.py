@@ -304,8 +304,14 @@ def test_a_client_that_hangs_up_ends_its_query(database: Any, served: Any, raw: 
     server = api.app.state.server
     client = raw(api)
     slow = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3"
+
+    def being_sent() -> Any:
+        rows = client.rows(client.info(ENDLESS))
+        next(rows)  # a ticket that nobody took yet would wait for its time
+        return rows
+
     for call in (
-        lambda: client.rows(client.info(ENDLESS)),
+        being_sent,
         lambda: client.begin("GetFlightInfo", described("CommandStatementQuery", query=slow)),
         lambda: client.begin("DoPut", *put(None, "CommandStatementUpdate", query=slow)),
     ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -245,22 +246,28 @@ def test_a_page_that_sleeps_is_broken_off_and_comes_back_to_every_row(
     assert served.http.post("/v1/live", json=wide).status_code == 201
     page = Source(url(served), reconnect=True, receive_bytes=4096)
     stream = database.stream("s")
-    broken_off = 'chronicle_follows_total{kind="live",outcome="slow"} '
+
+    def broken_off() -> float:
+        metrics = served.http.get("/metrics").text
+        told = re.search(r'_follows_total{kind="live",outcome="slow"} (\S+)', metrics)
+        return float(told[1]) if told else 0.0
+
     rounds, size = 3, 2000  # more than the buffers of a socket hold
     for number in range(rounds):
         first = number * size
         stream.append([{"t": first, "n": 50}])
         page.wait(first + 1)
+        before = broken_off()
         page.stall()
         stream.append([{"t": t, "n": 60} for t in range(first + 1, first + size)])
-        wait_until(lambda: f"{broken_off}{number + 1}.0" in served.http.get("/metrics").text)  # noqa: B023
+        wait_until(lambda before=before: broken_off() > before)
         assert len(page.rows) < first + size
         page.go_on()
     rows = page.wait(rounds * size)
     page.stop()
     assert [row["_seq"] for row in rows] == list(range(1, rounds * size + 1))
     assert [row["t"] for row in rows] == list(range(rounds * size))
-    assert page.connections == rounds + 1
+    assert page.connections == broken_off() + 1  # a busy machine may break it off more often
 
 
 def test_queries_that_share_a_sink_are_told_apart(database: Any, live: Callable[..., Any]) -> None:

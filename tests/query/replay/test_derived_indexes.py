@@ -7,9 +7,11 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+import chronicle
 from chronicle.indexes.index_key import index_key
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import compile_match
@@ -65,7 +67,9 @@ CONDITIONS = [
 PAIRED = [
     "k = '1' AND x > {}", "k IN ('0', '1') AND x BETWEEN 3 AND {}", "g = 1 AND f < 2.5", "x = {}",
     "x = {} AND g >= 1", "k = '1' AND g = 0", "g = 1 AND k = '0'", "f = 2.5 AND x > {}",
-    "k = '2' AND x < 0", "g = 1 AND f > 'NaN'::DOUBLE",
+    "k = '2' AND x < 0", "g = 1 AND f > 'NaN'::DOUBLE", "k IN ('0', '2') AND g IN (0, 1)",
+    "g = 1 AND x IN (2, {}, 40)", "k = '1' AND (x < 2 OR x BETWEEN 5 AND {})",
+    "g = 0 AND f IN (0.5, 7.25)", "x IN ({}, 1, 2) AND g IN (1, 1)",
 ]  # fmt: skip
 
 
@@ -243,3 +247,21 @@ def test_an_absolute_value_is_looked_up(name: str, condition: str) -> None:
     assert [term.attributes for term in symbol.terms] == [(name,)]
     bounds = [(atom.low, atom.high) for atom in symbol.terms[0].atoms if isinstance(atom, Range)]
     assert len(bounds) == (1 if "* 2" in name else 2)
+
+
+def test_values_of_both_attributes_are_looked_up_as_pairs(tmp_path: Path) -> None:
+    with chronicle.open(tmp_path / "s") as database:
+        database.sql("CREATE STREAM s (t BIGINT, k VARCHAR, n BIGINT) TIMESTAMP BY t")
+        numbers = np.arange(200_000)
+        names = pa.array([f"k{i}" for i in range(50)]).take(pa.array(numbers * 7919 % 50))
+        database.stream("s").append(pa.table({"t": numbers, "k": names, "n": numbers % 101}))
+        database.stream("s").seal()
+        database.sql("CREATE INDEX ON s (k, n)")
+        text = (
+            "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES A.t AS a PATTERN (A B) "
+            "DEFINE A AS k IN ('k3', 'k4') AND n IN (5, 7, 50), B AS n > 50)"
+        )
+        told = str(database.explain(text, analyze=True))
+        assert "(k = 'k3' or k = 'k4') and (n = 5 or n = 7 or n = 50)" in told
+        expected = database.sql(text.replace("SELECT", "SELECT /*+ strategy(replay) */"))
+        assert database.sql(text).fetchall() == expected.fetchall()

@@ -40,11 +40,11 @@ RARE = (
 
 
 def crowd(events: int, partitions: int, seed: int = 3) -> pa.Table:
-    """Interleaved partitions; one event in a thousand is a 7, and now and then an 8 follows."""
+    """Interleaved partitions; one event in two thousand is a 7, and now and then an 8 follows."""
     rng = np.random.default_rng(seed)
     key = rng.integers(0, partitions, events)
     x = rng.integers(100, 200, events)
-    x[rng.random(events) < 0.001] = 7
+    x[rng.random(events) < 0.0005] = 7
     order = np.argsort(key, kind="stable")
     after = np.flatnonzero((x[order][:-1] == 7) & (key[order][1:] == key[order][:-1]))
     x[order[after[::3] + 1]] = 8

@@ -1,0 +1,148 @@
+"""Sorting whole numbers, and finding the places of ascending ones.
+
+Purpose
+    Positions, codes and ticks are put in order by the hundred thousand while a pattern is looked up
+    or a batch is stored.  NumPy sorts words several times as fast as it finds a stable order of
+    them, and thirty times as fast as it finds the distinct ones, for which it hashes.  What is here
+    gives the same answers by sorting words of value and place, in vector instructions::
+
+        values   7 3 7 1      words   7|0 3|1 7|2 1|3      sorted   1|3 3|1 7|0 7|2
+
+    Where value and place do not fit into one word, values are put in any order first, and the
+    number of each, among those that differ, stands for it.
+
+    Places of many numbers that ascend themselves are found in one pass over both.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from .compiled import interpretable, kernel
+
+__all__ = ["distinct", "firsts", "numbered", "order_of", "places_in"]
+
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[Any]
+
+SMALL = 512
+"""So few are as fast in NumPy's own stable order."""
+SPARSE = 8
+"""Numbers that are looked for among more than so many times as many are looked for one by one."""
+
+
+def order_of(*columns: Words) -> Ints:
+    """Places of rows in ascending order; equal ones stay in the order that they have.
+
+    Parameters
+    ----------
+    columns : integers[n]
+        The last one decides, the one before it where that is equal, and so on.
+
+    Returns
+    -------
+    int64[n]
+    """
+    first, *others = columns
+    order = _order(first)
+    for column in others:
+        order = order[_order(column[order])]
+    return order
+
+
+def _order(values: Words) -> Ints:
+    count = len(values)
+    if count <= SMALL:
+        return np.argsort(values, kind="stable")
+    if np.all(values[1:] >= values[:-1]):
+        return np.arange(count)
+    bits = (count - 1).bit_length()
+    least = values.min()
+    if (int(values.max()) - int(least)).bit_length() + bits < 64:
+        return _places(np.subtract(values, least, dtype=np.int64, casting="unsafe"), bits)
+    order = np.argsort(values)
+    begins = _begins(values[order])
+    return order if begins.all() else _places(np.cumsum(begins), bits, order)
+
+
+def _places(values: Ints, bits: int, places: Ints | None = None) -> Ints:
+    """The places of values below 2 ** (63 - bits), in the order of both; overwrites them."""
+    values <<= bits
+    values |= np.arange(len(values)) if places is None else places
+    values.sort()
+    values &= (1 << bits) - 1
+    return values
+
+
+def distinct(values: Words) -> Words:
+    """The values, ascending, each once; as ``np.unique`` without hashing them."""
+    ordered = np.sort(values)
+    return ordered[_begins(ordered)]
+
+
+def firsts(values: Words) -> tuple[Words, Ints]:
+    """The values, ascending, each once, and where each is first."""
+    order = order_of(values)
+    ordered = values[order]
+    begins = _begins(ordered)
+    return ordered[begins], order[begins]
+
+
+def numbered(values: Words) -> tuple[Words, Ints]:
+    """The values, ascending, each once, and for each place which of them stands there."""
+    order = order_of(values)
+    ordered = values[order]
+    begins = _begins(ordered)
+    numbers = np.empty(len(values), np.int64)
+    numbers[order] = np.cumsum(begins) - 1
+    return ordered[begins], numbers
+
+
+def places_in(values: Ints, wanted: Ints, side: Literal["left", "right"] = "left") -> Ints:
+    """As ``np.searchsorted``; several times as fast for many numbers that ascend themselves.
+
+    Parameters
+    ----------
+    values : int64[n]
+        Ascending.
+    wanted : int64[m]
+    """
+    if len(wanted) <= SMALL or len(values) > SPARSE * len(wanted):
+        return np.searchsorted(values, wanted, side=side)
+    if np.any(wanted[1:] < wanted[:-1]):
+        return np.searchsorted(values, wanted, side=side)
+    found = np.empty(len(wanted), np.int64)
+    _merge(np.ascontiguousarray(values), np.ascontiguousarray(wanted), side == "right", found)
+    return found
+
+
+def _searched(values, wanted, right, out):  # type: ignore[no-untyped-def]
+    out[:] = np.searchsorted(values, wanted, side="right" if right else "left")
+
+
+@interpretable(instead=_searched)
+@kernel
+def _merge(values, wanted, right, out):  # type: ignore[no-untyped-def]
+    """For each number how many values are below it, or not above it (``right``).
+
+    A step goes on in the one or in the other, without a branch, which nothing could predict.
+    """
+    i = np.int64(0)
+    j = np.int64(0)
+    while i < values.shape[0] and j < wanted.shape[0]:
+        value, number = values[i], wanted[j]
+        below = np.int64(value <= number) if right else np.int64(value < number)
+        out[j] = i
+        i += below
+        j += np.int64(1) - below
+    out[j:] = values.shape[0]
+
+
+def _begins(ordered: Words) -> npt.NDArray[np.bool_]:
+    """Where a value is not the one before."""
+    begins = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
+    return begins
