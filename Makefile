@@ -7,12 +7,15 @@ STAMP := $(VENV)/.installed
 VERSIONS := .ci/constraints.txt
 INSTALL := $(BIN)/python -m pip install --quiet --editable ".[all]" --group dev
 
-# As many processes as there are cores; Spark takes one of them.  Tests start a hundred more: what
-# they compile of Python is kept, whatever the environment says.
-TOGETHER := -n logical --maxprocesses 4 --no-loadscope-reorder
+# As many processes as there are cores.  Tests start processes of their own: what they compile of
+# Python is kept, whatever the environment says.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
+TOGETHER := -n logical --maxprocesses 4 --dist worksteal
+# tests/tiers.py says what is heavy, tests/smoke.py which of that runs here
+DEFAULT_TIER := -m "smoke or not (heavy or extra or slow or bench)"
+SINCE ?= HEAD
 
-.PHONY: help setup versions java browser console console-check pictures demo test test-all crash mutants nightly spark lint format bench clean
+.PHONY: help setup versions java browser console console-check pictures demo test test-changed test-all crash mutants nightly spark lint format bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -58,10 +61,13 @@ console-check: console ## the committed console is what its sources build
 demo: setup java ## the main job on an embedded store: generate, ingest, query, read by Spark
 	$(BIN)/chronicle demo
 
-test: setup java browser ## the default tests: a few minutes, no network
-	$(PYTEST) $(TOGETHER)
+test: setup java browser ## the default tests: minutes, no network
+	$(PYTEST) $(TOGETHER) $(DEFAULT_TIER)
 
-test-all: setup java browser ## the slow tests too, and more cases of the random ones
+test-changed: setup java browser ## what the changes since a commit can reach, the nearest first, in two minutes (SINCE=HEAD)
+	$(PYTEST) $(TOGETHER) --dist load --changed $(SINCE) --seconds 100 -m "not (slow or bench)"
+
+test-all: setup java browser ## every test, and more cases of the random ones
 	CHRONICLE_HYPOTHESIS=long $(PYTEST) $(TOGETHER) -m "not bench"
 
 golden: setup ## write what the golden scripts (tests/golden) print now; read the diff
@@ -73,8 +79,8 @@ pictures: setup ## draw the picture of README.md from the demo's own events
 crash: setup ## the long form of the crash and fault-injection suite
 	CHRONICLE_CRASH=long $(BIN)/python -m pytest -m crash --timeout 1800
 
-mutants: setup ## break one promise at a time; a test must notice each (MUTANTS="--jobs 4 --only log")
-	$(BIN)/python tests/mutants.py $(MUTANTS)
+mutants: setup ## break one promise at a time; a test must notice each (MUTANTS="--jobs 2 --only log")
+	$(BIN)/python tools/mutants/run.py $(MUTANTS)
 
 nightly: setup ## random patterns and replay intervals, a cold start, mutated stores, fuzzers: hours, other seeds each time
 	CHRONICLE_STRESS_SECONDS=3600 $(BIN)/python -m pytest --timeout 0 tests/test_cold_start.py

@@ -34,6 +34,7 @@ from chronicle.errors import (
     StreamExists,
     StreamNotFound,
 )
+from chronicle.tests.patience import PATIENCE_S
 
 THREADS = 10
 BLOCK = 1_000
@@ -209,7 +210,7 @@ class World:
 def main(path: Path, seed: int, seconds: float) -> int:
     """Run one process; gives its exit code."""
     faulthandler.enable()
-    faulthandler.dump_traceback_later(seconds + 240, exit=True)  # a deadlock is shown
+    faulthandler.dump_traceback_later(seconds + PATIENCE_S, exit=True)  # a deadlock is shown
     warnings.simplefilter("error")
     random.seed(seed)
     world = World(path, seed)

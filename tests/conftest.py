@@ -1,37 +1,99 @@
-"""How the tests are shared out where several processes run them (``pytest -n 2``)."""
+"""Tiers, order and random cases of the tests (``docs/testing.md``)."""
 
 from __future__ import annotations
 
 import gc
+import json
 import os
+import resource
+import time
+from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from .rounds import LONG
+from .rounds import LONG, rounds
+from .tiers import STARTS, changed_files, distances, mark
 
 # How long anything takes is not what random cases are about, and machines are busy.  A run of the
 # default tests says the same of the same sources each time; the long ones look elsewhere each time.
 settings.register_profile(
     "chronicle",
     deadline=None,
+    max_examples=rounds(10, 100),
     derandomize=not LONG,
+    print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("chronicle")
 
-SPARK = "tests/spark_connector/"
-TOGETHER = (SPARK, "tests/fuzz/")
-"""Folders of which one process has all files: one Spark session, one server under attack."""
+BEGUN = time.monotonic()
 os.environ["CHRONICLE_COMPILE"] = "first"  # what takes how long shall not depend on the cache
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first: Spark's, which stay in one process, then the files of this folder."""
-    here = Path(__file__).parent
-    items.sort(key=lambda item: (not item.nodeid.startswith(SPARK), item.path.parent != here))
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--changed",
+        nargs="?",
+        const="HEAD",
+        metavar="COMMIT",
+        help="the tests that changes since a commit can reach by imports, the nearest first",
+    )
+    parser.addoption(
+        "--seconds", type=float, metavar="N", help="skip the tests that would begin later"
+    )
+    parser.addoption("--costs", metavar="FILE", help="append what each test takes, as JSON lines")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for kind in ("plain", *STARTS, "heavy", "smoke", "extra"):
+        config.addinivalue_line("markers", f"{kind}: tests/tiers.py marks them")
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m deselects
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark each test with its tier; what begins with a session of Spark or a browser first."""
+    mark(items)
+    first = {"spark": 0, "browser": 1}
+    items.sort(key=lambda item: min(first.get(mark.name, 2) for mark in item.iter_markers()))
+    if (base := config.getoption("changed")) is not None:
+        _keep_reached(config, items, distances(changed_files(base)))
+
+
+def _keep_reached(
+    config: pytest.Config, items: list[pytest.Item], distance: dict[Path, int]
+) -> None:
+    kept = [item for item in items if item.path in distance]
+    config.hook.pytest_deselected(items=[item for item in items if item.path not in distance])
+    items[:] = sorted(kept, key=lambda item: distance[item.path])
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    seconds = item.config.getoption("seconds")
+    if seconds is not None and time.monotonic() - BEGUN > seconds:
+        pytest.skip(f"{seconds:g} seconds are over")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Write down the processor seconds of a test and of its processes, for tools/test_costs.py."""
+    file = item.config.getoption("costs")
+    if file is None:
+        return (yield)
+    wall, processor = time.monotonic(), _processor_seconds()
+    done = yield
+    kind = next(filter(item.get_closest_marker, STARTS), "plain")
+    cost: dict[str, object] = {"test": item.nodeid, "kind": kind}
+    cost |= {"wall": time.monotonic() - wall, "processor": _processor_seconds() - processor}
+    with open(file, "a", encoding="utf-8") as out:
+        out.write(json.dumps(cost) + "\n")
+    return done
+
+
+def _processor_seconds() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def pytest_collection_finish() -> None:
@@ -43,16 +105,3 @@ def pytest_collection_finish() -> None:
 def pytest_unconfigure() -> None:
     """Libraries look for what they leak when the interpreter ends."""
     gc.unfreeze()
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file at a time, so that what it opens is opened once; some folders as a whole."""
-    from xdist.scheduler import LoadFileScheduling
-
-    class ByFile(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            whole = (folder for folder in TOGETHER if nodeid.startswith(folder))
-            return next(whole, None) or super()._split_scope(nodeid)
-
-    return ByFile(config, log)

@@ -213,7 +213,7 @@ step = st.tuples(
 )
 
 
-@settings(max_examples=rounds(15, 40, 400), deadline=None)
+@settings(max_examples=rounds(4, 40, 400), deadline=None)
 @given(steps=st.lists(step, min_size=3, max_size=14))
 def test_a_stream_that_was_altered_holds_what_it_should(steps: list[tuple[str, int]]) -> None:
     model = Model()

@@ -15,6 +15,8 @@ import pytest
 
 from chronicle import compiled, machine_code
 
+from .patience import PATIENCE_S
+
 
 def test_one_process_at_a_time_looks_into_the_cache() -> None:
     asked = threading.Event()
@@ -30,12 +32,12 @@ def test_one_process_at_a_time_looks_into_the_cache() -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         other.start()
-        assert asked.wait(30)
+        assert asked.wait(PATIENCE_S)
         other.join(0.2)
         assert not found
     finally:
         os.close(lock)
-    other.join(30)
+    other.join(PATIENCE_S)
     assert found == ["key"]
 
 
@@ -83,7 +85,7 @@ def test_compiling_ends_in_the_thread_that_does_not_want_it() -> None:
             one(1)
         other = threading.Thread(target=one, args=(1,))
         other.start()
-        other.join(60)
+        other.join(PATIENCE_S)
         assert one(1) == 1
     assert one(1.5) == 1.5
 

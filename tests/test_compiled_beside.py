@@ -6,7 +6,6 @@ import fcntl
 import os
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,8 @@ import chronicle
 from chronicle import compiled
 from chronicle.compiled import kernel
 from chronicle.compiled_beside import _example, _is_kept, kind_of
+
+from .patience import wait_until
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,8 @@ def test_arguments_are_described_by_what_they_are_compiled_for(value: Any) -> No
 
 FIRST = """
 import sys, chronicle
+from chronicle import interpreted
+interpreted.SECONDS_MAX = 300
 with chronicle.open(sys.argv[1], "r") as database:
     print(database.sql("SELECT sum(x), max(i) FROM s WHERE t > 700").fetchall())
 print("numba" in sys.modules)
@@ -86,21 +89,17 @@ def test_the_next_process_finds_machine_code(tmp_path: Path) -> None:
         "print(kernels.last(np.arange(5)), 'numba' in sys.modules)"
     )
     cache = tmp_path / "cache"
-    deadline = time.monotonic() + 120
     ask = partial(run, "-c", asked, cwd=tmp_path, CHRONICLE_CACHE_DIR=str(cache))
     assert ask() == ["4 False"]
-    while (found := ask()) != ["4 True"]:
-        assert found == ["4 False"]
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+
+    def kept() -> bool:
+        found = ask()
+        assert found in (["4 False"], ["4 True"])
+        return found == ["4 True"]
+
+    wait_until(kept, "machine code")
     with open(cache / "compiling", "rb") as lock:
-        while True:  # whoever compiles ends with its work
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
+        fcntl.flock(lock, fcntl.LOCK_EX)  # whoever compiles ends with its work
     assert len(list(cache.rglob("*.nbc"))) == 1
 
 
@@ -125,10 +124,16 @@ import os, subprocess, sys, time
 import numpy as np
 import kernels
 from chronicle import compiled_beside, interpreted
+from chronicle.tests.patience import wait_until
 
 def machine_code(each):
     return each._has_run is not None
 
+def last_is_compiled():
+    assert kernels.last(five) == 4
+    return machine_code(kernels.last)
+
+compiled_beside.LOOK_AGAIN_S = 0.1
 interpreted.leave_compiling()
 five = np.arange(5)
 assert (kernels.first(five), kernels.last(five)) == (0, 4)
@@ -142,10 +147,7 @@ assert kernels.first(five) == 0 and machine_code(kernels.first)
 assert kernels.last(five) == 4 and not machine_code(kernels.last) and beside._process is None
 interpreted.compile_beside()
 assert len(beside._asked) == 1 and beside._process is not None
-until = time.monotonic() + 120
-while not machine_code(kernels.last):
-    assert kernels.last(five) == 4 and time.monotonic() < until
-    time.sleep(0.05)
+wait_until(last_is_compiled)
 assert beside._process.poll() is None
 print("done")
 """

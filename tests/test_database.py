@@ -6,7 +6,6 @@ import datetime as dt
 import math
 import subprocess
 import sys
-import time
 from decimal import Decimal
 
 import numpy as np
@@ -27,6 +26,8 @@ from chronicle.errors import (
     StreamNotFound,
     UnsupportedType,
 )
+
+from .query.calls import calls_of
 
 START = dt.datetime(2020, 1, 1)
 SCHEMA = pa.schema(
@@ -125,7 +126,7 @@ if sys.argv[2] == "raise":
 def test_a_program_that_closes_nothing_ends_quietly(tmp_path):
     for how in ("make", "end", "raise"):
         command = [sys.executable, "-c", LEFT_OPEN, str(tmp_path / "store"), how]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True)
         assert done.stdout.startswith("[] "), "a thread goes on while the interpreter ends"
         assert done.stdout == "[] True\n" or how != "make"
         if how == "raise":
@@ -185,7 +186,7 @@ def test_importing_chronicle_is_light():
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
 
@@ -202,7 +203,7 @@ def test_opening_and_aggregating_load_neither_duckdb_nor_sqlglot(tmp_path):
     )
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)],
-        capture_output=True, text=True, check=True, timeout=60,
+        capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout.strip() == "[]"
 
@@ -470,9 +471,4 @@ def test_wrong_aggregates_are_refused(stream, functions, error):
 def test_aggregate_adds_little_to_the_tree_walk(stream):
     low, high = START + dt.timedelta(seconds=100), START + dt.timedelta(seconds=4900)
     stream.aggregate({"x": ["sum", "max"]}, low, high)
-    spent = []
-    for _ in range(100):
-        begin = time.perf_counter()
-        stream.aggregate({"x": ["sum", "max"]}, low, high)
-        spent.append(time.perf_counter() - begin)
-    assert sorted(spent)[5] < 0.002  # a loose bound: the benchmark measures
+    assert calls_of(lambda: stream.aggregate({"x": ["sum", "max"]}, low, high)) < 450

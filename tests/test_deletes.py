@@ -202,7 +202,7 @@ step = st.tuples(
 )
 
 
-@settings(max_examples=rounds(4, 10, 200), deadline=None)
+@settings(max_examples=rounds(2, 10, 200), deadline=None)
 @given(steps=st.lists(step, min_size=3, max_size=10))
 def test_a_stream_that_was_changed_is_a_fresh_one_of_what_it_holds(
     steps: list[tuple[str, int, int]],

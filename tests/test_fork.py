@@ -25,10 +25,11 @@ from chronicle.errors import StorageFailed, StoreClosed, StoreLocked
 from chronicle.store.lock import ReaderLease, live_leases
 from chronicle.store.staging import commit_staged
 
+from .patience import PATIENCE_S
+
 LONG = os.environ.get("CHRONICLE_CRASH") == "long"
 pytestmark = pytest.mark.crash
 ROUNDS = 60 if LONG else 3
-HANG_SECONDS = 30
 SCHEMA = pa.schema([("t", pa.int64()), ("x", pa.float64()), ("k", pa.string())])
 
 
@@ -61,7 +62,7 @@ def in_child(action: Callable[[], object]) -> str:
     child = os.fork()
     if child == 0:
         faulthandler.enable(writing)
-        faulthandler.dump_traceback_later(HANG_SECONDS, exit=True, file=writing)
+        faulthandler.dump_traceback_later(PATIENCE_S, exit=True, file=writing)
         try:
             told = f"gave {action()!r}"
         except BaseException as error:
@@ -184,13 +185,13 @@ def held_elsewhere(locks: list[Any]) -> Iterator[None]:
         for lock in locks:
             lock.acquire()
         held.set()
-        done.wait(600)
+        done.wait()
         for lock in reversed(locks):
             lock.release()
 
     thread = threading.Thread(target=hold)
     thread.start()
-    assert held.wait(10)
+    assert held.wait(PATIENCE_S)
     try:
         yield
     finally:
@@ -281,7 +282,7 @@ PROGRAM = """
     for how in ("exit", "exception", "close", "with", "del"):
         child = os.fork()
         if child == 0:
-            signal.alarm(30)
+            signal.alarm(300)
             if how == "exception":
                 sys.stderr = open(os.devnull, "w")
                 raise ValueError("a child that fails")
@@ -314,7 +315,6 @@ def test_a_child_that_ends_tears_nothing_down(tmp_path: Path) -> None:
         [sys.executable, "-c", textwrap.dedent(PROGRAM), str(tmp_path / "store")],
         capture_output=True,
         text=True,
-        timeout=170,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
@@ -339,7 +339,7 @@ def test_a_child_may_collect_what_its_parent_left(db: Database) -> None:
 
 def test_a_fork_waits_for_imports(tmp_path: Path) -> None:
     """A module that another thread imports would stay locked in the child."""
-    (tmp_path / "slow_module.py").write_text("import time\ntime.sleep(1)\n")
+    (tmp_path / "slow_module.py").write_text("import time\ntime.sleep(0.3)\n")
     program = """
         import os, signal, sys, threading, time
         from chronicle.ownership import LOADING
@@ -357,7 +357,7 @@ def test_a_fork_waits_for_imports(tmp_path: Path) -> None:
         begun.wait()
         child = os.fork()
         if child == 0:
-            signal.alarm(20)
+            signal.alarm(300)
             with LOADING:
                 import slow_module
             os._exit(0)
@@ -367,7 +367,7 @@ def test_a_fork_waits_for_imports(tmp_path: Path) -> None:
             pass
     """
     ran = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)], timeout=100, check=False
+        [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)], check=False
     )
     assert ran.returncode == 0
 
@@ -385,7 +385,7 @@ def test_multiprocessing_by_fork(db: Database) -> None:
     queue = context.SimpleQueue()
     worker = context.Process(target=lambda: queue.put(_append_in_worker(db)))
     worker.start()
-    worker.join(HANG_SECONDS)
+    worker.join(PATIENCE_S)
     assert worker.exitcode == 0
     assert "forked" in queue.get()
     db.stream("s").flush()
@@ -422,7 +422,7 @@ def test_a_child_may_write_once_its_parent_has_closed(db: Database) -> None:
     with chronicle.open(db.path) as again:
         assert again.stream("s").count == 6150
         again.stream("s").seal()  # an active segment is indexed when that is worth a run
-        assert again._indexes.wait_idle()
+        assert again._indexes.wait_idle(PATIENCE_S)
         assert again.stream("s").indexes()[0]["covered"] > 0.9
         assert again.sql("SELECT count(*) FROM s WHERE k = 'k1'").fetchall() == [(878,)]
         assert again.check().ok

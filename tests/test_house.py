@@ -144,17 +144,25 @@ def for_types(node: ast.AST) -> TypeGuard[ast.If]:
 
 def running(tree: ast.AST) -> Iterator[ast.AST]:
     """The nodes of a module that run, those in functions too; what only types need is left out."""
-    yield tree
-    inner = tree.orelse if for_types(tree) else ast.iter_child_nodes(tree)
-    for child in inner:
-        yield from running(child)
+    ahead = [tree]
+    while ahead:
+        node = ahead.pop()
+        yield node
+        inner = node.orelse if for_types(node) else ast.iter_child_nodes(node)
+        ahead += reversed(list(inner))
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
 def imports(path: Path) -> set[tuple[tuple[str, ...], int]]:
     """Modules of the package that a file imports, as parts from the root, each with the line."""
     here = path.relative_to(ROOT).parts
     found = set()
-    for node in running(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in running(tree_of(path)):
         if isinstance(node, ast.ImportFrom):
             parts = tuple(part for part in (node.module or "").split(".") if part)
             if node.level:
@@ -290,7 +298,7 @@ def test_a_package_names_its_modules_in_a_reading_order() -> None:
         name = str(package.relative_to(ROOT))
         if name in UNORDERED or "discovery" in name:
             continue
-        essay = ast.get_docstring(ast.parse((package / "__init__.py").read_text("utf-8"))) or ""
+        essay = ast.get_docstring(tree_of(package / "__init__.py")) or ""
         _, _, order = essay.partition("Reading order")
         modules = {path.stem for path in package.glob("*.py") if not path.stem.startswith("__")}
         if lacking := modules - set(re.findall(r"\w+", order)):
@@ -327,9 +335,7 @@ def test_files_hold_one_idea() -> None:
 
 def test_modules_open_with_an_essay() -> None:
     bare = [
-        str(path.relative_to(ROOT))
-        for path in sources()
-        if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+        str(path.relative_to(ROOT)) for path in sources() if not ast.get_docstring(tree_of(path))
     ]
     assert not bare
 

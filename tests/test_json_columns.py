@@ -27,6 +27,7 @@ from chronicle.errors import (
 from chronicle.formats import EventReader, Layout, encode
 from chronicle.json_text import JSON, json_column
 from chronicle.store import manifest as manifests
+from chronicle.tests.rounds import rounds
 
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=6)
 VALUES = st.recursive(
@@ -299,7 +300,7 @@ def test_stores_with_json_are_refused_by_releases_before(
         database.stream("s")
 
 
-@settings(max_examples=25)
+@settings(max_examples=rounds(5, 25))
 @given(st.data())
 def test_random_values_come_back_through_every_change(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

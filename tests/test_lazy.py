@@ -9,6 +9,8 @@ from typing import Any
 from chronicle.lazy import lazy
 from chronicle.query.contract.access import Access
 
+from .patience import PATIENCE_S, wait_until
+
 
 @dataclass(frozen=True)
 class Square:
@@ -35,7 +37,7 @@ def test_one_that_takes_long_keeps_nobody_waiting() -> None:
 
     def long() -> frozenset[str]:
         begun.set()
-        assert end.wait(60)
+        assert end.wait(PATIENCE_S)
         return frozenset({"long"})
 
     found: list[Any] = []
@@ -47,12 +49,12 @@ def test_one_that_takes_long_keeps_nobody_waiting() -> None:
         daemon=True,
     )
     slow.start()
-    assert begun.wait(60)
+    assert begun.wait(PATIENCE_S)
     quick.start()
-    quick.join(10)
+    wait_until(lambda: found, "the quick one")
     answered = list(found)
     end.set()
-    slow.join(60)
-    quick.join(60)
+    slow.join(PATIENCE_S)
+    quick.join(PATIENCE_S)
     assert answered == [frozenset({"short"})]
     assert len(found) == 2

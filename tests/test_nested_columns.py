@@ -19,6 +19,7 @@ import chronicle
 from chronicle.database import Database
 from chronicle.errors import InvalidArgument, InvalidData, SchemaMismatch, SqlError, UnsupportedType
 from chronicle.formats import EventReader, Layout, encode, name_of_type, parse_type, parse_types
+from chronicle.tests.rounds import rounds
 
 INNER = pa.struct([("a", pa.int64()), ("b", pa.string())])
 LEAVES: dict[Any, st.SearchStrategy[Any]] = {
@@ -224,7 +225,7 @@ def test_new_streams_of_typed_files(tmp_path: Path) -> None:
     assert read.column("s").to_pylist() == table.column("s").to_pylist()
 
 
-@settings(max_examples=30)
+@settings(max_examples=rounds(5, 30))
 @given(st.data())
 def test_random_tables_come_back_through_every_change(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

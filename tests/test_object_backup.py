@@ -37,6 +37,7 @@ from chronicle.store.object_backups import (
 from chronicle.store.object_store import ObjectStore
 from chronicle.store.progress import watched_by
 
+from .patience import PATIENCE_S
 from .test_backup import contents, path, rows  # noqa: F401
 
 Put = Callable[[ObjectStore, str, Iterable[bytes]], None]
@@ -195,7 +196,7 @@ def test_one_that_is_killed_is_unfinished(
     def killed(step: int) -> bool:
         ran = subprocess.run(
             [sys.executable, "-c", program, str(step)],
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert ran.returncode in (0, -signal.SIGKILL), ran.stderr
         return bool(ran.returncode)
@@ -226,7 +227,7 @@ def test_what_goes_on_meanwhile(
     def slow(self: ObjectStore, key: str, parts: Iterable[bytes]) -> None:
         if key.startswith(BYTES):
             began.set()
-            assert go.wait(60)
+            assert go.wait(PATIENCE_S)
         PUT(self, key, parts)
 
     monkeypatch.setattr(there, "THREADS", 1)  # most files are opened afterwards
@@ -235,7 +236,7 @@ def test_what_goes_on_meanwhile(
         thread = threading.Thread(target=db.backup, args=(objects.url,), kwargs={"name": "x"})
         thread.start()
         try:
-            assert began.wait(60)
+            assert began.wait(PATIENCE_S)
             monkeypatch.setattr(ObjectStore, "put", PUT)
             db.stream("a").compact()
             assert db.stream("b").delete("k = 'k3'") > 0
@@ -243,7 +244,7 @@ def test_what_goes_on_meanwhile(
             db.stream("c").append(rows(50_000, 10))
         finally:
             go.set()
-            thread.join(60)
+            thread.join(PATIENCE_S)
     restore_backup(objects, tmp_path / "x")
     assert contents(tmp_path / "x", "rw") == expected
 

@@ -15,6 +15,8 @@ import pytest
 from chronicle import scratch
 from chronicle.scratch import ScratchDirectory
 
+from .patience import PATIENCE_S
+
 HELD = """
 import os, sys
 from chronicle.scratch import ScratchDirectory
@@ -89,7 +91,7 @@ def test_a_directory_ends_with_its_maker(place: Path) -> None:
 
 def test_the_end_of_the_interpreter_removes_it(place: Path, start: Start) -> None:
     process, _ = start(HELD, "sys.exit(0)")
-    assert process.wait(30) == 0
+    assert process.wait(PATIENCE_S) == 0
     assert left(place) == []
 
 
@@ -168,7 +170,7 @@ def test_databases_leave_nothing_in_the_end(
     """Neither one that was not closed, nor, after the next one, one that was killed."""
     process, said = start(QUERIED, tmp_path / "s", isolation, "end")
     assert said == "ready"
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE_S) == 0
     assert left(place) == []
     process, said = start(QUERIED, tmp_path / "s", isolation, "stay")
     assert said == "ready"
@@ -177,5 +179,5 @@ def test_databases_leave_nothing_in_the_end(
     assert left(place) != []
     process, said = start(QUERIED, tmp_path / "other", isolation, "end")
     assert said == "ready"
-    assert process.wait(60) == 0
+    assert process.wait(PATIENCE_S) == 0
     assert left(place) == []

@@ -81,7 +81,7 @@ def test_a_view_is_its_query(db: Database, text: str) -> None:
     assert found
 
 
-@settings(max_examples=rounds(15, 60, 400), deadline=None)
+@settings(max_examples=rounds(4, 60, 400), deadline=None)
 @given(data=st.data())
 def test_views_of_views_are_what_they_spell(data: st.DataObject) -> None:
     with filled(Store.open("memory", files=MemoryFiles())) as db:

@@ -29,6 +29,7 @@ from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse, Response
 
 from ... import __version__
+from ...lazy import lazy
 from ..access.auth import Requester
 from ..access.token import SCOPES
 from ..http.problems import Problem
@@ -80,15 +81,20 @@ class Asset:
     """A file as it is sent."""
 
     content: bytes
-    packed: bytes
     media_type: str
     etag: str
 
     @classmethod
     def of(cls, content: bytes, suffix: str) -> Asset:
-        """A file's answer, packed once; the time stays out of it, so that equal files are equal."""
-        packed = gzip.compress(content, 9, mtime=0) if len(content) >= GZIP_LEAST else content
-        return cls(content, packed, TYPES[suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+        """The answer of a file."""
+        return cls(content, TYPES[suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+
+    @lazy
+    def packed(self) -> bytes:
+        """The content, compressed when a client first asks for it; equal for equal files."""
+        if len(self.content) < GZIP_LEAST:
+            return self.content
+        return gzip.compress(self.content, 9, mtime=0)
 
     def answer(self, headers: Headers) -> Response:
         """The whole file, packed where the client takes that, or 304 when it has it already."""

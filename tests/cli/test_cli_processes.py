@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
@@ -11,6 +12,7 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +26,7 @@ import pytest
 from chronicle import cli
 from chronicle.commands.connection import Connection
 from chronicle.commands.line_editing import Completer
+from chronicle.tests.patience import PATIENCE_S, wait_until
 
 Run = Callable[..., Any]
 
@@ -43,7 +46,7 @@ def test_a_reader_that_goes_away_is_no_error(run: Run, tmp_path: Path) -> None:
     child.stdout.readline()
     child.stdout.close()
     assert child.stderr.read() == b""
-    assert child.wait(30) == 0
+    assert child.wait(PATIENCE_S) == 0
     child.stderr.close()
 
 
@@ -72,7 +75,7 @@ def test_first_commands_do_without_pandas(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("commit", ["end", "batch"])
-def test_an_interrupt_says_what_is_stored(run: Run, tmp_path: Path, commit: str) -> None:
+def test_an_interrupt_says_what_is_stored(run: Run, commit: str) -> None:
     child = process(
         *("ingest", "-", "--stream", "s", "--time", "t", "--create", "--commit", commit),
         stdin=subprocess.PIPE,
@@ -81,16 +84,12 @@ def test_an_interrupt_says_what_is_stored(run: Run, tmp_path: Path, commit: str)
     assert child.stderr is not None
     child.stdin.write(b"t,x\n2020-01-01,1\n2020-01-02,2\n")
     child.stdin.flush()
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        time.sleep(0.1)
-        if commit == "end" and (tmp_path / "st" / "CHRONICLE").exists():
-            time.sleep(1)
-            break
-        if commit == "batch" and "2" in run("sql", "SELECT count(*) AS n FROM s").out:
-            break
+    pipe = child.stdin
+    wait_until(lambda: not any(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))), "reading")
+    if commit == "batch":
+        wait_until(lambda: "2" in run("sql", "SELECT count(*) AS n FROM s").out)
     child.send_signal(signal.SIGINT)
-    code = child.wait(30)
+    code = child.wait(PATIENCE_S)
     message = child.stderr.read().decode()
     for pipe in (child.stdin, child.stdout, child.stderr):
         if pipe is not None:
@@ -111,7 +110,7 @@ def test_a_disk_that_is_full(run: Run, sensors: Path, tmp_path: Path) -> None:
         *("ingest", "f.parquet", "--stream", "big", "--time", "t", "--create"),
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)),
     )
-    _, message = child.communicate(timeout=60)
+    _, message = child.communicate(timeout=PATIENCE_S)
     assert child.returncode == 1
     assert b"Traceback" not in message
     assert b"nothing was stored in 'big'" in message
@@ -128,15 +127,14 @@ def served(run: Run, tmp_path: Path) -> Iterator[str]:
         command = [sys.executable, "-m", "chronicle.cli", "serve", "--port", "0", "-s", "served"]
         child = subprocess.Popen(command, stdout=log, stderr=log)
     try:
-        deadline = time.monotonic() + 60
-        while not (found := re.search(r"http://\S+", (tmp_path / "server.log").read_text())):
-            assert child.poll() is None, (tmp_path / "server.log").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        told = (tmp_path / "server.log").read_text
+        wait_until(lambda: "http://" in told() or child.poll() is not None)
+        found = re.search(r"http://\S+(?=\s)", told())
+        assert found is not None, told()
         yield found[0].rstrip("/")
     finally:
         child.send_signal(signal.SIGTERM)
-        assert child.wait(30) == 0
+        assert child.wait(PATIENCE_S) == 0
 
 
 def test_the_same_commands_by_a_server(run: Run, served: str, tmp_path: Path) -> None:
@@ -175,7 +173,7 @@ def test_tokens_and_jobs_of_a_server(run: Run, served: str, tmp_path: Path) -> N
     begun = run("job", "start", "index", "--stream", "s", "--attribute", "x", *place)
     assert begun.code == 0, begun.err
     job = begun.out.strip()
-    waited = run("job", "wait", job, "--timeout", "60", *place)
+    waited = run("job", "wait", job, "--timeout", str(PATIENCE_S), *place)
     assert json.loads(waited.out)["attribute"] == "x"
     asked = ("job", "start", "update", "--stream", "s", "--set", "x = x + 1", "--from", "90")
     assert json.loads(run(*asked, "--wait", *place).out) == {"updated": 10}
@@ -239,7 +237,7 @@ class Terminal:
 
     def until(self, text: str) -> str:
         """Wait for a text; gives what came before it."""
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + PATIENCE_S
         while text not in self.seen:
             assert time.monotonic() < deadline, self.seen
             if select.select([self.leader], [], [], 0.2)[0]:
@@ -270,7 +268,7 @@ def test_the_prompt(sensors: Path, tmp_path: Path) -> None:
         assert lines[told + 1] == "  SELECT x, nope FROM sensors"
         assert lines[told + 2] == " " * len("  SELECT x, ") + "^"
         terminal.type("\x04")
-        assert terminal.child.wait(20) == 0
+        assert terminal.child.wait(PATIENCE_S) == 0
     history = tmp_path / "chronicle" / "history"
     assert history.stat().st_mode & 0o077 == 0
     assert history.read_text().splitlines() == [
@@ -311,7 +309,7 @@ def test_commands_of_the_prompt(sensors: Path, tmp_path: Path) -> None:
         for line in ("help", "\\?", ".help"):
             assert "\\timing" in terminal.answer(line)
         terminal.type("quit\n")
-        assert terminal.child.wait(20) == 0
+        assert terminal.child.wait(PATIENCE_S) == 0
 
 
 def test_the_prompt_watches_and_completes(sensors: Path, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import re
 import signal
 import stat
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 
 import chronicle
 from chronicle import cli
+from chronicle.tests.patience import PATIENCE_S
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -160,7 +160,7 @@ def test_an_answer_goes_into_a_pipe_that_is_there(run: Run) -> None:
     reader = threading.Thread(target=lambda: taken.append(Path("pipe").read_bytes()))
     reader.start()
     assert run("sql", "-f", "csv", "-o", "pipe", 'SELECT x FROM "a/b" LIMIT 2')[0] == 0
-    reader.join(20)
+    reader.join(PATIENCE_S)
     assert taken[0].split() == [b"x", b"0.5", b"1.0"]
     assert stat.S_ISFIFO(os.stat("pipe").st_mode)
 
@@ -170,8 +170,7 @@ def test_an_interrupt_that_a_library_falls_over_is_one(
 ) -> None:
     def library(*arguments: object) -> None:
         try:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(10)
+            signal.raise_signal(signal.SIGINT)
         except KeyboardInterrupt:
             raise AttributeError("partially initialized module") from None
 

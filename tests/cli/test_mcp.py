@@ -14,6 +14,7 @@ import pytest
 import chronicle
 from chronicle.agents import tools
 from chronicle.agents.tools import tools_over
+from chronicle.tests.patience import PATIENCE_S
 
 mcp = pytest.importorskip("mcp", reason="needs the extra mcp")
 
@@ -36,8 +37,9 @@ def store(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ask(store: Path) -> Iterator[Any]:
+def ask(store: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Call a tool; gives whether it failed, and its text."""
+    monkeypatch.setattr(tools, "SECONDS_MAX", PATIENCE_S)
     with chronicle.open(store, "r") as db:
         server = tools_over(db)
 
@@ -190,5 +192,5 @@ def test_the_command_speaks_over_standard_input(store: Path) -> None:
         async with mcp.Client(mcp.stdio_client(server)) as client:
             return await client.call_tool("streams", {})
 
-    found = asyncio.run(asyncio.wait_for(run(), 120))
+    found = asyncio.run(asyncio.wait_for(run(), PATIENCE_S))
     assert '"stream":"flights"' in found.content[0].text

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.formats.decimals import GOOD, TOO_FINE, TOO_LARGE, UNREAD, parse_decimals
+from chronicle.tests.rounds import rounds
 
 DIGITS = st.text("0123456789", max_size=60) | st.text("0", max_size=60)
 NUMBERS = st.builds(
@@ -35,7 +36,7 @@ def expected(text: str, power: int, digits: int) -> int | str:
         return whole if value == whole else "fine"
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=rounds(40, 400))
 @given(st.lists(NUMBERS, min_size=1, max_size=20), st.sampled_from([0, 3, 9]), st.integers(1, 38))
 def test_text_is_read_as_python_reads_it(texts: list[str], power: int, digits: int) -> None:
     found = parse_decimals(pa.array(texts), power, digits)

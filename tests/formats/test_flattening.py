@@ -64,7 +64,7 @@ def plain(value: Any) -> Any:
 
 def test_random_records_against_a_reference() -> None:
     seeded = random.Random(5)
-    for _ in range(rounds(100, 1500)):
+    for _ in range(rounds(20, 1500)):
         records = [nested(seeded) for _ in range(seeded.randrange(1, 4))]
         separator = seeded.choice(["_", ".", "::", "a"])
         texts = [text_of(record, seeded) for record in records]
@@ -99,7 +99,7 @@ def test_what_is_no_json_does_not_become_any() -> None:
     schema = pa.schema([pa.field("t", pa.timestamp("us"), False), ("id", pa.string())])
     unwrapped = [Unwrapped(StreamSchema(schema, "t"), "t", None), Unwrapped(None, "t", "_")]
     refused = 0
-    for _ in range(rounds(400, 6000)):
+    for _ in range(rounds(40, 6000)):
         record = event if seeded.random() < 0.4 else nested(seeded)
         text = bytearray(text_of(record, seeded).encode())
         for _ in range(seeded.randrange(1, 4)):
@@ -127,7 +127,7 @@ def test_nothing_is_written_beyond_the_room() -> None:
     seeded = random.Random(7)
     separator = np.frombuffer(b"__", np.uint8)
     none, ends = np.zeros(0, np.uint8), np.zeros(1, np.int64)
-    for _ in range(rounds(40, 300)):
+    for _ in range(rounds(10, 300)):
         text = np.frombuffer(text_of(nested(seeded), seeded).encode(), np.uint8)
         whole = Flattened("__")(text.tobytes(), True)
         for room in range(len(whole) + 2):

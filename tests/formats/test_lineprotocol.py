@@ -17,6 +17,7 @@ from chronicle.errors import InvalidData, SchemaMismatch
 from chronicle.formats import ByteSource, EventReader, Layout, lineprotocol, read_batches
 from chronicle.formats.lineprotocol import EXPECTED, json_lines, lines_by_measurement
 from chronicle.schema import StreamSchema
+from chronicle.tests.rounds import rounds
 
 SCHEMA = StreamSchema(
     pa.schema([("at", pa.timestamp("us")), ("city", pa.string()), ("temp", pa.float64())]), "at"
@@ -74,7 +75,7 @@ def translated(body: bytes, piece: int = 1 << 20) -> list[Any]:
     return [json.loads(row, object_pairs_hook=list) for row in text.splitlines() if row]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=rounds(6, 60))
 @given(LINES, st.sampled_from([1, 7, 1 << 20]), st.sampled_from(["\n", "\r\n", "\n\n# no, line\n"]))
 @example([("a", {}, {"x": 5e-324}, None)], 1, "\n")
 def test_every_line_is_what_was_written(lines: Any, piece: int, end: str) -> None:
@@ -86,7 +87,7 @@ def test_every_line_is_what_was_written(lines: Any, piece: int, end: str) -> Non
     assert translated(body, piece) == [[tuple(pair) for pair in row] for row in wanted]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=rounds(6, 60))
 @given(LINES)
 def test_lines_are_told_apart_by_measurement(lines: Any) -> None:
     body = "\n".join(line_of(*line) for line in lines).encode()
@@ -98,7 +99,7 @@ def test_lines_are_told_apart_by_measurement(lines: Any) -> None:
         )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=rounds(6, 60))
 @given(st.binary(max_size=60))
 @example(b'a x="')
 @example(b"a,b= c=1")

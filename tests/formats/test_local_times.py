@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from chronicle.errors import InvalidArgument
 from chronicle.formats.local_times import check_zone, instants_of
+from chronicle.tests.rounds import rounds
 
 ZONES = (
     "Europe/Berlin", "America/New_York", "America/Sao_Paulo", "Australia/Lord_Howe",
@@ -32,7 +33,7 @@ def readings(wall: int, zone: str) -> list[int]:
     return sorted(found)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(6, 60), deadline=None)
 @given(
     st.sampled_from(ZONES),
     st.lists(st.integers(0, 2_000_000_000 // 900), min_size=1, max_size=200),

@@ -18,6 +18,7 @@ from chronicle.formats import BadRow, EventReader, Layout
 from chronicle.formats.time_rules import TimeRule, parse_time_formats
 from chronicle.formats.times import convert
 from chronicle.schema import StreamSchema
+from chronicle.tests.rounds import rounds
 
 US = pa.timestamp("us")
 BERLIN = "Europe/Berlin"
@@ -82,7 +83,7 @@ def test_numbers_are_read_by_the_unit_among_formats() -> None:
     assert "without a unit" in times(pa.array([1770112800]), "%Y", "iso")[1][0]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=rounds(5, 40), deadline=None)
 @given(st.lists(st.sampled_from(["%d.%m.%Y %H:%M", "%Y%m%d-%H%M", "%H:%M %b %d %Y"]), max_size=50))
 def test_mixed_formats_are_those_of_strptime(forms: list[str]) -> None:
     told = [dt.datetime(2020, 1, 1) + dt.timedelta(hours=7 * at) for at in range(len(forms))]

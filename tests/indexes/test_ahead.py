@@ -23,6 +23,8 @@ from chronicle.indexes.stream_indexes import RunsChanged, StreamIndexes
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
 from chronicle.store.prune import IsNull, Range
+from chronicle.tests.patience import PATIENCE_S
+from chronicle.tests.rounds import rounds
 
 ARROW = pa.schema([pa.field("t", pa.int64(), False), pa.field("x", pa.int64())])
 SCHEMA = StreamSchema(ARROW, "t")
@@ -60,7 +62,9 @@ def marked(indexes: StreamIndexes, run: Run, keys: KeyRanges) -> list[int]:
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=rounds(6, 60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.integers(-10, 1010), st.integers(0, 400), st.booleans())
 def test_a_lookup_reads_what_came(
@@ -172,7 +176,7 @@ class Slow:
 
     def get(self, keys: list[bytes]) -> list[bytes]:
         self.asked.release()
-        assert self.may.wait(30)
+        assert self.may.wait(PATIENCE_S)
         assert not self.closed
         return [key * 2 for key in keys]
 
@@ -188,7 +192,7 @@ def test_many_values_are_read_side_by_side_and_never_of_a_closed_database(stored
     with ThreadPoolExecutor(2) as threads:
         answer = threads.submit(storage.get_all, keys)
         for _ in range(READERS):  # all at once, though none has its answer
-            assert slow.asked.acquire(timeout=30)
+            assert slow.asked.acquire(timeout=PATIENCE_S)
         ended = threads.submit(storage.close)
         with pytest.raises(TimeoutError):
             ended.result(0.2)
@@ -196,8 +200,8 @@ def test_many_values_are_read_side_by_side_and_never_of_a_closed_database(stored
             storage.get(b"k")
         assert not slow.closed
         slow.may.set()
-        assert answer.result(30) == [key * 2 for key in keys]
-        ended.result(30)
+        assert answer.result(PATIENCE_S) == [key * 2 for key in keys]
+        ended.result(PATIENCE_S)
     assert slow.closed
 
 
@@ -223,7 +227,7 @@ def test_the_next_blocks_come_while_these_are_searched(
     coming = ahead([(run, [(run, keys)]) for run in runs], indexes)
     assert next(coming) is runs[0]
     for _ in range(2):  # of this one, and of the next
-        assert begun.acquire(timeout=30)
+        assert begun.acquire(timeout=PATIENCE_S)
     assert not begun.acquire(timeout=0.1)
     assert list(coming) == runs[1:]
     assert len(asked) == len(runs)

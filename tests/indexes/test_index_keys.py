@@ -16,6 +16,7 @@ from chronicle.errors import AttributeNotFound, InvalidArgument, SqlError, Unsup
 from chronicle.indexes import stream_indexes
 from chronicle.indexes.index_key import index_key
 from chronicle.schema import StreamSchema
+from chronicle.tests.patience import PATIENCE_S
 
 SCHEMA = pa.schema(
     [
@@ -162,7 +163,9 @@ def test_what_a_killed_process_built_is_whole(tmp_path: Path) -> None:
         for number in (1, 3, 6, 9, 12, 40):
             path = tmp_path / str(number)
             done = subprocess.run(
-                [sys.executable, "-c", script, str(path), str(number)], timeout=120, check=False
+                [sys.executable, "-c", script, str(path), str(number)],
+                timeout=PATIENCE_S,
+                check=False,
             )
             killed += done.returncode == 9
             with chronicle.open(path) as database:

@@ -25,6 +25,8 @@ from chronicle.indexes.stream_indexes import RunsChanged, StreamIndexes
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
 from chronicle.store.prune import IsNull, NotNull, Range
+from chronicle.tests.patience import PATIENCE_S
+from chronicle.tests.rounds import rounds
 
 ARROW = pa.schema(
     [
@@ -85,7 +87,7 @@ class InMemory(StreamIndexes):
         return self.block(b"s", run)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=rounds(15, 150), deadline=None)
 @given(st.data())
 def test_a_lookup_finds_the_events_of_a_range(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(VALUES)))
@@ -115,7 +117,7 @@ def test_a_lookup_finds_the_events_of_a_range(data: st.DataObject) -> None:
         assert found.astype(bool).tolist() == expected, (wanted, plain)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(6, 60), deadline=None)
 @given(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 5), min_size=1, max_size=300))
 def test_sorting_is_stable_and_complete(values: list[int]) -> None:
     keys = np.array(values, np.uint64)
@@ -250,7 +252,7 @@ def test_upkeep_in_the_background_and_readers_in_other_processes(tmp_path: Path)
         stream.create_index("f", wait=False)
         for step in range(1, 5):
             stream.append(events(70_000, step * 70_000, step))
-        assert database._indexes.wait_idle()  # type: ignore[union-attr]
+        assert database._indexes.wait_idle(PATIENCE_S)  # type: ignore[union-attr]
         (told,) = stream.indexes()
         assert told["state"] == "ready"
         assert told["covered"] > 0.5
@@ -265,7 +267,7 @@ def test_upkeep_in_the_background_and_readers_in_other_processes(tmp_path: Path)
         done = subprocess.run(
             [sys.executable, "-c", script, str(tmp_path / "s")], capture_output=True, text=True,
             check=True,
-            timeout=60, env=dict(os.environ),
+            timeout=PATIENCE_S, env=dict(os.environ),
         )  # fmt: skip
         assert int(done.stdout.split()[0]) == told["covered_events"]
         assert "indexes: A: f > 0.9999" in done.stdout
@@ -298,7 +300,7 @@ def test_what_a_killed_process_built_is_whole(tmp_path: Path) -> None:
         "os._exit(9)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path), "7"], timeout=60, check=False
+        [sys.executable, "-c", script, str(tmp_path), "7"], timeout=PATIENCE_S, check=False
     )
     assert done.returncode == 9
     stream_indexes_events = stream_indexes.RUN_EVENTS

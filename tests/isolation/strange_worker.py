@@ -12,6 +12,8 @@ import time
 from dataclasses import asdict
 from typing import Any
 
+FOREVER_S = 1e6
+
 
 def prepare() -> None:
     """Nothing to load."""
@@ -22,14 +24,15 @@ def serve(channel: Any, spec: dict[str, Any], confined: Any) -> None:
     channel.send({"ready": asdict(confined)})
     while True:
         job, _ = channel.receive()
-        MODES[spec.get("mode") or job["mode"]](channel, spec)
+        asked = {**job, **spec}
+        MODES[asked["mode"]](channel, asked)
 
 
 def _raw(*pieces: bytes) -> Any:
     def answer(channel: Any, spec: dict[str, Any]) -> None:
         for piece in pieces:
             channel._socket.sendall(piece)
-        time.sleep(60)
+        time.sleep(FOREVER_S)
 
     return answer
 
@@ -38,7 +41,7 @@ def _say(*messages: Any) -> Any:
     def answer(channel: Any, spec: dict[str, Any]) -> None:
         for message in messages:
             channel.send(message, [b"x" * 64])
-        time.sleep(60)
+        time.sleep(FOREVER_S)
 
     return answer
 
@@ -54,10 +57,10 @@ def _allocate(channel: Any, spec: dict[str, Any]) -> None:
 
 
 def _grow(channel: Any, spec: dict[str, Any]) -> None:
-    held = bytearray(160 << 20)
+    held = bytearray(spec["mib"] << 20)
     for at in range(0, len(held), 4096):
         held[at] = 1
-    time.sleep(60)
+    time.sleep(FOREVER_S)
 
 
 def _try(attempt: Any) -> str:
@@ -127,7 +130,7 @@ MODES = {
     "bad credit": _say({"next": -1}),
     "cut": lambda channel, spec: (channel._socket.sendall(b"CHR1\x10"), os._exit(3)),
     "die": _die,
-    "hang": lambda channel, spec: time.sleep(60),
+    "hang": lambda channel, spec: time.sleep(FOREVER_S),
     "stop": lambda channel, spec: channel.close(),
     "allocate": _allocate,
     "grow": _grow,

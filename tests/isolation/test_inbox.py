@@ -13,6 +13,8 @@ import pytest
 from chronicle.isolation.channel import Channel, ChannelClosed
 from chronicle.isolation.inbox import Inbox
 
+from ..patience import PATIENCE_S
+
 SCANS = 6
 MESSAGES = 200
 
@@ -42,7 +44,7 @@ def test_each_thread_gets_its_own_in_order(ends: tuple[Channel, Channel]) -> Non
             for number in range(1, SCANS + 1):
                 owner.send({"scanned": number, "at": at})
             owner.send({"scanned": 99, "at": at})  # nobody waits for it
-        assert [one.result(60) for one in taken] == [list(range(MESSAGES))] * SCANS
+        assert [one.result(PATIENCE_S) for one in taken] == [list(range(MESSAGES))] * SCANS
     owner.send({"job": "next"})
     assert inbox.take()[0] == {"job": "next"}
 
@@ -56,7 +58,7 @@ def test_what_is_announced_is_kept_whoever_receives(ends: tuple[Channel, Channel
         owner.send({"job": "next", "announced": [-7]})
         owner.send({"scanned": -7, "at": 0})
         owner.send({"scanned": 1})  # the other thread has received all of it by then
-        other.result(60)
+        other.result(PATIENCE_S)
     assert inbox.take()[0]["job"] == "next"
     assert inbox.take(-7)[0]["at"] == 0
 
@@ -80,10 +82,10 @@ def test_two_sides_that_both_send_do_not_wait_for_each_other(ends: tuple[Channel
 
     results = threading.Thread(target=send_results, daemon=True)
     results.start()
-    sender.join(60)  # the owner reads only when it has sent everything
+    sender.join(PATIENCE_S)  # the owner reads only when it has sent everything
     assert not sender.is_alive()
     received = [owner.receive()[1].size for _ in range(20)]  # type: ignore[union-attr]
-    results.join(60)
+    results.join(PATIENCE_S)
     assert received == [1 << 20] * 20
     assert [inbox.take(1)[1].size for _ in range(20)] == [1 << 20] * 20  # type: ignore[union-attr]
 
@@ -97,4 +99,4 @@ def test_an_owner_that_is_gone_ends_all_who_wait(ends: tuple[Channel, Channel]) 
         owner.close()
         for one in waiting:
             with pytest.raises(ChannelClosed):
-                one.result(60)
+                one.result(PATIENCE_S)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,11 @@ import psutil
 import pytest
 
 from chronicle.errors import StoreClosed, WorkerLost
+from chronicle.isolation import pool as pools
 from chronicle.isolation.channel import ChannelClosed, Garbage
 from chronicle.isolation.pool import Pool, PoolSpec, open_pool
+
+from ..patience import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers need Linux")
 
@@ -33,7 +36,9 @@ SPEC: dict[str, Any] = {
 @pytest.fixture(scope="module", autouse=True)
 def entry() -> Iterator[None]:
     sys.path.append(str(HERE))
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pools, "END_S", PATIENCE_S)
+        yield
     sys.path.remove(str(HERE))
 
 
@@ -53,15 +58,6 @@ def pool(entry: None, secret: Path) -> Iterator[Pool]:
     pool.close()
 
 
-def gone(pids: list[int], within_s: float = 10.0) -> bool:
-    until = time.monotonic() + within_s
-    while any(running(pid) for pid in pids):
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.02)
-    return True
-
-
 def running(pid: int) -> bool:
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
@@ -69,13 +65,8 @@ def running(pid: int) -> bool:
         return False
 
 
-def eventually(condition: Callable[[], bool], within_s: float = 10.0) -> bool:
-    until = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.02)
-    return True
+def wait_for_the_end_of(*pids: int) -> None:
+    wait_until(lambda: not any(map(running, pids)), "the end of workers")
 
 
 def test_a_worker_reaches_nothing(pool: Pool) -> None:
@@ -108,19 +99,17 @@ def test_memory_ends_at_the_limit(pool: Pool) -> None:
 
 def test_all_workers_together_have_a_budget(pool: Pool) -> None:
     leases = [pool.lease() for _ in range(3)]
-    for lease in leases:
-        lease.channel.send({"mode": "grow"})
-    lost = []
-    assert eventually(lambda: any(lease._worker.ended() for lease in leases))
-    for lease in leases:
-        if lease._worker.ended(0.3):
-            with pytest.raises(ChannelClosed) as closed:
-                lease.channel.receive()
-            lost.append(lease.lost(closed.value))
-        else:
-            lease.discard()
-    assert 1 <= len(lost) <= 2
-    assert all(isinstance(error, WorkerLost) and error.why == "memory" for error in lost)
+    for lease, mib in zip(leases, (180, 140, 110), strict=True):
+        lease.channel.send({"mode": "grow", "mib": mib})
+    largest, *others = leases
+    with pytest.raises(ChannelClosed) as closed:
+        largest.channel.receive()
+    error = largest.lost(closed.value)
+    assert isinstance(error, WorkerLost)
+    assert error.why == "memory"
+    for lease in others:
+        assert not lease._worker.ended(0.1)
+        lease.discard()
 
 
 @pytest.mark.parametrize("mode", ["noise", "long message", "long data", "no json", "deep json"])
@@ -132,7 +121,7 @@ def test_noise_is_garbage_before_memory_is_taken_for_it(pool: Pool, mode: str) -
     error = lease.lost(garbage.value)
     assert isinstance(error, WorkerLost)
     assert error.why == "crash"
-    assert gone([lease.pid])
+    wait_for_the_end_of(lease.pid)
 
 
 def test_a_death_is_told_with_its_signal(pool: Pool) -> None:
@@ -153,7 +142,7 @@ def test_a_worker_serves_many_leases_and_is_replaced() -> None:
             lease.give_back()
         assert len(set(seen)) == 2
         assert seen[0] == seen[2] != seen[3] == seen[5]
-        assert gone([seen[0]])
+        wait_for_the_end_of(seen[0])
     finally:
         pool.close()
 
@@ -175,7 +164,7 @@ def test_a_worker_that_died_in_its_sleep_is_not_lent(pool: Pool) -> None:
     lease = pool.lease()
     lease.give_back()
     os.kill(lease.pid, signal.SIGKILL)
-    assert gone([lease.pid])
+    wait_for_the_end_of(lease.pid)
     other = pool.lease()
     assert other.pid != lease.pid
     other.give_back()
@@ -202,7 +191,7 @@ def test_closing_leaves_no_process_and_no_directory() -> None:
     assert (root.stat().st_mode & 0o777) == 0o700
     assert all((path.stat().st_mode & 0o777) == 0o700 for path in root.iterdir())
     pool.close()
-    assert gone(pids)
+    wait_for_the_end_of(*pids)
     assert not root.exists()
     with pytest.raises(ChannelClosed) as closed:
         held.channel.receive()
@@ -219,7 +208,7 @@ def test_a_pool_is_shared_until_its_last_user_closes_it() -> None:
     second.lease().give_back()
     pids = second.pids
     second.close()
-    assert gone(pids)
+    wait_for_the_end_of(*pids)
 
 
 PROGRAM = """
@@ -255,8 +244,8 @@ def run(end: str) -> subprocess.Popen[str]:
 )
 def test_no_orphan_outlives_its_owner(end: str) -> None:
     with run(end) as process:
-        out, error = process.communicate(timeout=60)
-    assert gone([int(word) for word in out.split()])
+        out, error = process.communicate()
+    wait_for_the_end_of(*map(int, out.split()))
     assert error == ""
 
 
@@ -283,14 +272,14 @@ print("fine")
 
 def test_a_fork_of_the_owner_has_workers_of_its_own() -> None:
     with run("PIDS = pool.pids\n" + FORKED) as process:
-        out, error = process.communicate(timeout=60)
+        out, error = process.communicate()
     assert out.endswith("fine\n"), error
     assert "Traceback" not in error
 
 
 def test_an_interrupt_does_not_reach_the_workers() -> None:
     end = (
-        "try:\n    print('waits', flush=True)\n    time.sleep(60)\n"
+        "try:\n    print('waits', flush=True)\n    time.sleep(1e6)\n"
         "except KeyboardInterrupt:\n    lease.discard(); pool.close()"
     )
     with run(end) as process:
@@ -298,6 +287,6 @@ def test_an_interrupt_does_not_reach_the_workers() -> None:
         pids = [int(word) for word in process.stdout.readline().split()]
         assert process.stdout.readline() == "waits\n"
         process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=60)
+        _, error = process.communicate()
     assert error == ""
-    assert gone(pids)
+    wait_for_the_end_of(*pids)

@@ -29,7 +29,7 @@ def test_many_late_events_make_few_regions(tmp_path: Path, sql: str, late: str |
         stream = database.create_stream("s", SCHEMA, time="t")
         times = np.arange(0, 40_000, 10)
         stream.append(pa.table([times, rng.integers(0, 100, len(times))], schema=SCHEMA))
-        live = database.create_live("q", sql, late=late)
+        live = database.create_live("q", sql, late=late, idle="never")
         database.run_live()
         before = database.live_statements.figures("q")["reconciles"]
         times = np.sort(rng.integers(0, 39_000, 400))
@@ -47,7 +47,7 @@ def test_events_far_apart_stay_apart(tmp_path: Path, sql: str) -> None:
         stream = database.create_stream("s", SCHEMA, time="t")
         times = np.arange(0, 300_000, 10)
         stream.append(pa.table([times, times], schema=SCHEMA))
-        live = database.create_live("q", sql)
+        live = database.create_live("q", sql, idle="never")
         database.run_live()
         before = database.live_statements.figures("q")["reconciles"]
         stream.append([{"t": t, "n": 1} for t in (5, 7, 120_000, 120_500, 290_000)])
@@ -67,7 +67,9 @@ def test_a_filter_reads_the_late_events_alone(
         times = np.repeat(np.arange(0, 30_000, 10), 2)
         values = np.where(np.arange(len(times)) % 3, 99, 1)
         stream.append(pa.table([times, values], schema=SCHEMA))
-        live = database.create_live("q", "SELECT t, n FROM s WHERE n < 30", late=late, start=start)
+        live = database.create_live(
+            "q", "SELECT t, n FROM s WHERE n < 30", late=late, start=start, idle="never"
+        )
         database.run_live()
         said, net = live.status()["rows"], live.net()
         assert live.verify() == 0

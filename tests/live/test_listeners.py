@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.tests.patience import PATIENCE_S
 
 SCHEMA = pa.schema([pa.field("t", pa.int64(), False), pa.field("n", pa.int64())])
 HIGH = "SELECT t, n FROM s WHERE n > 2"
@@ -29,7 +30,7 @@ def listeners(database: Any, stream: str) -> int:
 
 
 def test_followers_that_stop_are_forgotten(database: Any) -> None:
-    live = database.create_live("high", HIGH)
+    live = database.create_live("high", HIGH, idle="never")
     database.run_live()
     before = listeners(database, "high")
     for _ in range(20):
@@ -72,8 +73,8 @@ def test_webhooks_that_are_dropped_are_forgotten(database: Any) -> None:
 
 @pytest.mark.parametrize("into", [None, "shared"])
 def test_a_follower_ends_with_its_live_query(database: Any, into: str | None) -> None:
-    live = database.create_live("high", HIGH, into=into)
-    other = database.create_live("other", HIGH, into=into) if into else None
+    live = database.create_live("high", HIGH, into=into, idle="never")
+    other = database.create_live("other", HIGH, into=into, idle="never") if into else None
     database.run_live()
     seen: list[int] = []
 
@@ -85,9 +86,9 @@ def test_a_follower_ends_with_its_live_query(database: Any, into: str | None) ->
     told = threading.Event()
     follower = threading.Thread(target=follow)
     follower.start()
-    assert told.wait(30)
+    assert told.wait(PATIENCE_S)
     live.drop()
-    follower.join(30)
+    follower.join(PATIENCE_S)
     assert not follower.is_alive()
     assert len(seen) == (10 if into else 5)  # of a shared sink, that they were taken back, too
     if other is not None:

@@ -20,6 +20,7 @@ from chronicle.live.engine import LiveQueries
 from chronicle.store import Store, staging
 from chronicle.store.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.patience import PATIENCE_S
 
 from ..rounds import LONG, rounds
 
@@ -95,7 +96,7 @@ def shared(db: Database) -> set[str]:
     return {n for n in db.live_queries() if engine(db)._rounds.sharing.group_of(n) is not None}
 
 
-@pytest.mark.parametrize("seed", range(rounds(2, 20)))
+@pytest.mark.parametrize("seed", range(rounds(1, 20)))
 def test_what_is_searched_together_says_what_each_says_alone(seed: int) -> None:
     memory = MemoryFiles()
     db = opened(memory)
@@ -262,7 +263,7 @@ def test_a_crash_at_any_write_of_a_step_of_many(fault: Fault, mode: Any) -> None
     db.run_live()
     db.run_live()
     assert len(shared(db)) == 5
-    for number in range(1, 60, 1 if LONG else 2):
+    for number in range(1, 60, 1 if LONG else 8):
         memory = start.kill()
         files = FaultyFiles(memory, None)
         db = opened(files)
@@ -356,8 +357,8 @@ def test_statements_while_the_thread_steps(tmp_path: Path) -> None:
             feeder.join()
         for name in db.live_queries():
             db.live(name).resume()
-        db.run_live(timeout=120)
-        db.run_live(timeout=120)
+        db.run_live(timeout=PATIENCE_S)
+        db.run_live(timeout=PATIENCE_S)
         check(db)
         assert len(shared(db)) > 4
 

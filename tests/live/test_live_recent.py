@@ -8,7 +8,6 @@ nothing is missing but what a later event could still change.
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from typing import Any
 
@@ -24,7 +23,7 @@ from chronicle.store.memory_files import MemoryFiles
 
 from ..rounds import rounds
 
-SEEDS = rounds(4, 12, 80)
+SEEDS = rounds(1, 12, 80)
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
 WITHIN = 9
 
@@ -320,13 +319,11 @@ def test_a_pair_comes_with_the_later_known_of_its_rows(db: Database) -> None:
 
 def test_a_silent_archive_side_holds_nothing_back(db: Database) -> None:
     sql = f"SELECT l.t FROM r AS l RECENT ANTI JOIN {tail('s', 'a')} WITHIN 8"
-    db.create_live("q", sql, idle="1 millisecond")
+    db.create_live("q", sql, idle="0 seconds")
 
     def after(stream: str, *events: tuple[int, int]) -> list[int]:
         db.stream(stream).append([{"t": t, "k": "a", "x": x} for t, x in events])
-        for _ in range(2):  # a commit is heard of, then it is quiet
-            db.run_live()
-            time.sleep(0.01)
+        db.run_live()
         assert db.live("q").verify() == 0
         return [t for (t,) in db.sql("SELECT t FROM NET(q) ORDER BY t").fetchall()]
 

@@ -23,7 +23,7 @@ from chronicle.store.memory_files import MemoryFiles
 
 from ..rounds import rounds
 
-SEEDS = rounds(2, 6, 40)
+SEEDS = rounds(1, 6, 40)
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64()), ("y", pa.int64())])
 MEASURED = "STARTED(A) AS s, STARTED(B) AS u, count(A.*) AS n, max(B.x) AS m, LAST(A.y) AS l"
 CLAUSES = {

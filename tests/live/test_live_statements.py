@@ -13,6 +13,7 @@ import pytest
 
 import chronicle
 from chronicle.errors import InvalidArgument, ReadOnlyStore, SqlError, StreamNotFound, StreamOwned
+from chronicle.tests.patience import PATIENCE_S
 
 SCHEMA = pa.schema([("t", pa.int64()), ("k", pa.string()), ("x", pa.int64())])
 TUMBLED = (
@@ -389,7 +390,7 @@ def test_a_definition_that_cannot_be_read_is_told_and_can_be_dropped(tmp_path: P
     manifest.write_text(manifest.read_text().replace("SELECT", "DELETE"))
     with chronicle.open(tmp_path / "s", live=True) as db:
         feed(db, 1, 2)
-        db.run_live(timeout=30)
+        db.run_live(timeout=PATIENCE_S)
         assert net(db, "good") == [(1,)]
         shown = {row["name"]: row for row in db.sql("SHOW LIVE QUERIES").arrow().to_pylist()}
         assert shown["bad"]["state"] == "failed"
@@ -419,14 +420,14 @@ def test_a_thread_does_the_steps(tmp_path: Path) -> None:
         reader.start()
         for tick in (5, 6, 12, 13):
             feed(db, tick)
-        assert done.wait(30)
-        db.run_live(timeout=30)
+        assert done.wait(PATIENCE_S)
+        db.run_live(timeout=PATIENCE_S)
         assert seen == [1, 2, 3, 4]
-    reader.join(30)
+    reader.join(PATIENCE_S)
     assert not reader.is_alive()
     with chronicle.open(tmp_path / "s", live=True) as db:
         feed(db, 19, 3)
-        db.run_live(timeout=30)
+        db.run_live(timeout=PATIENCE_S)
         assert db.live("q").verify() == 0
         assert [b.column("_seq").to_pylist() for b in db.live("q").rows(after=4)] == [[5]]
 
@@ -563,5 +564,5 @@ def test_waiting_for_a_query_that_joins_a_group_meanwhile(tmp_path: Path) -> Non
         )
         for number in range(5):
             db.create_live(f"q{number}", sql, idle="never")
-            db.run_live(timeout=60)
+            db.run_live(timeout=PATIENCE_S)
             assert db.sql(f"SELECT count(*) FROM NET(q{number})").fetchall() == [(28,)]

@@ -194,7 +194,7 @@ class Steps:
         return set(rollups_of(self.db.explain(sql)))
 
 
-@pytest.mark.parametrize("seed", range(rounds(4, 40, 400)))
+@pytest.mark.parametrize("seed", range(rounds(1, 40, 400)))
 def test_queries_over_a_rollup_are_those_over_all_events(seed: int) -> None:
     steps = Steps(seed)
     ways = [

@@ -154,7 +154,7 @@ with chronicle.open(sys.argv[1], query_memory_bytes=64 << 20, query_threads=1) a
 def test_a_result_larger_than_memory(tmp_path: Path) -> None:
     """In order of time and mixed: twice as large as what the process may take in addition."""
     command = [sys.executable, "-c", MEASURED, str(tmp_path / "store")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "within the limit\n"
 
@@ -176,7 +176,7 @@ with chronicle.open(sys.argv[1]) as db:
 def test_a_process_that_is_killed_leaves_the_stream_or_none(db: Any, tmp_path: Path) -> None:
     db.close()
     outcomes = set()
-    for after in (0.05, 0.2, 0.4, 0.8, 1.5, 3, 200):
+    for after in (0.05, 0.2, 0.4, 0.8, 1.5, 3, None):  # at last not at all
         process = subprocess.Popen(
             [sys.executable, "-c", KILLED, str(tmp_path / "store")], stdout=subprocess.PIPE
         )

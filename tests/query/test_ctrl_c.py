@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 CTRL_C = """
-import os, random, signal, sys, threading, time
+import os, random, signal, sys, threading
 import chronicle, pyarrow as pa
 signal.signal(signal.SIGINT, signal.default_int_handler)  # tests may run in the background
 db = chronicle.open(sys.argv[1])
@@ -23,8 +22,7 @@ texts = (
 for text in texts:
     db.sql(text.format(n=3)).fetchall()
 chance, told, n = random.Random(1), 0, 0
-begun = time.monotonic()
-while time.monotonic() - begun < 4:
+while told < 100:
     n += 1
     timer = threading.Timer(chance.random() * 0.02, os.kill, (os.getpid(), signal.SIGINT))
     try:
@@ -35,11 +33,7 @@ while time.monotonic() - begun < 4:
             timer.join()
     except KeyboardInterrupt:
         told += 1
-try:
-    time.sleep(0.1)
-except KeyboardInterrupt:
-    pass
-print(told > 20, db.sql("SELECT count(*) FROM s WHERE t >= 0 AND t % 1 = 0").fetchall())
+print(told, db.sql("SELECT count(*) FROM s WHERE t >= 0 AND t % 1 = 0").fetchall())
 """
 
 
@@ -53,9 +47,10 @@ def test_ctrl_c_ends_a_query_and_nothing_else(tmp_path: Path) -> None:
         "s = db.create_stream('s', pa.schema([('t', pa.int64())]), 't')\n"
         "s.append(pa.table({'t': list(range(200_000))}))\n"
         "db.sql('SELECT count(*) FROM s WHERE t % 1 = 0').fetchall()  # what is imported is\n"
-        "threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
+        "rows = ', '.join(f'range(1000000) {name}' for name in 'abc')\n"
         "try:\n"
-        "    db.sql('SELECT sum(a.t * b.t % 7) FROM s a, s b').fetchall()\n"
+        "    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
+        "    db.sql(f'SELECT count(*) FROM {rows} WHERE a.range < b.range').fetchall()\n"
         "    print('finished')\n"
         "except KeyboardInterrupt:\n"
         "    print('interrupted')\n"
@@ -66,8 +61,6 @@ def test_ctrl_c_ends_a_query_and_nothing_else(tmp_path: Path) -> None:
         [sys.executable, str(script), str(tmp_path / "store")],
         capture_output=True,
         text=True,
-        timeout=60,
-        env={**os.environ},
         check=False,
     )
     assert done.stdout.splitlines() == ["interrupted", "[(200000,)]"], done.stderr
@@ -79,6 +72,6 @@ def test_ctrl_c_at_any_moment_is_nothing_but_ctrl_c(tmp_path: Path) -> None:
     script.write_text(CTRL_C)
     done = subprocess.run(
         [sys.executable, str(script), str(tmp_path / "store")],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.stdout.splitlines() == ["True [(200000,)]"], done.stderr
+    assert done.stdout.splitlines() == ["100 [(200000,)]"], done.stderr

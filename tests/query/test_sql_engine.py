@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from decimal import Decimal
+from types import SimpleNamespace
 
 import numpy as np
 import pandas
@@ -16,14 +17,19 @@ import pytest
 
 import chronicle
 from chronicle.errors import (
+    ChronicleError,
     InvalidArgument,
     QueryCancelled,
     QueryTimeout,
     ResourceLimit,
     SqlError,
 )
+from chronicle.query.contract import cancellation
 from chronicle.query.contract.cancellation import Cancellation
 from chronicle.store import Snapshot
+
+from ..patience import PATIENCE_S, wait_until
+from .calls import calls_of
 
 UTC = dt.timezone.utc
 EVENTS = 300_000
@@ -225,9 +231,10 @@ def test_wrong_parameters_are_refused(database, sql, params, words):
 
 def test_now_is_one_moment_and_narrows_the_scan(database):
     sql = "SELECT now() = current_timestamp, current_date = now()::DATE, now()"
+    before = dt.datetime.now(UTC)
     row = database.sql(sql).fetchone()
     assert row[:2] == (True, True)
-    assert abs((dt.datetime.now(UTC) - row[2]).total_seconds()) < 60
+    assert before <= row[2] <= dt.datetime.now(UTC)
     plan = database.explain(
         "SELECT altitude FROM flights WHERE timestamp > now() - INTERVAL 1 HOUR"
     )
@@ -323,23 +330,42 @@ def test_one_query_sees_one_state_of_a_stream(tmp_path):
 
 # ------------------------------------------------------------------- time limits, Ctrl-C
 
-SLOW = "SELECT sum(a.altitude * b.altitude) FROM flights a, flights b WHERE a.squawk < b.squawk"
+MILLION = "range(1000000)"
+ENDLESS = (  # and reads no stream, whose scan would ask whether to go on
+    f"SELECT count(*) FROM {MILLION} a, {MILLION} b, {MILLION} c WHERE a.range * b.range < c.range"
+)
+
+
+def ended(database, **limits):
+    """How an endless query ends; in a thread, as what ends a test is no end of its query."""
+    errors = []
+
+    def run():
+        try:
+            database.sql(ENDLESS, **limits).fetchall()
+        except ChronicleError as error:
+            errors.append(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    wait_until(lambda: errors, "the end of the query")
+    return errors[0]
 
 
 def test_a_query_ends_at_its_time_limit(database):
-    begin = time.perf_counter()
-    with pytest.raises(QueryTimeout, match=r"limit of 0\.3 s"):
-        database.sql(SLOW, timeout=0.3).fetchall()
-    assert time.perf_counter() - begin < 5
-    assert database.sql("SELECT count(*) FROM flights", timeout=60).fetchall() == [(EVENTS,)]
+    error = ended(database, timeout=0.3)
+    assert isinstance(error, QueryTimeout)
+    assert "limit of 0.3 s" in str(error)
+    counted = database.sql("SELECT count(*) FROM flights", timeout=PATIENCE_S)
+    assert counted.fetchall() == [(EVENTS,)]
     with pytest.raises(InvalidArgument):
         database.sql("SELECT 1", timeout=0)
 
 
-def test_the_time_limit_holds_while_batches_are_taken(database):
-    batches = database.sql("SELECT altitude FROM flights", timeout=0.2).batches()
+def test_the_time_limit_holds_while_batches_are_taken(database, monkeypatch):
+    batches = database.sql("SELECT altitude FROM flights", timeout=PATIENCE_S).batches()
     next(batches)
-    time.sleep(0.3)
+    later = SimpleNamespace(monotonic=lambda: time.monotonic() + PATIENCE_S)
+    monkeypatch.setattr(cancellation, "time", later)
     with pytest.raises(QueryTimeout):
         list(batches)
 
@@ -359,13 +385,13 @@ def test_a_slow_scan_ends_at_the_time_limit(database, monkeypatch):
 
 def test_a_query_is_cancelled_from_another_thread(database):
     token = Cancellation()
-    timer = threading.Timer(0.2, token.cancel)
-    timer.start()
-    begin = time.perf_counter()
-    with pytest.raises(QueryCancelled):
-        database.sql(SLOW, cancellation=token).fetchall()
-    assert time.perf_counter() - begin < 5
-    timer.join()
+
+    def cancel():
+        wait_until(lambda: token._listeners, "the beginning of the query")
+        token.cancel()
+
+    threading.Thread(target=cancel).start()
+    assert isinstance(ended(database, cancellation=token), QueryCancelled)
     assert token.cancelled
     with pytest.raises(QueryCancelled):
         database.sql("SELECT 1", cancellation=token)
@@ -538,16 +564,11 @@ def test_a_prepared_query_follows_changes_of_the_schema(tmp_path):
         assert db.sql(sql).columns == ["z"]
 
 
-def test_prepared_aggregates_are_fast(database):
+def test_prepared_aggregates_do_little(database):
     sql = "SELECT avg(altitude), max(squawk) FROM flights WHERE timestamp >= $a AND timestamp < $b"
     params = {"a": dt.datetime(2020, 1, 1, 5), "b": dt.datetime(2020, 1, 2, 7)}
     database.sql(sql, params).arrow()
-    spent = []
-    for _ in range(50):
-        begin = time.perf_counter()
-        database.sql(sql, params).arrow()
-        spent.append(time.perf_counter() - begin)
-    assert sorted(spent)[5] < 0.003  # a loose bound: the benchmark measures
+    assert calls_of(lambda: database.sql(sql, params).arrow()) < 1_500
 
 
 def test_closing_the_database_ends_the_engine(tmp_path):

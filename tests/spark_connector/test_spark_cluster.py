@@ -11,18 +11,19 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from chronicle.store import Store
+from chronicle.tests.patience import PATIENCE_S, wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(1800)]
 
 DRIVER = """
 import json, os, sys, time, warnings
@@ -67,15 +68,16 @@ if step == "kill":
     marks = place / "marks"
     marks.mkdir(exist_ok=True)
 
-    def slow(batches):
-        for batch in batches:
-            (marks / str(os.getpid())).touch()  # tells the test that a task is writing
-            time.sleep(0.5)
+    def held(batches):
+        for number, batch in enumerate(batches):
+            while number and not (place / "killed").exists():
+                (marks / str(os.getpid())).touch()  # tells the test that a task is writing
+                time.sleep(0.05)
             yield batch
 
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
     rows = spark.range(0, 20000, 1, 4).selectExpr("timestamp_seconds(id) AS t", "id AS n")
-    rows.mapInArrow(slow, "t timestamp, n long").write.format("chronicle").mode("append").option(
+    rows.mapInArrow(held, "t timestamp, n long").write.format("chronicle").mode("append").option(
         "path", str(place / "store")
     ).option("stream", "killed").option("time", "t").save()
     answer["read"] = load("killed").count()
@@ -127,21 +129,14 @@ class Cluster:
         self.processes.append(process)
         return process
 
-    def state(self) -> dict[str, Any]:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.web}/json/", timeout=5) as answer:
-            found: dict[str, Any] = json.load(answer)
-            return found
-
-    def wait_for_workers(self, count: int) -> None:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            try:
-                if self.state()["aliveworkers"] >= count:
-                    return
-            except OSError:
-                pass
-            time.sleep(0.3)
-        raise AssertionError(f"the cluster did not come up; see the logs in {self.place}")
+    def workers(self) -> int:
+        """How many the master has; none until it answers."""
+        place = f"http://127.0.0.1:{self.web}/json/"
+        try:
+            with urllib.request.urlopen(place, timeout=PATIENCE_S) as answer:
+                return int(json.load(answer)["aliveworkers"])
+        except OSError:
+            return 0
 
     def driver(self, data: Path, step: str) -> subprocess.Popen[str]:
         script = self.place / "driver.py"
@@ -156,7 +151,7 @@ class Cluster:
 
 
 def answer_of(process: subprocess.Popen[str]) -> dict[str, Any]:
-    output, _ = process.communicate(timeout=200)
+    output, _ = process.communicate()
     lines = [line for line in output.splitlines() if line.startswith("ANSWER ")]
     assert process.returncode == 0, output[-4000:]
     assert lines, output[-4000:]
@@ -183,7 +178,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
                 str(free_port()),
                 found.url,
             )
-        found.wait_for_workers(2)
+        wait_until(lambda: found.workers() == 2, f"two workers: see the logs in {found.place}")
         yield found
     finally:
         for process in reversed(found.processes):
@@ -210,26 +205,20 @@ def test_two_workers_ingest_and_read(cluster: Cluster, tmp_path: Path) -> None:
 
 def test_a_worker_that_dies_while_it_writes_costs_nothing(cluster: Cluster, tmp_path: Path) -> None:
     driver = cluster.driver(tmp_path, "kill")
-    marks = tmp_path / "marks"
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline and driver.poll() is None:
-        if marks.exists() and list(marks.iterdir()):
-            break
-        time.sleep(0.1)
-    executors = _executors_of(cluster.processes[-1])
-    assert executors, "the worker has no executor to lose"
-    for executor in executors:
-        os.kill(executor, 9)
+    worker = psutil.Process(cluster.processes[-1].pid)
+
+    def writes() -> bool:
+        assert driver.poll() is None
+        marks = {int(mark.name) for mark in (tmp_path / "marks").glob("*")}
+        return bool(marks) and not marks.isdisjoint(p.pid for p in worker.children(True))
+
+    wait_until(writes, "a task of that worker")
+    for executor in worker.children():
+        executor.kill()
+    (tmp_path / "killed").touch()
     found = answer_of(driver)
     assert found == {"read": 20_000, "sum": 19_999 * 10_000}
     with Store.open(tmp_path / "store", mode="r") as store:
         assert store.stream("killed").snapshot().version == 1  # one commit
     staging = tmp_path / "store" / "streams" / "killed" / "staging"
     assert list(staging.iterdir()) == []
-
-
-def _executors_of(worker: subprocess.Popen[bytes]) -> list[int]:
-    """Processes that a worker has started."""
-    import psutil
-
-    return [child.pid for child in psutil.Process(worker.pid).children()]

@@ -27,8 +27,6 @@ def test_the_option_table_is_the_one_of_the_code() -> None:
     ]
 
 
-@pytest.mark.spark
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
 def test_the_examples_run(spark: Any, flights: Path, tmp_path: Path) -> None:

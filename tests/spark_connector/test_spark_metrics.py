@@ -17,7 +17,6 @@ from chronicle.spark_connector.reader import ScanReader
 from chronicle.spark_connector.types import spark_schema
 from chronicle.store import Store, StreamOptions
 
-pytestmark = pytest.mark.spark
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64())]), "t")
 EVENTS = 40_000
 

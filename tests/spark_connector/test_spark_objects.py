@@ -21,7 +21,7 @@ from .conftest import EVENTS, FLIGHTS, START_US, flights_table
 
 moto = pytest.importorskip("moto.server", reason="moto[server] is not installed")
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.timeout(900)]
 
 KEYS = {
     "AWS_ACCESS_KEY_ID": "reader",

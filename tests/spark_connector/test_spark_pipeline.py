@@ -29,9 +29,10 @@ from chronicle.ingest import IngestRequest, Target, ingest
 from chronicle.ingest.store_sink import StoreSink
 from chronicle.spark_connector.inputs import read_slice
 from chronicle.spark_connector.pipeline import PipelineReport, Steps, run_pipeline
+from chronicle.tests.patience import wait_until
 
 pytestmark = [
-    pytest.mark.spark,
+    pytest.mark.timeout(1800),
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"),
 ]
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -115,7 +116,6 @@ def test_the_first_bad_row_ends_a_strict_run(spark: Any, tmp_path: Path) -> None
     assert not (tmp_path / "store").exists()  # nor an empty stream
 
 
-@pytest.mark.slow
 def test_derive_filter_and_deduplicate(spark: Any, tmp_path: Path) -> None:
     one = csv_file(tmp_path / "a.csv", 100)
     two = csv_file(tmp_path / "b.csv", 100, first=50)
@@ -136,7 +136,6 @@ def test_derive_filter_and_deduplicate(spark: Any, tmp_path: Path) -> None:
     assert (again.rows, again.duplicates, again.filtered, again.stored) == (40, 20, 20, 0)
 
 
-@pytest.mark.slow
 def test_large_files_are_read_by_several_tasks(spark: Any, tmp_path: Path) -> None:
     file = csv_file(tmp_path / "a.csv", 3000)
     report = run(spark, tmp_path, [file], Steps(split_bytes=10_000, partitions=3))
@@ -156,7 +155,6 @@ def test_every_line_belongs_to_one_slice(tmp_path: Path) -> None:
         assert all(not piece or piece.endswith(b"\n") for piece in slices)
 
 
-@pytest.mark.slow
 def test_a_job_is_done_once_and_goes_on_where_it_ended(spark: Any, tmp_path: Path) -> None:
     files = [csv_file(tmp_path / f"{n}.csv", 100, first=100 * n) for n in range(3)]
     steps = Steps(chunk_bytes=1)
@@ -173,7 +171,6 @@ def test_a_job_is_done_once_and_goes_on_where_it_ended(spark: Any, tmp_path: Pat
     assert "skipped" in again.notes[-1]
 
 
-@pytest.mark.slow
 def test_rows_of_equal_time_keep_the_order_of_the_files(spark: Any, tmp_path: Path) -> None:
     for name in "ab":
         rows = [f"2024-01-01,{name}{n}" for n in range(500)]
@@ -183,7 +180,6 @@ def test_rows_of_equal_time_keep_the_order_of_the_files(spark: Any, tmp_path: Pa
     assert ids == [f"{name}{n}" for name in "ab" for n in range(500)]
 
 
-@pytest.mark.slow
 def test_orc_is_read_by_spark(spark: Any, tmp_path: Path) -> None:
     place = str(tmp_path / "orc")
     df = spark.range(0, 1000, 1, 3).selectExpr(
@@ -199,7 +195,6 @@ def test_orc_is_read_by_spark(spark: Any, tmp_path: Path) -> None:
     assert table.column_names == ["when", "id"]
 
 
-@pytest.mark.slow
 def test_files_behind_uris_are_read_through_spark(spark: Any, tmp_path: Path) -> None:
     """A file system of Hadoop's own, mounted on a directory, stands for s3a and hdfs."""
     (tmp_path / "box" / "deep").mkdir(parents=True)
@@ -226,7 +221,6 @@ def test_files_behind_uris_are_read_through_spark(spark: Any, tmp_path: Path) ->
         assert stored(one / "store") == stored(tmp_path / "1" / "store")
 
 
-@pytest.mark.slow
 def test_what_spark_lacks_is_named(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "events.avro").write_bytes(b"Obj\x01")
     for place, error, message in (
@@ -241,7 +235,6 @@ def test_what_spark_lacks_is_named(spark: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "store" / "streams").exists()
 
 
-@pytest.mark.slow
 def test_a_dry_run_stores_nothing(spark: Any, tmp_path: Path) -> None:
     file = csv_file(tmp_path / "a.csv", 50, bad={3: "never,s1,1"})
     report = run(spark, tmp_path, [file], dry_run=True, on_error="skip")
@@ -258,7 +251,6 @@ def test_an_open_database_is_loaded_through_its_handle(spark: Any, tmp_path: Pat
         assert database.stream("s").count == 50
 
 
-@pytest.mark.slow
 def test_requests_that_cannot_work_are_refused(spark: Any, tmp_path: Path) -> None:
     file = csv_file(tmp_path / "a.csv", 5)
     with pytest.raises(InvalidArgument, match="for stdin"):
@@ -275,7 +267,6 @@ def test_requests_that_cannot_work_are_refused(spark: Any, tmp_path: Path) -> No
         run(spark, tmp_path, [tmp_path / "b.csv"])
 
 
-@pytest.mark.slow
 def test_real_data(spark: Any, tmp_path: Path) -> None:
     if not DATA.exists():
         pytest.skip(f"real data is not at {DATA}")
@@ -296,9 +287,7 @@ def test_real_data(spark: Any, tmp_path: Path) -> None:
     assert (nab.rows, nab.stored, nab.files) == (lines, lines, 24)
 
 
-@pytest.mark.parametrize(
-    "interrupted", [pytest.param("staged", marks=pytest.mark.slow), "committed"]
-)
+@pytest.mark.parametrize("interrupted", ["staged", "committed"])
 def test_after_a_failure_a_note_says_what_is_stored(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: str
 ) -> None:
@@ -347,12 +336,11 @@ def command(place: Path, *arguments: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-@pytest.mark.slow
 def test_the_command_says_what_it_did_and_nothing_else(tmp_path: Path) -> None:
     csv_file(tmp_path / "a.csv", 400, bad={7: "yesterday,s1,1"})
     csv_file(tmp_path / "b.csv", 100, first=400)
     done = command(tmp_path, str(tmp_path / "*.csv"), "--on-error", "quarantine")
-    out, said = done.communicate(timeout=400)
+    out, said = done.communicate()
     report = json.loads(out)
     assert done.returncode == 0, said
     assert (report["rows"], report["stored"], report["bad"]) == (500, 499, 1)
@@ -361,11 +349,10 @@ def test_the_command_says_what_it_did_and_nothing_else(tmp_path: Path) -> None:
     assert "line 9 (row 8)" in said
     assert Path(report["quarantine"]).read_text().count("\n") == 1
     again = command(tmp_path, str(tmp_path / "*.csv"), "--on-error", "quarantine")
-    report = json.loads(again.communicate(timeout=400)[0])
+    report = json.loads(again.communicate()[0])
     assert (report["stored"], report["skipped"], report["count"]) == (0, 1, 499)
 
 
-@pytest.mark.slow
 def test_the_command_fails_for_people(tmp_path: Path) -> None:
     strict = command(tmp_path, str(csv_file(tmp_path / "a.csv", 9, bad={7: "never,s1,1"})))
     missing = command(tmp_path, "nothing.csv")
@@ -373,7 +360,7 @@ def test_the_command_fails_for_people(tmp_path: Path) -> None:
         (strict, 1, "(row 8), column 'when'"),
         (missing, 2, "there is no file 'nothing.csv'"),
     ):  # an error, what is stored, and of a bad row what else one could do
-        out, said = process.communicate(timeout=400)
+        out, said = process.communicate()
         assert (process.returncode, out) == (code, "")
         assert message in said
         lines = said.strip().splitlines()
@@ -382,17 +369,13 @@ def test_the_command_fails_for_people(tmp_path: Path) -> None:
     assert not (tmp_path / "store" / "streams" / "s").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("after", [0, 2.5])
 def test_an_interrupt_ends_the_command_and_stores_nothing(tmp_path: Path, after: float) -> None:
     process = command(tmp_path, str(csv_file(tmp_path / "a.csv", 60_000)))
-    deadline = time.monotonic() + 120
-    while not any(log.stat().st_size for log in tmp_path.glob("chronicle-spark-*.log")):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: any(log.stat().st_size for log in tmp_path.glob("chronicle-spark-*.log")))
     time.sleep(after)  # the JVM is being launched, or works
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=90)  # until the last process has closed its stdout
+    _, said = process.communicate()  # until the last process has closed its stdout
     assert process.returncode == 130, said
     assert said.splitlines() == ["interrupted", "  nothing was stored in 's'"]
     assert not list(tmp_path.glob("chronicle-spark-*.log"))

@@ -21,8 +21,6 @@ from chronicle.spark_connector.options import Options
 from chronicle.spark_connector.query_plan import plan_query
 from chronicle.store import Store
 
-pytestmark = pytest.mark.spark
-
 MATCH = """
 SELECT * FROM flights MATCH_RECOGNIZE (
   PARTITION BY icao24 ORDER BY timestamp
@@ -160,7 +158,6 @@ def test_errors_are_said_while_planning(flights: Path) -> None:
         backend.query_schema("DROP STREAM flights")
 
 
-@pytest.mark.slow
 def test_a_pattern_as_a_dataframe(read: Any, flights: Path) -> None:
     df = read(query=MATCH, numPartitions=2)
     assert df.rdd.getNumPartitions() == 2
@@ -170,7 +167,6 @@ def test_a_pattern_as_a_dataframe(read: Any, flights: Path) -> None:
     assert best == max(row["start_altitude"] for row in expected.to_pylist() if row["n"] > 2)
 
 
-@pytest.mark.slow
 def test_situations_as_a_dataframe(read: Any, flights: Path) -> None:
     df = read(query=SITUATIONS, numPartitions=3)
     assert df.rdd.getNumPartitions() == 3

@@ -24,8 +24,6 @@ from chronicle.store import EventStream, Store
 
 from .conftest import EVENTS, START, START_US, flights_table
 
-pytestmark = pytest.mark.spark
-
 
 def test_the_format_is_found_and_the_stream_is_whole(read: Any) -> None:
     df = read()
@@ -40,7 +38,6 @@ def test_the_format_is_found_and_the_stream_is_whole(read: Any) -> None:
     assert found.take(order).cast(expected.schema).equals(expected)
 
 
-@pytest.mark.slow
 def test_partitions_cover_everything_once_and_in_order(read: Any) -> None:
     df = read(numPartitions=5)
     assert df.rdd.getNumPartitions() == 5
@@ -117,7 +114,6 @@ def test_one_dataframe_may_be_filtered_in_several_ways(read: Any) -> None:
     )
 
 
-@pytest.mark.slow
 def test_pushed_filters_skip_and_never_lose(read: Any) -> None:
     from chronicle.spark_connector.options import Options
     from chronicle.spark_connector.source import DefaultSource
@@ -167,7 +163,6 @@ def test_a_plan_is_pinned(spark: Any, tmp_path: Path) -> None:
         assert again.option("startTime", 50).option("endTime", 51).load().count() == 2
 
 
-@pytest.mark.slow
 def test_errors_reach_the_user(spark: Any, flights: Path, tmp_path: Path) -> None:
     reader = spark.read.format("chronicle")
     with pytest.raises(Exception, match="did you mean 'stream'"):

@@ -26,10 +26,9 @@ from chronicle.spark_connector.server_backend import ServerBackend
 from chronicle.spark_connector.types import spark_schema
 from chronicle.spark_connector.view_reading import of_view
 from chronicle.spark_connector.writer import open_sink
+from chronicle.tests.patience import PATIENCE_S
 
 pytest.importorskip("fastapi", reason="the server extra is not installed")
-pytestmark = pytest.mark.spark
-
 SCHEMA = StreamSchema(pa.schema([("t", pa.timestamp("us", "UTC")), ("n", pa.int64())]), "t")
 GIVEN = spark_schema(SCHEMA.arrow)
 SERVE = """
@@ -49,14 +48,14 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     )
     try:
         assert process.stdout is not None
-        ready, _, _ = select.select([process.stdout], [], [], 60)
+        ready, _, _ = select.select([process.stdout], [], [], PATIENCE_S)
         assert ready, (store.parent / "log").read_text()
         found = process.stdout.readline().strip()
         assert found.startswith("http://"), (store.parent / "log").read_text()
         yield found
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(PATIENCE_S)
         log.close()
         if process.stdout is not None:
             process.stdout.close()
@@ -158,7 +157,6 @@ def test_errors_keep_their_class(url: str) -> None:
         open_sink(options(url, "errors", time="n"), GIVEN)
 
 
-@pytest.mark.slow
 def test_spark_reads_writes_and_asks_through_a_server(spark: Any, url: str) -> None:
     def where(io: Any, **more: object) -> Any:
         io = io.format("chronicle").option("url", url)

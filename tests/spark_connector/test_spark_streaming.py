@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,8 @@ from chronicle.schema import StreamSchema
 from chronicle.spark_connector.options import Options
 from chronicle.spark_connector.stream_reader import EventStreamReader, Offset
 from chronicle.store import EventStream, Store, StreamOptions, staging
+from chronicle.tests.patience import PATIENCE_S, wait_until
 
-pytestmark = pytest.mark.spark
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64())]), "t")
 
 
@@ -69,16 +68,13 @@ class Served:
         self.server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
         self.thread = threading.Thread(target=self.server.run)
         self.thread.start()
-        deadline = time.monotonic() + 60
-        while not self.server.started:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: self.server.started)
         address = self.server.servers[0].sockets[0].getsockname()
         self.url = f"http://127.0.0.1:{address[1]}"
 
     def stop(self) -> None:
         self.server.should_exit = True
-        self.thread.join(30)
+        self.thread.join(PATIENCE_S)
 
 
 class ServedFeed(Feed):
@@ -277,15 +273,15 @@ class Copy:
             .option("stream", "copy")
             .option("time", "t")
             .option("checkpointLocation", str(self.checkpoint))
-            .option("timeout", 0.2 if fails else 60)
+            .option("timeout", 0.2 if fails else PATIENCE_S)
             .trigger(availableNow=True)
             .start()
         )
         if fails:
             with pytest.raises(Exception, match="StoreLocked"):
-                query.awaitTermination(120)
+                query.awaitTermination(PATIENCE_S)
             return query
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(PATIENCE_S)
         assert query.exception() is None
         return query
 
@@ -307,7 +303,6 @@ def test_a_stream_is_copied_by_a_query(spark: Any, feed: Feed, tmp_path: Path) -
     assert copy.rows() == rows
 
 
-@pytest.mark.slow
 def test_a_query_goes_on_after_a_restart_and_a_replay(
     spark: Any, feed: Feed, tmp_path: Path
 ) -> None:
@@ -325,7 +320,6 @@ def test_a_query_goes_on_after_a_restart_and_a_replay(
     assert copy.rows() == sorted(rows, key=lambda row: row[0])
 
 
-@pytest.mark.slow
 def test_a_commit_that_fails_is_made_up_for_once(spark: Any, tmp_path: Path) -> None:
     feed = Feed(tmp_path / "store")
     copy = Copy(spark, feed, tmp_path)

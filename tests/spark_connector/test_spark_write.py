@@ -21,7 +21,6 @@ from chronicle.spark_connector.options import Options
 from chronicle.spark_connector.writer import EventWriter
 from chronicle.store import Store
 
-pytestmark = pytest.mark.spark
 SCHEMA = "t timestamp, name string, x double"
 START = dt.datetime(2024, 1, 1)
 
@@ -68,7 +67,6 @@ def test_a_write_creates_the_stream_and_reads_back(spark: Any, tmp_path: Path) -
         assert store.stream("s").snapshot().version == 1
 
 
-@pytest.mark.slow
 def test_appends_overlap_in_time_and_stay_in_order(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "store"
     save(events(spark, 0, 1000), path, time="t")
@@ -87,7 +85,6 @@ def test_the_same_version_of_an_application_is_stored_once(spark: Any, tmp_path:
     assert staging_of(path) == []
 
 
-@pytest.mark.slow
 def test_overwrite_needs_truncate_and_replaces_everything(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "store"
     save(events(spark, 0, 100), path, time="t")
@@ -128,7 +125,6 @@ def test_a_failing_task_leaves_nothing(spark: Any, tmp_path: Path) -> None:
     assert staging_of(path) == []
 
 
-@pytest.mark.slow
 def test_a_commit_that_fails_leaves_nothing(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "store"
     save(events(spark, 0, 10), path, time="t")
@@ -140,7 +136,6 @@ def test_a_commit_that_fails_leaves_nothing(spark: Any, tmp_path: Path) -> None:
     assert stored(path).num_rows == 500
 
 
-@pytest.mark.slow
 def test_what_does_not_fit_is_refused_before_anything_runs(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "store"
     with pytest.raises(Exception, match="give the option 'time'"):
@@ -159,7 +154,6 @@ def test_what_does_not_fit_is_refused_before_anything_runs(spark: Any, tmp_path:
     assert stored(path).num_rows == 10
 
 
-@pytest.mark.slow
 def test_a_column_that_is_missing_is_null(spark: Any, tmp_path: Path) -> None:
     path = tmp_path / "store"
     save(events(spark, 0, 10), path, time="t")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pytest
@@ -31,14 +30,6 @@ def batch_of(times: Sequence[int], first: int = 0, names: int = 4) -> pa.RecordB
 def numbers(snapshot: Snapshot) -> list[int]:
     """The numbers of a snapshot's events, in time order."""
     return [n for batch in snapshot.scan(columns=["n"]) for n in batch.column(0).to_pylist()]
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
-    """Wait until something has happened, or fail."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
 
 
 @pytest.fixture

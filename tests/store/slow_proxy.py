@@ -1,11 +1,10 @@
-"""A proxy in front of a service: makes it slow, and cuts its connections."""
+"""A proxy in front of a service: holds up what it passes on, and cuts its connections."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 import threading
-import time
 
 
 class SlowProxy:
@@ -13,14 +12,17 @@ class SlowProxy:
 
     Attributes
     ----------
-    delay_s : float
-        Waited before each piece is passed on.
+    go_on : threading.Event
+        While it is not set, nothing is passed on.
+    holds : threading.Event
+        Set as soon as something has been held up.
     down : bool
         Connections are refused by being closed, and those that there are are cut.
     """
 
     def __init__(self, host: str, port: int) -> None:
-        self.delay_s = 0.0
+        self.go_on, self.holds = threading.Event(), threading.Event()
+        self.go_on.set()
         self.passed = 0
         self._down = False
         self._to = (host, port)
@@ -64,8 +66,9 @@ class SlowProxy:
     def _pass(self, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while piece := source.recv(1 << 16):
-                if self.delay_s:
-                    time.sleep(self.delay_s)
+                if not self.go_on.is_set():
+                    self.holds.set()
+                    self.go_on.wait()
                 target.sendall(piece)
                 self.passed += len(piece)
         for each in (source, target):
@@ -75,3 +78,4 @@ class SlowProxy:
     def close(self) -> None:
         self._listener.close()
         self.down = True
+        self.go_on.set()

@@ -16,6 +16,7 @@ from chronicle.schema import StreamSchema
 from chronicle.store.aggregates import LightweightAggregates, merge_children
 from chronicle.store.columns import ColumnView
 from chronicle.store.layout import value_kind
+from chronicle.tests.rounds import rounds
 
 ATTRIBUTES = {
     "i64": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
@@ -55,7 +56,7 @@ def cut(data: st.DataObject, length: int) -> list[int]:
 
 
 @pytest.mark.parametrize("name", ATTRIBUTES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(6, 60), deadline=None)
 @given(data=st.data())
 def test_integers_are_exact(name: str, data: st.DataObject) -> None:
     type_, one = ATTRIBUTES[name]
@@ -92,7 +93,7 @@ def same(a: float | int | None, b: float | int | None) -> bool:
     return a == b or (a is not None and b is not None and math.isnan(a) and math.isnan(b))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=rounds(20, 200), deadline=None)
 @given(
     items=st.lists(
         st.one_of(st.none(), st.floats(-1e300, 1e300), st.sampled_from([math.nan, 0.0, -0.0])),

@@ -18,6 +18,7 @@ from chronicle.store import EventStream, Store
 from chronicle.store.append_queue import JOBS_MAX, AppendQueue, QueuedAppend
 from chronicle.store.faulty_files import FaultPlan, FaultyFiles
 from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.patience import PATIENCE_S, wait_until
 
 
 class Note(QueuedAppend):
@@ -73,7 +74,7 @@ class Desk:
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         self.threads.append(thread)
-        until(lambda: self.waiting() > before)
+        wait_until(lambda: self.waiting() > before)
 
     def waiting(self) -> int:
         """Threads that wait, the leader with them."""
@@ -81,17 +82,10 @@ class Desk:
 
     def join(self) -> None:
         for thread in self.threads:
-            thread.join(20)
+            thread.join(PATIENCE_S)
             assert not thread.is_alive()
         assert not self.queue._led
         assert not self.queue._waiting
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def test_one_thread_does_the_work_of_those_that_wait_and_settles_it_once() -> None:
@@ -125,12 +119,16 @@ def test_a_failure_is_its_own_threads() -> None:
 
 def test_who_is_in_a_hurry_is_not_kept_by_the_settling() -> None:
     slow = threading.Event()
-    desk = Desk(lambda jobs: None if jobs[0].name == "hasty" else assert_true(slow.wait(20)))
+
+    def settle(jobs: Sequence[Note]) -> None:
+        assert jobs[0].name == "hasty" or slow.wait(PATIENCE_S)
+
+    desk = Desk(settle)
     with desk.lock:
         desk.submit("leader")
         desk.submit("hasty", patient=False)
         desk.submit("patient")
-    until(lambda: "hasty" in desk.outcomes)
+    wait_until(lambda: "hasty" in desk.outcomes)
     assert list(desk.outcomes) == ["hasty"]
     slow.set()
     desk.join()
@@ -293,9 +291,9 @@ def test_combined_appends_are_durable_when_they_return(failing: int | None) -> N
     with stream.commits.lock:
         for thread in threads:
             thread.start()
-        until(lambda: len(stream._appends._waiting) == 11)
+        wait_until(lambda: len(stream._appends._waiting) == 11)
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()
     assert sorted(safe + refused) == list(range(12))
     assert all(kept), "acknowledged, and lost in a power cut"
@@ -321,11 +319,7 @@ def in_thread(action: Callable[[], None]) -> None:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(20)
+    thread.join(PATIENCE_S)
     assert not thread.is_alive()
     if failures:
         raise failures[0]
-
-
-def assert_true(value: bool) -> None:
-    assert value

@@ -19,6 +19,7 @@ from chronicle.store.changes import changed_spans, new_events, new_ranges
 from chronicle.store.deleting import Choice
 from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.pins import Pin, pin_stream
+from chronicle.tests.rounds import rounds
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("v", pa.int64())]), "t")
 SMALL = StreamOptions(leaf_bytes=512, segment_bytes=8 << 10, late_events_max=20)
@@ -141,7 +142,7 @@ class Follower:
         self.updated.clear()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=rounds(8, 80), deadline=None)
 @given(steps=st.lists(step, max_size=14))
 def test_a_follower_is_given_every_event_once_and_what_was_updated_again(
     steps: list[tuple[str, list[int] | None]],

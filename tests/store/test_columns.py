@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from chronicle.schema import StreamSchema
 from chronicle.store.columns import ChunkEntry, ColumnView, codec_of, decode_chunk, prefix_words
 from chronicle.store.layout import PAGE_EVENTS, Codec, Encoding
+from chronicle.tests.rounds import rounds
 
 TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[object]]] = {
     **{
@@ -63,7 +64,7 @@ def round_trip(
 
 
 @pytest.mark.parametrize("name", TYPES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=rounds(5, 25), deadline=None)
 @given(data=st.data())
 def test_every_type_comes_back(name: str, data: st.DataObject) -> None:
     type_, one = TYPES[name]

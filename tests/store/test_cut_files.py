@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.tests.patience import PATIENCE_S
 
 PERCENTS = (0, 5, 60, 99)
 PROGRAM = """
@@ -85,7 +86,7 @@ def test_a_segment_that_shrinks_under_its_mapping(tmp_path: Path, mode: str) -> 
         [sys.executable, "-c", PROGRAM, mode, *map(str, stores)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert ran.returncode == 0, (ran.returncode, ran.stdout, ran.stderr)

@@ -32,6 +32,7 @@ from chronicle.store.memory_files import CrashMode, MemoryFiles
 from chronicle.store.schema_change import drop_attribute, rename_attribute, set_options
 from chronicle.store.segment import TICK_MAX, TICK_MIN
 from chronicle.store.staging import StagingPlan, commit_staged, new_job, prepare_staging, stage
+from chronicle.tests.patience import PATIENCE_S
 
 SCHEMA = StreamSchema(
     pa.schema([("t", pa.int64()), ("n", pa.int64()), ("k", pa.int64()), ("s", pa.string())]), "t"
@@ -316,7 +317,7 @@ def test_an_append_that_waits_goes_by_the_settings_of_now(store: Store) -> None:
 
         stream._appends.submit = waiting  # type: ignore[method-assign]
         thread.start()
-        assert prepared.wait(60)
+        assert prepared.wait(PATIENCE_S)
         set_options(stream.commits, unique="k, s", within="10")
     thread.join()
     assert told == [1]

@@ -9,7 +9,6 @@ import errno
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +26,7 @@ from chronicle.store import files as files_module
 from chronicle.store.faulty_files import FaultPlan, FaultyFiles
 from chronicle.store.files import Files, RealFiles
 from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.patience import wait_until
 
 
 @pytest.fixture(params=["real", "memory", "faulty memory", "faulty real"])
@@ -388,12 +388,12 @@ class TestRealFiles:
 
     def test_a_lock_does_not_live_on_in_a_forked_child(self, tmp_path: Path) -> None:
         program = (
-            "import os, sys, time\n"
+            "import os, signal, sys\n"
             "from chronicle.store.files import RealFiles\n"
             "lock = RealFiles(sys.argv[1]).lock('LOCK', exclusive=True)\n"
             "child = os.fork()\n"
             "if child == 0:\n"
-            "    time.sleep(60)\n"
+            "    signal.pause()\n"
             "    os._exit(0)\n"
             "print(child, flush=True)\n"
             "os.kill(os.getpid(), 9)\n"
@@ -407,25 +407,20 @@ class TestRealFiles:
         try:
             assert parent.wait() == -9
             # The child may need a moment to come to its senses after the fork.
-            lock = None
-            for _ in range(200):
-                lock = RealFiles(tmp_path).lock("LOCK", exclusive=True)
-                if lock is not None:
-                    break
-                time.sleep(0.05)
-            assert lock is not None
-            lock.release()
+            files, locks = RealFiles(tmp_path), []
+            wait_until(lambda: locks.append(files.lock("LOCK", exclusive=True)) or locks[-1])
+            locks[-1].release()
         finally:
             os.kill(child, 9)
 
     def test_descriptors_are_not_lost(self, tmp_path: Path) -> None:
         files = RealFiles(tmp_path)
         write(files, "a", b"one")
-        before = len(os.listdir("/proc/self/fd"))
         for _ in range(20):
             files.open("a")
             files.append("a")
             files.lock("LOCK", exclusive=True)
             with files.open("a") as file:
                 file.map()
-        assert len(os.listdir("/proc/self/fd")) == before
+        held = (os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd"))
+        assert not [path for path in held if path.startswith(str(tmp_path))]

@@ -17,6 +17,7 @@ from chronicle.schema import StreamSchema
 from chronicle.store import EventStream, Store, StreamOptions, filling, sorted_segments
 from chronicle.store.faulty_files import Fault, FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.memory_files import CrashMode, MemoryFiles
+from chronicle.tests.rounds import rounds
 
 from .test_deleting import LONG, OPTIONS, SCHEMA, batch_of, numbers
 
@@ -113,7 +114,7 @@ def test_any_order_of_more_than_is_held_at_a_time(
     within=st.integers(0, 20),
     run_bytes=st.sampled_from([200, 1000, 1 << 20]),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=rounds(5, 25), deadline=None)
 def test_duplicates_among_runs_are_left_out_as_by_one_append(
     times: list[tuple[int, int]], within: int, run_bytes: int
 ) -> None:

@@ -24,6 +24,7 @@ from chronicle.store.schema_change import set_options
 from chronicle.store.segment import TICK_MAX
 from chronicle.store.snapshot import Snapshot
 from chronicle.store.staging import StagingPlan, commit_staged, new_job, prepare_staging, stage
+from chronicle.tests.rounds import rounds
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("x", pa.int64())]), "t")
 SMALL = StreamOptions(
@@ -184,7 +185,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=rounds(6, 60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     age=st.sampled_from([300, 800]),
     segment=st.sampled_from([4096, 1 << 20]),
@@ -217,7 +218,7 @@ def test_any_history_shows_what_an_age_keeps(
     carry_out(steps, History(replace(SMALL, segment_bytes=segment), age))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=rounds(5, 40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     size=st.sampled_from([6_000, 12_000, 40_000]),
     segment=st.sampled_from([4096, 1 << 20]),

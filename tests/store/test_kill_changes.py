@@ -34,7 +34,7 @@ OPTIONS = StreamOptions(
 KILLS = 100 if os.environ.get("CHRONICLE_CRASH") == "long" else 3
 KILLS = int(os.environ.get("KILLS", KILLS))
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(60 * KILLS)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(300 * KILLS)]
 
 CHANGER = """
 import os, sys
@@ -53,12 +53,21 @@ while True:
 """
 
 RESTORER = """
-import os, sys
+import os, signal, sys
 from chronicle.store.object_store import object_store
 from chronicle.store.restoring import restore_store
 
+left = int(sys.argv[3])
+
+def kill(event, _):
+    global left
+    if event in ("open", "os.mkdir", "os.rename", "os.remove"):
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
 objects = object_store(sys.argv[1])
-os.write(1, b"begun\\n")
+sys.addaudithook(kill)
 restore_store(objects, sys.argv[2])
 """
 
@@ -162,17 +171,17 @@ class Model:
         return rows == sorted(self.rows, key=lambda row: row[0])
 
 
-def killed(script: str, *arguments: str, after: float) -> list[bytes]:
-    """What a process has said until it was killed, some time after its first word."""
+def killed(script: str, *arguments: str, changes: int, after: float) -> int:
+    """The last change that a process acknowledged before it was killed, after so many of them."""
     process = subprocess.Popen([sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE)
     assert process.stdout is not None
-    first = process.stdout.readline()
+    lines = [process.stdout.readline() for _ in range(changes)]
     time.sleep(after)
     process.send_signal(signal.SIGKILL)
-    lines = [first, *process.stdout.read().splitlines()]
+    lines += process.stdout.read().splitlines()
     process.wait()
     process.stdout.close()
-    return lines
+    return int(lines[-1])
 
 
 def test_kill_minus_nine_among_changes(tmp_path: Path) -> None:
@@ -185,9 +194,10 @@ def test_kill_minus_nine_among_changes(tmp_path: Path) -> None:
     script = CHANGER.format(folder=os.path.dirname(__file__))
     cut_short = 0
     for kill in range(KILLS):
+        changes, after = rng.randrange(2, 40), rng.random() * 0.02
         arguments = (str(path), str(model.number), objects)
-        lines = killed(script, *arguments, after=rng.random() * 0.3)
-        while model.number <= int(lines[-1]):
+        acknowledged = killed(script, *arguments, changes=changes, after=after)
+        while model.number <= acknowledged:
             model.change()
         with Store.open(path) as store:
             stream = store.stream("s")
@@ -204,7 +214,9 @@ def test_kill_minus_nine_among_changes(tmp_path: Path) -> None:
             kept = [key for key in object_store(objects).list("") if key.endswith(".seg")]
             assert len(kept) == len(stream.commits.manifest.segments)
         target = tmp_path / f"restored-{kill}"
-        killed(RESTORER, objects, str(target), after=rng.random() * 0.03)
+        steps = str(rng.randrange(60))  # some forty are needed
+        restorer = [sys.executable, "-c", RESTORER, objects, str(target), steps]
+        assert subprocess.run(restorer, check=False).returncode in (0, -signal.SIGKILL)
         try:
             with Store.open(target, "r") as restored:
                 found = restored.streams()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -26,8 +25,9 @@ from chronicle.store.leaf_map import leaf_map
 from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.schema_change import set_options
 from chronicle.store.staging import StagingPlan, commit_staged, new_job, prepare_staging, stage
+from chronicle.tests.patience import wait_until
 
-from .conftest import SCHEMA, batch_of, numbers, wait_for
+from .conftest import SCHEMA, batch_of, numbers
 
 SMALL = StreamOptions(leaf_bytes=1024, segment_bytes=8192, late_events_max=64, compaction="manual")
 
@@ -79,12 +79,12 @@ def test_late_runs_stay_few_however_long_the_load(
         stream.append(batch_of(times, i * 30), "none")
         most = max(most, stream.stats()["late_runs"])
     assert most <= 2 * compaction.RUNS_MAX
-    wait_for(lambda: stream.stats()["compactions"] > 0)
+    wait_until(lambda: stream.stats()["compactions"] > 0)
     assert numbers(stream.snapshot()) == [n for _, n in sorted(expected, key=lambda e: e[0])]
     stream.compact()
     assert numbers(stream.snapshot()) == [n for _, n in sorted(expected, key=lambda e: e[0])]
     stream.close()
-    assert not any("compactor" in thread.name for thread in threading.enumerate())
+    assert not stream._compactor._thread.is_alive()  # type: ignore[union-attr]
 
 
 def test_runs_that_nobody_folds_grow_with_the_logarithm_only(store: Store) -> None:

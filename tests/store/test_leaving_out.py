@@ -22,6 +22,7 @@ from chronicle.store.leaving_out import without_rows
 from chronicle.store.lent_memory import Lender, lending, lent
 from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.packing import pooled
+from chronicle.tests.rounds import rounds
 
 TYPES: list[tuple[pa.DataType, Any]] = [
     (pa.int8(), -3),
@@ -41,7 +42,7 @@ TYPES: list[tuple[pa.DataType, Any]] = [
 ]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=rounds(6, 60))
 @given(st.integers(1, 300), st.integers(0, 40), st.booleans(), st.data())
 def test_the_rows_that_stay_are_those_that_a_filter_keeps(
     rows: int, offset: int, nulls: bool, data: st.DataObject

@@ -21,6 +21,7 @@ from chronicle.store.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.files import Files, RealFiles
 from chronicle.store.lock import ReaderLease, WriterLock, live_leases
 from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.patience import PATIENCE_S
 
 Start = Callable[[str], "subprocess.Popen[str]"]
 
@@ -119,7 +120,7 @@ class TestWriterLock:
         barrier, won, lost = threading.Barrier(8), [], []
 
         def run() -> None:
-            barrier.wait(20)
+            barrier.wait(PATIENCE_S)
             try:
                 won.append(WriterLock.acquire(files))
             except StoreLocked as error:
@@ -129,7 +130,7 @@ class TestWriterLock:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(20)
+            thread.join(PATIENCE_S)
         assert (len(won), len(lost)) == (1, 7)
         won[0].release()
 
@@ -297,7 +298,7 @@ class TestReaderLease:
             live_leases(files, "")
         stop.set()
         for thread in threads:
-            thread.join(20)
+            thread.join(PATIENCE_S)
         assert errors == []
         assert live_leases(files, "") == []
         assert files.list("readers") == []

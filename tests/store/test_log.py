@@ -26,6 +26,7 @@ from chronicle.store.faulty_files import FaultPlan, FaultyFiles
 from chronicle.store.files import Files, RealFiles
 from chronicle.store.log import LogWriter, read_log
 from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.rounds import rounds
 
 HEADER = 32
 PAYLOADS = [b"", b"a", b"12345678", b"x" * 100, bytes(24), b"last record, of odd length"]
@@ -326,7 +327,7 @@ class TestReopening:
 
 
 class TestCrashes:
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=rounds(30, 300), deadline=None)
     @given(
         steps=st.lists(st.one_of(st.binary(max_size=1500), st.just("sync")), max_size=12),
         seed=st.integers(0, 1 << 32),

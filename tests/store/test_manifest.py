@@ -20,6 +20,7 @@ from chronicle.errors import (
 from chronicle.store.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.manifest import read_manifest, write_manifest
 from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.rounds import rounds
 
 OLD: dict[str, Any] = {"version": 1, "segments": [{"id": n, "bytes": n * 1000} for n in range(40)]}
 NEW: dict[str, Any] = {"version": 2, "segments": [{"id": n, "bytes": n * 999} for n in range(70)]}
@@ -53,7 +54,7 @@ def rewritten(data: bytes) -> MemoryFiles:
 
 
 class TestReadingAndWriting:
-    @settings(max_examples=50)
+    @settings(max_examples=rounds(5, 50))
     @given(st.dictionaries(st.text(), VALUES))
     def test_documents_come_back(self, document: dict[str, Any]) -> None:
         assert read_manifest(stored(document), "s") == document

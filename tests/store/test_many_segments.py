@@ -38,6 +38,7 @@ from chronicle.store.sealed_tree import Root
 from chronicle.store.segment_list import SegmentEntry, SegmentList
 from chronicle.store.segment_views import SegmentViews, open_entry
 from chronicle.store.snapshot import StreamState
+from chronicle.tests.rounds import rounds
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64()), ("x", pa.float64())]), "t")
 OPTIONS = StreamOptions(compaction="manual")
@@ -233,7 +234,7 @@ def test_an_aggregate_over_whole_segments_opens_those_at_its_ends() -> None:
         assert (part["n"].min, part["n"].max, part.first, part.last) == (36, 246, 12, 82)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(6, 60), deadline=None)
 @given(st.integers(-5, 130), st.integers(-5, 130), st.sets(st.integers(0, 23)))
 def test_roots_of_pages_say_what_the_segments_say(start: int, end: int, unknown: set[int]) -> None:
     """Against each segment asked by itself, with roots that no page has here and there."""

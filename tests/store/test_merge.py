@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from chronicle.schema import StreamSchema
 from chronicle.store.merge import add_late, join_late, merge_sources, sort_nearly
 from chronicle.store.tail import Tail, sort_batch, ticks_of
+from chronicle.tests.rounds import rounds
 
 TYPES = {
     "n": pa.int64(),
@@ -53,7 +54,7 @@ sources = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=rounds(15, 150), deadline=None)
 @given(sources, st.booleans())
 def test_merge_is_a_stable_sort(times: list[list[list[int]]], nulls: bool) -> None:
     batches: list[list[pa.RecordBatch]] = []
@@ -119,7 +120,7 @@ def test_sorting_leaves_sorted_batches_alone() -> None:
     assert mixed["n"].to_pylist() == [1, 3, 0, 2]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=rounds(15, 150), deadline=None)
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=40), st.booleans(), st.booleans())
 def test_nearly_sorted_batches(times: list[int], nulls: bool, rising: bool) -> None:
     if rising:

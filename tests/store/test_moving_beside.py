@@ -35,6 +35,7 @@ from chronicle.store.files import RealFiles, RealReadFile
 from chronicle.store.low_priority import STEPS, standing_back
 from chronicle.store.object_store import ObjectStore
 from chronicle.store.segment_file import SegmentFile
+from chronicle.tests.patience import PATIENCE_S
 
 from .conftest import SCHEMA, batch_of, numbers
 
@@ -150,21 +151,23 @@ def test_where_priorities_are_refused_the_work_is_done(monkeypatch: pytest.Monke
 
 def test_who_is_interrupted_waits_for_what_it_has_begun() -> None:
     """What the work goes on with, such as an open file, is closed only after its end."""
-    entered, go_on = threading.Event(), threading.Event()
+    entered, interrupted, go_on = (threading.Event() for _ in range(3))
     ended: list[bool] = []
 
     def work() -> None:
         entered.set()
-        assert go_on.wait(60)
+        assert go_on.wait(PATIENCE_S)
         ended.append(True)
 
     def interrupt(*_: object) -> None:
+        interrupted.set()
         raise KeyboardInterrupt
 
     def disturb(main: int) -> None:
-        assert entered.wait(60)
+        assert entered.wait(PATIENCE_S)
         signal.pthread_kill(main, signal.SIGUSR1)
-        time.sleep(0.2)
+        assert interrupted.wait(PATIENCE_S)
+        time.sleep(0.1)
         go_on.set()
 
     before = signal.signal(signal.SIGUSR1, interrupt)

@@ -15,6 +15,7 @@ from chronicle.store.columns import ColumnView
 from chronicle.store.layout import ZONE_EVENTS
 from chronicle.store.leaf import zone_table
 from chronicle.store.prune import Pruner
+from chronicle.tests.rounds import rounds
 
 SCHEMA = StreamSchema(
     pa.schema(
@@ -106,7 +107,7 @@ rows = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=rounds(30, 300), deadline=None)
 @given(st.lists(rows, min_size=1, max_size=3), predicates)
 def test_nothing_that_matches_is_skipped(
     groups: list[list[dict[str, object]]], predicate: Prune

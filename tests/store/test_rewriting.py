@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +20,8 @@ from chronicle.store.leaf_line import LeafLine
 from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.segment import TICK_MAX, TICK_MIN
 from chronicle.store.segment_writer import BULK_LEAVES, SegmentWriter
+from chronicle.tests.patience import PATIENCE_S
+from chronicle.tests.rounds import rounds
 
 SCHEMA = StreamSchema(
     pa.schema(
@@ -121,7 +124,7 @@ def test_threads_write_what_one_writes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("in_threads")
 @settings(
-    max_examples=25,
+    max_examples=rounds(5, 25),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -187,21 +190,22 @@ def test_an_encoding_that_fails_changes_nothing(monkeypatch: pytest.MonkeyPatch)
     rows = rows_of(20_000)
     store, stream = begun(rows)
     files = set(stream.files.list(stream.directory))
-    kept, calls = SegmentWriter.encode, []
+    kept, calls, number = SegmentWriter.encode, [], itertools.count()
 
     def failing(*arguments: object) -> object:
         calls.append(threading.current_thread().name)
-        if len(calls) == 4:
+        if next(number) == 3:
             raise MemoryError("no more")
         return kept(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(SegmentWriter, "encode", failing)
+    before = set(threading.enumerate())
     with pytest.raises(MemoryError, match="no more"):
         stream.delete(choose=chosen({5, 19_000}))
     assert all(name.startswith("chronicle-leaf") for name in calls)
     monkeypatch.undo()
-    workers = ("chronicle-leaf", "chronicle-part")
-    assert not [t for t in threading.enumerate() if t.name.startswith(workers)]
+    workers, left = ("chronicle-leaf", "chronicle-part"), set(threading.enumerate()) - before
+    assert not [thread for thread in left if thread.name.startswith(workers)]
     assert set(stream.files.list(stream.directory)) == files
     assert stored(stream) == rows
     assert stream.delete(choose=chosen({5, 19_000})) == 2
@@ -219,7 +223,7 @@ def test_what_waits_is_bounded() -> None:
             gates.append(gate := threading.Event())
 
             def run() -> Any:
-                assert gate.wait(60), "nobody waits for the leaf before it"
+                assert gate.wait(PATIENCE_S), "nobody waits for the leaf before it"
                 return work[0](*work[1:], **named)
 
             return super().submit(run)

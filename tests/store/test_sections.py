@@ -22,6 +22,7 @@ from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.read_plan import joined, requests
 from chronicle.store.segment import SegmentView
 from chronicle.store.segment_writer import SegmentWriter
+from chronicle.tests.rounds import rounds
 
 EVENTS = 40_000
 ARROW = pa.schema(
@@ -102,7 +103,7 @@ def test_long_chunks_of_every_kind_have_sections(written: Written) -> None:
     leaf.verify()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=rounds(8, 80), deadline=None)
 @given(data=st.data())
 def test_rows_are_read_from_their_sections_alone(written: Written, data: st.DataObject) -> None:
     """Everything that is not asked for is missing: the rows come all the same, from few bytes."""
@@ -224,7 +225,7 @@ def test_leaves_come_ahead_in_two_rounds(monkeypatch: pytest.MonkeyPatch) -> Non
     assert found.combine_chunks().equals(batch.column(1).slice(3, EVENTS - 6))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=rounds(20, 200), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 300), st.integers(1, 40)), max_size=20),
     st.integers(0, 20),

@@ -14,6 +14,7 @@ from chronicle.store.manifest_pages import read_pages, read_roots, write_pages
 from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.sealed_tree import Root
 from chronicle.store.segment_list import SegmentEntry, SegmentList, pages_to_json
+from chronicle.tests.rounds import rounds
 
 ENTRIES = st.lists(st.integers(1, 60), unique=True, max_size=40)
 
@@ -22,7 +23,7 @@ def listed(ids: list[int]) -> SegmentList:
     return SegmentList.of(SegmentEntry(i, 10 * i, i, i + 1, 1000 + i, 3, i % 2) for i in ids)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=rounds(15, 150), deadline=None)
 @given(st.lists(ENTRIES, min_size=1, max_size=6))
 def test_pages_say_what_was_listed(versions: list[list[int]]) -> None:
     """Whatever replaces what: pages that are there already, and none too many."""
@@ -72,7 +73,7 @@ def test_appends_fill_pages(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(stored.pages) <= 1 + count // 3
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=rounds(20, 200), deadline=None)
 @given(ENTRIES, ENTRIES, st.integers(0, 62), st.integers(0, 62))
 def test_lists_of_segments(ids: list[int], others: list[int], first: int, last: int) -> None:
     """Against plain lists of entries."""

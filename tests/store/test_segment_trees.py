@@ -15,6 +15,7 @@ from chronicle.store import segment_writer
 from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.segment import TICK_MAX, TICK_MIN, AggregatedColumns, SegmentFile, SegmentView
 from chronicle.store.segment_writer import Extent, SegmentWriter
+from chronicle.tests.rounds import rounds
 
 SCHEMA = StreamSchema(
     pa.schema([("t", pa.int64()), ("x", pa.float64()), ("s", pa.string()), ("b", pa.bool_())]), "t"
@@ -63,7 +64,7 @@ def compare(view: SegmentView, table: pa.Table, seed: int) -> None:
         assert words[13] == part.num_rows - part["s"].null_count
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=rounds(5, 40), deadline=None)
 @given(
     pieces=st.lists(st.integers(1, 400), min_size=1, max_size=6),
     step=st.sampled_from([0, 1, 3]),

@@ -16,6 +16,7 @@ from chronicle.store import EventStream, Store, StreamOptions, staging
 from chronicle.store.bulk_jobs import BulkCommit
 from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.pins import open_pinned, pin_stream
+from chronicle.tests.rounds import rounds
 
 from .conftest import SCHEMA, batch_of
 
@@ -95,7 +96,7 @@ def test_a_large_part_is_cut_into_segments(store: Store) -> None:
     assert [n for _, n in rows_of(stream)] == list(range(20_000))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=rounds(6, 60), deadline=None)
 @given(
     steps=st.lists(
         st.one_of(

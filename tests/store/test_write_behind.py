@@ -12,6 +12,7 @@ from chronicle.errors import StorageFailed
 from chronicle.store.faulty_files import FaultPlan, FaultyFiles
 from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.write_behind import PIECE_BYTES, WriteBehind
+from chronicle.tests.patience import PATIENCE_S
 
 FORKED = """
 import os, sys
@@ -36,7 +37,9 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 def test_a_forked_child_writes_behind_with_threads_of_its_own(tmp_path: Path) -> None:
     subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FORKED, str(tmp_path)], check=True, timeout=60
+        [sys.executable, "-W", "ignore", "-c", FORKED, str(tmp_path)],
+        check=True,
+        timeout=PATIENCE_S,
     )
     expected = b"".join(bytes([letter]) * PIECE_BYTES for letter in b"abcdefghijkl")
     for name in ("before", "parent", "child"):

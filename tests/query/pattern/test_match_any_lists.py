@@ -25,7 +25,7 @@ from chronicle.query.pattern import any_states as states
 from ...rounds import rounds
 from .any_cases import SCHEMA, compiled, random_table, row_clause, rows_of
 
-CASES = rounds(60, 150, int(os.environ.get("CHRONICLE_PATTERNS", "20000")))
+CASES = rounds(12, 150, int(os.environ.get("CHRONICLE_PATTERNS", "20000")))
 
 
 @pytest.mark.usefixtures("small_buffers")

@@ -28,8 +28,8 @@ from ... import oracles_patterns as oracle
 from ...rounds import NIGHTLY, rounds
 
 BY_NIGHT = int(os.environ.get("CHRONICLE_PATTERNS", "6000"))
-PATTERNS = rounds(50, 100, BY_NIGHT)
-IN_STEPS = rounds(20, 100, BY_NIGHT)
+PATTERNS = rounds(12, 100, BY_NIGHT)
+IN_STEPS = rounds(6, 100, BY_NIGHT)
 """Patterns of the tests that run each case step by step, which takes five times as long."""
 
 TRACES = 8 if NIGHTLY else 5

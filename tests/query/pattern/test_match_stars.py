@@ -216,7 +216,7 @@ def star_case(seed: int) -> None:
         assert answer == wanted, f"{answer}\n!=\n{wanted}\n{shown}"
 
 
-@settings(max_examples=common.PATTERNS * 3, **common.QUIET)
+@settings(max_examples=common.PATTERNS * 8, **common.QUIET)
 @given(st.integers(0, 2**40))
 def stars_match(seed: int) -> None:
     star_case(seed)

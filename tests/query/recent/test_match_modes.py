@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import random
-import time
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-import chronicle
 from chronicle.errors import SqlError
-from chronicle.query.pattern import match_stream
+from chronicle.query.pattern import functions, match_stream, matcher, selection
 from chronicle.query.pattern.compiled import compile_match
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
@@ -147,23 +144,19 @@ def test_the_number_of_a_match_is_the_same_for_all_of_its_rows() -> None:
     assert [tuple(row.values()) for row in found] == [(5, 1), (1, 2), (1, 3), (1, 4), (1, 5)]
 
 
-def test_the_longest_match_costs_the_square_of_its_length_at_most(tmp_path: Path) -> None:
+def test_only_the_longest_match_of_a_first_row_is_put_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each longer set was put out in the place of the one before: the cube of the length."""
-    schema = pa.schema([pa.field("t", pa.int64(), False), ("x", pa.float64())])
-    seconds = {}
-    with chronicle.open(tmp_path / "s") as database:
-        for rows in (50, 250, 2000):
-            stream = database.create_stream(f"s{rows}", schema, time="t")
-            t = pa.array(range(rows))
-            stream.append(pa.table({"t": t, "x": t.cast(pa.float64())}, schema))
-            text = (
-                f"SELECT a FROM s{rows} MATCH_RECOGNIZE (MEASURES A.x AS a MAXIMAL MATCH "
-                "PATTERN (A B+) DEFINE B AS x > A.x)"
-            )
-            taken = []
-            for _ in range(3):
-                started = time.process_time()
-                assert len(database.sql(text).fetchall()) == rows - 1
-                taken.append(time.process_time() - started)
-            seconds[rows] = min(taken)
-    assert seconds[2000] < 3 * 64 * seconds[250], seconds  # of the cube it would be 512 times
+    put_out, lengths = selection._put_out, []
+
+    def counted(*arguments: Any) -> Any:
+        lengths.append(int(arguments[6]))
+        return put_out(*arguments)
+
+    monkeypatch.setattr(selection, "_put_out", counted)
+    monkeypatch.setattr(functions, "borrowed", lambda array: array)
+    monkeypatch.setattr(matcher, "match_selected", selection.match_selected.function)
+    monkeypatch.setattr(match_stream, "ROWS_FIRST", 1 << 10)
+    clause = compiled("MEASURES A.x AS a MAXIMAL MATCH PATTERN (A B+) DEFINE B AS x > A.x")
+    rows = [{"t": t, "id": t, "k": "p", "x": t, "y": 2, "s": ""} for t in range(50)]
+    assert len(run(clause, rows, 50)) == 49
+    assert lengths == [*range(50, 1, -1)]

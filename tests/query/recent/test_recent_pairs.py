@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from chronicle.query.recent import pairs as kernels
 from chronicle.query.recent.pairs import Events, Pairing, plus
 from chronicle.query.recent.regions import Regions, regions_for_archive, regions_for_live
+from chronicle.tests.rounds import rounds
 
 from ... import oracles_recent as oracle
 
@@ -38,7 +39,7 @@ def small_batches() -> None:
     kernels.BATCH_PAIRS = 5
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=rounds(15, 150), deadline=None)
 @given(SIDE, SIDE, st.one_of(st.none(), st.integers(0, 15)), st.integers(1, 3))
 def test_pairs(live, archive, distance, last):  # type: ignore[no-untyped-def]
     pairing = Pairing(events(live), events(archive), distance)
@@ -54,7 +55,7 @@ def test_pairs(live, archive, distance, last):  # type: ignore[no-untyped-def]
     assert found == oracle.joined(plain(archive), plain(live), last=last, **options)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=rounds(10, 100), deadline=None)
 @given(SIDE, SIDE, st.one_of(st.none(), st.integers(0, 15)))
 def test_partners_lie_in_the_regions(live, archive, distance):  # type: ignore[no-untyped-def]
     mine, theirs = events(live), events(archive)

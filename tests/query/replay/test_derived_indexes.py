@@ -125,7 +125,7 @@ def built(path: Path, r: random.Random, keys: list[str]) -> Any:
 @pytest.mark.parametrize("partition", ["", "k", "k, g"])
 def test_rows_are_those_of_a_replay(tmp_path: Path, partition: str) -> None:
     used = 0
-    for seed in range(rounds(12, 60, 3000)):
+    for seed in range(rounds(3, 60, 3000)):
         r = random.Random(f"{partition} {seed}")
         behind = f" PARTITION BY {partition}" if partition else ""
         keys = [key + (behind if "PREV" in key else "") for key in r.sample(KEYS, 4)]

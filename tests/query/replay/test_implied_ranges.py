@@ -54,7 +54,7 @@ def test_what_follows(defined: str, expected: str | None) -> None:
 
 def test_rows_are_those_of_a_replay(tmp_path: Path) -> None:
     saved = 0
-    for seed in range(rounds(6, 30, 2000)):
+    for seed in range(rounds(3, 30, 2000)):
         r = random.Random(seed)
         late = events(r, 4, 2, 300) if r.random() < 0.4 else None
         made = stream_of(tmp_path / str(seed), events(r, 1500, 3, 3), late)

@@ -35,7 +35,7 @@ def doubles(r: random.Random, constant: float) -> tuple[float, float]:
 def test_a_sum_that_holds_has_its_difference_in_the_range() -> None:
     r = random.Random(5)
     seen = dict.fromkeys(HOW, 0)
-    for _ in range(rounds(20_000, 100_000, 5_000_000)):
+    for _ in range(rounds(2_000, 100_000, 5_000_000)):
         constant, how = r.choice(CONSTANTS), r.choice([*HOW])
         own, other = doubles(r, constant)
         found = sum_range(how, constant, ("x",))
@@ -64,8 +64,8 @@ def test_what_the_bounds_are_for() -> None:
 
 def test_a_product_that_holds_has_its_quotient_in_the_range() -> None:
     r = random.Random(6)
-    held = 0
-    for _ in range(rounds(20_000, 100_000, 5_000_000)):
+    held, cases = 0, rounds(2_000, 100_000, 5_000_000)
+    for _ in range(cases):
         constant, how = r.choice([0.1, 1.1, 1.0, 3.0, 1e-9, 1e9]), r.choice([*HOW])
         other = r.random() * 10.0 ** r.randint(-100, 100) + 1e-120
         own = other * constant
@@ -79,7 +79,7 @@ def test_a_product_that_holds_has_its_quotient_in_the_range() -> None:
         held += 1
         assert low is None or own / other >= low, (own, other, constant, how)
         assert high is None or own / other <= high, (own, other, constant, how)
-    assert held > 5_000
+    assert held > cases // 4
     assert product_range(">", -1.1, ("x",)) is None
 
 

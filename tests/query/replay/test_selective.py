@@ -24,7 +24,7 @@ EVENTS = 60_000
 def test_patterns_of_every_kind_read_little(tmp_path: Path) -> None:
     """Of all that an index can help with; here intervals are wide beside so short a stream."""
     rng = np.random.default_rng(18)
-    wanted, reads, kinds = rounds(12, 60, 1000), list[float](), set[str]()
+    wanted, reads, kinds = rounds(6, 60, 1000), list[float](), set[str]()
     database = filled(tmp_path / "store", trades(EVENTS))
     try:
         while len(reads) < wanted:

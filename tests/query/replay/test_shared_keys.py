@@ -50,7 +50,7 @@ def test_rows_are_those_of_a_replay(
     monkeypatch.setattr(shared_keys, "WORTH_EVENTS", 0)
     monkeypatch.setattr(shared_keys, "COLUMN_SHARE", 1 << 40)
     used = 0
-    for seed in range(part, rounds(8, 40, 2000), 2):
+    for seed in range(part, rounds(4, 40, 2000), 2):
         r = random.Random(seed)
         late = events(r, 5, 2, 300) if r.random() < 0.4 else None
         made = stream_of(tmp_path / str(seed), events(r, 1500, 3, 3), late)

@@ -17,7 +17,7 @@ from .test_situations_differential import random_case
 from .test_situations_replay import SCHEMA, stream
 
 
-@pytest.mark.parametrize("seed", range(rounds(2, 3, 10)))
+@pytest.mark.parametrize("seed", range(rounds(1, 3, 10)))
 def test_the_rows_are_those_of_all_matches(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     narrowed = seen = 0
@@ -28,7 +28,8 @@ def test_the_rows_are_those_of_all_matches(tmp_path: Path, seed: int) -> None:
         s.append(table)
         if seed == 1:
             s.append(table.slice(6_000, 5))  # late
-        for number in range(3000 * seed, 3000 * seed + rounds(16, 30)):
+        count = rounds(16, 30)
+        for number in range(3000 * seed, 3000 * seed + count):
             case = random_case(number)
             text = case.text.replace(f"WITHIN {case.pattern.within} ", "")
             gap = "" if case.pattern.gap is None else f"GAP {case.pattern.gap} "
@@ -58,7 +59,7 @@ def test_the_rows_are_those_of_all_matches(tmp_path: Path, seed: int) -> None:
             ), (number, query)
             narrowed += "RangeOfTime" in str(result.plan)
             seen += wanted.num_rows
-    assert narrowed > 5
+    assert narrowed > count // 3
     assert seen > 5
 
 

@@ -30,7 +30,7 @@ from ... import oracles_situations as oracle
 from ...rounds import rounds
 from .test_situations_differential import random_pattern, text_of
 
-CASES = int(os.environ.get("CHRONICLE_SITUATION_STREAMS", rounds(4_000, 30_000, 500_000)))
+CASES = int(os.environ.get("CHRONICLE_SITUATION_STREAMS", rounds(400, 30_000, 500_000)))
 TOGETHER, ALONE = 24, 4
 """Streams of a pattern with PARTITION BY, and without."""
 ROWS = 60

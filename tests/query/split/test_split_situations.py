@@ -32,7 +32,7 @@ from ..situations.test_situations_differential import random_case
 from ..situations.test_situations_replay import SCHEMA, stream
 
 FOLDER = Folder({}, dt.datetime.now(dt.timezone.utc))
-CASES = rounds(8, 16, 200)
+CASES = rounds(3, 16, 200)
 
 
 def compiled_clause(text: str) -> CompiledSituations | None:

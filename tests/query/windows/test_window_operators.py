@@ -23,6 +23,7 @@ from chronicle.query.windows.spec import CountWindows, SessionWindows, TimeWindo
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
 from chronicle.store.memory_files import MemoryFiles
+from chronicle.tests.rounds import rounds
 
 from . import oracles_windows as oracle
 
@@ -195,7 +196,7 @@ def test_random_streams(stores: Any, seed: int) -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=rounds(6, 60), deadline=None, suppress_health_check=list(HealthCheck))
 def test_extremes(stores: Any, data: st.DataObject) -> None:
     """Few events anywhere in 64 bits, any size, slide and origin that stays listable."""
     edges = st.one_of(

@@ -1,0 +1,230 @@
+"""What the default tier runs of heavy tests, and of plain ones with many dear cases.
+
+Judged by the table of docs/testing.md: of each heavy kind what covers its whole path once, from
+start to end; of a plain test whose cases take seconds, some of them, evenly spread.
+``make test-all`` runs everything.
+"""
+
+from __future__ import annotations
+
+__all__ = ["CASES", "SMOKE"]
+
+SMOKE: dict[str, tuple[str, ...]] = {
+    # a JVM
+    "spark_connector/test_spark_read.py": (
+        "test_filter_and_limit_are_applied_inside_the_store",
+        "test_errors_reach_the_user",
+    ),
+    "spark_connector/test_spark_write.py": (
+        "test_a_write_creates_the_stream_and_reads_back",
+        "test_a_commit_that_fails_leaves_nothing",
+    ),
+    "spark_connector/test_spark_query.py": ("test_a_pattern_as_a_dataframe",),
+    "spark_connector/test_spark_streaming.py": ("test_a_stream_is_copied_by_a_query[path]",),
+    "spark_connector/test_spark_pipeline.py": ("test_the_first_bad_row_ends_a_strict_run",),
+    "spark_connector/test_spark_served.py": ("test_spark_reads_writes_and_asks_through_a_server",),
+    # a browser
+    "server/test_console_browser.py": (
+        "test_a_journey",
+        "test_errors_stand_at_their_place",
+        "test_hostile_text_stays_text",
+        "test_a_token_is_offered_what_it_may_do",
+        "test_situations_are_drawn",
+    ),
+    # processes that are killed, forked or interrupted
+    "store/test_crash_kill.py": ("test_kill_minus_nine",),
+    "store/test_lock.py": ("",),
+    "server/test_jobs_resumed.py": ("test_what_a_stopped_server_left_is_done_by_the_next",),
+    "server/test_server_process.py": ("test_a_life",),
+    "test_fork.py": (
+        "test_whatever_a_child_asks_of_its_parents_store_is_refused",
+        "test_a_child_may_write_once_its_parent_has_closed",
+        "test_a_child_gives_up_no_lease_of_its_parent",
+    ),
+    "isolation/test_pool.py": (
+        "test_no_orphan_outlives_its_owner[sys.exit(0)]",
+        "test_a_worker_reaches_nothing",
+        "test_an_interrupt_does_not_reach_the_workers",
+    ),
+    "query/test_ctrl_c.py": ("test_ctrl_c_ends_a_query_and_nothing_else",),
+    "cli/test_cli_processes.py": (
+        "test_a_reader_that_goes_away_is_no_error",
+        "test_an_interrupt_says_what_is_stored[batch]",
+        "test_the_prompt",
+    ),
+    # processes that load the package
+    "test_house.py": ("test_import_is_light",),
+    "test_wheel.py": ("",),
+    "test_first_steps.py": ("",),
+    "cli/test_mcp.py": ("test_the_command_speaks_over_standard_input",),
+    # a server that strangers attack
+    "fuzz/test_attack_corpus.py": (
+        "test_a_request",
+        "test_a_query_in_json",
+        "test_headers",
+        "test_a_name_out_of_reach_is_told_by_no_answer",
+        "test_a_position_of_another_is_not_dropped",
+        "test_log_lines_cannot_be_forged",
+        "test_readiness_tells_a_stranger_nothing_else",
+    ),
+    # a server on a socket
+    "client/test_connect.py": (
+        "test_sql_and_parameters_of_every_type",
+        "test_errors_are_the_same",
+        "test_live_queries",
+        "test_deletes[remote]",
+        "test_a_tail_goes_on_where_it_stopped[remote]",
+    ),
+    "client/test_async.py": ("test_streams_events_and_queries",),
+    "client/test_administration.py": ("test_tokens_are_managed_by_one_of_them",),
+    "client/test_clients_docs.py": ("test_the_examples_run",),
+    "client/test_dbapi.py": (
+        "test_rows_go_in_and_come_out_in_their_types",
+        "test_fetching[embedded]",
+        "test_every_error_has_a_class[embedded]",
+    ),
+    "client/test_sqlalchemy.py": ("test_queries", "test_classes_are_mapped[embedded]"),
+    "client/test_recipes.py": ("test_grafana", "test_telegraf"),
+    "client/test_transport.py": (
+        "test_a_busy_server_is_asked_again",
+        "test_a_problem_document_becomes_the_error_it_was_made_from",
+        "test_an_answer_that_was_cut_is_an_error",
+    ),
+    "live/test_webhooks.py": ("test_every_row_is_taken_in_order_by_a_receiver_that_fails",),
+    # confined workers
+    "formats/test_isolated_answers.py": ("",),
+    "query/test_isolated_queries.py": (
+        "test_answers_are_those_of_this_process",
+        "test_errors_are_those_of_this_process",
+        "test_a_memory_bomb_costs_its_own_answer",
+        "test_a_query_is_cancelled",
+    ),
+    "query/test_frames.py": ("test_patterns_and_appends_read_frames",),
+    "server/test_isolated_bodies.py": (
+        "test_rows_and_bad_rows_are_those_of_reading_here",
+        "test_errors_are_those_of_reading_here",
+    ),
+    "server/test_ingest_api.py": ("test_csv_is_looked_at_and_stored", "test_bad_rows"),
+    "server/test_exchange_jobs.py": ("test_what_was_exported_is_imported",),
+    "server/test_nested_events.py": ("test_values_are_themselves_in_both_directions",),
+    "server/test_flight_sql.py": ("test_a_query", "test_metadata", "test_parameters"),
+    "server/test_query_log.py": ("test_what_runs_sees_itself",),
+    "server/test_event_walk.py": ("",),
+}
+"""Heavy tests by file: functions, single cases, or all of the file (``""``)."""
+
+CASES: dict[str, dict[str, int]] = {
+    "server/test_jobs.py": {
+        "test_what_cannot_be_done_is_said_at_once": 8,
+    },
+    "store/test_replacing.py": {
+        "test_power_cut_at_every_operation_of_a_replacement": 3,
+        "test_disk_that_fails_at_every_operation_of_a_replacement": 1,
+    },
+    "store/test_updating.py": {
+        "test_power_cut_at_every_operation_of_an_update": 2,
+        "test_disk_that_fails_at_every_operation_of_an_update": 1,
+    },
+    "store/test_deleting.py": {
+        "test_power_cut_at_every_operation_of_a_delete": 3,
+        "test_disk_that_fails_at_every_operation_of_a_delete": 1,
+    },
+    "store/test_filling.py": {
+        "test_power_cut_at_every_operation_of_a_creation": 3,
+        "test_disk_that_fails_at_every_operation_of_a_creation": 1,
+    },
+    "query/pattern/test_match_any_lists.py": {
+        "test_statements_give_the_same_with_lists_as_with_the_search": 10,
+    },
+    "query/windows/test_keyed_sessions.py": {
+        "test_sessions_grouped_by_keys_are_those_of_each_key": 8,
+    },
+    "query/windows/test_window_operators.py": {
+        "test_random_streams": 5,
+    },
+    "live/test_situation_crashes.py": {
+        "test_a_crash_in_a_step": 1,
+    },
+    "live/test_live_compositions.py": {
+        "test_any_order_of_commits_and_steps": 1,
+    },
+    "live/test_live_joins.py": {
+        "test_any_order_of_commits_and_steps": 1,
+    },
+    "live/test_live_recent.py": {
+        "test_steps_in_order_go_on_from_what_is_kept": 2,
+    },
+    "indexes/test_index_faults.py": {
+        "test_damaged_indexes_keep_nothing_from_being_opened": 3,
+        "test_an_index_that_cannot_be_created_leaves_nothing_behind": 2,
+        "test_whatever_write_of_upkeep_fails_answers_stay_the_same": 1,
+    },
+    "live/test_arranged.py": {
+        "test_events_stand_where_a_sort_would_put_them": 3,
+    },
+    "live/test_bank_regions.py": {
+        "test_late_events_change_what_they_change": 1,
+    },
+    "live/test_late_windows.py": {
+        "test_late_events_change_what_the_query_says": 8,
+    },
+    "live/test_live_bank.py": {
+        "test_a_crash_at_any_write_of_a_step_of_many": 1,
+        "test_what_is_dropped_while_events_come_late_ends_no_group": 1,
+    },
+    "live/test_live_crashes.py": {
+        "test_a_crash_in_a_step_of_two_sources": 1,
+    },
+    "live/test_live_pattern_state.py": {
+        "test_matches_that_do_not_wait_for_each_other": 2,
+    },
+    "live/test_pattern_bank.py": {
+        "test_a_bank_finds_what_each_pattern_finds_alone": 3,
+    },
+    "live/test_postings.py": {
+        "test_what_is_found_is_what_is_found_event_by_event": 15,
+    },
+    "query/pattern/test_match_advancing.py": {
+        "test_small_steps_cost_what_the_events_cost": 3,
+    },
+    "query/replay/test_coded_spans.py": {
+        "test_rows_are_those_of_a_replay": 2,
+        "test_the_column_of_the_key_is_hardly_read": 1,
+    },
+    "query/replay/test_identities_replayed.py": {
+        "test_identities_are_those_of_a_full_replay": 6,
+    },
+    "query/situations/test_situations_replay.py": {
+        "test_every_plan_gives_the_rows_of_a_full_replay": 1,
+    },
+    "query/split/test_expected_matches.py": {
+        "test_the_rows_of_a_match_stay_together": 1,
+    },
+    "query/test_plan_limits.py": {
+        "test_four_times_the_words_take_about_four_times_as_long": 12,
+    },
+    "query/test_predicate_differential.py": {
+        "test_what_is_pushed_down_follows_from_the_condition": 10,
+        "test_filters_with_and_without_indexes_keep_the_events_that_duckdb_keeps": 4,
+    },
+    "query/test_retained.py": {
+        "test_patterns": 4,
+        "test_plain_queries": 16,
+    },
+    "query/test_row_truths.py": {
+        "test_what_is_decided_is_what_duckdb_finds": 8,
+    },
+    "query/test_sql_differential.py": {
+        "test_random_predicates_filter_as_in_duckdb": 20,
+    },
+    "query/windows/test_calendar.py": {
+        "test_windows_are_those_of_the_clocks": 12,
+    },
+    "test_alter.py": {
+        "test_power_cut_at_every_operation_of_an_alteration": 4,
+    },
+    "test_views.py": {
+        "test_power_cut_at_every_operation": 3,
+    },
+}
+"""Plain tests with dear cases by file, and how many of the cases the default tier runs."""

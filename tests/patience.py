@@ -1,0 +1,24 @@
+"""Waiting for what another thread or process does, however slow the machine is.
+
+No test judges how long something takes.  A test that waits has one limit, which is there so that a
+hang ends with a message; it is far beyond what anything takes on a loaded machine, and below the
+limit of pytest-timeout (``pyproject.toml``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+__all__ = ["PATIENCE_S", "wait_until"]
+
+PATIENCE_S = 300.0
+"""Seconds after which a test may say that what it waits for does not come."""
+
+
+def wait_until(condition: Callable[[], object], expected: str = "what was expected") -> None:
+    """Return as soon as the condition holds; fail after ``PATIENCE_S`` seconds."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {PATIENCE_S:.0f} s for {expected}"
+        time.sleep(0.005)

@@ -1,0 +1,251 @@
+"""Break one promise of the product at a time and say which tests notice.
+
+    make mutants                                     # all of them
+    make mutants MUTANTS="--only log sync --jobs 2"  # of these names, two at once
+    make mutants MUTANTS="--part 2/3"                # the second third
+    make mutants MUTANTS="--default"                 # only tests of the default tier may notice
+    make mutants MUTANTS="--list"                    # names, files and tests; nothing runs
+
+Purpose
+    A test that cannot fail proves nothing.  A mutant is a small fault: a sync left out, a checksum
+    ignored, a bound off by one.  It is written into a scratch copy of the project, where the tests
+    that are responsible must fail.
+
+Guarantee
+    The run ends with 1 where a mutant survives, where its text does not stand exactly once in its
+    file or folder, or where its tests fail without it.
+
+Layout
+    The ``*.toml`` files beside this one list the mutants: a ``name``; ``in``, a file or folder; the
+    text ``old``, which stands there once; ``new``, which takes its place; ``tests``, files or tests
+    below ``tests/``.  ``tests/tools/test_mutants.py`` compares all of them with the sources.
+
+    Every job has a copy of the tree, in which one mutant at a time stands.  Mutants with the same
+    tests go to the same job, where these tests first run without any.  Each copy begins with the
+    compiled kernels of the project; what a changed kernel compiles to goes with its mutant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SECONDS = 600
+SHARE = 4
+"""Mutants with the same tests that one job takes at once, where there are several jobs."""
+DEFAULT_TIER = "smoke or not (heavy or extra or slow or bench)"
+NOTHING_RAN = 5
+
+IGNORED = shutil.ignore_patterns(
+    ".git", ".venv", ".build", ".hypothesis", "*_cache", "__pycache__", "*.egg-info", "node_modules"
+)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One broken promise; see the module."""
+
+    name: str
+    place: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+def load_mutants() -> list[Mutant]:
+    """All mutants of the ``*.toml`` files."""
+    return [
+        Mutant(one["name"], one["in"], one["old"], one["new"], tuple(one["tests"]))
+        for file in sorted(Path(__file__).parent.glob("*.toml"))
+        for one in tomllib.loads(file.read_text(encoding="utf-8"))["mutant"]
+    ]
+
+
+class NotOnce(Exception):
+    """A mutant's text does not stand exactly once in its file or folder."""
+
+
+def source_of(root: Path, mutant: Mutant) -> Path:
+    """The file that holds a mutant's text.
+
+    Raises
+    ------
+    NotOnce
+    """
+    path = root / mutant.place
+    files = [path] if path.suffix else sorted(path.rglob("*.py"))
+    counts = [(file, file.read_text(encoding="utf-8").count(mutant.old)) for file in files]
+    places = [file for file, count in counts for _ in range(count)]
+    if len(places) != 1:
+        raise NotOnce(f"{mutant.name}: its text stands {len(places)} times in {mutant.place}")
+    return places[0]
+
+
+class Bench:
+    """A copy of the project in which one mutant at a time is written and tested.
+
+    The copy is importable as ``chronicle`` from ``place``, where its kernels and the temporary
+    files of its tests are, too.
+    """
+
+    def __init__(self, place: Path, expression: str) -> None:
+        self.place = place
+        self.copy = place / "chronicle"
+        self.kernels = place / "kernels"
+        self.expression = expression
+        self._sound: dict[tuple[str, ...], str] = {}
+        (place / "tmp").mkdir(parents=True)
+        shutil.copytree(ROOT, self.copy, ignore=IGNORED)
+        self._copy_kernels()
+
+    def _copy_kernels(self) -> None:
+        sys.path.append(str(self.place))
+        from chronicle.machine_code import cache_directory
+
+        known = cache_directory()
+        for folder in {file.parent for file in self.copy.rglob("*.py")}:
+            compiled = known / _cache_name(ROOT / folder.relative_to(self.copy))
+            if compiled.is_dir():
+                shutil.copytree(compiled, self.kernels / known.name / _cache_name(folder))
+
+    def judge(self, mutant: Mutant) -> tuple[str, str]:
+        """Run the tests of a mutant without it, once, then with it: the verdict, and by whom."""
+        try:
+            path = source_of(self.copy, mutant)
+        except (NotOnce, OSError) as error:
+            return "not found", str(error)
+        if mutant.tests not in self._sound:
+            failing = self._failing(mutant, self.kernels, keep=True)
+            self._sound[mutant.tests] = ", ".join(failing)
+        if self._sound[mutant.tests]:
+            return "not judged", f"fails without it: {self._sound[mutant.tests]}"
+        text, times = path.read_text(encoding="utf-8"), path.stat()
+        kernels = self.kernels
+        if "@kernel" in text:
+            kernels = self.place / "kernels-of-this-one"  # Numba replaces files, never changes them
+            shutil.copytree(self.kernels, kernels, copy_function=os.link)
+        path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+        try:
+            names = self._failing(mutant, kernels, keep=False)
+        finally:
+            path.write_text(text, encoding="utf-8")
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # so that its kernels fit
+            if kernels != self.kernels:
+                shutil.rmtree(kernels)
+        return ("noticed", ", ".join(names)) if names else ("SURVIVES", " ".join(mutant.tests))
+
+    def _failing(self, mutant: Mutant, kernels: Path, *, keep: bool) -> list[str]:
+        """Tests that fail in the copy as it is; what was printed, where no test says it.
+
+        With ``keep``, the copy's byte code stays: that of a mutant must not outlive it.
+        """
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--timeout", "300"]
+        command += ["-p", "no:cacheprovider", *(f"tests/{name}" for name in mutant.tests)]
+        if self.expression:
+            command += ["-m", self.expression]
+        paths = [str(self.place), os.environ.get("PYTHONPATH", "")]
+        own = {
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "PYTHONDONTWRITEBYTECODE": "" if keep else "1",
+            "CHRONICLE_CACHE_DIR": str(kernels),
+            "TMPDIR": str(self.place / "tmp"),
+        }
+        try:
+            done = subprocess.run(
+                command, cwd=self.copy, env={**os.environ, **own}, capture_output=True, text=True,
+                timeout=SECONDS, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return [f"no end after {SECONDS} s"]
+        if done.returncode in (0, NOTHING_RAN):
+            return []
+        found = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", done.stdout, re.M)
+        return found or [f"exit code {done.returncode}: {done.stdout[-400:]}{done.stderr[-400:]}"]
+
+
+def _cache_name(folder: Path) -> str:
+    """What Numba calls a folder in its cache; another name costs compiling, nothing else."""
+    return f"{folder.name}_{hashlib.sha1(str(folder).encode()).hexdigest()}"
+
+
+def shares(mutants: list[Mutant], jobs: int) -> list[list[Mutant]]:
+    """Lists of mutants with the same tests, long ones first."""
+    most = SHARE if jobs > 1 else len(mutants)
+    alike = [list(group) for _, group in groupby(mutants, key=lambda one: one.tests)]
+    cut = [group[at : at + most] for group in alike for at in range(0, len(group), most)]
+    return sorted(cut, key=len, reverse=True)
+
+
+def choose(words: list[str], part: str) -> list[Mutant]:
+    """The mutants whose names hold one of the words, if any; of these, part ``number/count``."""
+    number, _, count = part.partition("/")
+    found = [one for one in load_mutants() if not words or any(word in one.name for word in words)]
+    found.sort(key=lambda one: one.tests)
+    low, high = (len(found) * at // int(count) for at in (int(number) - 1, int(number)))
+    return found[low:high]
+
+
+def run(mutants: list[Mutant], jobs: int, expression: str) -> int:
+    """Judge mutants, print each verdict and a summary; 1 where one was not noticed."""
+    begun, verdicts = time.monotonic(), defaultdict[str, list[str]](list)
+
+    def work(place: Path, ahead: list[list[Mutant]]) -> None:
+        bench = Bench(place, expression)
+        while ahead:
+            for mutant in ahead.pop(0):
+                verdict, detail = bench.judge(mutant)
+                verdicts[verdict].append(f"  {mutant.name}: {detail}")
+                count = sum(map(len, verdicts.values()))
+                print(f"[{count}/{len(mutants)}] {mutant.name}: {verdict}: {detail}", flush=True)
+
+    with (
+        tempfile.TemporaryDirectory(prefix="chronicle-mutants-") as scratch,
+        ThreadPoolExecutor(jobs) as pool,
+    ):
+        ahead = shares(mutants, jobs)
+        try:
+            for done in [pool.submit(work, Path(scratch) / str(n), ahead) for n in range(jobs)]:
+                done.result()
+        finally:
+            ahead.clear()  # interrupted: what has not begun does not begin
+    noticed = len(verdicts.pop("noticed", []))
+    seconds = time.monotonic() - begun
+    print(f"\n{noticed} of {len(mutants)} mutants were noticed, in {seconds:.0f} s")
+    for word, lines in verdicts.items():
+        print(f"{word}: {len(lines)}", *sorted(lines), sep="\n")
+    return 0 if noticed == len(mutants) else 1
+
+
+def main(arguments: list[str]) -> int:
+    """Run or list mutants."""
+    parser = argparse.ArgumentParser(description="break one promise at a time; tests must notice")
+    parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="of these names")
+    parser.add_argument("--part", default="1/1", metavar="K/N", help="the K-th of N parts")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many at a time")
+    parser.add_argument("--default", action="store_true", help="run only tests of the default tier")
+    parser.add_argument("--list", action="store_true", help="print names, files and tests")
+    options = parser.parse_args(arguments)
+    mutants = choose(options.only, options.part)
+    if options.list:
+        for mutant in mutants:
+            print(f"{mutant.name}\t{mutant.place}\t{' '.join(mutant.tests)}")
+        return 0
+    return run(mutants, options.jobs, DEFAULT_TIER if options.default else "")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
