@@ -114,46 +114,6 @@ SMOKE: dict[str, tuple[str, ...]] = {
 """Heavy tests by file: functions, single cases, or all of the file (``""``)."""
 
 CASES: dict[str, dict[str, int]] = {
-    "server/test_jobs.py": {
-        "test_what_cannot_be_done_is_said_at_once": 8,
-    },
-    "store/test_replacing.py": {
-        "test_power_cut_at_every_operation_of_a_replacement": 3,
-        "test_disk_that_fails_at_every_operation_of_a_replacement": 1,
-    },
-    "store/test_updating.py": {
-        "test_power_cut_at_every_operation_of_an_update": 2,
-        "test_disk_that_fails_at_every_operation_of_an_update": 1,
-    },
-    "store/test_deleting.py": {
-        "test_power_cut_at_every_operation_of_a_delete": 3,
-        "test_disk_that_fails_at_every_operation_of_a_delete": 1,
-    },
-    "store/test_filling.py": {
-        "test_power_cut_at_every_operation_of_a_creation": 3,
-        "test_disk_that_fails_at_every_operation_of_a_creation": 1,
-    },
-    "query/pattern/test_match_any_lists.py": {
-        "test_statements_give_the_same_with_lists_as_with_the_search": 10,
-    },
-    "query/windows/test_keyed_sessions.py": {
-        "test_sessions_grouped_by_keys_are_those_of_each_key": 8,
-    },
-    "query/windows/test_window_operators.py": {
-        "test_random_streams": 5,
-    },
-    "live/test_situation_crashes.py": {
-        "test_a_crash_in_a_step": 1,
-    },
-    "live/test_live_compositions.py": {
-        "test_any_order_of_commits_and_steps": 1,
-    },
-    "live/test_live_joins.py": {
-        "test_any_order_of_commits_and_steps": 1,
-    },
-    "live/test_live_recent.py": {
-        "test_steps_in_order_go_on_from_what_is_kept": 2,
-    },
     "indexes/test_index_faults.py": {
         "test_damaged_indexes_keep_nothing_from_being_opened": 3,
         "test_an_index_that_cannot_be_created_leaves_nothing_behind": 2,
@@ -172,11 +132,23 @@ CASES: dict[str, dict[str, int]] = {
         "test_a_crash_at_any_write_of_a_step_of_many": 1,
         "test_what_is_dropped_while_events_come_late_ends_no_group": 1,
     },
+    "live/test_live_compositions.py": {
+        "test_any_order_of_commits_and_steps": 1,
+    },
     "live/test_live_crashes.py": {
         "test_a_crash_in_a_step_of_two_sources": 1,
     },
+    "live/test_live_joins.py": {
+        "test_any_order_of_commits_and_steps": 1,
+    },
     "live/test_live_pattern_state.py": {
         "test_matches_that_do_not_wait_for_each_other": 2,
+    },
+    "live/test_live_recent.py": {
+        "test_steps_in_order_go_on_from_what_is_kept": 2,
+    },
+    "live/test_live_views.py": {
+        "test_what_holds_is_what_the_query_over_the_view_gives": 1,
     },
     "live/test_pattern_bank.py": {
         "test_a_bank_finds_what_each_pattern_finds_alone": 3,
@@ -184,8 +156,14 @@ CASES: dict[str, dict[str, int]] = {
     "live/test_postings.py": {
         "test_what_is_found_is_what_is_found_event_by_event": 15,
     },
+    "live/test_situation_crashes.py": {
+        "test_a_crash_in_a_step": 1,
+    },
     "query/pattern/test_match_advancing.py": {
         "test_small_steps_cost_what_the_events_cost": 3,
+    },
+    "query/pattern/test_match_any_lists.py": {
+        "test_statements_give_the_same_with_lists_as_with_the_search": 10,
     },
     "query/replay/test_coded_spans.py": {
         "test_rows_are_those_of_a_replay": 2,
@@ -219,6 +197,37 @@ CASES: dict[str, dict[str, int]] = {
     },
     "query/windows/test_calendar.py": {
         "test_windows_are_those_of_the_clocks": 12,
+    },
+    "query/windows/test_keyed_sessions.py": {
+        "test_sessions_grouped_by_keys_are_those_of_each_key": 8,
+    },
+    "query/windows/test_window_groups.py": {
+        "test_keys_and_ordered_aggregates": 3,
+    },
+    "query/windows/test_window_operators.py": {
+        "test_random_streams": 5,
+    },
+    "server/test_jobs.py": {
+        "test_what_cannot_be_done_is_said_at_once": 8,
+    },
+    "store/test_cold_segments.py": {
+        "test_a_damaged_stub_is_told": 1,
+    },
+    "store/test_deleting.py": {
+        "test_power_cut_at_every_operation_of_a_delete": 3,
+        "test_disk_that_fails_at_every_operation_of_a_delete": 1,
+    },
+    "store/test_filling.py": {
+        "test_power_cut_at_every_operation_of_a_creation": 3,
+        "test_disk_that_fails_at_every_operation_of_a_creation": 1,
+    },
+    "store/test_replacing.py": {
+        "test_power_cut_at_every_operation_of_a_replacement": 3,
+        "test_disk_that_fails_at_every_operation_of_a_replacement": 1,
+    },
+    "store/test_updating.py": {
+        "test_power_cut_at_every_operation_of_an_update": 2,
+        "test_disk_that_fails_at_every_operation_of_an_update": 1,
     },
     "test_alter.py": {
         "test_power_cut_at_every_operation_of_an_alteration": 4,

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.tests.patience import PATIENCE_S
 
 from .conftest import FLIGHTS
 from .test_connect import COUNT, EVENTS, event
@@ -23,7 +24,7 @@ Doing = Callable[[Any], Awaitable[None]]
 def run(url: str, doing: Doing, **how: Any) -> None:
     async def connected() -> None:
         async with chronicle.aconnect(url, **how) as database:
-            await asyncio.wait_for(doing(database), 60)
+            await asyncio.wait_for(doing(database), PATIENCE_S)
 
     asyncio.run(connected())
 
@@ -112,7 +113,7 @@ def test_live_queries(served: Any) -> None:
         flights = await db.create_stream("flights", FLIGHTS, time="time")
         query = await db.create_live("high", "SELECT time, seen FROM flights", idle="0 seconds")
         await flights.append(EVENTS)
-        await db.run_live(timeout=30)
+        await db.run_live(timeout=PATIENCE_S)
         assert await db.live_queries() == ["high"]
         assert (await query.net()).num_rows == COUNT
         assert sum([len(batch) async for batch in query.rows()]) == COUNT

@@ -28,6 +28,7 @@ from chronicle.database import Database
 from chronicle.live.handle import LiveHandle
 from chronicle.server.access.tokens import create_token
 from chronicle.streams import Stream
+from chronicle.tests.patience import PATIENCE_S, wait_until
 
 from .conftest import FLIGHTS
 
@@ -279,8 +280,7 @@ def test_a_tail_goes_on_where_it_stopped(flights: Any) -> None:
     while not found:
         thread.join(0.01)
     waiting.close()  # wakes the thread
-    thread.join(20)
-    assert not thread.is_alive()
+    thread.join()
     with pytest.raises(chronicle.SnapshotExpired):
         flights.tail(999)
 
@@ -288,7 +288,7 @@ def test_a_tail_goes_on_where_it_stopped(flights: Any) -> None:
 def test_live_queries(either: Any, flights: Any) -> None:
     text = "SELECT time, icao24, altitude FROM flights WHERE altitude > 9000"
     query = either.create_live("high", text, idle="0 seconds", options={"retention": "90 days"})
-    either.run_live(timeout=30)
+    either.run_live(timeout=PATIENCE_S)
     assert either.live_queries() == ["high"]
     assert (query.sql, query.sink) == (text, "high")
     status = either.live("high").status()
@@ -320,7 +320,7 @@ def test_rollups(either: Any, flights: Any) -> None:
         "FROM TUMBLE(flights, time, INTERVAL '10' SECOND) GROUP BY window_start, window_end"
     )
     query = either.create_rollup("tens", text, idle="0 seconds", options={"retention": "90 days"})
-    either.run_live(timeout=30)
+    either.run_live(timeout=PATIENCE_S)
     assert either.rollups() == either.live_queries() == ["tens"]
     assert (query.sql, query.sink) == (text, "tens")
     assert either.rollup("tens").net().num_rows == query.status()["rows"] > 3
@@ -375,11 +375,7 @@ def test_a_result_that_is_left_ends_its_query(served: Any, remote: RemoteDatabas
     next(batches)
     assert len(running) == 1
     result.close()
-    for _ in range(1000):
-        if not len(running):
-            break
-        threading.Event().wait(0.01)
-    assert not len(running)
+    wait_until(lambda: not len(running))
 
 
 def test_a_closed_database_says_so(served: Any) -> None:

@@ -14,9 +14,11 @@ import httpx
 import pytest
 import yaml
 
+from chronicle.tests.patience import PATIENCE_S
+
 PAGE = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(encoding="utf-8")
 HERE = "127.0.0.1:8000"
-ASK = httpx.Client(timeout=60)  # the first lines have their kernels loaded
+ASK = httpx.Client(timeout=PATIENCE_S)  # the first lines have their kernels loaded
 
 
 def block(heading: str, kind: str) -> str:
@@ -42,7 +44,9 @@ def test_curl(served: Any) -> None:
         pytest.skip("needs curl")
     script = block("curl", "sh").replace(HERE, f"127.0.0.1:{served.port}")
     for _ in range(2):  # again: the key keeps the event from being stored twice
-        done = subprocess.run(["sh", "-ec", script], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            ["sh", "-ec", script], capture_output=True, text=True, timeout=PATIENCE_S
+        )
         assert done.returncode == 0, done.stderr
         assert done.stdout.endswith('host,message\r\n"a","up"\r\n') or "a,up" in done.stdout
     assert served.database.stream("log").count == 1

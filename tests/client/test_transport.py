@@ -15,6 +15,7 @@ import pytest
 from chronicle.client import StreamRoutes, Transport, transport
 from chronicle.client.calls import Call
 from chronicle.errors import ConnectionFailed, InvalidArgument, ResourceLimit, StreamNotFound
+from chronicle.tests.patience import PATIENCE_S
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 BUSY = b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\nRetry-After: 0\r\n\r\n"
@@ -36,7 +37,7 @@ class Fake:
         self._rude = rude
         self.requests: list[bytes] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.settimeout(20)
+        self._listener.settimeout(PATIENCE_S)
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._closed = False
         self._thread = threading.Thread(target=self._run)
@@ -62,8 +63,8 @@ class Fake:
     def close(self) -> None:
         self._closed = True
         with suppress(OSError):
-            socket.create_connection(self._listener.getsockname(), 1).close()
-        self._thread.join(20)
+            socket.create_connection(self._listener.getsockname(), PATIENCE_S).close()
+        self._thread.join()
         self._listener.close()
 
 
@@ -112,7 +113,7 @@ def test_what_does_the_same_twice_is_repeated(serve: Serve) -> None:
 
 def test_a_server_that_is_not_there_is_said_after_some_tries(serve: Serve) -> None:
     with pytest.raises(ConnectionFailed, match="cannot be reached"):
-        Transport("http://127.0.0.1:9", timeout=1.0, retries=2).json(Call("GET", "/healthz"))
+        Transport("http://127.0.0.1:9", retries=2).json(Call("GET", "/healthz"))
 
 
 def test_a_problem_document_becomes_the_error_it_was_made_from(serve: Serve) -> None:

@@ -240,9 +240,9 @@ def test_a_parquet_dictionary_of_one_long_value_is_counted_each_time() -> None:
 
 
 def test_parquet_differences_are_read_in_small_steps() -> None:
-    values = ["x" * MIB] * 2000
+    values = ["x" * MIB] * 1000
     data = parquet(
-        pa.table({"t": range(2000), "s": values}),
+        pa.table({"t": range(1000), "s": values}),
         use_dictionary=False,
         column_encoding={"s": "DELTA_BYTE_ARRAY", "t": "PLAIN"},
         compression="none",

@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis
-import pytest
 import schemathesis
 
 from chronicle.tests.fuzz.target import NIGHTLY, Target, pieces
+from chronicle.tests.patience import PATIENCE_S
 
 STEPS = 10
 
 
-@pytest.mark.timeout(0 if NIGHTLY else 300)
 def test_no_order_of_requests_costs_others_anything(tmp_path: Path) -> None:
-    with Target(tmp_path, MAX_ROWS=1000) as target:
+    with Target(tmp_path, MAX_ROWS=1000, QUERY_TIMEOUT_MS=3000) as target:
         document = target.http.get("/openapi.json").json()
         schema = schemathesis.openapi.from_dict(document)
         schema.config.base_url = target.url
@@ -30,7 +29,10 @@ def test_no_order_of_requests_costs_others_anything(tmp_path: Path) -> None:
             """Requests of someone who may do anything with streams ``w*``."""
 
             def get_call_kwargs(self, case: Any) -> dict[str, Any]:
-                return {"headers": {"Authorization": f"Bearer {target.writer}"}, "timeout": 30}
+                return {
+                    "headers": {"Authorization": f"Bearer {target.writer}"},
+                    "timeout": PATIENCE_S,
+                }
 
             def before_call(self, case: Any, **_: Any) -> None:
                 if case.path.endswith(("/tail", "/rows")):  # answers that would not end

@@ -12,13 +12,12 @@ import pytest
 
 from chronicle.tests.fuzz.attacks import OPEN
 from chronicle.tests.fuzz.grammar import Grammar
-from chronicle.tests.fuzz.target import CLIENTS, COUNT, NIGHTLY, Target, pieces
+from chronicle.tests.fuzz.target import CLIENTS, NIGHTLY, Target, pieces
 
 BETWEEN_CANARIES = 100
 
 
 @pytest.mark.xfail(bool(OPEN), run=NIGHTLY, reason="attacks of the corpus work still")
-@pytest.mark.timeout(0 if COUNT > 1000 else 300)
 def test_a_statement_costs_at_most_its_own_answer(tmp_path: Path) -> None:
     with Target(tmp_path) as target, ThreadPoolExecutor(CLIENTS) as clients:
         asked = answered = 0

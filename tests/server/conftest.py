@@ -30,11 +30,18 @@ from chronicle.server.listening import Listening
 from chronicle.server.run import uvicorn_config
 from chronicle.store.files import RealFiles
 from chronicle.store.manifest import write_manifest
+from chronicle.tests.patience import PATIENCE_S
 
 from .console_page import REQUIRED, SWITCHES, Console, chromium
 from .flights import SPEC
 
 SCHEMA = pa.schema([pa.field("n", pa.int64()), pa.field("s", pa.string())])
+HOUR_MS = 3_600_000
+"""A limit that no test sees the end of: what does not end for another reason hangs."""
+PATIENT = dict.fromkeys(
+    ("query_timeout_ms", "queue_timeout_ms", "client_timeout_ms", "header_timeout_ms"), HOUR_MS
+)
+"""Limits of time that a slow machine could meet; a test that is about one sets its own."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -51,6 +58,8 @@ class Client:
     def __init__(self, app: Any, address: str) -> None:
         self.app = app
         self.loop = asyncio.new_event_loop()
+        self._ahead_s, now = 0.0, self.loop.time
+        self.loop.time = lambda: now() + self._ahead_s  # type: ignore[method-assign]
         self._thread = threading.Thread(target=self.loop.run_forever)
         self._thread.start()
         self._transport = httpx.ASGITransport(
@@ -61,17 +70,22 @@ class Client:
 
     def run(self, coroutine: Any) -> Any:
         """Run a coroutine where the application runs."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(60)
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(PATIENCE_S)
 
     def request(self, method: str, path: str, **more: Any) -> httpx.Response:
         async def ask() -> httpx.Response:
             async with httpx.AsyncClient(
-                transport=self._transport, base_url="http://127.0.0.1", timeout=60
+                transport=self._transport, base_url="http://127.0.0.1", timeout=PATIENCE_S
             ) as client:
                 return await client.request(method, path, **more)
 
         response: httpx.Response = self.run(ask())
         return response
+
+    def pass_time(self, seconds: float) -> None:
+        """Put the loop's clock forward: what was to happen within that time happens now."""
+        self._ahead_s += seconds
+        self.loop.call_soon_threadsafe(lambda: None)
 
     def get(self, path: str, **more: Any) -> httpx.Response:
         return self.request("GET", path, **more)
@@ -315,7 +329,7 @@ def serve_app() -> Iterator[Callable[..., Client]]:
     with contextlib.ExitStack() as stack:
 
         def make(database: Any, *, address: str = "127.0.0.1", **settings: Any) -> Client:
-            app = create_app(database, Settings(store=database.path, **settings))
+            app = create_app(database, Settings(store=database.path, **PATIENT | settings))
             return stack.enter_context(contextlib.closing(Client(app, address)))
 
         yield make
@@ -336,18 +350,18 @@ class Live:
             lambda: self.app.state.server.drain(drain_s),
         )
         self._thread = threading.Thread(
-            target=self._server.run, kwargs={"sockets": [self.listener]}
+            target=self._server.run, kwargs={"sockets": [self.listener]}, daemon=True
         )
         self._thread.start()
-        assert started.wait(30)
-        self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=30)
+        assert started.wait(PATIENCE_S)
+        self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=PATIENCE_S)
 
     def connect(self, *, receive_bytes: int | None = None) -> socket.socket:
         """A connection; with a small buffer, one whose client does not read is soon full."""
         made = socket.socket()
         if receive_bytes is not None:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        made.settimeout(30)
+        made.settimeout(PATIENCE_S)
         made.connect(("127.0.0.1", self.port))
         return made
 
@@ -358,7 +372,7 @@ class Live:
     def close(self) -> None:
         self.http.close()
         self._server.should_exit = True
-        self._thread.join(30)
+        self._thread.join()
         self.listener.close()
 
 
@@ -368,7 +382,7 @@ def live() -> Iterator[Callable[..., Live]]:
     with contextlib.ExitStack() as stack:
 
         def make(database: Any, **settings: Any) -> Live:
-            more = {"drain_timeout_ms": 200, **settings}
+            more = {**PATIENT, "drain_timeout_ms": 200, **settings}
             served = Live(database, Settings(store=database.path, **more))
             return stack.enter_context(contextlib.closing(served))
 
@@ -379,14 +393,6 @@ def live() -> Iterator[Callable[..., Live]]:
 def client(fake: FakeDatabase, serve_app: Callable[..., Client]) -> Client:
     """A client of an application around the fake database, with default settings."""
     return serve_app(fake)
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Wait until something has happened, or fail."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
 
 
 @pytest.fixture

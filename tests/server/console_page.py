@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import chronicle
+from chronicle.tests.patience import PATIENCE_S
 
 __all__ = ["AXE", "REQUIRED", "SWITCHES", "Console", "chromium"]
 
@@ -35,6 +36,7 @@ class Console:
         self.address = address
         self.troubles: list[str] = []
         self.expected: list[str] = []
+        page.set_default_timeout(PATIENCE_S * 1000)
         page.on("console", self._said)
         page.on("pageerror", lambda error: self.troubles.append(f"script: {error}"))
         page.on("request", self._asked)
@@ -61,10 +63,10 @@ class Console:
         self.write(sql)
         self.page.get_by_role("button", name="Run").click()
 
-    def shows(self, text: str, timeout_ms: int = 60_000) -> None:
+    def shows(self, text: str) -> None:
         """Wait for a text; where it does not come, tell what the page says instead."""
         try:
-            self.page.get_by_text(text).wait_for(timeout=timeout_ms)
+            self.page.get_by_text(text).wait_for()
         except Exception as error:
             said = self.page.locator("body").inner_text()[:2000]
             raise AssertionError(f"no {text!r} in {said!r}; {self.troubles}") from error

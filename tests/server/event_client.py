@@ -12,6 +12,8 @@ import urllib.parse
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from chronicle.tests.patience import PATIENCE_S, wait_until
+
 
 class Event(NamedTuple):
     """What a browser would dispatch."""
@@ -91,11 +93,11 @@ class Source:
         if self.last_id:
             headers["Last-Event-ID"] = self.last_id
         parts = urllib.parse.urlsplit(self.url)
-        connection = http.client.HTTPConnection(parts.netloc, timeout=30)
+        connection = http.client.HTTPConnection(parts.netloc, timeout=PATIENCE_S)
         with contextlib.closing(connection):
             if self._receive_bytes is not None:
                 connection.sock = socket.socket()
-                connection.sock.settimeout(30)
+                connection.sock.settimeout(PATIENCE_S)
                 size = self._receive_bytes
                 connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
                 connection.sock.connect((parts.hostname, parts.port))
@@ -134,16 +136,14 @@ class Source:
     def of(self, kind: str) -> list[Event]:
         return [event for event in self.events if event.kind == kind]
 
-    def wait(self, rows: int, seconds: float = 30.0) -> list[Any]:
+    def wait(self, rows: int) -> list[Any]:
         """The rows, once there are so many."""
-        deadline = time.monotonic() + seconds
-        while len(self.rows) < rows and time.monotonic() < deadline:
-            time.sleep(0.005)
+        wait_until(lambda: len(self.rows) >= rows or not self._thread.is_alive(), f"{rows} rows")
         assert len(self.rows) >= rows, (len(self.rows), rows, self.status, self.problem)
         return self.rows
 
-    def ended(self, seconds: float = 20.0) -> bool:
-        self._thread.join(seconds)
+    def ended(self) -> bool:
+        self._thread.join(PATIENCE_S)
         return not self._thread.is_alive()
 
     def stop(self) -> None:

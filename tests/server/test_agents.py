@@ -13,8 +13,7 @@ import chronicle
 from chronicle.agents import tools
 from chronicle.server import create_token
 from chronicle.server.access.token import INCLUDED, SCOPES
-
-from .conftest import wait_until
+from chronicle.tests.patience import PATIENCE_S, wait_until
 
 mcp = pytest.importorskip("mcp", reason="needs the extra mcp")
 httpx2 = pytest.importorskip("httpx2", reason="comes with mcp")
@@ -32,6 +31,11 @@ def bearer(secret: str | None) -> dict[str, str]:
     return HEADERS if secret is None else {**HEADERS, "authorization": f"Bearer {secret}"}
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tools, "SECONDS_MAX", PATIENCE_S)
+
+
 @pytest.fixture
 def filled(database: Any) -> Any:
     for name in ("flights", "vault"):
@@ -47,15 +51,12 @@ def text_of(answer: Any) -> tuple[bool, str]:
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_the_client_of_the_protocol(
-    filled: Any, live: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, mode: str
-) -> None:
-    monkeypatch.setattr(tools, "SECONDS_MAX", 100.0)
+def test_the_client_of_the_protocol(filled: Any, live: Callable[..., Any], mode: str) -> None:
     _, secret = create_token(filled.path, "agent", ["read"], ["flights"])
     url = f"http://127.0.0.1:{live(filled).port}/mcp"
 
     async def run() -> list[Any]:
-        async with httpx2.AsyncClient(headers=bearer(secret), timeout=100) as http:
+        async with httpx2.AsyncClient(headers=bearer(secret), timeout=PATIENCE_S) as http:
             from mcp.client.streamable_http import streamable_http_client
 
             transport = streamable_http_client(url, http_client=http)
@@ -73,7 +74,7 @@ def test_the_client_of_the_protocol(
                     )
                 ]
 
-    listed, counted, hidden, refused, shown = asyncio.run(asyncio.wait_for(run(), 200))
+    listed, counted, hidden, refused, shown = asyncio.run(run())
     rows = [json.loads(line) for line in listed.content[0].text.split("\n")[1:]]
     assert [row["stream"] for row in rows] == ["flights"]
     assert json.loads(counted.content[0].text.split("\n")[1]) == {"n": 300}
@@ -84,10 +85,7 @@ def test_the_client_of_the_protocol(
     assert "'max': 149.5" in shown.content[0].text
 
 
-def test_tools_answer_the_same_over_a_client(
-    filled: Any, live: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tools, "SECONDS_MAX", 100.0)
+def test_tools_answer_the_same_over_a_client(filled: Any, live: Callable[..., Any]) -> None:
     clause = "MATCH_RECOGNIZE (ORDER BY t PATTERN (A B) DEFINE A AS x = $at, B AS x > A.x)"
     asked = {
         "matches": {"sql": f"SELECT * FROM flights {clause}", "params": {"at": 3}},
@@ -175,10 +173,7 @@ def test_what_is_no_message(
     assert api.post("/mcp?x=1", json=LIST, headers=HEADERS).status_code == 422
 
 
-def test_a_call_is_a_query_among_others(
-    filled: Any, serve_app: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tools, "SECONDS_MAX", 100.0)
+def test_a_call_is_a_query_among_others(filled: Any, serve_app: Callable[..., Any]) -> None:
     api = serve_app(filled)
     endless = "SELECT count(*) FROM range(1000000) a, range(1000000) b"
     running = api.app.state.server.running
@@ -186,17 +181,17 @@ def test_a_call_is_a_query_among_others(
 
     async def ask() -> None:
         async with httpx2.AsyncClient(
-            transport=httpx2.ASGITransport(api.app), base_url="http://127.0.0.1", timeout=100
+            transport=httpx2.ASGITransport(api.app), base_url="http://127.0.0.1", timeout=PATIENCE_S
         ) as client:
             message = call("query", sql=endless)
             found.append(await client.post("/mcp", json=message, headers=HEADERS))
 
     asked = asyncio.run_coroutine_threadsafe(ask(), api.loop)
-    wait_until(lambda: any(query.text == endless for query in running), 60)
+    wait_until(lambda: any(query.text == endless for query in running))
     (listed,) = api.get("/v1/queries").json()["queries"]
     assert (listed["text"], listed["kind"]) == (endless, "query")
     assert api.delete(f"/v1/queries/{listed['id']}").status_code == 204
-    asked.result(60)
+    asked.result(PATIENCE_S)
     failed, said = text_of(found[0])
     assert (failed, "cancelled" in said) == (True, True)
     assert list(running) == []

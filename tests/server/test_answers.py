@@ -7,7 +7,6 @@ import csv
 import io
 import json
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,10 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from .conftest import wait_until
+from chronicle.tests.patience import PATIENCE_S, wait_until
+
+from .conftest import HOUR_MS
 
 ARROW = "application/vnd.apache.arrow.stream"
-HANG_S = 60.0  # what should have ended long ago hangs
 
 
 def query(client: Any, sql: str = "SELECT 2", path: str = "/v1/query", **body: Any) -> Any:
@@ -185,18 +185,16 @@ def test_text_is_compressed_for_those_who_take_it(
 
 def test_time_limits_end_a_query(fake: Any, teach: Any, client: Any) -> None:
     fake.taught["SELECT 2"] = teach.stuck
-    started = time.monotonic()
     response = query(client, timeout_ms=50)
     assert response.status_code == 504
     assert response.json()["code"] == "query-timeout"
-    assert time.monotonic() - started < 3
     wait_until(lambda: idle(client))
 
 
 def test_the_servers_time_limit_wins(fake: Any, teach: Any, serve_app: Callable[..., Any]) -> None:
     client = serve_app(fake, query_timeout_ms=50)
     fake.taught["SELECT 2"] = teach.stuck
-    assert query(client, timeout_ms=100_000).status_code == 504
+    assert query(client, timeout_ms=HOUR_MS).status_code == 504
 
 
 def test_a_running_query_is_listed_and_cancelled(fake: Any, teach: Any, client: Any) -> None:
@@ -214,7 +212,7 @@ def test_a_running_query_is_listed_and_cancelled(fake: Any, teach: Any, client: 
     assert (listed["id"], listed["kind"], listed["text"]) == ("mine", "query", "SELECT 2")
     assert listed["running_ms"] >= 0
     assert client.delete("/v1/queries/mine").status_code == 204
-    thread.join(HANG_S)
+    thread.join(PATIENCE_S)
     assert found[0].status_code == 499
     assert found[0].json()["code"] == "query-cancelled"
     wait_until(lambda: idle(client))
@@ -241,7 +239,7 @@ def test_queries_of_others_are_out_of_sight(
     assert client.delete("/v1/queries/of-a", headers=bearers["b"]).status_code == 404
     assert len(client.get("/v1/queries", headers=bearers["boss"]).json()["queries"]) == 1
     assert client.delete("/v1/queries/of-a", headers=bearers["boss"]).status_code == 204
-    thread.join(HANG_S)
+    thread.join(PATIENCE_S)
     assert not thread.is_alive()
 
 
@@ -253,7 +251,6 @@ def test_too_many_queries_wait_then_are_turned_away(
         max_concurrent_queries=3,  # of which one is left to other clients
         max_waiting_queries=1,
         max_client_queries=4,
-        queue_timeout_ms=30_000,
     )
     held = fake.taught["SELECT 2"] = teach.held()
     found: list[int] = []
@@ -271,7 +268,7 @@ def test_too_many_queries_wait_then_are_turned_away(
     assert client.get("/healthz").status_code == 200
     held.release.set()
     for thread in threads:
-        thread.join(HANG_S)
+        thread.join(PATIENCE_S)
     assert found == [200, 200, 200]
     assert query(client).status_code == 200
     exposed = client.get("/metrics").text
@@ -283,12 +280,12 @@ def test_one_client_may_have_so_many(fake: Any, teach: Any, serve_app: Callable[
     held = fake.taught["SELECT 2"] = teach.held()
     thread = threading.Thread(target=lambda: query(client))
     thread.start()
-    assert held.entered.acquire(timeout=HANG_S)
+    assert held.entered.acquire(timeout=PATIENCE_S)
     refused = query(client)
     assert (refused.status_code, refused.json()["code"]) == (429, "too-many-requests")
     assert refused.headers["retry-after"] == "1"
     held.release.set()
-    thread.join(HANG_S)
+    thread.join(PATIENCE_S)
     wait_until(lambda: idle(client))
     assert query(client).status_code == 200
 
@@ -344,7 +341,7 @@ def test_a_client_that_leaves_before_the_answer_ends_its_query(
     call = caller.start()
     wait_until(lambda: len(client.app.state.server.running) == 1)
     caller.leave()
-    call.result(HANG_S)
+    call.result(PATIENCE_S)
     wait_until(lambda: idle(client))
     assert caller.sent == []
     assert fake.results[-1].closed
@@ -359,9 +356,9 @@ def test_a_client_that_leaves_in_the_middle_ends_its_query(
     fake.taught["SELECT 2"] = teach.endless
     caller = Caller(client, "SELECT 2")
     call = caller.start()
-    assert caller.first_byte.wait(HANG_S)
+    assert caller.first_byte.wait(PATIENCE_S)
     caller.leave()
-    call.result(HANG_S)
+    call.result(PATIENCE_S)
     wait_until(lambda: idle(client))
     assert fake.results[-1].closed
     assert caller.sent[-1].get("more_body"), "the answer must not look complete"
@@ -370,17 +367,22 @@ def test_a_client_that_leaves_in_the_middle_ends_its_query(
 def test_a_client_that_takes_nothing_is_let_go(
     fake: Any, teach: Any, serve_app: Callable[..., Any]
 ) -> None:
-    client = serve_app(fake, client_timeout_ms=50)
+    client = serve_app(fake, client_timeout_ms=60_000)
     fake.taught["SELECT 2"] = teach.endless
     caller = Caller(client, "SELECT 2")
+    stalls = threading.Event()
 
     async def stalled(message: Any) -> None:
         caller.sent.append(message)
         if message["type"] == "http.response.body":
-            await asyncio.sleep(3600)
+            stalls.set()
+            await asyncio.Future()
 
     caller.send = stalled  # type: ignore[method-assign]
-    caller.start().result(HANG_S)
+    call = caller.start()
+    assert stalls.wait(PATIENCE_S)
+    client.pass_time(61)
+    call.result(PATIENCE_S)
     wait_until(lambda: idle(client))
     assert not any(m["type"] == "http.response.body" and not m["more_body"] for m in caller.sent)
 
@@ -394,7 +396,7 @@ def test_an_error_in_the_middle_breaks_the_answer_off(fake: Any, teach: Any, cli
 
     fake.taught["SELECT 2"] = give
     caller = Caller(client, "SELECT 2")
-    caller.start().result(HANG_S)
+    caller.start().result(PATIENCE_S)
     assert caller.sent[0]["status"] == 200
     assert caller.sent[-1].get("more_body"), "the answer must not look complete"
     wait_until(lambda: idle(client))

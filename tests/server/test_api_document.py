@@ -21,6 +21,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from chronicle.server.access.tokens import create_token
 from chronicle.server.api_document import ROUTES
 from chronicle.server.routes.reference import page
+from chronicle.tests.patience import PATIENCE_S
 
 ROUNDS = 3
 STEPS = settings(
@@ -147,7 +148,7 @@ def test_any_order_of_any_requests_is_answered_as_described(database: Any, live:
         """Requests of anybody."""
 
         def get_call_kwargs(self, case: Any) -> dict[str, Any]:
-            return {"timeout": 30, "headers": {"Authorization": f"Bearer {secret}"}}
+            return {"timeout": PATIENCE_S, "headers": {"Authorization": f"Bearer {secret}"}}
 
         def before_call(self, case: Any, **_: Any) -> None:
             if case.path.endswith(("/tail", "/rows")):  # answers that would not end

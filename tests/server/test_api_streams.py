@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.tests.patience import wait_until
 
 from .flights import ARROW, SPEC, TABLE_SCHEMA, append, as_arrow, events, rows_of
 
@@ -231,9 +231,8 @@ def test_health_readiness_and_metrics(api: Any) -> None:
     append(api, rows_of(10))
     events(api)
     rows_sent = 'chronicle_result_rows_total{format="json"} 10.0'
-    deadline = time.monotonic() + 20  # a read is counted when its thread has ended
-    while rows_sent not in (text := api.get("/metrics").text) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: rows_sent in api.get("/metrics").text)  # once the read's thread has ended
+    text = api.get("/metrics").text
     for line in (
         'chronicle_appended_events_total{format="ndjson"} 10.0',
         'chronicle_http_requests_total{method="POST",route="/v1/streams/{stream}/events",'

@@ -18,6 +18,7 @@ from chronicle.errors import InvalidData, ResourceLimit
 from chronicle.server.access.limits import ByteBudget
 from chronicle.server.http.problems import Problem
 from chronicle.server.service.bodies import MEMORY_BYTES, Body, Pace, receive
+from chronicle.tests.patience import PATIENCE_S
 
 MIB = 1 << 20
 
@@ -33,7 +34,7 @@ def take(
     *,
     body_max: int = 64 * MIB,
     ending: str = "end",
-    silence_s: float = 5.0,
+    silence_s: float = PATIENCE_S,
     budget: ByteBudget | None = None,
 ) -> Any:
     """Receive pieces as a request's body and give what ``then`` makes of it."""
@@ -204,7 +205,7 @@ def test_nothing_is_left_in_the_directory(tmp_path: Path) -> None:
         scope = {"type": "http", "method": "POST", "headers": []}
         request = Request(scope, more)
         async with receive(
-            request, None, body_max=1 << 30, pace=Pace(5, 1), directory=tmp_path
+            request, None, body_max=1 << 30, pace=Pace(PATIENCE_S, 1), directory=tmp_path
         ) as body:
             return len(whole(body))
 

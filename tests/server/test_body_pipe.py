@@ -83,8 +83,7 @@ def test_a_reader_that_leaves_ends_the_writer(full: bool) -> None:
         else:
             pipe.abandon()
             thread = write(pipe, [b"x" * 100_000] * 1000)
-        thread.join(60)
-        assert not thread.is_alive()
+        thread.join()
 
     asyncio.run(main())
 

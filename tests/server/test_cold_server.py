@@ -20,12 +20,11 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.tests.patience import PATIENCE_S, wait_until
 
-from .conftest import wait_until
+from .test_server_process import PATIENTLY, compilers, warm_up_held
 
 ROWS = 2000
-SMALL_S = 15.0
-"""A small pattern, on a loaded machine; it was over 40 on an idle one when it waited."""
 PATTERN = (
     "SELECT * FROM s MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES A.t AS a, LAST(B.x) AS b "
     "PATTERN (A B+ C) WITHIN 90 DEFINE A AS x < 0.3, B AS x > PREV(x), C AS x < 0.4) ORDER BY a"
@@ -58,8 +57,9 @@ def cold_server(place: Path) -> Iterator[tuple[httpx.Client, subprocess.Popen[st
     assert len(expected) > 50
     (place / "tmp").mkdir()
     environment = {
-        **os.environ, "CHRONICLE_CACHE_DIR": str(place / "cache"), "TMPDIR": str(place / "tmp"),
-        "CHRONICLE_COMPILE": "beside", "CHRONICLE_LOG_LEVEL": "warning",  # nobody reads a log
+        **os.environ, **PATIENTLY, "CHRONICLE_CACHE_DIR": str(place / "cache"),
+        "TMPDIR": str(place / "tmp"), "CHRONICLE_COMPILE": "beside",
+        "CHRONICLE_LOG_LEVEL": "warning",  # nobody reads a log
     }  # fmt: skip
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(place / "store")],
@@ -69,7 +69,7 @@ def cold_server(place: Path) -> Iterator[tuple[httpx.Client, subprocess.Popen[st
         assert process.stderr is not None
         found = re.search(r"http://[\w.:]+", process.stderr.readline())
         assert found, process.communicate()[1]
-        with httpx.Client(base_url=found[0], timeout=120) as http:
+        with httpx.Client(base_url=found[0], timeout=PATIENCE_S) as http:
             yield http, process, expected
     finally:
         process.kill()
@@ -80,47 +80,31 @@ def asked(http: httpx.Client) -> Any:
     return http.get("/v1/query", params={"q": PATTERN, "limit": ROWS}).json()["rows"]
 
 
-def compilers(server: int) -> list[str]:
-    """What the children of a server say that compile."""
-    found = []
-    for process in Path("/proc").iterdir():
-        if not process.name.isdecimal():
-            continue
-        try:
-            parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
-            said = (process / "cmdline").read_text()
-        except OSError:  # it has ended
-            continue
-        if int(parent) == server:
-            found += re.findall(r"compile_\w+(?=\()", said)
-    return found
-
-
 def test_a_small_pattern_does_not_wait_for_the_warm_up(tmp_path: Path) -> None:
     with cold_server(tmp_path) as (http, process, expected):
-        scratch = tmp_path / "tmp"
-        wait_until(lambda: any(scratch.glob("chronicle-warm-*/child")), 60)
-        began = time.monotonic()
-        assert asked(http) == expected
-        assert time.monotonic() - began < SMALL_S
-        assert http.get("/readyz").json()["state"] == "warming"
-        assert compilers(process.pid) == ["compile_ahead"]  # one, and it is the warm-up's
+        with warm_up_held(process.pid, tmp_path / "cache"):
+            assert asked(http) == expected
+            assert http.get("/readyz").json()["state"] == "warming"
+            assert list(compilers(process.pid)) == ["compile_ahead"]
         process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=PATIENCE_S)
     kernels = json.loads(said)
     assert any(seconds > 0 for _, seconds in kernels.values())  # as Python
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)  # a minute on an idle machine
 def test_after_the_warm_up_patterns_are_machine_code(tmp_path: Path) -> None:
     with cold_server(tmp_path) as (http, process, expected):
-        assert asked(http) == expected
-        wait_until(lambda: http.get("/readyz").status_code == 200, 240)
-        wait_until(lambda: compilers(process.pid) == [], 60)  # of what requests wanted besides
+        with warm_up_held(process.pid, tmp_path / "cache"):
+            assert asked(http) == expected
+        while http.get("/readyz").status_code != 200:
+            time.sleep(0.1)
+        wait_until(lambda: not compilers(process.pid))  # of what requests wanted besides
         for _ in range(2):
             assert asked(http) == expected
         process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=PATIENCE_S)
     kernels = json.loads(said)
     once = {name for name, (_, seconds) in kernels.items() if seconds > 0}
     assert once

@@ -177,7 +177,7 @@ def test_a_status_is_one_snapshot(console: Any) -> None:
     assert found["state"] == "ready"
     assert found["store"]["events"] == 8
     assert found["gates"]["queries"]["limit"] == 8
-    assert len(found["history"]["queries_per_s"]) == 1
+    assert len(found["history"]["queries_per_s"]) >= 1
     assert found["flight_port"] is None
     console.app.state.flight = SimpleNamespace(port=8001)
     assert console.get("/v1/status").json()["flight_port"] == 8001

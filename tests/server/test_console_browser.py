@@ -17,10 +17,18 @@ import pyarrow as pa
 import pytest
 
 from chronicle.server.access.tokens import create_token, list_tokens
+from chronicle.tests.patience import wait_until
 
 from .console_page import AXE, Console
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+KEPT = """text => new Promise(done => {
+    const asked = indexedDB.open("chronicle", 1);
+    asked.onsuccess = () => {
+        const found = asked.result.transaction("kept").objectStore("kept").getAll();
+        found.onsuccess = () => done(JSON.stringify(found.result).includes(text));
+    };
+})"""
+"""Whether the page has stored a text."""
 HOSTILE = [
     "<img src=x onerror=window.hacked=1>",
     "\u202eevil\u202c",
@@ -69,7 +77,7 @@ def test_tabs_are_kept_and_links_run_nothing(
     console = open_console()
     console.open()
     console.write("SELECT 41 + 1 AS answer")
-    console.page.wait_for_timeout(300)
+    console.page.wait_for_function(KEPT, arg="41 + 1")
     console.page.reload()
     console.page.get_by_role("textbox", name="SQL editor").get_by_text("41").wait_for()
     console.page.keyboard.press("Control+Enter")
@@ -92,6 +100,7 @@ def test_what_is_typed_fast_stands_as_it_was_typed(
     editor.click()
     page.keyboard.press("Control+a")
     page.keyboard.type(text)
+    wait_until(lambda: editor.inner_text() == text)
     page.wait_for_timeout(300)
     assert editor.inner_text() == text
     page.get_by_role("button", name="New query").click()

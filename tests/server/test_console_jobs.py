@@ -15,8 +15,6 @@ import pytest
 
 from .console_page import Console
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
-
 
 def test_an_administrator_runs_jobs_and_sets_retention(
     tmp_path: Path, steps: Any, open_console: Callable[..., Console]

@@ -21,7 +21,6 @@ from chronicle.server.access.tokens import create_token
 
 from .console_page import Console
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
 PAIRS = """SELECT l.v FROM steps MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES A.v AS v
     PATTERN (A B) WITHIN INTERVAL '20' SECOND DEFINE A AS v >= 46) AS l
   RECENT JOIN steps MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES A.v AS v

@@ -26,8 +26,8 @@ from chronicle.server import create_token, load_settings, serve  # noqa: E402
 from chronicle.server.access.token import INCLUDED, SCOPES  # noqa: E402
 from chronicle.server.flight.arrow_data import written  # noqa: E402
 from chronicle.server.flight.messages import command_of, made, packed, parse  # noqa: E402
+from chronicle.tests.patience import PATIENCE_S, wait_until  # noqa: E402
 
-from .conftest import wait_until  # noqa: E402
 from .test_flight_sql import fill  # noqa: E402
 from .test_server_process import ENDLESS, Process, start  # noqa: E402, F401
 
@@ -50,7 +50,7 @@ class Raw:
 
     def begin(self, method: str, *messages: bytes) -> Any:
         call = self.channel.stream_stream(PREFIX + method)
-        return call(iter(messages), metadata=self.metadata, timeout=30)
+        return call(iter(messages), metadata=self.metadata, timeout=PATIENCE_S)
 
     def ask(self, method: str, *messages: bytes) -> list[bytes]:
         return list(self.begin(method, *messages))
@@ -230,7 +230,7 @@ def test_guesses_are_counted(database: Any, served: Any, raw: Any) -> None:
 def test_tickets(database: Any, served: Any, raw: Any) -> None:
     fill(database)
     tokens = [create_token(database.path, name, ["read"])[1] for name in ("one", "two")]
-    api = served(client_timeout_ms=1500, max_client_queries=2)
+    api = served(client_timeout_ms=60_000, max_client_queries=2)
     one, two = (raw(api, f"Bearer {secret}") for secret in tokens)
     info = one.info("SELECT * FROM flights")
     with pytest.raises(grpc.RpcError, match="no query waits under this ticket"):
@@ -243,7 +243,9 @@ def test_tickets(database: Any, served: Any, raw: Any) -> None:
     with pytest.raises(grpc.RpcError, match="wait for DoGet"):
         one.info("SELECT * FROM flights")
     assert len(list(two.rows(two.info("SELECT * FROM flights")))) > 1
-    wait_until(lambda: not api.app.state.flight._service.statements._begun, 20)
+    assert len(api.app.state.flight._service.statements._begun) == 2
+    api.pass_time(61)
+    wait_until(lambda: not api.app.state.flight._service.statements._begun)
     with pytest.raises(grpc.RpcError, match="no query waits under this ticket"):
         list(one.rows(infos[0]))
 
@@ -285,18 +287,24 @@ def test_queries_are_listed_cancelled_and_logged(database: Any, served: Any, raw
 
 
 def test_a_client_that_reads_no_more_ends_its_query(database: Any, served: Any, raw: Any) -> None:
-    api = served(client_timeout_ms=700, max_concurrent_queries=2)
+    api = served(client_timeout_ms=60_000, max_concurrent_queries=2)
     client = raw(api)
     rows = client.rows(client.info(ENDLESS))
     next(rows)  # and no more
     server = api.app.state.server
-    wait_until(lambda: server.queries.running == 1)
-    wait_until(lambda: server.queries.running == 0 and not len(server.running), 30)
+
+    def ended() -> bool:
+        api.pass_time(61)
+        return server.queries.running == 0 and not len(server.running)
+
+    assert server.queries.running == 1
+    wait_until(ended)
     assert api.get("/healthz").status_code == 200
     rows.cancel()
     # Before the rows, too
     client.info(ENDLESS)
-    wait_until(lambda: server.queries.running == 0 and not len(server.running), 30)
+    assert server.queries.running == 1
+    wait_until(ended)
 
 
 def test_a_client_that_hangs_up_ends_its_query(database: Any, served: Any, raw: Any) -> None:
@@ -433,16 +441,19 @@ def test_headers_and_sizes_have_bounds(database: Any, served: Any, raw: Any) -> 
 
 def test_a_body_that_breaks_off_stores_nothing(database: Any, served: Any, raw: Any) -> None:
     fill(database, 10)
-    api = served(client_timeout_ms=700)
+    api = served(client_timeout_ms=60_000)
     client = raw(api)
     messages = ingest("flights")
-    going = threading.Event()
+    stalls, going = threading.Event(), threading.Event()
 
     def slowly() -> Iterator[bytes]:
         yield from messages
-        going.wait(30)
+        stalls.set()
+        going.wait(PATIENCE_S)
 
     call = client.channel.stream_stream(PREFIX + "DoPut")(slowly())
+    assert stalls.wait(PATIENCE_S)
+    wait_until(lambda: api.pass_time(61) or call.done())
     with pytest.raises(grpc.RpcError, match="too slowly"):
         list(call)
     going.set()

@@ -21,6 +21,7 @@ import trustme  # noqa: E402
 import chronicle  # noqa: E402
 from chronicle.server import create_token  # noqa: E402
 
+from .conftest import HOUR_MS  # noqa: E402
 from .test_tls import write_pair  # noqa: E402
 
 START = dt.datetime(2026, 3, 1)
@@ -212,21 +213,25 @@ def test_events_in_bulk(database: Any, connect: Any, isolation: str) -> None:
         assert database.stream("n").time_range == (5, 6)
 
 
-def test_errors_have_the_codes_that_drivers_know(database: Any, connect: Any) -> None:
+@pytest.mark.parametrize(
+    ("limit_ms", "text", "kind", "told"),
+    [
+        (HOUR_MS, "SELEC 1", "ProgrammingError", "line 1, column"),
+        (HOUR_MS, "SELECT * FROM nothing", "ProgrammingError", "no stream"),
+        (HOUR_MS, "CREATE STREAM flights (t BIGINT) TIMESTAMP BY t", "ProgrammingError", "alread"),
+        (300, "SELECT sum(a.range * b.range % 7) FROM range(1000000) a, range(1000000) b",
+         "OperationalError", "time"),
+    ],
+)  # fmt: skip
+def test_errors_have_the_codes_that_drivers_know(
+    database: Any, connect: Any, limit_ms: int, text: str, kind: str, told: str
+) -> None:
     fill(database)
-    connection = connect(database, query_timeout_ms=300)
-    with connection.cursor() as cursor:
-        for text, kind, told in (
-            ("SELEC 1", manager.ProgrammingError, "line 1, column"),
-            ("SELECT * FROM nothing", manager.ProgrammingError, "no stream"),
-            ("CREATE STREAM flights (t BIGINT) TIMESTAMP BY t", manager.ProgrammingError, "alread"),
-            ("SELECT sum(a.range * b.range % 7) FROM range(1000000) a, range(1000000) b",
-             manager.OperationalError, "time"),
-        ):  # fmt: skip
-            with pytest.raises(kind, match=told) as caught:
-                cursor.execute(text)
-            assert "Traceback" not in str(caught.value)
-            assert "/" not in str(caught.value).replace("application/grpc", ""), str(caught.value)
+    with connect(database, query_timeout_ms=limit_ms).cursor() as cursor:
+        with pytest.raises(getattr(manager, kind), match=told) as caught:
+            cursor.execute(text)
+        assert "Traceback" not in str(caught.value)
+        assert "/" not in str(caught.value).replace("application/grpc", ""), str(caught.value)
 
 
 def test_a_user_s_password_is_a_token(database: Any, serve_app: Callable[..., Any]) -> None:

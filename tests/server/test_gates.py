@@ -11,6 +11,7 @@ import pytest
 from chronicle.errors import ResourceLimit
 from chronicle.server.access.limits import ByteBudget, Gate
 from chronicle.server.http.problems import Problem
+from chronicle.tests.patience import PATIENCE_S
 
 
 def run(coroutine: Any) -> Any:
@@ -26,7 +27,7 @@ async def code_of(awaitable: Any) -> tuple[str, int, str]:
 
 def test_places_are_given_in_turn() -> None:
     async def main() -> None:
-        gate = Gate("queries", 2, 10, 5.0)
+        gate = Gate("queries", 2, 10, PATIENCE_S)
         first, _second = await gate.enter("a"), await gate.enter("b")
         order: list[int] = []
 
@@ -66,7 +67,7 @@ def test_a_full_queue_turns_away_at_once_and_a_slow_one_after_a_while() -> None:
 
 def test_one_client_cannot_take_everything() -> None:
     async def main() -> None:
-        gate = Gate("queries", 4, 10, 1.0, client_max=4)
+        gate = Gate("queries", 4, 10, PATIENCE_S, client_max=4)
         held = [await gate.enter("a") for _ in range(3)]
         fourth = asyncio.create_task(gate.enter("a"))
         await asyncio.sleep(0)
@@ -85,7 +86,7 @@ def test_one_client_cannot_take_everything() -> None:
 
 def test_clients_take_turns() -> None:
     async def main() -> None:
-        gate = Gate("queries", 2, 100, 5.0)
+        gate = Gate("queries", 2, 100, PATIENCE_S)
         first, second = await gate.enter("a"), await gate.enter("b")
         order: list[str] = []
 
@@ -109,7 +110,7 @@ def test_clients_take_turns() -> None:
 
 def test_in_a_full_queue_who_waits_with_most_makes_room() -> None:
     async def main() -> None:
-        gate = Gate("queries", 1, 4, 5.0)
+        gate = Gate("queries", 1, 4, PATIENCE_S)
         place = await gate.enter("x")
         greedy = [asyncio.create_task(gate.enter("a")) for _ in range(4)]
         await asyncio.sleep(0)
@@ -122,7 +123,7 @@ def test_in_a_full_queue_who_waits_with_most_makes_room() -> None:
         assert await code_of(gate.enter("b")) == ("overloaded", 503, "1"), "they wait with as many"
         place.release()
         for task in (greedy[0], modest, greedy[1], second):
-            (await asyncio.wait_for(task, 1)).release()
+            (await asyncio.wait_for(task, PATIENCE_S)).release()
         assert (gate.running, gate.waiting) == (0, 0)
 
     run(main())
@@ -131,7 +132,7 @@ def test_in_a_full_queue_who_waits_with_most_makes_room() -> None:
 def test_who_gives_up_waiting_loses_no_place() -> None:
     async def main() -> None:
         for moment in range(4):  # before, while and after the place changes hands
-            gate = Gate("queries", 1, 10, 5.0)
+            gate = Gate("queries", 1, 10, PATIENCE_S)
             place = await gate.enter("a")
             waiting = asyncio.create_task(gate.enter("b"))
             await asyncio.sleep(0)
@@ -144,7 +145,7 @@ def test_who_gives_up_waiting_loses_no_place() -> None:
                 (await waiting).release()
             place.release()
             assert (gate.running, gate.waiting) == (0, 0), moment
-            (await asyncio.wait_for(gate.enter("c"), 1)).release()
+            (await asyncio.wait_for(gate.enter("c"), PATIENCE_S)).release()
 
     run(main())
 

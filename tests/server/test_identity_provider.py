@@ -22,8 +22,8 @@ from chronicle.server import create_token, load_settings
 from chronicle.server.access.identity_provider import IdentityProvider, provider_of
 from chronicle.server.http.problems import Problem
 from chronicle.server.run import check_binding
+from chronicle.tests.patience import PATIENCE_S, wait_until
 
-from .conftest import wait_until
 from .flights import SPEC
 
 ISSUER, AUDIENCE = "https://login.example", "chronicle"
@@ -164,7 +164,7 @@ class Published:
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 told.asked += 1
-                told.held.wait(10)
+                told.held.wait(PATIENCE_S)
                 status, body = told.answer
                 self.send_response(status)
                 if status == 302:
@@ -198,6 +198,7 @@ def test_keys_are_fetched_and_fetched_anew_when_one_is_not_known(
     published: Published, key: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = "chronicle.server.access.identity_provider"
+    monkeypatch.setattr(f"{module}.COOL_S", PATIENCE_S)
     provider = IdentityProvider(ISSUER, AUDIENCE, published.url, ALGORITHMS)
     text = signed(key, claims())
     published.publish(key)

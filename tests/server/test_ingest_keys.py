@@ -13,8 +13,8 @@ import pytest
 
 from chronicle.errors import StorageFull
 from chronicle.ingest.store_sink import StoreSink
+from chronicle.tests.patience import wait_until
 
-from .conftest import wait_until
 from .test_server_process import Process, start  # noqa: F401
 
 CSV = b"when;x\n" + b"".join(b"2026-03-01 08:%02d:00;%d.5\n" % (n, n) for n in range(20))
@@ -136,7 +136,7 @@ def test_a_server_that_is_killed_stores_no_file_twice(
     chosen = {"stream": "s"} if made else NEW
     sending = threading.Thread(target=hang_up, args=(server,), kwargs=chosen)
     sending.start()
-    wait_until((tmp_path / "store.reached").exists, 60)
+    wait_until((tmp_path / "store.reached").exists)
     server.process.send_signal(signal.SIGKILL)
     sending.join()
     assert server.stop(signal.SIGKILL) == -signal.SIGKILL

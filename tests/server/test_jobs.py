@@ -17,8 +17,7 @@ from chronicle.server.service.jobs import KEPT_MAX, WAITING_MAX, Job, Jobs
 from chronicle.store.object_backup import restore_backup
 from chronicle.store.object_store import ObjectStore
 from chronicle.store.progress import each, watched_by
-
-from .conftest import wait_until
+from chronicle.tests.patience import PATIENCE_S, wait_until
 
 
 def fill(database: Any, name: str, count: int = 4000, late: int = 0) -> Any:
@@ -34,7 +33,7 @@ def fill(database: Any, name: str, count: int = 4000, late: int = 0) -> Any:
 def ended(api: Any, job: dict[str, Any], **more: Any) -> dict[str, Any]:
     """Wait for a job."""
     path = f"/v1/jobs/{job['job_id']}"
-    wait_until(lambda: api.get(path, **more).json()["ended_at"] is not None, 60)
+    wait_until(lambda: api.get(path, **more).json()["ended_at"] is not None)
     found: dict[str, Any] = api.get(path, **more).json()
     return found
 
@@ -175,13 +174,13 @@ def test_a_check_holds_nobody_up(
 
     def slow(*given: Any) -> None:
         reached.set()
-        assert go.wait(30)
+        assert go.wait(PATIENCE_S)
         look(*given)
 
     monkeypatch.setattr(check, "check_view", slow)
     api = serve_app(database)
     job = api.post("/v1/jobs", json={"kind": "check"}).json()
-    assert reached.wait(30)
+    assert reached.wait(PATIENCE_S)
     assert api.post("/v1/streams/a/events", json=[{"t": 99_999, "x": 1.0}]).status_code == 200
     before = {path.name for path in (Path(database.path) / "streams").rglob("*.seg")}
     stream.compact()
@@ -257,7 +256,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     go, look = threading.Event(), check.check_view
 
     def slow(*given: Any) -> None:
-        assert go.wait(30)
+        assert go.wait(PATIENCE_S)
         look(*given)
 
     monkeypatch.setattr(check, "check_view", slow)
@@ -308,12 +307,12 @@ def test_a_cancelled_backup_leaves_nothing(
     def slow(*given: Any) -> None:
         copy(*given)
         reached.set()
-        assert go.wait(30)
+        assert go.wait(PATIENCE_S)
 
     monkeypatch.setattr(backup, "_backup_stream", slow)
     api = serve_app(database, backup_directory=tmp_path / "backups")
     job = api.post("/v1/jobs", json={"kind": "backup", "name": "x"}).json()
-    assert reached.wait(30)
+    assert reached.wait(PATIENCE_S)
     assert (tmp_path / "backups" / "x").is_dir()
     api.delete(f"/v1/jobs/{job['job_id']}")
     go.set()
@@ -407,7 +406,7 @@ def test_what_fails_says_why_and_jobs_are_bounded(tmp_path: Path) -> None:
         assert len(jobs.list()) == KEPT_MAX + 1
         assert jobs.find(job.id) is None
         go = threading.Event()
-        jobs.start({"kind": "check"}, "", lambda _: {"waited": go.wait(30)})
+        jobs.start({"kind": "check"}, "", lambda _: {"waited": go.wait(PATIENCE_S)})
         wait_until(lambda: any(each.state == "running" for each in jobs.list()))
         for _ in range(WAITING_MAX):
             jobs.start({"kind": "check"}, "", nothing)

@@ -17,8 +17,9 @@ from chronicle.server.access.settings import Settings
 from chronicle.server.app import create_app
 from chronicle.server.service.jobs import KEPT_MAX, KILLED_MAX, Job, Jobs
 from chronicle.store.store import UNFINISHED
+from chronicle.tests.patience import wait_until
 
-from .conftest import Client, wait_until
+from .conftest import Client
 from .test_jobs import ended, fill, held, nothing  # noqa: F401
 from .test_server_process import SPEC, Process, start  # noqa: F401
 
@@ -69,7 +70,13 @@ def test_what_a_stopped_server_left_is_done_by_the_next(
         path = f"/v1/jobs/{jobs[0]['job_id']}"
         wait_until(lambda: api.get(path).json()["state"] == "running")
         assert api.delete(f"/v1/jobs/{jobs[2]['job_id']}").status_code == 204
-        threading.Timer(0.2, held.set).start()  # it goes on while the server waits for it
+        kept = api.app.state.server.jobs
+
+        def go_on() -> None:  # while the server waits for it
+            wait_until(lambda: kept._stopping)
+            held.set()
+
+        threading.Thread(target=go_on).start()
     states = {r["id"]: r["state"] for r in (json.loads(p.read_text()) for p in files_of(database))}
     assert [states[job["job_id"]] for job in jobs] == ["waiting", "waiting", "cancelled"]
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in files_of(database))
@@ -216,7 +223,7 @@ def test_a_killed_server_begins_its_jobs_again(
         {"kind": "index", "stream": "s", "attribute": "x"},
     ]
     jobs = [server.http.post("/v1/jobs", json=body).json() for body in asked]
-    wait_until(reached.exists, 60)
+    wait_until(reached.exists)
     assert server.stop(signal.SIGKILL) == -signal.SIGKILL
     assert (tmp_path / "backups" / "monday" / UNFINISHED).exists()
     server = start(**backups)
@@ -246,7 +253,7 @@ def test_an_update_is_never_done_twice(
     server.append(0, 20)
     body = {"kind": "update", "stream": "s", "set": {"x": "x * 2"}, "where": "true"}
     job = server.http.post("/v1/jobs", json=body).json()
-    wait_until((tmp_path / "store.reached").exists, 60)
+    wait_until((tmp_path / "store.reached").exists)
     server.stop(signal.SIGKILL)
     server = start()
     found = ended(server.http, job)

@@ -13,8 +13,7 @@ import chronicle
 from chronicle.errors import StorageFailed
 from chronicle.store import mover
 from chronicle.store.object_store import ObjectStore
-
-from .conftest import wait_until
+from chronicle.tests.patience import wait_until
 
 COLUMNS = {"t": "timestamp", "x": "bigint"}
 OPTIONS = {

@@ -15,6 +15,7 @@ import chronicle
 import chronicle.server as tokens
 from chronicle.server.access.settings import Settings
 from chronicle.server.app import create_app
+from chronicle.tests.patience import wait_until
 
 from .conftest import Client
 from .flights import SPEC
@@ -138,8 +139,7 @@ def test_a_cancelled_query_is_remembered_as_that(tmp_path: Path) -> None:
                 kwargs={"json": {"sql": long}, "headers": {"X-Request-Id": "long-1"}},
             )
             asked.start()
-            while client.delete("/v1/queries/long-1").status_code == 404:
-                pass
+            wait_until(lambda: client.delete("/v1/queries/long-1").status_code != 404)
             asked.join()
             found = client.post("/v1/query", json={"sql": LOG}).json()["rows"]
             assert [(row["text"], row["outcome"]) for row in found] == [(long, "cancelled")]

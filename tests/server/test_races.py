@@ -3,6 +3,7 @@ the table."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import threading
@@ -12,17 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import chronicle
 
 NAMES = ("a", "b", "c")
-SECONDS = float(os.environ.get("CHRONICLE_STRESS_SECONDS", "4"))
-ANSWERS_MIN, SECONDS_MAX = 150, SECONDS + 60
-"""It goes on for longer where the machine is slow, until so many were answered."""
+SECONDS = float(os.environ.get("CHRONICLE_STRESS_SECONDS", "0"))
+REQUESTS_MIN = 60
+"""Of each client; it goes on for as many seconds."""
 
 
-@pytest.mark.timeout(SECONDS_MAX + 120)
 def test_nobody_is_answered_500_while_streams_come_and_go(
     tmp_path: Path, live: Callable[..., Any]
 ) -> None:
@@ -35,9 +33,9 @@ def test_nobody_is_answered_500_while_streams_come_and_go(
 
         def run(number: int) -> None:
             rng = random.Random(number)
-            while (passed := time.monotonic() - began) < SECONDS or (
-                seen.total() < ANSWERS_MIN and passed < SECONDS_MAX
-            ):
+            for turn in itertools.count():
+                if turn >= REQUESTS_MIN and time.monotonic() - began >= SECONDS:
+                    return
                 name = rng.choice(NAMES)
                 method, path, body = rng.choice(requests(name, rng))
                 answer = served.http.request(method, path, content=body)

@@ -35,7 +35,6 @@ def test_fixed_limits_are_those_of_the_code() -> None:
 
 def test_what_the_watcher_looks_for_is_what_the_page_says() -> None:
     assert f"memory more than {target.MEMORY_ABOVE_BASE >> 30} GiB above the base" in PAGE
-    assert target.HEALTH_SECONDS == 1, "the page says: slower than a second"
 
 
 def test_the_page_can_be_found() -> None:

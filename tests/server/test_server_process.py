@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -12,31 +13,34 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 import chronicle
 from chronicle.errors import InvalidArgument, NotAStore, StoreLocked
 from chronicle.server import create_token, load_settings, serve
+from chronicle.tests.patience import PATIENCE_S, wait_until
 
-from .conftest import wait_until
+from .conftest import HOUR_MS, PATIENT
 
 PROGRAM = """
 import sys
 from chronicle.errors import ChronicleError, outside
-from chronicle.server import load_settings, serve, warmup
+from chronicle.server import load_settings, run, serve, warmup
 warmup.warm_up = lambda stop: True  # three seconds of work that nothing here is about
+run.HARD_STOP_S = 600
 try:
     serve(load_settings(store=sys.argv[1], port=int(sys.argv[2])))
 except ChronicleError as error:
     print(type(error).__name__, error, file=sys.stderr)
     sys.exit(outside(error).exit_code)
 """
+PATIENTLY = {f"CHRONICLE_{name.upper()}": str(value) for name, value in PATIENT.items()}
 SPEC = {"name": "s", "time": "t", "schema": {"t": "bigint", "x": "double"}}
 ENDLESS = "SELECT a.range AS a, b.range AS b FROM range(1000000) a, range(1000000) b"
 
@@ -50,15 +54,15 @@ class Process:
         self.process = subprocess.Popen(
             [sys.executable, "-c", program, str(store), str(port)],
             stderr=subprocess.PIPE,
-            env={**os.environ, "CHRONICLE_LOG_LEVEL": "info", **environment},
+            env={**os.environ, "CHRONICLE_LOG_LEVEL": "info", **PATIENTLY, **environment},
         )
         self.log: list[str] = []
         self.url = ""
         self._announced = threading.Event()
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
-        assert self._announced.wait(60), "\n".join(self.log)
-        self.http = httpx.Client(base_url=self.url or "http://127.0.0.1:1", timeout=30)
+        assert self._announced.wait(PATIENCE_S), "\n".join(self.log)
+        self.http = httpx.Client(base_url=self.url or "http://127.0.0.1:1", timeout=PATIENCE_S)
 
     def _read(self) -> None:
         assert self.process.stderr is not None
@@ -78,7 +82,7 @@ class Process:
         return self.wait()
 
     def wait(self) -> int:
-        code = self.process.wait(30)
+        code = self.process.wait(PATIENCE_S)
         self._reader.join()
         assert self.process.stderr is not None
         self.process.stderr.close()
@@ -111,6 +115,11 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
         yield run
 
 
+def listens(host: str, port: int) -> bool:
+    with socket.socket() as line:
+        return line.connect_ex((host, port)) == 0
+
+
 def exhaust(response: httpx.Response) -> None:
     for _ in response.iter_raw():
         pass
@@ -118,8 +127,8 @@ def exhaust(response: httpx.Response) -> None:
 
 def test_a_life(start: Callable[..., Process]) -> None:
     """Serve, write from sixteen threads, stop in the middle, kill, and lose nothing."""
-    server = start()
-    wait_until(lambda: server.http.get("/readyz").json()["status"] == "ready", 60)
+    server = start(CHRONICLE_DRAIN_TIMEOUT_MS=str(HOUR_MS))
+    wait_until(lambda: server.http.get("/readyz").json()["status"] == "ready")
     assert server.http.post("/v1/streams", json=SPEC).status_code == 201
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(lambda n: server.append(n * 10), range(64)))
@@ -130,7 +139,7 @@ def test_a_life(start: Callable[..., Process]) -> None:
 
     # SIGTERM while a body is on its way: it still gets its answer, and is stored.
     host, port = server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), 10) as slow:
+    with socket.create_connection((host, int(port)), PATIENCE_S) as slow:
         body = b'[{"t": 5000, "x": 1}]'
         head = (
             f"POST /v1/streams/s/events HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n"
@@ -140,7 +149,7 @@ def test_a_life(start: Callable[..., Process]) -> None:
         wait_until(lambda: "chronicle_uploads_running 1.0" in server.http.get("/metrics").text)
         server.http.close()
         server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
+        wait_until(lambda: not listens(host, int(port)))
         slow.sendall(body[8:])
         answer = b"".join(iter(lambda: slow.recv(65536), b""))
     assert b"200 OK" in answer
@@ -170,27 +179,38 @@ def test_answers_that_end_early(start: Callable[..., Process]) -> None:
     server = start(CHRONICLE_DRAIN_TIMEOUT_MS="1000")
     http = server.http
 
+    def running() -> int:
+        return len(http.get("/v1/queries").json()["queries"])
+
     # The client hangs up: the query ends.
     with http.stream("POST", "/v1/query?format=arrow", json={"sql": ENDLESS}) as response:
         assert response.status_code == 200
         chunks = response.iter_raw()  # letting go of it would hang up
         assert next(chunks)
-        assert len(http.get("/v1/queries").json()["queries"]) == 1
-    wait_until(lambda: http.get("/v1/queries").json()["queries"] == [])
+        assert running() == 1
+    wait_until(lambda: running() == 0)
 
     # Before the first byte as well.
     slow = f"SELECT count(*) AS n FROM ({ENDLESS}) WHERE a * b % 7 = 3"
-    with pytest.raises(httpx.ReadTimeout):
-        http.post("/v1/query", json={"sql": slow}, timeout=0.5)
-    wait_until(lambda: http.get("/v1/queries").json()["queries"] == [])
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), PATIENCE_S) as line:
+        head = f"POST /v1/query HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(slow)}\r\n\r\n"
+        line.sendall(f"{head}{slow}".encode())
+        wait_until(lambda: running() == 1)
+    wait_until(lambda: running() == 0)
 
     # The time limit, before and after the first byte.
     assert http.post("/v1/query", json={"sql": slow, "timeout_ms": 200}).status_code == 504
-    limited = {"sql": ENDLESS, "timeout_ms": 500}
-    with http.stream("POST", "/v1/query?format=csv", json=limited) as response:
-        assert response.status_code == 200
-        with pytest.raises(httpx.RemoteProtocolError):
-            exhaust(response)
+    status, limit_ms = 504, 100
+    while status == 504:  # which a slow machine answers until the first byte is in time
+        limit_ms *= 4
+        limited = {"sql": ENDLESS, "timeout_ms": limit_ms}
+        with http.stream("POST", "/v1/query?format=csv", json=limited) as response:
+            status = response.status_code
+            if status == 200:
+                with pytest.raises(httpx.RemoteProtocolError):
+                    exhaust(response)
+    assert status == 200
 
     # What does not fit is refused before it is sent.
     sent = 0
@@ -215,23 +235,43 @@ def test_answers_that_end_early(start: Callable[..., Process]) -> None:
         target=lambda: found.append(http.post("/v1/query", json={"sql": slow}))
     )
     thread.start()
-    wait_until(lambda: len(http.get("/v1/queries").json()["queries"]) == 1)
+    wait_until(lambda: running() == 1)
     server.process.send_signal(signal.SIGTERM)
-    thread.join(10)
+    thread.join()
     assert (found[0].status_code, found[0].json()["code"]) == (503, "not-ready")
     http.close()
     assert server.wait() == 0, "\n".join(server.log)
 
 
-def spent(process: int) -> float:
-    """Processor time of a process, in seconds."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def compilers(server: int) -> dict[str, psutil.Process]:
+    """The children of a server that compile, by what they are told to do."""
+    found = {}
+    for child in psutil.Process(server).children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for name in re.findall(r"compile_\w+(?=\()", " ".join(child.cmdline())):
+                found[name] = child
+    return found
+
+
+@contextlib.contextmanager
+def warm_up_held(server: int, cache: Path) -> Iterator[None]:
+    """Stop the process that compiles for the warm-up, but not while it has the cache to itself."""
+    wait_until(lambda: "compile_ahead" in compilers(server) and list(cache.rglob("lock")))
+    compiler = compilers(server)["compile_ahead"]
+    with open(next(cache.rglob("lock"))) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        compiler.suspend()
+        wait_until(lambda: compiler.status() == psutil.STATUS_STOPPED)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            compiler.resume()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_server_serves_while_its_kernels_are_compiled(tmp_path: Path, number: int) -> None:
-    """It answers at once; a signal ends it soon, the store is closed, and nothing is left."""
+    """It answers, and a signal ends it, before they are; nothing is left, the store is closed."""
     scratch, cache = tmp_path / "tmp", tmp_path / "cache"
     scratch.mkdir()
     command = (  # who starts tests in the background hands down that interrupts are ignored
@@ -249,8 +289,7 @@ def test_a_server_serves_while_its_kernels_are_compiled(tmp_path: Path, number: 
         assert process.stderr is not None
         found = re.search(r"http://[\w.:]+", process.stderr.readline())
         assert found, process.communicate()[1]
-        assert spent(process.pid) < 8  # half of it reads sources, where bytecode is not kept
-        with httpx.Client(base_url=found[0], timeout=60) as http:
+        with httpx.Client(base_url=found[0], timeout=PATIENCE_S) as http:
             assert http.get("/healthz").status_code == 200
             ready = http.get("/readyz")
             assert (ready.status_code, ready.json()["state"]) == (503, "warming")
@@ -259,15 +298,14 @@ def test_a_server_serves_while_its_kernels_are_compiled(tmp_path: Path, number: 
             assert stored.json()["count"] == 1, stored.text
             rows = http.get("/v1/query", params={"q": "SELECT x + 1 AS y FROM s"}).json()["rows"]
             assert rows == [{"y": 1.5}]
-            wait_until(lambda: any(scratch.glob("chronicle-warm-*/child")), 60)
+            wait_until(lambda: any(scratch.glob("chronicle-warm-*/child")))
             assert http.get("/readyz").json()["state"] == "warming"
-        process.send_signal(number)
-        signalled = time.monotonic()
-        _, said = process.communicate(timeout=60)
+        with warm_up_held(process.pid, cache):
+            process.send_signal(number)
+            _, said = process.communicate(timeout=PATIENCE_S)
     finally:
         process.kill()
     assert process.returncode == 0, said
-    assert time.monotonic() - signalled < 10, said  # compiling all of them takes a minute
     assert "Traceback" not in said
     assert said.splitlines()[-1].endswith("is closed")
     assert list(scratch.iterdir()) == []
@@ -276,17 +314,18 @@ def test_a_server_serves_while_its_kernels_are_compiled(tmp_path: Path, number: 
     assert not list(cache.rglob("*.tmp*"))
 
 
-def test_warming_up_with_kernels_takes_little(tmp_path: Path) -> None:
+def test_warming_up_with_kernels_compiles_nothing() -> None:
     """What a query compiles that was thoughtlessly added to it shows here, too."""
     program = (
-        "import time; from chronicle.server.warmup import warm_up; begun = time.process_time();"
-        "assert warm_up(); print(time.process_time() - begun)"
+        "from numba.core import event; from chronicle.server.warmup import warm_up\n"
+        "with event.install_recorder('numba:compile') as compiled: assert warm_up()\n"
+        "print(compiled.buffer)"
     )
     for _ in range(2):  # the first one may fill the cache
         done = subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, check=True
         )
-    assert float(done.stdout) < 5
+    assert done.stdout == "[]\n"
 
 
 def test_starting_where_it_cannot_be(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
-import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,8 +15,7 @@ import pytest
 import chronicle
 from chronicle.server import create_token
 from chronicle.server.service.bodies import Pace
-
-from .conftest import wait_until
+from chronicle.tests.patience import wait_until
 
 SCHEMA = pa.schema([pa.field("t", pa.int64(), False), pa.field("s", pa.string())])
 SLOW = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range + b.range < 0"
@@ -34,22 +31,21 @@ def database(tmp_path: Path) -> Iterator[Any]:
 class Trickle:
     """Sends bytes one by one until the server ends it."""
 
-    def __init__(self, live: Any, start: bytes, *, every_s: float = 0.05) -> None:
+    def __init__(self, live: Any, start: bytes) -> None:
         self._socket = live.connect()
         self._socket.sendall(start)
-        self._every_s = every_s
-        self.began = time.monotonic()
+        self._gone = False
         self.answer = b""
-        self.lasted = 0.0
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
     def _run(self) -> None:
         with self._socket:
-            self._socket.settimeout(self._every_s)
-            while time.monotonic() - self.began < 10:
-                try:
+            self._socket.settimeout(0.05)
+            while not self._gone:
+                with contextlib.suppress(OSError):
                     self._socket.send(b"a")
+                try:
                     piece = self._socket.recv(65536)
                 except TimeoutError:
                     continue
@@ -58,11 +54,15 @@ class Trickle:
                 if not piece:
                     break
                 self.answer += piece
-        self.lasted = time.monotonic() - self.began
 
     def wait(self) -> Trickle:
-        self._thread.join(15)
+        """Until the server has ended it."""
+        wait_until(lambda: not self._thread.is_alive(), "the end of a connection")
         return self
+
+    def leave(self) -> None:
+        self._gone = True
+        self._thread.join()
 
 
 def request(path: str, *headers: str, method: str = "POST") -> bytes:
@@ -74,70 +74,62 @@ UPLOAD = request("/v1/streams/s/events?format=ndjson", "Content-Length: 100000")
 
 
 def test_slow_uploads_block_no_append(database: Any, live: Callable[..., Any]) -> None:
-    """A byte now and then keeps neither a place among the appends nor the connection."""
-    served = live(
-        database,
-        max_concurrent_appends=2,
-        max_waiting_queries=0,
-        client_timeout_ms=1500,
-        queue_timeout_ms=300,
-    )
+    served = live(database, max_concurrent_appends=2, max_waiting_queries=0)
     trickles = [Trickle(served, UPLOAD) for _ in range(12)]
-    time.sleep(0.3)
-    waits = []
+    wait_until(lambda: served.app.state.server.bodies.running == 12)
     for number in range(20):
-        began = time.monotonic()
         answer = served.http.post("/v1/streams/s/events", json=[{"t": number, "s": "a"}])
         assert answer.status_code == 200, answer.text
-        waits.append(time.monotonic() - began)
-    assert statistics.median(waits) < 1.0
+    assert served.app.state.server.bodies.running >= 12
     for trickle in trickles:
-        trickle.wait()
-        assert trickle.lasted < 6, "silence is no way round the least rate, nor is a byte"
-        assert b" 408 " in trickle.answer
-        assert b"CHRONICLE_MIN_CLIENT_BYTES_PER_S" in trickle.answer
+        trickle.leave()
     assert database.stream("s").count == 20
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/streams/s/events?format=ndjson", "/v1/query", "/v1/explain", "/v1/streams"]
+)
+def test_bodies_have_a_deadline(path: str, database: Any, live: Callable[..., Any]) -> None:
+    """Silence is no way round the least rate, nor is a byte now and then."""
+    served = live(database, client_timeout_ms=300)
+    found = Trickle(served, request(path, "Content-Length: 100000")).wait()
+    assert b" 408 " in found.answer
+    assert b"CHRONICLE_MIN_CLIENT_BYTES_PER_S" in found.answer
 
 
 def test_one_client_does_not_take_all_uploads(database: Any, live: Callable[..., Any]) -> None:
     _, slow = create_token(database.path, "slow", ["write"])
     _, good = create_token(database.path, "good", ["write"])
-    served = live(database, max_concurrent_uploads=4, client_timeout_ms=5000)
+    served = live(database, max_concurrent_uploads=4)
     upload = request(
         "/v1/streams/s/events?format=ndjson",
         "Content-Length: 100000",
         f"Authorization: Bearer {slow}",
     )
     held = [Trickle(served, upload) for _ in range(8)]
-    time.sleep(0.5)
+    wait_until(lambda: sum(b" 503 " in trickle.answer for trickle in held) == 5)
     answer = served.http.post(
         "/v1/streams/s/events",
         json=[{"t": 1, "s": "a"}],
         headers={"Authorization": f"Bearer {good}"},
     )
     assert answer.status_code == 200, answer.text
-    assert sum(b" 503 " in trickle.wait().answer for trickle in held) == 5
-
-
-@pytest.mark.parametrize("path", ["/v1/query", "/v1/explain", "/v1/streams"])
-def test_json_bodies_have_a_deadline(path: str, database: Any, live: Callable[..., Any]) -> None:
-    served = live(database, client_timeout_ms=300)
-    found = Trickle(served, request(path, "Content-Length: 100000")).wait()
-    assert b" 408 " in found.answer
-    assert found.lasted < 3
+    assert served.app.state.server.bodies.running >= 3
+    for trickle in held:
+        trickle.leave()
 
 
 def test_json_bodies_count_among_the_bytes_that_are_held(
     database: Any, live: Callable[..., Any]
 ) -> None:
-    served = live(database, max_upload_memory_bytes=1 << 20, client_timeout_ms=2000)
+    served = live(database, max_upload_memory_bytes=1 << 20)
     upload = request("/v1/query", "Content-Length: 800000") + b" " * 700_000
     held = Trickle(served, upload)
-    time.sleep(0.5)
-    assert served.app.state.server.uploads.used >= 700_000
+    wait_until(lambda: served.app.state.server.uploads.used >= 700_000)
     answer = served.http.post("/v1/query", content=b"SELECT 1" + b" " * 500_000)
     assert answer.status_code in (413, 503)
-    held.wait()
+    held.leave()
+    wait_until(lambda: served.app.state.server.uploads.used == 0)
     assert served.http.post("/v1/query", content=b"SELECT 1").status_code == 200
 
 
@@ -145,7 +137,6 @@ def test_headers_have_a_deadline(database: Any, live: Callable[..., Any]) -> Non
     served = live(database, header_timeout_ms=400)
     silent = served.connect()
     trickle = Trickle(served, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-A: ").wait()
-    assert trickle.lasted < 3
     assert trickle.answer == b""
     assert silent.recv(10) == b"", "who says nothing is let go, too"
     silent.close()
@@ -156,22 +147,26 @@ def test_further_requests_of_a_connection_have_it_too(
 ) -> None:
     served = live(database, header_timeout_ms=400)
     first = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    trickle = Trickle(served, first + b"GET /healthz HTTP/1.1\r\nX-A: ").wait()
-    assert trickle.answer.count(b"200 OK") == 1
-    assert trickle.lasted < 3
+    answer = b""
+    while not answer:  # on a slow machine the first one may be too late
+        answer = Trickle(served, first + b"GET /healthz HTTP/1.1\r\nX-A: ").wait().answer
+    assert answer.count(b"200 OK") == 1
 
 
 def test_a_body_may_take_longer_than_headers(database: Any, live: Callable[..., Any]) -> None:
-    served = live(database, header_timeout_ms=300)
+    served = live(database, header_timeout_ms=200)
     row = b'{"t": 1, "s": "a"}\n'
-    with served.connect() as connection:
-        connection.sendall(
-            request("/v1/streams/s/events?format=ndjson", f"Content-Length: {len(row) * 5}")
-        )
-        for _ in range(5):
-            time.sleep(0.2)
-            connection.sendall(row)
-        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+    answer = b""
+    while not answer:  # on a slow machine the headers may be too late
+        with served.connect() as connection, contextlib.suppress(ConnectionError):
+            connection.sendall(
+                request("/v1/streams/s/events?format=ndjson", f"Content-Length: {len(row) * 5}")
+            )
+            for _ in range(5):
+                time.sleep(0.1)
+                connection.sendall(row)
+            answer = connection.recv(65536)
+    assert answer.startswith(b"HTTP/1.1 200")
 
 
 def test_headers_have_a_size(database: Any, live: Callable[..., Any]) -> None:
@@ -219,50 +214,36 @@ def test_one_client_with_slow_queries_starves_nobody(
 ) -> None:
     _, greedy = create_token(database.path, "greedy", ["read"])
     _, modest = create_token(database.path, "modest", ["read"])
-    served = live(
-        database, max_concurrent_queries=4, queue_timeout_ms=20_000, query_timeout_ms=20_000
-    )
-    sent: list[socket.socket] = []
-    for _ in range(24):
-        connection = served.connect()
-        text = SLOW.encode()
-        connection.sendall(
-            request("/v1/query", f"Content-Length: {len(text)}", f"Authorization: Bearer {greedy}")
-            + text
-        )
-        sent.append(connection)
-    wait_until(lambda: served.app.state.server.queries.waiting >= 10)
-    for _ in range(3):
-        began = time.monotonic()
-        answer = served.http.post(
-            "/v1/query", content=b"SELECT 1", headers={"Authorization": f"Bearer {modest}"}
-        )
-        assert answer.status_code == 200, answer.text
-        assert time.monotonic() - began < 10
-    for connection in sent:
-        connection.close()
+    served = live(database, max_concurrent_queries=4)
+    headers = (f"Content-Length: {len(SLOW)}", f"Authorization: Bearer {greedy}")
+    with contextlib.ExitStack() as sent:
+        for _ in range(24):
+            connection = sent.enter_context(served.connect())
+            connection.sendall(request("/v1/query", *headers) + SLOW.encode())
+        wait_until(lambda: served.app.state.server.queries.waiting >= 10)
+        for _ in range(3):
+            answer = served.http.post(
+                "/v1/query", content=b"SELECT 1", headers={"Authorization": f"Bearer {modest}"}
+            )
+            assert answer.status_code == 200, answer.text
+        assert served.app.state.server.queries.waiting >= 10
 
 
 def test_clients_that_do_not_read_starve_nobody(database: Any, live: Callable[..., Any]) -> None:
     database.stream("s").append(pa.table({"t": range(200_000), "s": ["a" * 100] * 200_000}, SCHEMA))
     _, deaf = create_token(database.path, "deaf", ["read"])
     _, modest = create_token(database.path, "modest", ["read"])
-    served = live(
-        database, max_concurrent_queries=4, max_concurrent_reads=4, client_timeout_ms=20_000
-    )
-    sent: list[socket.socket] = []
-    for path in ("/v1/query?q=SELECT%20*%20FROM%20s", "/v1/streams/s/events"):
-        for _ in range(8):
-            connection = served.connect(receive_bytes=4096)
-            connection.sendall(request(path, f"Authorization: Bearer {deaf}", method="GET"))
-            sent.append(connection)
+    served = live(database, max_concurrent_queries=4, max_concurrent_reads=4)
     server = served.app.state.server
-    wait_until(lambda: server.queries.waiting >= 5 and server.reads.waiting >= 5)
     headers = {"Authorization": f"Bearer {modest}"}
-    for path in ("/v1/query?q=SELECT%201", "/v1/streams/s/events?limit=1", "/v1/streams"):
-        assert served.http.get(path, headers=headers).status_code == 200
-    for connection in sent:
-        connection.close()
+    with contextlib.ExitStack() as sent:
+        for path in ("/v1/query?q=SELECT%20*%20FROM%20s", "/v1/streams/s/events"):
+            for _ in range(8):
+                connection = sent.enter_context(served.connect(receive_bytes=4096))
+                connection.sendall(request(path, f"Authorization: Bearer {deaf}", method="GET"))
+        wait_until(lambda: server.queries.waiting >= 5 and server.reads.waiting >= 5)
+        for path in ("/v1/query?q=SELECT%201", "/v1/streams/s/events?limit=1", "/v1/streams"):
+            assert served.http.get(path, headers=headers).status_code == 200
 
 
 def test_who_takes_an_answer_too_slowly_is_broken_off(
@@ -273,13 +254,11 @@ def test_who_takes_an_answer_too_slowly_is_broken_off(
     served = live(database, client_timeout_ms=700, min_client_bytes_per_s=50_000_000)
     with served.connect(receive_bytes=4096) as connection:
         connection.sendall(request("/v1/streams/s/events", method="GET"))
-        wait_until(lambda: served.app.state.server.reads.running == 1)
-        began = time.monotonic()
+        assert connection.recv(2048)
         with contextlib.suppress(ConnectionError):
-            while served.connections and time.monotonic() - began < 15:
+            while served.connections:
                 connection.recv(2048)
                 time.sleep(0.02)
-        assert time.monotonic() - began < 10
     wait_until(lambda: served.app.state.server.reads.running == 0)  # once the scan is closed
 
 

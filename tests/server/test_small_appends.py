@@ -24,8 +24,8 @@ from chronicle.server.service.bodies import Body
 from chronicle.server.service.event_parsing import read_events, time_format_of
 from chronicle.server.service.gathering import Gathering
 from chronicle.server.service.small_bodies import SmallReader
+from chronicle.tests.patience import PATIENCE_S, wait_until
 
-from .conftest import wait_until
 from .flights import events
 from .test_server_process import SPEC, Process
 
@@ -262,7 +262,7 @@ def test_what_was_acknowledged_outlives_a_kill(tmp_path: Path) -> None:
     def write(number: int) -> None:
         import httpx
 
-        with httpx.Client(base_url=server.url, timeout=30) as http:
+        with httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http:
             for turn in range(10_000):
                 t = number * 10_000 + turn
                 sent.append(t)
@@ -277,7 +277,7 @@ def test_what_was_acknowledged_outlives_a_kill(tmp_path: Path) -> None:
 
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         writing = [pool.submit(write, number) for number in range(16)]
-        assert enough.wait(60)
+        assert enough.wait(PATIENCE_S)
         server.stop(signal.SIGKILL)
         for each in writing:
             each.result()

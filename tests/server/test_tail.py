@@ -19,8 +19,9 @@ import chronicle
 from chronicle.server import create_token
 from chronicle.server.access.tokens import revoke_token
 from chronicle.server.routes import following
+from chronicle.tests.patience import wait_until
 
-from .conftest import wait_until
+from .conftest import HOUR_MS
 from .event_client import Source, parse
 
 SCHEMA = pa.schema([pa.field("t", pa.int64(), False), pa.field("n", pa.int64())])
@@ -163,7 +164,7 @@ def test_what_cannot_be_followed(database: Any, live: Callable[..., Any]) -> Non
 def test_a_token_opens_its_streams_and_only_while_it_lives(
     database: Any, live: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "HEARTBEAT_S", 0.3)
+    monkeypatch.setattr(following, "HEARTBEAT_S", 0.05)
     _, mine = create_token(database.path, "mine", ["read"], ["s"])
     _, other = create_token(database.path, "other", ["read"], ["secret*"])
     served = live(database)
@@ -206,6 +207,7 @@ def test_clients_that_stall_and_come_back_lose_and_double_nothing(
         time.sleep(0.05)
         rng.choice(sources).drop()
     thread.join()
+    wait_until(lambda: max(source.connections for source in sources) > 1)
     for source in sources:
         source.wait(len(writer.told))
         assert source.rows == writer.told
@@ -213,7 +215,6 @@ def test_clients_that_stall_and_come_back_lose_and_double_nothing(
             int(event.id.partition(".")[0]) for event in source.of("row")
         )
         source.stop()
-    assert max(source.connections for source in sources) > 1
 
 
 def test_a_client_that_takes_nothing_costs_a_piece_and_is_broken_off(
@@ -222,16 +223,18 @@ def test_a_client_that_takes_nothing_costs_a_piece_and_is_broken_off(
     stream = database.stream("s")
     many = list(range(200_000))
     stream.append(pa.table({"t": pa.array(many), "n": pa.array(many)}))
-    served = live(database, client_timeout_ms=1000)
-    slow = served.connect(receive_bytes=4096)
-    slow.sendall(f"GET {TAIL}?after=0 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-    server = served.app.state.server
-    wait_until(lambda: server.followers_gate.running == 1)
-    assert served.http.get(TAIL, params={"after": 1, "follow": "false"}).status_code == 200
-    wait_until(lambda: server.followers_gate.running == 0)
-    metrics = served.http.get("/metrics").text
-    assert 'chronicle_follows_total{kind="tail",outcome="slow"} 1.0' in metrics
-    slow.close()
+    request = f"GET {TAIL}?after=0 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+    patient = live(database)
+    with patient.connect(receive_bytes=4096) as slow:
+        slow.sendall(request)
+        wait_until(lambda: patient.app.state.server.followers_gate.running == 1)
+        assert patient.http.get(TAIL, params={"after": 1, "follow": "false"}).status_code == 200
+    hurried = live(database, client_timeout_ms=200)
+    broken_off = 'chronicle_follows_total{kind="tail",outcome="slow"} 1.0'
+    with hurried.connect(receive_bytes=4096) as slow:
+        slow.sendall(request)
+        wait_until(lambda: broken_off in hurried.http.get("/metrics").text)
+    assert hurried.app.state.server.followers_gate.running == 0
 
 
 def test_two_hundred_idle_followers_cost_queries_nothing(
@@ -245,18 +248,18 @@ def test_two_hundred_idle_followers_cost_queries_nothing(
     ).encode()
     idle: list[socket.socket] = []
     server = served.app.state.server
+    threads = threading.active_count()
     try:
         for _ in range(200):
             idle.append(served.connect())
             idle[-1].sendall(request)
         wait_until(lambda: len(server.followers) == 200)
-        threads = threading.active_count()
         body = {"sql": "SELECT count(*) AS c FROM s"}
         for number in range(20):
             answer = served.http.post("/v1/query", json=body, headers=headers)
             assert answer.status_code == 200, answer.text
             writer.append(number)
-        assert threading.active_count() <= threads + 12  # those of queries, none of followers
+        assert threading.active_count() < threads + 200  # the pools have half as many at most
         for follower in (idle[0], idle[99], idle[199]):
             text = b""
             while text.count(b"event: row") < 20:
@@ -269,19 +272,18 @@ def test_two_hundred_idle_followers_cost_queries_nothing(
 
 
 def test_followers_are_told_that_the_server_stops(database: Any, live: Callable[..., Any]) -> None:
-    served = live(database)
+    served = live(database, drain_timeout_ms=HOUR_MS)
     source = Source(url(served))
     wait_until(lambda: bool(source.of("mark")))
-    began = time.monotonic()
     served.close()
     assert source.ended()
     assert source.events[-1].kind == "bye"
-    assert time.monotonic() - began < 4
 
 
 def test_a_follower_can_be_cancelled_and_hears_of_a_dropped_stream(
-    database: Any, live: Callable[..., Any]
+    database: Any, live: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(following, "HEARTBEAT_S", 0.05)
     served = live(database)
     source = Source(url(served), **{"X-Request-Id": "mine"})
     wait_until(lambda: bool(source.of("mark")))

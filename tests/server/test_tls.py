@@ -18,8 +18,8 @@ import chronicle
 from chronicle.errors import ConnectionFailed, InvalidArgument
 from chronicle.server import load_settings
 from chronicle.server.access.tls import Certificates, certificates_of
+from chronicle.tests.patience import PATIENCE_S, wait_until
 
-from .conftest import wait_until
 from .test_server_process import SPEC, Process
 
 
@@ -39,7 +39,7 @@ def write_pair(directory: Path, issued: trustme.LeafCert) -> tuple[Path, Path]:
 def shown_by(port: int, context: ssl.SSLContext) -> int:
     """The serial number of the certificate that a server shows."""
     with (
-        socket.create_connection(("127.0.0.1", port), 10) as line,
+        socket.create_connection(("127.0.0.1", port), PATIENCE_S) as line,
         context.wrap_socket(line, server_hostname="127.0.0.1") as secure,
     ):
         found = secure.getpeercert()
@@ -73,13 +73,13 @@ def test_a_server_speaks_https_and_takes_new_certificates(
         assert server.url.startswith("https://")
         port = int(server.url.rpartition(":")[2])
         context = trusting(authority)
-        with httpx.Client(base_url=server.url, verify=context) as http:
+        with httpx.Client(base_url=server.url, verify=context, timeout=PATIENCE_S) as http:
             assert http.post("/v1/streams", json=SPEC).status_code == 201
             answer = http.post("/v1/streams/s/events", json=[{"t": 1, "x": 0.5}])
             assert answer.json()["appended"] == 1
             assert "strict-transport-security" not in answer.headers, "a loopback address"
             with pytest.raises(httpx.HTTPError):
-                httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=10)
+                httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=PATIENCE_S)
             first = shown_by(port, context)
             write_pair(tmp_path, authority.issue_cert("127.0.0.1"))
             server.process.send_signal(signal.SIGHUP)
@@ -106,13 +106,14 @@ def test_only_clients_of_an_authority_get_a_connection(
     with served(tmp_path / "store", *pair, CHRONICLE_TLS_CLIENT_CA=str(trust)) as server:
         context = trusting(authority)
         with pytest.raises(httpx.HTTPError):
-            httpx.get(server.url + "/healthz", verify=context)
+            httpx.get(server.url + "/healthz", verify=context, timeout=PATIENCE_S)
         others.issue_cert("me").configure_cert(context)
         with pytest.raises(httpx.HTTPError):
-            httpx.get(server.url + "/healthz", verify=context)
+            httpx.get(server.url + "/healthz", verify=context, timeout=PATIENCE_S)
         known = trusting(authority)
         authority.issue_cert("me").configure_cert(known)
-        assert httpx.get(server.url + "/healthz", verify=known).status_code == 200
+        answer = httpx.get(server.url + "/healthz", verify=known, timeout=PATIENCE_S)
+        assert answer.status_code == 200
 
 
 def test_files_are_looked_at_and_a_bad_pair_changes_nothing(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 
 import chronicle
 from chronicle.errors import IndexExists, IndexNotFound
+from chronicle.tests.patience import wait_until
 
 
 class IndexedStream:
@@ -96,10 +96,7 @@ def test_unused_snapshots_are_let_go_by_themselves(
     server = client.app.state.server
     with server.snapshots.pin("flights"):
         pass
-    deadline = time.monotonic() + 60
-    while len(server.snapshots):
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    wait_until(lambda: not len(server.snapshots))
 
 
 def test_readiness_follows_the_store(fake: Any, client: Any) -> None:

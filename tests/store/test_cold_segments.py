@@ -411,7 +411,7 @@ def test_objects_that_fail_are_told(
         assert answers(again) == wanted
 
 
-@pytest.mark.parametrize("share", [1, 16])
+@pytest.mark.parametrize("share", [16, 1])
 def test_a_damaged_stub_is_told(
     share: int,
     flights: Database,
