@@ -9,9 +9,11 @@ def test_every_mutant_can_be_made() -> None:
     mutants = load_mutants()
     assert len({mutant.name for mutant in mutants}) == len(mutants) > 400
     for mutant in mutants:
-        text = source_of(ROOT, mutant).read_text(encoding="utf-8")
+        source = source_of(ROOT, mutant)
+        text = source.read_text(encoding="utf-8")
         changed = text.replace(mutant.old, mutant.new)
-        compile(changed, mutant.place, "exec")
+        if source.suffix == ".py":
+            compile(changed, mutant.place, "exec")
         assert changed != text
         assert mutant.tests
         for name in mutant.tests:
