@@ -35,7 +35,9 @@ def test_the_examples_run(spark: Any, flights: Path, tmp_path: Path) -> None:
     shutil.copytree(flights, tmp_path / "store")
     source = tmp_path / "events.csv"
     source.write_text("when,sensor,value\n2024-01-01,a,1\n2024-01-02,a,-60\nnever,a,1\n")
+    whole = spark.read.format("chronicle").option("path", str(flights)).option("stream", "flights")
     names: dict[str, Any] = {
+        "day": whole.load(),
         "store": str(tmp_path / "store"),
         "target": str(tmp_path / "copy"),
         "checkpoint": str(tmp_path / "checkpoint"),
@@ -50,7 +52,7 @@ def test_the_examples_run(spark: Any, flights: Path, tmp_path: Path) -> None:
         exec(compile(example, str(DOCUMENT), "exec"), names)
         ran += 1
     names["query"].awaitTermination(60)
-    assert ran == 10
+    assert ran == 11
     assert names["query"].exception() is None
     assert names["reads"].blocks_read + names["reads"].blocks_skipped > 0
     assert any((tmp_path / "records").iterdir())
