@@ -14,7 +14,7 @@ Reading order::
                       lineprotocol  csvtext
     values            times_alike  isotime  decimals  converted  nestedtext
                       local_times  time_patterns  time_rules  times  convert  time_parts
-    typed files       arrowframes  parquetpages  columnar
+    typed files       arrowframes  parquetpages  int96  columnar
     events            infer  layout  reader  looking
     in a worker       decoder  isolated
     the way out       jsonout  writers

@@ -21,7 +21,6 @@ Limits
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -36,6 +35,8 @@ from .arrowframes import FramedStream, check_file
 from .badrows import BadRow
 from .chunks import Texts
 from .convert import decoded_bytes, flatten
+from .int96 import Int96Columns, names_of_int96
+from .jsonout import json_bytes
 from .limits import Limits, Meter
 from .parquetpages import check_pages
 from .sources import ByteSource
@@ -75,10 +76,8 @@ class BatchChunk:
 
     def describe(self, record: int) -> BadRow:
         """Row number, and the row as JSON."""
-        values = self._batch.slice(record, 1).to_pylist()[0]
-        return BadRow(
-            self._source, self.first_row + record, "", record=json.dumps(values, default=str)
-        )
+        row = json_bytes(self._batch.slice(record, 1), last="}").decode()
+        return BadRow(self._source, self.first_row + record, "", record=row)
 
 
 @contextlib.contextmanager
@@ -183,15 +182,33 @@ class ParquetRecords:
         with _explained(self._name, "Parquet file"):
             file, rows = self._open()
             batches = file.iter_batches(batch_size=rows, columns=self._columns, use_threads=True)
+        times = self._times_of_96_bits(rows)
         while True:
             with _explained(self._name, "Parquet file"):
                 batch = next(batches, None)
             if batch is None:
                 return
+            if times is not None:
+                batch = times.into(batch)
             require_sound(batch, self._name, row - 1)
             yield BatchChunk(self._name, batch, row, self._meter)
             row += batch.num_rows
             self._source.at_share(row / self._rows)
+
+    def _times_of_96_bits(self, rows: int) -> Int96Columns | None:
+        with LOADING:
+            import pyarrow.parquet as pq
+
+        names = sorted(names_of_int96(self._metadata) & set(self._columns))
+
+        def batches(unit: str) -> Iterator[pa.RecordBatch]:
+            file = pq.ParquetFile(
+                self._bytes, pre_buffer=False, buffer_size=_BUFFER_BYTES,
+                coerce_int96_timestamp_unit=unit,
+            )  # fmt: skip
+            return file.iter_batches(batch_size=rows, columns=names)  # type: ignore[no-any-return]
+
+        return Int96Columns(self._name, names, batches) if names else None
 
 
 def _values(metadata: Any, leaves: list[int]) -> int:

@@ -13,7 +13,8 @@ Guarantee
 Layout
     text        becomes     by
     number      integers    decimal digits, a sign, ``.0`` allowed
-    number      floats      decimal or scientific notation, nan, inf
+    number      floats      decimal or scientific notation, nan, inf; where the type was told from
+                            the data, whole numbers that the type holds
     bool        bool        true, false, 1, 0 in any case
     times       timestamp   see ``times.py``
     date        date32      ISO date, or a time at midnight
@@ -44,11 +45,23 @@ from .times import convert as convert_times
 from .times import is_text
 from .typenames import name_of_type
 
-__all__ = ["FLOAT_TEXT", "INTEGER_TEXT", "convert", "decoded_bytes", "flatten"]
+__all__ = [
+    "FLOAT_TEXT",
+    "INTEGER_TEXT",
+    "convert",
+    "decoded_bytes",
+    "flatten",
+    "inexact_wholes",
+]
 
 INTEGER_TEXT = r"^[+-]?\d+(\.0*)?$"
 FLOAT_TEXT = r"^(?i:[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity))$"
 
+_LONG_INTEGER = r"^[+-]?\d{16,}$"
+_INEXACT = (
+    "expected a number that a DOUBLE holds to the last digit, as the column was taken for one, "
+    "found {value}; give the column a type: DECIMAL(38, s) keeps every digit, DOUBLE rounds"
+)
 _MISSING = "the value is missing, and the attribute is NOT NULL"
 
 
@@ -113,6 +126,7 @@ def convert(
     rule: TimeRule | None = None,
     required: bool = False,
     exact: bool = False,
+    told: bool = False,
 ) -> Converted:
     """Convert a column.
 
@@ -126,6 +140,8 @@ def convert(
         Whether a null is a bad value.
     exact : bool
         Floats stand for decimal text; see ``times.py``.
+    told : bool
+        The type was told from the data: whole numbers in text that it does not hold are bad values.
 
     Raises
     ------
@@ -152,7 +168,7 @@ def convert(
     elif type_ == target:
         result = Converted(values)
     elif is_text(type_):
-        result = _from_text(values, target)
+        result = _from_text(values, target, told)
     else:
         result = _cast(values, target)
     return _required(values, result) if required else result
@@ -202,12 +218,14 @@ def _expected(target: pa.DataType) -> str:
 def _outcome(values: pa.Array, bad: npt.NDArray[np.bool_], target: pa.DataType) -> Converted:
     if not bad.any():
         return Converted(values)
-    return Converted(
-        values, bad.astype(np.uint8), (f"expected {_expected(target)}, found {{value}}",)
-    )
+    return Converted(values, bad.astype(np.uint8), (_found_instead(target),))
 
 
-def _from_text(values: pa.Array, target: pa.DataType) -> Converted:
+def _found_instead(target: pa.DataType) -> str:
+    return f"expected {_expected(target)}, found {{value}}"
+
+
+def _from_text(values: pa.Array, target: pa.DataType, told: bool) -> Converted:
     if is_text(target):
         return Converted(values.cast(target))
     if is_json(target):
@@ -226,7 +244,7 @@ def _from_text(values: pa.Array, target: pa.DataType) -> Converted:
     if pa.types.is_decimal(target):
         return _decimals_from_text(trimmed, target)
     if pa.types.is_floating(target):
-        return _floats_from_text(trimmed, target)
+        return _floats_from_text(trimmed, target, told)
     if not pa.types.is_integer(target):
         return _cast(trimmed, target)
     plain = pc.replace_substring_regex(trimmed, r"^\+", "")
@@ -241,7 +259,22 @@ def _from_text(values: pa.Array, target: pa.DataType) -> Converted:
     return _outcome(result.values, bad, target)
 
 
-def _floats_from_text(trimmed: pa.Array, target: pa.DataType) -> Converted:
+def inexact_wholes(texts: pa.Array, values: pa.Array) -> npt.NDArray[np.bool_]:
+    """Which of some numbers in text are whole ones, and floats of them something else."""
+    found = np.zeros(len(texts), np.bool_)
+    long = pc.fill_null(pc.match_substring_regex(texts, _LONG_INTEGER), False)
+    if not pc.any(long).as_py():
+        return found
+    at = np.flatnonzero(long.to_numpy(zero_copy_only=False))
+    pairs = zip(texts.take(at).to_pylist(), values.take(at).to_pylist(), strict=True)
+    found[at] = [
+        value is not None and (not value.is_integer() or int(text) != int(value))
+        for text, value in pairs
+    ]
+    return found
+
+
+def _floats_from_text(trimmed: pa.Array, target: pa.DataType, told: bool) -> Converted:
     """Numbers in text as floats; those beyond the range of the type are bad, not infinite."""
     fits = pc.fill_null(pc.match_substring_regex(trimmed, FLOAT_TEXT), True)
     digits = pc.replace_substring_regex(trimmed, r"^\+", "")
@@ -255,6 +288,12 @@ def _floats_from_text(trimmed: pa.Array, target: pa.DataType) -> Converted:
         beyond = pc.and_(infinite, pc.invert(pc.fill_null(written, True)))
         values = pc.if_else(beyond, pa.scalar(None, target), values)
         bad |= beyond.to_numpy(zero_copy_only=False)
+    if told:
+        lost = inexact_wholes(digits, values)
+        if lost.any():
+            codes = np.where(bad, 1, np.where(lost, 2, 0)).astype(np.uint8)
+            values = pc.if_else(pa.array(lost), pa.scalar(None, target), values)
+            return Converted(values, codes, (_found_instead(target), _INEXACT))
     return _outcome(values, bad, target)
 
 

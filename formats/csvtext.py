@@ -44,7 +44,6 @@ __all__ = ["NULLS", "CsvRecords"]
 NULLS = ("", "NULL", "null", "\\N")
 RECORD_BYTES_MAX = 64 << 20
 _SEPARATORS = ",;\t|"
-_BOM = b"\xef\xbb\xbf"
 LF, CR = 10, 13
 
 
@@ -296,11 +295,7 @@ class CsvRecords:
         self.nulls = [*NULLS, *nulls]
         if separator is not None and (len(separator) != 1 or not separator.isascii()):
             raise InvalidArgument(f"the separator is one ASCII character, found {separator!r}")
-        head = source.peek(4)
-        if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-            raise InvalidData(f"{source.name}: the text is UTF-16; convert it to UTF-8")
-        if head.startswith(_BOM):
-            source.read(len(_BOM))
+        source.begin_text()
         self._lines = 0
         if columns is not None:
             first = source.peek(1 << 16).split(b"\n", 1)[0].decode(errors="replace")

@@ -8,9 +8,9 @@ Guarantee
     The rule is short enough to know by heart: a column of text is
 
     1. ``int64`` (``uint64`` where needed) when its values are whole numbers, 2. else ``float64``
-    when they are numbers (digits that no integer type holds included), 3. else ``bool``, ``date``
-    or ``timestamp`` when **all** of them are ``true``/``false``, ISO dates or ISO times, 4. else
-    ``string``.
+    when they are numbers, or ``decimal128(38, s)`` where some of them is a whole number that no
+    ``float64`` holds, 3. else ``bool``, ``date`` or ``timestamp`` when **all** of them are
+    ``true``/``false``, ISO dates or ISO times, 4. else ``string``.
 
     For numbers four values in five suffice: one ``abc`` among numbers is a bad value to be
     reported, not a reason to turn the column into text.  A column without any value stays
@@ -23,22 +23,33 @@ Limits
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..nested_types import is_nested
 from ..schema import stored_nested
-from .convert import FLOAT_TEXT, INTEGER_TEXT
+from .convert import FLOAT_TEXT, INTEGER_TEXT, inexact_wholes
 from .isotime import parse_iso
 from .times import is_text
 
-__all__ = ["NUMERIC_SHARE", "has_decimal_commas", "infer_text", "infer_typed"]
+__all__ = [
+    "NUMERIC_SHARE",
+    "has_decimal_commas",
+    "infer_text",
+    "infer_typed",
+    "may_be_rounded",
+]
 
 NUMERIC_SHARE = 0.8
 """Share of a text column's values that must be numbers for the column to be numeric."""
 
+EXACT_MAX = 2.0**53
+"""Floats below that are whole numbers of their own; from here on they may stand for others."""
 _BOOL_TEXT = r"^(?i:true|false)$"
+_PLAIN_NUMBER = r"^[+-]?(?P<w>\d*)\.?(?P<f>\d*)$"
 _COMMA_NUMBER = r"^[+-]?\d+(,\d+)?$"
 
 
@@ -59,7 +70,7 @@ def infer_text(values: pa.Array, *, numbers: bool = True) -> pa.DataType | None:
         decimal = pc.match_substring_regex(trimmed, FLOAT_TEXT)
         if pc.sum(decimal).as_py() >= enough:
             digits = trimmed.filter(decimal)
-            return _whole_type(digits) or pa.float64()
+            return _whole_type(digits) or _exact_type(digits) or pa.float64()
         if pc.all(pc.match_substring_regex(trimmed, _BOOL_TEXT)).as_py():
             return pa.bool_()
     times = parse_iso(trimmed)
@@ -68,6 +79,12 @@ def infer_text(values: pa.Array, *, numbers: bool = True) -> pa.DataType | None:
             return pa.date32()
         return pa.timestamp("ns" if np.any(times.nanos % 1000) else "us")
     return pa.string()
+
+
+def may_be_rounded(columns: Mapping[str, pa.Array]) -> bool:
+    """Whether some float may stand for a whole number that no float holds."""
+    floats = (values for values in columns.values() if pa.types.is_float64(values.type))
+    return any(pc.any(pc.greater_equal(pc.abs(values), EXACT_MAX)).as_py() for values in floats)
 
 
 def has_decimal_commas(values: pa.Array) -> bool:
@@ -91,6 +108,19 @@ def _whole_type(digits: pa.Array) -> pa.DataType | None:
             continue
         return type_
     return None
+
+
+def _exact_type(digits: pa.Array) -> pa.DataType | None:
+    """The decimal type of numbers in text, where floats would lose digits of a whole one."""
+    if not inexact_wholes(digits, digits.cast(pa.float64())).any():
+        return None
+    if not pc.all(pc.match_substring_regex(digits, _PLAIN_NUMBER)).as_py():
+        return None
+    parts = pc.extract_regex(digits, _PLAIN_NUMBER)
+    whole, fraction = (
+        pc.max(pc.utf8_length(pc.struct_field(parts, name))).as_py() for name in ("w", "f")
+    )
+    return pa.decimal128(38, fraction) if whole + fraction <= 38 else None
 
 
 def infer_typed(values: pa.Array) -> pa.DataType | None:

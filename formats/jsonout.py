@@ -244,6 +244,12 @@ def shown_columns(batch: pa.RecordBatch) -> list[list[str | None]]:
     return columns
 
 
+def shown_value(values: pa.Array, at: int) -> str | None:
+    """One value as people read it, whatever Python can hold of it."""
+    one = pa.record_batch([values.slice(at, 1)], names=["value"])
+    return shown_columns(one)[0][0]
+
+
 def json_bytes(batch: pa.RecordBatch, *, last: str = "}\n", heads: pa.Array | None = None) -> bytes:
     """Each row as a JSON object, followed by ``last`` (which closes it).
 

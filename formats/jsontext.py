@@ -383,8 +383,7 @@ class _JsonText:
 
     def _behind_mark(self) -> ByteSource:
         """The source, behind the mark of UTF-8 that it may begin with."""
-        if self.source.peek(3).startswith(b"\xef\xbb\xbf"):
-            self.source.read(3)
+        self.source.begin_text()
         return self.source
 
 

@@ -40,8 +40,9 @@ from .convert import convert, flatten
 from .converted import Converted
 from .csvtext import CsvRecords
 from .flattening import IGNORED, Flattened, Rewriting, Unwrapped
-from .infer import has_decimal_commas, infer_text, infer_typed
+from .infer import has_decimal_commas, infer_text, infer_typed, may_be_rounded
 from .jsonmembers import Enclosed
+from .jsonout import shown_value
 from .jsontext import JsonLines, JsonRecords, looks_like_lines
 from .kinds import detect, stem_of
 from .layout import Field, Layout, wider
@@ -241,7 +242,10 @@ class EventReader:
         broken: list[tuple[int, str]] = []
         records: Any = None
         try:
-            columns = self._learn(chunk, chunk.parse(self._types))
+            columns = chunk.parse(self._types)
+            if may_be_rounded({raw: v for raw, v in columns.items() if not self._given(raw)}):
+                raise pa.ArrowInvalid("some number is to be read digit by digit")
+            columns = self._learn(chunk, columns)
         except pa.ArrowInvalid:
             texts = chunk.texts()
             columns, records, broken = texts.columns, texts.records, texts.broken
@@ -259,6 +263,11 @@ class EventReader:
             self._report(chunk, broken, found)
         batch = self._assemble(results)
         return batch if good is None else batch.filter(pa.array(good))
+
+    def _given(self, raw: str) -> bool:
+        """Whether somebody has said what the type of a column is, or the format does."""
+        field = self.layout.fields.get(self._bound.get(raw, ""))
+        return self._reader.typed or (field is not None and field.fixed)
 
     def _learn(self, chunk: RecordChunk, columns: Columns) -> Columns:
         """Settle what this chunk is the first to show; parse it again where that changes how to."""
@@ -458,7 +467,9 @@ class EventReader:
         self, values: pa.Array, type_: pa.DataType, rule: TimeRule | None, field: Field
     ) -> Converted:
         exact = not self._reader.typed
-        return convert(values, type_, rule=rule, required=field.required, exact=exact)
+        return convert(
+            values, type_, rule=rule, required=field.required, exact=exact, told=not field.fixed
+        )
 
     def _widen_parsing(self, name: str, type_: pa.DataType) -> None:
         """Let the parser make floats of a column that it made whole numbers of."""
@@ -487,9 +498,8 @@ class EventReader:
             good &= ~fresh
             values = columns.get(raw_of[name]) if name in raw_of else None
             for at in np.flatnonzero(fresh).tolist():
-                scalar = None if values is None else values[at].as_py()
-                reason = result.reasons[result.codes[at] - 1].format(value=shown(scalar))
-                value = None if scalar is None else str(scalar)
+                value = None if values is None else shown_value(values, at)
+                reason = result.reasons[result.codes[at] - 1].format(value=shown(value))
                 found.append((int(records[at]), name, value, reason))
         return good, found
 

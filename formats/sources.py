@@ -170,6 +170,21 @@ class ByteSource:
         if self._path is not None and self.size is not None:
             self._raw.count = min(self.size, int(share * self.size))
 
+    def begin_text(self) -> None:
+        """Go past the mark of UTF-8 that text may begin with.
+
+        Raises
+        ------
+        InvalidData
+            When it is of another encoding: by its mark, or because every second byte is zero.
+        """
+        head = self.peek(4)
+        wide = head[:2] in (b"\xff\xfe", b"\xfe\xff")
+        if wide or (len(head) == 4 and (head[::2] == b"\0\0") != (head[1::2] == b"\0\0")):
+            raise InvalidData(f"{self.name}: the text is UTF-16; convert it to UTF-8")
+        if head.startswith(b"\xef\xbb\xbf"):
+            self.read(3)
+
     def peek(self, size: int) -> bytes:
         """The next bytes, up to ``size`` of them, without taking them; none at the end only."""
         until = None
