@@ -22,7 +22,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...errors import InvalidArgument, MissingDependency
+from ...errors import InvalidArgument
+from .data_frames import pandas_frame, polars_frame
 from .explanation import Plan
 from .html_table import html_table
 
@@ -128,32 +129,16 @@ class Result:
         return self._table
 
     def df(self) -> Any:
-        """All rows as a pandas DataFrame."""
-        try:
-            import pandas  # noqa: F401
-        except ImportError:
-            raise MissingDependency("df() needs pandas: pip install pandas") from None
-        return self.arrow().to_pandas()
+        """All rows as a pandas DataFrame, every value as it is.
+
+        Integers with a missing value are pandas' nullable ones (``Int64``); what its own types
+        cannot hold comes as Arrow data (``pandas.ArrowDtype``).
+        """
+        return pandas_frame(self.arrow())
 
     def pl(self) -> Any:
         """All rows as a polars DataFrame."""
-        try:
-            import polars
-        except ImportError:
-            raise MissingDependency("pl() needs polars: pip install polars") from None
-        names = self.columns
-        doubled = sorted({name for name in names if names.count(name) > 1})
-        if doubled:
-            raise InvalidArgument(
-                f"a polars frame needs column names that differ; give {', '.join(doubled)} an alias"
-            )
-        for field in self._schema:
-            if pa.types.is_interval(field.type):
-                raise InvalidArgument(
-                    f"column {field.name!r} holds intervals with months, which polars has no type "
-                    "for; cast it to VARCHAR in the query"
-                )
-        return polars.from_arrow(self.arrow())
+        return polars_frame(self.arrow())
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """All rows as tuples of Python values.
