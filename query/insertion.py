@@ -27,8 +27,9 @@ from ..errors import SqlError
 from ..schema import StreamSchema
 from .contract.cancellation import QueryControl
 from .sql.dialect import error_at, parse_predicate, position_of
-from .sql.silent_loss import lost_by_cast
+from .sql.silent_loss import is_text, lost_by_cast
 from .sql.sql_types import sql_type
+from .sql.time_texts import cast_of_texts
 
 if TYPE_CHECKING:
     from .engine import QueryEngine
@@ -98,6 +99,8 @@ class Insertion:
             cast = exp.cast(
                 exp.column(exp.to_identifier(alias, quoted=True)), kind, dialect="duckdb"
             )
+            if is_text(given) and pa.types.is_timestamp(attribute.type) and not attribute.type.tz:
+                cast = parse_predicate(cast_of_texts(f'"{alias}"', attribute.type, kind))
             found = lost_by_cast(f'"{alias}"', given, attribute, name == self.schema.time)
             condition, why = found or ("", "")
             yield _Column(

@@ -31,6 +31,7 @@ from ..contract.cancellation import QueryControl
 from ..contract.catalog import Catalog
 from ..relational.interface import RelationalExecutor, RelationalQuery
 from ..sql.parameters import NOW, bind_values
+from ..sql.time_texts import settled
 from .nodes import Leaf, PassThrough, QueryPlan, Relational, Root, Scan, TreeAggregate
 from .prepared import PreparedQuery, Written, prepare
 from .scans import passing_scan, plan_scan, row_bounds
@@ -108,6 +109,9 @@ class Planning:
         values: dict[str, Any] = {}
         if params or prepared.parameters:
             values = bind_values(prepared.parameters, params, prepared.text)
+            for name, type_ in prepared.times.items():
+                if isinstance(given := values.get(name), str):
+                    values[name] = settled(given, type_, prepared.text, None)
         now = moment()
         if not prepared.static:
             values[NOW] = now

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 from sqlglot import exp
 
 from ...errors import SqlError
@@ -34,6 +35,7 @@ from ..sql.gate import check_query
 from ..sql.parameters import NOW, number_placeholders
 from ..sql.rendering.vocabulary import DISTANCES
 from ..sql.silent_loss import check_literals
+from ..sql.time_texts import settle_times
 from .cuts import cut_of
 from .nodes import QueryPlan, Scan
 from .pass_through import Picked, picked_columns
@@ -107,6 +109,8 @@ class PreparedQuery:
         About what it takes in memory: its tree, and its text twice.
     views : dict of str to str
         The queries of the views that it reads, by name.
+    times : dict of str to DataType
+        Parameters that are compared with times or cast to them, by their names in the tree.
     """
 
     text: str
@@ -119,6 +123,7 @@ class PreparedQuery:
     reason: str
     bytes: int
     views: dict[str, str] = field(default_factory=dict)
+    times: dict[str, pa.DataType] = field(default_factory=dict)
     scans: dict[int, Scan] = field(default_factory=dict)
     plan: QueryPlan | None = None
     _written: dict[frozenset[int], Written] = field(default_factory=dict)
@@ -207,6 +212,7 @@ def _prepared(
         cut, reason = "whole", "it asks for the time, which is one for all rows"
     _name_distances(root)
     bound = bind(root, text, catalog, operators)
+    times = settle_times(bound.root, bound.names.declared_type, text)
     rows: dict[int, RowLimit] = {}
     candidates: dict[int, Candidate] = {}
     for site in bound.sites:
@@ -220,7 +226,7 @@ def _prepared(
     size = NODE_BYTES * sum(1 for _ in bound.root.walk()) + 8 * len(text)
     static = not parameters and not uses_now
     prepared = PreparedQuery(
-        text, bound, parameters, candidates, rows, static, cut, reason, size, views
+        text, bound, parameters, candidates, rows, static, cut, reason, size, views, times
     )
     prepared.write(frozenset(), lambda _: [])  # what has no form is refused now
     return prepared

@@ -3,11 +3,10 @@
 Purpose
     The executor reads a number above the greatest double as infinity and cuts the digits of a time
     that its type cannot hold.  In a database of measurements both are errors of whoever sent the
-    value.  :func:`check_literals` refuses them in the text of a query; :func:`lost_by_cast` writes
-    the condition under which INSERT refuses a row.
+    value.  :func:`check_literals` refuses the numbers in the text of a query, :mod:`.time_texts`
+    the times; :func:`lost_by_cast` writes the condition under which INSERT refuses a row.
 
 Limits
-    Texts that take their type from what they are compared with are the executor's to read.
     Numbers are rounded to the digits of a DECIMAL and, but for the time attribute, to whole ones,
     as SQL has it.
 """
@@ -15,7 +14,6 @@ Limits
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
 
 import pyarrow as pa
@@ -24,15 +22,9 @@ from sqlglot import exp
 from ...schema import Attribute
 from .dialect import error_at, position_of
 from .sql_types import sql_type
+from .time_texts import DIGITS
 
-__all__ = ["check_literals", "lost_by_cast"]
-
-_TIME_DIGITS = {
-    "TIMESTAMP": 6, "TIMESTAMPNTZ": 6, "TIMESTAMPTZ": 6, "TIMESTAMP_S": 0, "TIMESTAMP_MS": 3,
-    "TIMESTAMP_NS": 9,
-}  # fmt: skip
-"""Digits behind the second that types of time hold, by the parser's names."""
-_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+__all__ = ["check_literals", "is_text", "lost_by_cast"]
 
 
 def check_literals(root: Any, text: str) -> None:
@@ -45,8 +37,11 @@ def check_literals(root: Any, text: str) -> None:
     for node in root.find_all(exp.Literal):
         if not node.is_string:
             _check_number(node, text)
-        elif type(node.parent) is exp.Cast and node.arg_key == "this":
-            _check_time(node, node.parent.to, text)
+
+
+def is_text(type_: pa.DataType) -> bool:
+    """Whether a column holds texts."""
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
 
 
 def lost_by_cast(
@@ -71,15 +66,15 @@ def lost_by_cast(
         A condition as SQL text, and what is wrong with a value for which it is true.
     """
     type_ = attribute.type
-    text = pa.types.is_string(given) or pa.types.is_large_string(given)
+    text = is_text(given)
     if pa.types.is_timestamp(type_):
         found = [f"isinf(CAST({column} AS {sql_type(type_)}))"]
-        digits = _DIGITS[type_.unit]
+        digits = DIGITS[type_.unit]
         if text:
             found.append(f"regexp_matches({column}, '{_finer_than(digits)}')")
-        elif pa.types.is_timestamp(given) and _DIGITS[given.unit] > digits:
+        elif pa.types.is_timestamp(given) and DIGITS[given.unit] > digits:
             found.append(
-                f"epoch_{given.unit}({column}) % {10 ** (_DIGITS[given.unit] - digits)} <> 0"
+                f"epoch_{given.unit}({column}) % {10 ** (DIGITS[given.unit] - digits)} <> 0"
             )
         return " OR ".join(found), f"the type {sql_type(type_)} cannot hold it"
     if pa.types.is_floating(type_) and text:
@@ -111,17 +106,3 @@ def _check_number(node: Any, text: str) -> None:
             f"the number {shown} is beyond what a DOUBLE holds (1.8e308); infinity is written "
             "'inf'::DOUBLE",
         )
-
-
-def _check_time(node: Any, to: Any, text: str) -> None:
-    digits = _TIME_DIGITS.get(getattr(to.this, "name", ""))
-    if digits is None or not re.search(_finer_than(digits), node.this):
-        return
-    held = f"{digits} digits" if digits else "none"
-    finer = "" if digits == 9 else ", or TIMESTAMP_NS"
-    raise error_at(
-        text,
-        position_of(node),
-        f"the time '{node.this}' has more digits behind the second than its type, which holds "
-        f"{held}; write fewer{finer}",
-    )

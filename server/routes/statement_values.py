@@ -16,18 +16,20 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
+
 from ...errors import InvalidArgument
+from ...time_values import ticks_of, time_of
 
 __all__ = ["TYPES", "values_of"]
 
 
-def _moment(text: str) -> dt.datetime:
-    return dt.datetime.fromisoformat(text).replace(tzinfo=None)
+def _moment(text: str) -> object:
+    return time_of(ticks_of(text, "value", "us"), pa.timestamp("us"))
 
 
-def _zoned(text: str) -> dt.datetime:
-    found = dt.datetime.fromisoformat(text)
-    return found if found.tzinfo is not None else found.replace(tzinfo=dt.timezone.utc)
+def _zoned(text: str) -> object:
+    return time_of(ticks_of(text, "value", "us"), pa.timestamp("us", "UTC"))
 
 
 def _span(text: str) -> dt.timedelta:
@@ -79,7 +81,7 @@ def _value(name: str, given: Any) -> Any:
         )
     try:
         return TYPES[given["type"]](str(given["value"]))
-    except (ValueError, ArithmeticError) as error:
+    except (ValueError, ArithmeticError, InvalidArgument) as error:
         raise InvalidArgument(
             f"the parameter ${name} is no {given['type']}: {given['value']!r} ({error})"
         ) from None

@@ -1,0 +1,160 @@
+"""Texts that stand for times: read as everywhere in the product, whatever the executor would make.
+
+Purpose
+    The executor drops the offset of a text that becomes a TIMESTAMP, cuts digits that the type does
+    not hold, and knows neither ``T13Z`` nor a comma before the fraction.  :func:`exact_text` gives
+    the text that means the same to it.  :func:`settle_times` does so for the literals of a query
+    that are cast to a type of time, or compared with a column of one, and says which parameters
+    are.
+
+Guarantee
+    An offset converts to UTC.  Digits that the type does not hold are an error at their place.
+
+Limits
+    Texts that are compared with other expressions, and columns of text that are cast, are the
+    executor's to read.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import exp
+
+from .dialect import error_at, position_of
+
+__all__ = ["cast_of_texts", "exact_text", "settle_times", "settled"]
+
+OFFSET = r"\d\s*:.*\d\s*([zZ]|[+-]\d\d(:?\d\d)?)\s*$"
+"""Finds a time with an offset behind its clock."""
+_OFFSET_ALONE = r"\s*([zZ]|[+-]\d\d(:?\d\d)?)\s*$"
+DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
+"""Digits behind the second that a unit holds."""
+
+_TIME = re.compile(
+    r"\s*(\d{4}-\d\d-\d\d)[T ](\d\d)(?::?(\d\d)(?::?(\d\d)(?:[.,](\d+))?)?)?\s*"
+    r"(z|[+-]\d\d(?::?\d\d)?)?\s*",
+    re.IGNORECASE,
+)
+_TYPES = {
+    "TIMESTAMP": pa.timestamp("us"), "TIMESTAMPNTZ": pa.timestamp("us"),
+    "TIMESTAMPTZ": pa.timestamp("us", "UTC"), "TIMESTAMP_S": pa.timestamp("s"),
+    "TIMESTAMP_MS": pa.timestamp("ms"), "TIMESTAMP_NS": pa.timestamp("ns"),
+}  # fmt: skip
+"""By the parser's names."""
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
+
+
+def exact_text(text: str, type_: pa.DataType) -> str:
+    """A time as the executor reads it, without loss; what is no ISO 8601 time stays as it is.
+
+    Raises
+    ------
+    ValueError
+        When it has more digits behind the second than the type holds.
+    """
+    found = _TIME.fullmatch(text)
+    if found is None:
+        return text
+    date, hour, minute, second, fraction, offset = found.groups()
+    digits = DIGITS[type_.unit]
+    fraction = (fraction or "").rstrip("0")
+    if len(fraction) > digits:
+        held = f"{digits} digits" if digits else "none"
+        finer = "" if digits == 9 else ", or TIMESTAMP_NS"
+        raise ValueError(
+            f"the time '{text}' has more digits behind the second than its type, which holds "
+            f"{held}; write fewer{finer}"
+        )
+    clock = f"{hour}:{minute or '00'}:{second or '00'}"
+    if offset is not None and type_.tz is None:
+        zone = "+00:00" if offset in "zZ" else offset
+        try:
+            moment = dt.datetime.fromisoformat(f"{date}T{clock}{zone}").astimezone(dt.timezone.utc)
+        except (ValueError, OverflowError):
+            return text
+        date, clock, offset = moment.date().isoformat(), moment.time().isoformat(), None
+    return f"{date} {clock}{'.' if fraction else ''}{fraction}{offset or ''}"
+
+
+def cast_of_texts(column: str, type_: pa.DataType, kind: str) -> str:
+    """SQL for a column of texts in a type of time without a zone, offsets converted to UTC.
+
+    Parameters
+    ----------
+    column : str
+        As SQL text.
+    kind : str
+        The type as SQL text.
+    """
+    moved = f"CAST({column} AS TIMESTAMPTZ)"
+    if type_.unit == "ns":  # of which a zoned time of the executor holds all but three digits
+        plain = f"epoch_ns(CAST(regexp_replace({column}, '{_OFFSET_ALONE}', '') AS TIMESTAMP_NS))"
+        moved = f"make_timestamp_ns(epoch_us({moved}) * 1000 + ({plain} % 1000 + 1000) % 1000)"
+    else:
+        moved = f"CAST({moved} AT TIME ZONE 'UTC' AS {kind})"
+    offset = f"regexp_matches({column}, '{OFFSET}')"
+    return f"CASE WHEN {offset} THEN {moved} ELSE CAST({column} AS {kind}) END"
+
+
+def settled(text: str, type_: pa.DataType, statement: str, at: int | None) -> str:
+    """As :func:`exact_text`, with an error that shows the place in a statement.
+
+    Raises
+    ------
+    SqlError
+    """
+    try:
+        return exact_text(text, type_)
+    except ValueError as error:
+        raise error_at(statement, at, str(error)) from None
+
+
+def settle_times(
+    root: Any, type_of: Callable[[Any], pa.DataType | None], statement: str
+) -> dict[str, pa.DataType]:
+    """Settle the literals of a query in place; the parameters that are times, with their types.
+
+    Parameters
+    ----------
+    type_of : callable
+        Type of a column or of an aggregate of it, as far as it is declared.
+
+    Raises
+    ------
+    SqlError
+    """
+    parameters = {}
+    for node, type_ in _times(root, type_of):
+        if isinstance(node, exp.Placeholder):
+            parameters[str(node.this)] = type_
+        elif isinstance(node, exp.Literal) and node.is_string:
+            text = settled(node.this, type_, statement, position_of(node))
+            node.set("this", text)
+    return parameters
+
+
+def _times(
+    root: Any, type_of: Callable[[Any], pa.DataType | None]
+) -> Iterator[tuple[Any, pa.DataType]]:
+    """Literals and parameters that become times, with the type of these."""
+    for node in list(root.find_all(exp.Cast, exp.Between, exp.In, *_COMPARISONS)):
+        if isinstance(node, exp.Cast):
+            cast = _TYPES.get(getattr(node.to.this, "name", ""))
+            if cast is not None and type(node) is exp.Cast:
+                yield node.this, cast
+            continue
+        if isinstance(node, exp.Between):
+            sides = [node.this, node.args["low"], node.args["high"]]
+        elif isinstance(node, exp.In):
+            sides = [node.this, *node.expressions]
+        else:
+            sides = [node.this, node.expression]
+        types = [type_of(side) for side in sides]
+        known = next((t for t in types if t is not None and pa.types.is_timestamp(t)), None)
+        if known is not None:
+            yield from ((side, known) for side in sides)
