@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 
 from ..compiled import kernel
 from ..query.situations.compiled import CompiledSituations
-from ..query.situations.derive_kernels import END, GROUP, NAME, START
+from ..query.situations.derive_kernels import GROUP, NAME, START, UNTIL
 from ..query.situations.deriving import Deriver
 from ..query.situations.network import FAR
 from ..query.situations.ordering import Statistics, join_orders
@@ -154,8 +154,8 @@ def iseq(clause: CompiledSituations, table: pa.Table) -> tuple[int, float]:
         for batch in table.to_batches(max_chunksize=BATCH_ROWS)
     ]
     runs = np.concatenate(parts)
-    order = np.lexsort((runs[:, NAME], runs[:, END], runs[:, GROUP]))
-    columns = [np.ascontiguousarray(runs[order, i]) for i in (NAME, GROUP, START, END)]
+    order = np.lexsort((runs[:, NAME], runs[:, UNTIL], runs[:, GROUP]))
+    columns = [np.ascontiguousarray(runs[order, i]) for i in (NAME, GROUP, START, UNTIL)]
     room = np.empty((len(clause.names), len(runs) + 1), np.int64)
     limit = np.int64(2**62 if window >= FAR else window)
     found = _search(*columns, orders, allowed, limit, room, np.empty_like(room))

@@ -58,9 +58,9 @@ from .pattern_form import EVENT, MATCH, PatternForm
 from .plain_rows import plain_rows
 from .refusals import aggregate_in, check_live, refused
 from .row_form import TIME, RowForm
-from .session_form import END, KEPT, SessionForm
+from .session_form import KEPT, SessionForm
 from .situation_form import SituationForm
-from .window_form import START, WindowForm
+from .window_form import END, START, WindowForm
 
 __all__ = ["Analysed", "form_of"]
 
@@ -280,9 +280,11 @@ def _windows(source: _Source, columns: tuple[str, ...]) -> Form:
             "a late event before the first would move every window: give a time as origin", call
         )
     made = tree.copy()
-    if "window_start" not in own and not group.args.get("all"):
-        made.args["group"].append("expressions", start.copy())
-    evaluator = source.evaluator(columns, {START: start, **keys}, made)
+    if not group.args.get("all"):
+        for name, column in (("window_start", start), ("window_end", end)):
+            if name not in own:
+                made.args["group"].append("expressions", column.copy())
+    evaluator = source.evaluator(columns, {START: start, END: end, **keys}, made)
     chooses = tree.args.get("having") is not None
     return WindowForm(evaluator, columns, source.seed, windows, tuple(keys), chooses=chooses)
 

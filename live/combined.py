@@ -19,8 +19,9 @@ import pyarrow as pa
 
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans
+from ..ticks import moved
 from .changes import Corrected, Results
-from .forms import EVENTS_BETWEEN, Form, added
+from .forms import EVENTS_BETWEEN, Form
 
 __all__ = ["Combined", "Moment", "OneStream", "fewer"]
 
@@ -33,7 +34,7 @@ def fewer(moment: Moment, regions: Spans, between: int = EVENTS_BETWEEN) -> Span
     if len(regions) < 2:
         return regions
     low, high = regions[0][0], regions[-1][1]
-    held = sum(int(s.aggregate((), low, added(high, 1)).count) for s in moment.values())
+    held = sum(int(s.aggregate((), low, moved(high, 1)).count) for s in moment.values())
     near = between * (high - low + 1) // max(1, held)
     joined = [regions[0]]
     for first, last in regions[1:]:
@@ -120,7 +121,7 @@ class Combined(ABC):
 
     def begin(self, moment: Moment, watermark: int) -> int:
         """Least time of a result that was not closed at a watermark."""
-        return added(self.closed(watermark), 1)
+        return moved(self.closed(watermark), 1)
 
     @abstractmethod
     def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:

@@ -45,20 +45,15 @@ from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans
-from ..ticks import INT64_MAX, INT64_MIN
+from ..ticks import INT64_MAX, INT64_MIN, moved
 from .changes import Corrected, Results
 from .relations import engine_with
 
-__all__ = ["EVENTS_BETWEEN", "Evaluator", "Form", "added", "half_open"]
+__all__ = ["EVENTS_BETWEEN", "Evaluator", "Form", "half_open"]
 
 Ticks = npt.NDArray[np.int64]
 EVENTS_BETWEEN = 4096
 """To evaluate a region takes most classes as long as to read so many events more."""
-
-
-def added(tick: int, ticks: int) -> int:
-    """A tick so many ticks later (or earlier), held within 64 bits."""
-    return max(INT64_MIN, min(INT64_MAX, tick + ticks))
 
 
 def half_open(low: int, high: int) -> tuple[int | None, int | None]:
@@ -232,7 +227,7 @@ class Form(ABC):
 
     def begin(self, snapshot: Snapshot, watermark: int) -> int:
         """Least time of a result that was not closed at a watermark."""
-        return added(self.closed(watermark), 1)
+        return moved(self.closed(watermark), 1)
 
     @abstractmethod
     def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:

@@ -34,9 +34,10 @@ from ..query.engine import QueryEngine
 from ..query.pattern.groups import KeyCodes
 from ..schema import StreamSchema
 from ..store.tap import Spans, united
+from ..ticks import moved
 from .changes import Results
 from .combined import Combined, Moment
-from .forms import Evaluator, added, chosen, half_open, ticks_of
+from .forms import Evaluator, chosen, half_open, ticks_of
 from .join_binding import BoundJoin
 from .join_state import JoinState, SideRows, key_codes
 from .kernels.window_join import Pairs, window_join
@@ -204,14 +205,14 @@ class JoinForm(Combined):
         high = min(high, known)
         bound = self._bound
         more = self._lead if bound.outer else 0
-        left = self._read(moment, 0, added(low, -self._lead), high)
-        right = self._read(moment, 1, added(low, -self._back - more), high)
+        left = self._read(moment, 0, moved(low, -self._lead), high)
+        right = self._read(moment, 1, moved(low, -self._back - more), high)
         pairs = self._pairs(left, right)
         alone = np.zeros(0, np.int64)
         if bound.outer:
             met = np.zeros(len(left), np.bool_)
             met[pairs.left] = True
-            ends = _later(left.tick, self._lead)
+            ends = moved(left.tick, self._lead)
             alone = np.flatnonzero(~met & (ends >= low) & (ends <= high))
         times = np.maximum(left.tick[pairs.left], right.tick[pairs.right])
         inside = (times >= low) & (times <= high)
@@ -244,7 +245,7 @@ class JoinForm(Combined):
         times = np.concatenate(
             [
                 np.maximum(left.tick[pairs.left], right.tick[pairs.right]),
-                _later(left.tick[alone], self._lead),
+                moved(left.tick[alone], self._lead),
             ]
         )
         order = np.lexsort((rights, lefts, times))
@@ -283,13 +284,13 @@ class JoinForm(Combined):
             )
         ):
             state = self._rebuilt(moment, since)
-        low = added(since, 1)
+        low = moved(since, 1)
         found = self._held_of(state, self._read(moment, 0, low, known),
                               self._read(moment, 1, low, known))  # fmt: skip
         alone = np.zeros(0, np.int64)
         if self._bound.outer:
             state.met[found.left] = True
-            ends = _later(state.left.rows.tick, self._lead)
+            ends = moved(state.left.rows.tick, self._lead)
             alone = np.flatnonzero(~state.met & (ends >= low) & (ends <= known))
         results = self._results(state.left.rows, state.right.rows, found, alone)
         state.let_go(known)
@@ -305,8 +306,8 @@ class JoinForm(Combined):
         """The rows that events behind a watermark can meet."""
         bound = self._bound
         more = self._lead if bound.outer else 0
-        left = self._read(moment, 0, added(since, 1 - self._lead), since)
-        right = self._read(moment, 1, added(since, 1 - self._back - more), since)
+        left = self._read(moment, 0, moved(since, 1 - self._lead), since)
+        right = self._read(moment, 1, moved(since, 1 - self._back - more), since)
         state = JoinState(left, right, bound.before, bound.behind, since)
         if bound.outer:
             state.met[self._pairs(left, right).left] = True
@@ -329,7 +330,7 @@ class JoinForm(Combined):
         for side, reach in zip(self._bound.sides, (self._lead, self._back), strict=True):
             if self._bound.outer and side is self._bound.right:
                 reach += self._lead
-            spans += [(low, added(high, reach)) for low, high in late.get(side.stream, ())]
+            spans += [(low, moved(high, reach)) for low, high in late.get(side.stream, ())]
         return united(tuple(spans))
 
     def explain(self) -> list[tuple[str, str]]:
@@ -359,12 +360,6 @@ def _picked(tree: Any, bound: BoundJoin) -> list[tuple[int, str]] | None:
             return None
         found.append((side, str(bound.sides[side].attribute(column))))
     return found
-
-
-def _later(ticks: IntArray, by: int) -> IntArray:
-    """Ticks so much later, within 64 bits."""
-    most = np.iinfo(np.int64).max
-    return np.where(ticks <= most - by, ticks + by, most)
 
 
 def _column(name: str, table: str | None = None) -> Any:

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..query.pattern.groups import KeyCodes
-from .forms import added
+from ..ticks import moved
 from .kernels.following_join import chain, fill_pairs, follow
 from .kernels.window_join import Pairs
 
@@ -198,7 +198,7 @@ class JoinState:
         """Forget rows that no event behind a watermark can meet; now, or when that pays."""
         self.watermark = watermark
         dead_left, dead_right = (
-            int(np.searchsorted(side.rows.tick, added(watermark, -reach), "right"))
+            int(np.searchsorted(side.rows.tick, moved(watermark, -reach), "right"))
             for side, reach in ((self.left, max(0, self.behind)), (self.right, max(0, self.before)))
         )
         total = len(self.left.rows) + len(self.right.rows)

@@ -32,10 +32,10 @@ from ..schema import StreamSchema
 from ..store.aggregates import LightweightAggregates
 from ..store.snapshot import Snapshot, StreamState
 from ..store.tap import Spans
-from ..ticks import INT64_MAX
+from ..ticks import INT64_MAX, moved
 from .changes import Results
 from .combined import Combined, Moment
-from .forms import Form, added
+from .forms import Form
 from .relations import snapshot_of
 
 __all__ = ["ID", "Derived", "NestedForm", "Relation"]
@@ -66,7 +66,7 @@ class Relation:
     def read(self, moment: Moment, low: int, high: int, known: int) -> pa.RecordBatch:
         """Rows with ``low <= t <= high`` of results that are closed at ``known``."""
         back = -self.offset
-        found = self.inner.results(moment, added(low, back), added(high, back), known)
+        found = self.inner.results(moment, moved(low, back), moved(high, back), known)
         ties = np.arange(len(found)) if self.inner.in_order else found.id
         order = pc.sort_indices(
             pa.table({"time": found.time, "tie": ties}),
@@ -87,8 +87,8 @@ class Relation:
     def at(self, moment: Moment, known: int) -> Derived:
         """As it is at a watermark of the inner query."""
         begun = [s.time_range[0] for s in moment.values() if s.time_range is not None]
-        last = added(self.inner.closed(known), self.offset)
-        first = added(min(begun), self.offset - 1) if begun else INT64_MAX
+        last = moved(self.inner.closed(known), self.offset)
+        first = moved(min(begun), self.offset - 1) if begun else INT64_MAX
         span = (first, last) if first <= last else None
         return Derived(self.schema, span, lambda low, high: self.read(moment, low, high, known))
 
@@ -176,13 +176,13 @@ class NestedForm(Combined):
         """Up to where the rows that the form reads are known."""
         if watermark >= INT64_MAX:
             return INT64_MAX
-        return added(self.relation.inner.closed(watermark), self.relation.offset)
+        return moved(self.relation.inner.closed(watermark), self.relation.offset)
 
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
         """As the form."""
         rows = self.relation.at(moment, known)
         if rows.time_range is not None:
-            low = max(low, added(rows.time_range[0], 1))
+            low = max(low, moved(rows.time_range[0], 1))
         return self.form.results(rows, low, high, self._known(known))
 
     def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
@@ -213,7 +213,7 @@ class NestedForm(Combined):
         inner, offset = self.relation.inner, self.relation.offset
         top = inner.closed(watermark)
         spans = tuple(
-            (added(low, offset), added(min(high, top), offset))
+            (moved(low, offset), moved(min(high, top), offset))
             for low, high in inner.changed(moment, late, watermark)
             if low <= top
         )

@@ -13,9 +13,9 @@ from ..query.contract.live import Given, LiveRequest
 from ..query.sql.dialect import error_at
 from ..store import EventStream, StreamOptions
 from ..suggestion import did_you_mean
+from ..ticks import moved
 from .analysis import Analysed
 from .definition import LiveDefinition
-from .forms import added
 from .watermark import combined_watermark
 from .webhooks import check_webhook
 
@@ -143,7 +143,7 @@ def _start(request: LiveRequest, sources: Sequence[EventStream], delay: int) -> 
     snapshots = [source.snapshot() for source in sources]
     if request.start == "now":
         known = combined_watermark(((snapshot, False) for snapshot in snapshots), delay)
-        return None if known is None else added(known, 1)
+        return None if known is None else moved(known, 1)
     assert isinstance(request.start, Given)
     try:
         start = sources[0].schema.to_ticks(request.start.value)

@@ -40,9 +40,9 @@ from ..query.split.known import KnownPart, known_part, told_at_once
 from ..query.split.reach import Reach
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, united
-from ..ticks import INT64_MAX, INT64_MIN
+from ..ticks import INT64_MAX, INT64_MIN, moved
 from .changes import Corrected, Results, beyond
-from .forms import Evaluator, Form, Ticks, added, chosen, half_open, ticks_of
+from .forms import Evaluator, Form, Ticks, chosen, half_open, ticks_of
 from .late_between import late_among, late_between
 from .pattern_state import Correction, Known, PatternState, Step, keeps_state
 from .row_form import TIME
@@ -131,7 +131,7 @@ class PatternForm(Form):
         if known <= since and state.watermark == since:  # nothing can have been decided
             return self._nothing(snapshot)
         if not self._from_first and not state.holds(snapshot, since) and (
-            snapshot.aggregate((), *half_open(added(since, 1), known)).count > BACKLOG_EVENTS
+            snapshot.aggregate((), *half_open(moved(since, 1), known)).count > BACKLOG_EVENTS
         ):  # fmt: skip
             return None
         step = Step(state, since, known)
@@ -228,8 +228,8 @@ class PatternForm(Form):
         Those that are known with their last event end behind it.
         """
         if snapshot.time_range is None or self._at_once:
-            return added(watermark, 1)
-        return Reach(snapshot, self._compiled).back(added(watermark, 1))
+            return moved(watermark, 1)
+        return Reach(snapshot, self._compiled).back(moved(watermark, 1))
 
     def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
         """From the reach of a match before an event to where the searches meet."""
@@ -257,10 +257,10 @@ class PatternForm(Form):
         if independent(compiled):
             return end
         while end < watermark:
-            cut, _ = find_cut(snapshot, compiled, reach, added(end, 1))
+            cut, _ = find_cut(snapshot, compiled, reach, moved(end, 1))
             if cut is not None:
                 return reach.ahead(max(cut.tick, cut.last))
-            end = reach.ahead(added(end, 1))
+            end = reach.ahead(moved(end, 1))
         return watermark
 
     def explain(self) -> list[tuple[str, str]]:

@@ -48,7 +48,7 @@ from ..query.pattern.matcher import MatchLimits
 from ..store import EventStream
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans
-from ..ticks import INT64_MIN
+from ..ticks import INT64_MIN, moved
 from .bank.cards import Card
 from .bank.corrections import Corrected
 from .bank.layer import Layer
@@ -57,7 +57,7 @@ from .bank.pattern_bank import PatternBank
 from .bank.regions import Scan, open_at
 from .changes import Changes
 from .definition import LiveDefinition
-from .forms import added, half_open, ticks_of
+from .forms import half_open, ticks_of
 from .group_rows import SaidBy, added_rows, corrected_rows, rows_of, span_of
 from .late_between import late_among, late_between
 from .late_history import LateHistory
@@ -299,11 +299,11 @@ class PatternGroup:
         with self.reconciling.timed() if spans else nullcontext():
             corrected = self._corrected(snapshot, spans)
         reach = self.bank.longest
-        oldest = INT64_MIN if reach < 0 else added(before.watermark, -reach)
+        oldest = INT64_MIN if reach < 0 else moved(before.watermark, -reach)
         if not self._gone.spare(snapshot.state, oldest):
             self._reopen(snapshot)
         scan = self._scan(snapshot, self._history.read_by(self._columns))
-        events = scan(added(before.watermark, 1), upto)
+        events = scan(moved(before.watermark, 1), upto)
         found = self.bank.advance(events, upto)
         self._history.advance(events, upto)
         span = snapshot.time_range

@@ -48,7 +48,8 @@ from ..sorting import firsts
 from ..store.segment import ScanMetrics
 from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of_column
-from .forms import added, half_open
+from ..ticks import moved
+from .forms import half_open
 
 __all__ = ["STATE_BYTES_MAX", "Correction", "Known", "PatternState", "Step", "keeps_state"]
 
@@ -143,7 +144,7 @@ class PatternState:
         self.watermark = None  # until all is well
         hits = stream.hits
         found = []
-        new = _scan(snapshot, compiled, added(since, 1), known, metrics, check)
+        new = _scan(snapshot, compiled, moved(since, 1), known, metrics, check)
         for table, watermark in _chunks(new, snapshot.schema.time, known):
             decided = stream.advance(table, watermark)
             if decided.rows.num_rows:
@@ -210,7 +211,7 @@ class PatternState:
         stream = AdvancingMatch(compiled, bounded, check, in_turn=True)
         reach, cut = Reach(snapshot, compiled), None
         if not demands(compiled).neighbours:
-            begin = reach.back(min(added(since, 1), reach.last))
+            begin = reach.back(min(moved(since, 1), reach.last))
             cut = known_part(snapshot, compiled, begin, since, check).low
         low = reach.first if cut is None else cut.tick
         if cut is not None and len(cut.carried):
@@ -241,7 +242,7 @@ class Step:
     @property
     def ticks(self) -> tuple[int | None, int | None]:
         """Half-open range of ticks that it reads, where the state is kept."""
-        return added(self._since, 1), added(self._known, 1)
+        return moved(self._since, 1), moved(self._known, 1)
 
     def run(
         self,
@@ -281,7 +282,7 @@ class Correction:
     @property
     def ticks(self) -> tuple[int | None, int | None]:
         """Half-open range of ticks that it reads, or more."""
-        return None, added(self._since, 1)
+        return None, moved(self._since, 1)
 
     def run(
         self,

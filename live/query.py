@@ -39,13 +39,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ChronicleError, InvalidArgument, ResourceLimit
 from ..store.tap import Spans, united
-from ..ticks import INT64_MAX, INT64_MIN
+from ..ticks import INT64_MAX, INT64_MIN, moved
 from .bank.cards import Card
 from .changes import Changes, Results, difference
 from .combined import Combined, Moment, OneStream
 from .count_form import CountForm
 from .definition import LiveDefinition
-from .forms import added
 from .reconciliation import Reconciliation
 from .sink import Mark, Sink, leave_marks
 from .sources import Sources
@@ -124,7 +123,7 @@ class LiveQuery:
         if known is not None:
             positions = {name: snapshot.version for name, snapshot in self._moment.items()}
             self._mark = Mark(positions, known, self.sources.events(self._moment, known))
-            self._first = added(self.form.closed(known), 1)
+            self._first = moved(self.form.closed(known), 1)
 
     @property
     def mark(self) -> Mark:
@@ -277,7 +276,7 @@ class LiveQuery:
             cancelled()
             parts.append(over.region(low, high, upto))
         if definition.every_ms is not None and upto == known and self._due():
-            low = max(start, added(form.closed(upto), 1))
+            low = max(start, moved(form.closed(upto), 1))
             parts.append(over.region(low, INT64_MAX, INT64_MAX))
             self._emitted = time.monotonic()
         self._check_state()

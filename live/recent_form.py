@@ -38,14 +38,14 @@ import pyarrow.compute as pc
 
 from ..identity import digests
 from ..query.pattern.groups import KeyCodes
-from ..query.recent.pairs import Pairing, plus
+from ..query.recent.pairs import Pairing, back
 from ..query.recent.regions import Regions
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans, united
-from ..ticks import INT64_MAX
+from ..ticks import INT64_MAX, moved
 from .changes import Results
 from .combined import Combined, Moment, OneStream
-from .forms import added, chosen, half_open
+from .forms import chosen, half_open
 from .join_form import ROW, Asked
 from .kernels.window_join import Pairs
 from .recent_rows import Side, TimedRows
@@ -156,15 +156,15 @@ class RecentForm(Combined):
             snapshot = moment[form.stream]
             first = snapshot.scan(*half_open(begin, known), [snapshot.schema.time], limit=1)
             ticks = [ticks_of_column(batch.column(0)) for batch in first if batch.num_rows]
-            begin = int(ticks[0][0]) if ticks else added(known, 1)
-        return added(begin, self.archive.lead)
+            begin = int(ticks[0][0]) if ticks else moved(known, 1)
+        return moved(begin, self.archive.lead)
 
     def _near(
         self, moment: Moment, live: TimedRows, known: int, codes: KeyCodes | None
     ) -> TimedRows:
         """The archive rows that may be partners of live ones."""
         ends = live.end[live.known]
-        regions = Regions.of(~plus(~ends, self.recency.distance), ends - 1)
+        regions = Regions.of(back(ends, self.recency.distance), moved(ends, -1))
         found = [
             self._ending(moment, low, high, known, codes) for low, high in self._fewer(regions)
         ] or [self._ending(moment, 1, 0, known, codes)]
@@ -175,7 +175,7 @@ class RecentForm(Combined):
     ) -> TimedRows:
         """The archive rows that end in a range of ticks."""
         lead = self.archive.lead
-        ends = (added(low, -lead), added(high, -lead)) if low <= high else (1, 0)
+        ends = (moved(low, -lead), moved(high, -lead)) if low <= high else (1, 0)
         return self.archive.rows(self.archive.form.results(moment, *ends, known), codes)
 
     def _fewer(self, regions: Regions) -> list[tuple[int, int]]:
@@ -262,10 +262,10 @@ class RecentForm(Combined):
         ):
             state = self._rebuilt(moment, since)
         results = self._followed(state, moment, since, known, settled)
-        least = added(self.live.form.begin(moment, known), self.live.lead)
+        least = moved(self.live.form.begin(moment, known), self.live.lead)
         if self.recency.waits and len(state.live):  # some will be given partners of long ago
             least = min(least, int(state.live.end.min()))
-        state.let_go(settled, added(least, -self.recency.distance))
+        state.let_go(settled, moved(least, -self.recency.distance))
         state.watermark = known
         self._state = state
         return results
@@ -304,7 +304,7 @@ class RecentForm(Combined):
         ends = state.live.end[ours][state.live.known[ours]]
         if not len(ends):
             return np.zeros(0, np.int64)
-        needed = added(int(ends.min()), -self.recency.distance)
+        needed = moved(int(ends.min()), -self.recency.distance)
         if needed < state.covered:
             low, high = needed, state.covered - 1
             older = self._ending(moment, low, high, state.watermark, state.codes)
@@ -315,14 +315,14 @@ class RecentForm(Combined):
         """The rows that those behind a watermark may be partners of, as far as they are new."""
         settled, codes = self._settled(moment, since), self._codes()
         form, lead = self.live.form, self.live.lead
-        low, high = added(settled, 1 - lead), form.closed(since)
+        low, high = moved(settled, 1 - lead), form.closed(since)
         found = form.results(moment, *((low, high) if low <= high else (1, 0)), since)
         live = self.live.rows(found, codes)
         met = np.zeros(len(live), np.bool_)
         if self.recency.kind != "inner" and not self.recency.waits:
             near = self._near(moment, live, since, codes)
             met[self._pairs(live, near, np.arange(len(live)), np.arange(len(near))).left] = True
-        high = added(self.archive.form.closed(since), self.archive.lead)
+        high = moved(self.archive.form.closed(since), self.archive.lead)
         archive = self._ending(moment, settled, high, since, codes)
         gone = {name: Removals.of(moment[name].state) for name in self.streams}
         return RecentState(since, codes, live, archive, met, settled, gone)
@@ -347,7 +347,7 @@ class RecentForm(Combined):
 
     def begin(self, moment: Moment, watermark: int) -> int:
         """The least of live rows that are not known, and of rows that end behind unknown ones."""
-        waiting = added(self._settled(moment, watermark), 1 - self.live.lead)
+        waiting = moved(self._settled(moment, watermark), 1 - self.live.lead)
         return min(self.live.form.begin(moment, watermark), waiting)
 
     def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
@@ -355,7 +355,7 @@ class RecentForm(Combined):
         spans = self.live.form.changed(moment, late, watermark)
         shift = self.archive.lead - self.live.lead
         for low, high in self.archive.form.changed(moment, late, watermark):
-            span = added(low, shift + 1), added(added(high, shift), self.recency.distance)
+            span = moved(low, shift + 1), moved(moved(high, shift), self.recency.distance)
             spans = (*spans, span)
         return united(spans)
 

@@ -25,11 +25,10 @@ import numpy as np
 import pyarrow as pa
 
 from ..store.tap import Spans
-from ..ticks import INT64_MAX, INT64_MIN
+from ..ticks import INT64_MAX, INT64_MIN, moved
 from .changes import Changes, Corrected, Results, Said, beyond, difference, newly
 from .combined import Combined, Moment, fewer
 from .definition import LiveDefinition
-from .forms import added
 from .sink import Mark, SinkReader
 from .sources import Sources
 from .spent import Spent
@@ -168,7 +167,7 @@ class Reconciliation:
             return self.first
         held = self.definition.rollup is not None
         frozen = self.sources.frozen(self.moment, self.form, watermark, held=held)
-        return self.first if frozen is None else max(self.first, added(frozen, 1))
+        return self.first if frozen is None else max(self.first, moved(frozen, 1))
 
     def region(self, low: int, high: int, known: int) -> Changes:
         """The difference between the query and the sink over a region."""

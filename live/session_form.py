@@ -17,14 +17,13 @@ import pyarrow as pa
 from ..identity import digests
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, united
-from ..ticks import INT64_MAX, INT64_MIN
+from ..ticks import INT64_MAX, INT64_MIN, moved
 from .changes import Results
-from .forms import Evaluator, Form, added, chosen, half_open, ticks_of
-from .window_form import START
+from .forms import Evaluator, Form, chosen, half_open, ticks_of
+from .window_form import END, START
 
-__all__ = ["END", "KEPT", "SessionForm"]
+__all__ = ["KEPT", "SessionForm"]
 
-END = "#end"
 KEPT = "#kept"
 """Whether HAVING holds, where there is one."""
 
@@ -60,24 +59,24 @@ class SessionForm(Form):
 
     def closed(self, watermark: int) -> int:
         """A neighbour at exactly a gap still joins: the tick after a session must be past."""
-        return added(watermark, -1)
+        return moved(watermark, -1)
 
     def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
         """The sessions whose last tick (of the pause behind them) lies in a range."""
         if known < INT64_MAX:
             high = min(high, self.closed(known))
-        stop = min(known, added(high, 1))
+        stop = min(known, moved(high, 1))
         back = 2 * (self._longest + self._gap)
         span = snapshot.time_range
         while True:
-            begin = INT64_MIN if low <= INT64_MIN else added(low, -self._gap - back)
+            begin = INT64_MIN if low <= INT64_MIN else moved(low, -self._gap - back)
             if span is None or begin <= span[0]:
                 begin = INT64_MIN
             read = half_open(begin, stop) if low <= high else (0, 0)
             result = self.evaluator.over(snapshot, *read)
             table, ticks = self._table(result, low, high, lambda t: ticks_of(t, END) - 1)
             starts = ticks_of(table, START)
-            if begin <= INT64_MIN or not (starts < added(begin, self._gap)).any():
+            if begin <= INT64_MIN or not (starts < moved(begin, self._gap)).any():
                 break
             back *= 2
         if len(ticks):
@@ -93,7 +92,7 @@ class SessionForm(Form):
         """From the tick before an event to the end of the session that it is in."""
         return united(
             tuple(
-                (added(first, -1), max(last, self._end(snapshot, first, last, watermark)))
+                (moved(first, -1), max(last, self._end(snapshot, first, last, watermark)))
                 for first, last in spans
             )
         )
@@ -102,11 +101,11 @@ class SessionForm(Form):
         """Greatest time of a session that has events in a range, or is that near to it."""
         ahead = 2 * (self._longest + self._gap)
         while True:
-            stop = added(last, ahead)
-            read = half_open(added(first, -self._gap), stop)
+            stop = moved(last, ahead)
+            read = half_open(moved(first, -self._gap), stop)
             table = self.evaluator.over(snapshot, *read).arrow()
             starts, ends = ticks_of(table, START), ticks_of(table, END)
-            met = starts <= added(last, self._gap)
+            met = starts <= moved(last, self._gap)
             if stop >= watermark or not (ends[met] > stop).any():
                 return min(watermark, int(ends[met].max()) - 1) if met.any() else last
             ahead *= 2

@@ -43,9 +43,9 @@ from ..sorting import distinct
 from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans, united
-from ..ticks import INT64_MAX, INT64_MIN
+from ..ticks import INT64_MAX, INT64_MIN, moved
 from .changes import Results
-from .forms import Evaluator, Form, added, chosen, half_open, ticks_of
+from .forms import Evaluator, Form, chosen, half_open, ticks_of
 from .pattern_form import MATCH
 from .row_form import TIME
 from .situation_state import SituationState, SituationStep
@@ -138,11 +138,11 @@ class SituationForm(Form):
         compiled, found = self._compiled, []
         for first, last in spans:
             if compiled.gap is not None and not compiled.history:
-                found.append((first, added(added(last, compiled.gap), self._reach)))
+                found.append((first, moved(moved(last, compiled.gap), self._reach)))
                 continue
-            found.append((first, added(last, self._reach)))
+            found.append((first, moved(last, self._reach)))
             behind = self._next_rows(snapshot, first, last, watermark)
-            found += [(tick, added(tick, self._reach)) for tick in behind]
+            found += [(tick, moved(tick, self._reach)) for tick in behind]
         return united(tuple((low, min(watermark, high)) for low, high in found))
 
     def _next_rows(self, snapshot: Snapshot, first: int, last: int, watermark: int) -> list[int]:
@@ -166,15 +166,15 @@ class SituationForm(Form):
         left = np.zeros(max(codes.count, 1), np.int64)
         left[touched] = self._compiled.history + 1
         told: list[int] = []
-        low, step = added(last, 1), max(1, last - first + 1)
+        low, step = moved(last, 1), max(1, last - first + 1)
         while left.any() and low <= watermark:
-            high = min(watermark, added(low, step))
+            high = min(watermark, moved(low, step))
             ticks, found = rows(low, high)
             left = np.concatenate([left, np.zeros(max(0, codes.count - len(left)), np.int64)])
             kept = np.zeros(len(found), np.bool_)
             _first_of(found, left, kept)
             told += distinct(ticks[kept]).tolist()
-            low = added(high, 1)
+            low = moved(high, 1)
             step = _wider(step, len(found))
         return told
 

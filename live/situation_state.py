@@ -37,7 +37,8 @@ from ..query.split.situation_parts import SituationPart, SituationRange
 from ..schema import StreamSchema
 from ..store.segment import ScanMetrics
 from ..store.snapshot import Snapshot
-from .forms import added, half_open
+from ..ticks import moved
+from .forms import half_open
 from .pattern_state import STATE_BYTES_MAX
 from .removals import Removals
 
@@ -83,7 +84,7 @@ class SituationState:
             return True
         assert self._rows is not None
         compiled = self._rows.compiled
-        reached = SituationRange.of(snapshot, compiled, added(watermark, 1), watermark)
+        reached = SituationRange.of(snapshot, compiled, moved(watermark, 1), watermark)
         return self._gone.spare(snapshot.state, reached.begin)
 
     def drop(self) -> None:
@@ -108,7 +109,7 @@ class SituationState:
         assert rows is not None
         self.watermark = None  # until all is well
         rows.on(snapshot, metrics, check)
-        found = _taken(rows, snapshot, added(since, 1), known, metrics, check)
+        found = _taken(rows, snapshot, moved(since, 1), known, metrics, check)
         self.watermark, self.nbytes = known, rows.stream.nbytes
         self._schema, self._gone = snapshot.schema, Removals.of(snapshot.state)
         return found
@@ -124,8 +125,8 @@ class SituationState:
     ) -> FromTick:
         """Runs and situations at a watermark, from the rows within the reach."""
         bounded = replace(limits, memory_bytes=min(limits.memory_bytes, STATE_BYTES_MAX))
-        begin = SituationRange.of(snapshot, compiled, added(since, 1), since).begin
-        rows = FromTick(snapshot, compiled, begin, since, metrics, check, bounded)
+        begin = SituationRange.of(snapshot, compiled, moved(since, 1), since).begin
+        rows = FromTick(snapshot, compiled, begin, since + 1, metrics, check, bounded)
         _taken(rows, snapshot, begin, since, metrics, check)  # nothing is known by them
         self._partitions = rows.stream.deriver.groups
         return rows
@@ -150,7 +151,7 @@ class SituationStep(SituationPart):
     @property
     def ticks(self) -> tuple[int | None, int | None]:
         """Half-open range of ticks that it reads, where the state is kept."""
-        return half_open(added(self._since, 1), self._known)
+        return half_open(moved(self._since, 1), self._known)
 
     def run(
         self,

@@ -30,10 +30,10 @@ from ..store.bulk_jobs import truncated_at
 from ..store.options import retention_limits
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, united
-from ..ticks import INT64_MIN
+from ..ticks import INT64_MIN, moved
 from .combined import Combined, Moment
 from .definition import LiveDefinition
-from .forms import added, ticks_of
+from .forms import ticks_of
 from .sink import Mark
 from .views import Views
 from .watermark import combined_watermark
@@ -118,10 +118,10 @@ class Sources:
         """How far a step goes: as many events as one may take."""
         if before == known:
             return known
-        low = None if before is None else added(before, 1)
+        low = None if before is None else moved(before, 1)
 
         def events(upto: int) -> int:
-            each = (s.aggregate((), low, added(upto, 1)).count for s in moment.values())
+            each = (s.aggregate((), low, moved(upto, 1)).count for s in moment.values())
             return sum(int(count) for count in each)
 
         if events(known) <= EVENTS_PER_STEP:
@@ -139,7 +139,7 @@ class Sources:
     @staticmethod
     def events(moment: Moment, watermark: int) -> dict[str, int]:
         """Events of each up to a watermark, with those that are gone."""
-        after = added(watermark, 1)
+        after = moved(watermark, 1)
         return {
             name: int(snapshot.aggregate((), None, after).count) + snapshot.state.gone
             for name, snapshot in moment.items()
@@ -171,7 +171,7 @@ class Sources:
                     spans = ()  # of commits that nobody has heard of, none was late
                 count += max(0, more)
             if definition.correct_for is not None:
-                bound = added(watermark, 1 - definition.correct_for)
+                bound = moved(watermark, 1 - definition.correct_for)
                 spans = tuple((max(low, bound), high) for low, high in spans if high >= bound)
             if spans:
                 found[name] = united(spans)
@@ -199,7 +199,7 @@ class Sources:
         floor = snapshot.state.floor  # what is older is not shown, though it has come
         bound = INT64_MIN if floor is None else floor
         if definition.correct_for is not None:
-            bound = max(bound, added(watermark, 1 - definition.correct_for))
+            bound = max(bound, moved(watermark, 1 - definition.correct_for))
         order = np.argsort(ticks, kind="stable")
         order = order[(ticks[order] >= bound) & (ticks[order] <= watermark)]
         return events.take(pa.array(order))
@@ -241,7 +241,7 @@ class Sources:
                 gone = state.tail().first
             age, _ = retention_limits(self.streams[name].options.retention, snapshot.schema)
             if age is not None:
-                gone = max(gone, added(state.last, -age))
+                gone = max(gone, moved(state.last, -age))
             lost = form.changed(moment, {name: ((gone, gone),)}, watermark)
             found += [high for _, high in lost]
         return max(found, default=None)
@@ -258,7 +258,7 @@ class Sources:
 
     def lag_events(self, watermark: int | None) -> int:
         """Events behind a watermark."""
-        after = None if watermark is None else added(watermark, 1)
+        after = None if watermark is None else moved(watermark, 1)
         each = (s.snapshot().aggregate((), after, None).count for s in self.streams.values())
         return sum(int(count) for count in each)
 

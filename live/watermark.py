@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterable
 
 from ..store.snapshot import Snapshot
-from .forms import added
+from ..ticks import INT64_MIN
 
 __all__ = ["AHEAD_SECONDS", "combined_watermark", "watermark_of"]
 
@@ -34,7 +34,7 @@ def ahead_seconds() -> float:
 
 
 def watermark_of(snapshot: Snapshot, delay: int, idle: bool) -> int | None:
-    """The watermark of a source; None before its first event.
+    """The watermark of a source; None as long as no tick is known.
 
     Parameters
     ----------
@@ -51,7 +51,8 @@ def watermark_of(snapshot: Snapshot, delay: int, idle: bool) -> int | None:
             last = snapshot.aggregate((), None, limit + 1).last
     if last is None:
         return None
-    return added(last, -delay - (0 if idle else 1))
+    known = last - delay - (0 if idle else 1)
+    return known if known >= INT64_MIN else None
 
 
 def combined_watermark(sources: Iterable[tuple[Snapshot, bool]], delay: int) -> int | None:

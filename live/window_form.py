@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..identity import digests
 from ..query.windows.kept_groups import (
@@ -32,14 +33,14 @@ from ..query.windows.spec import TimeWindows
 from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, tick_ranges, united
-from ..ticks import INT64_MAX, INT64_MIN
+from ..ticks import INT64_MAX, INT64_MIN, moved
 from .changes import Corrected, Results
-from .forms import Evaluator, Form, Ticks, added, chosen, half_open, ticks_of
+from .forms import Evaluator, Form, Ticks, chosen, half_open, ticks_of
 from .relations import snapshot_of
 
-__all__ = ["START", "WindowForm"]
+__all__ = ["END", "START", "WindowForm"]
 
-START = "#start"
+START, END = "#start", "#end"
 KEPT_EVENTS_MAX = 1 << 20
 """Groups are kept of the windows of so many events at most when that begins."""
 EVENTS_FOR_LATE = 1 << 16
@@ -54,7 +55,7 @@ class WindowForm(Form):
     Parameters
     ----------
     evaluator : Evaluator
-        With the window's start as :data:`START`, and ``keys``.
+        With the window's bounds as :data:`START` and :data:`END`, and ``keys``.
     keys : sequence of str
         Columns that tell the groups of one window apart.
     chooses : bool
@@ -99,7 +100,7 @@ class WindowForm(Form):
             if self._none is None:
                 self._none = self._read(self.evaluator, snapshot, 0, 0, 1, 0)
             return self._none
-        start, end = half_open(first, added(last, self.windows.size - 1))
+        start, end = half_open(first, moved(last, self.windows.size - 1))
         return self._read(self.evaluator, snapshot, start, end, low, high, hook)
 
     def _read(
@@ -113,19 +114,32 @@ class WindowForm(Form):
         hook: GroupHook | None = None,
     ) -> Results:
         result = evaluator.over(snapshot, start, end, hook=hook)
-        size = self.windows.size
-        table, ticks = self._table(result, low, high, lambda t: ticks_of(t, START) + (size - 1))
+        table, ticks = self._table(
+            result, low, high, lambda t: self._last(ticks_of(t, START), ticks_of(t, END))
+        )
         keys = [table.column(name) for name in self._keys]
-        names = digests(self._seed, [pa.array(ticks - (size - 1)), *keys])
+        names = self._names(ticks_of(table, START), ticks_of(table, END), keys)
         return Results(ticks, names, chosen(table, self.columns))
 
+    def _last(self, starts: Ticks, ends: Ticks) -> Ticks:
+        """Last ticks of windows, whose bounds are held within 64 bits: never both of them."""
+        return np.where(starts == INT64_MIN, ends - 1, moved(starts, self.windows.size - 1))
+
+    def _names(self, starts: Ticks, ends: Ticks, keys: Sequence[pa.ChunkedArray]) -> pa.Array:
+        """Identities; those that begin before the first tick are told apart by their ends."""
+        early = ends - self.windows.size != starts
+        early &= starts == INT64_MIN
+        if not early.any():
+            return digests(self._seed, [pa.array(starts), *keys])
+        names = [digests(self._seed, [pa.array(starts), *keys])]
+        names.append(digests(self._seed, [pa.array(starts), pa.array(ends), *keys]))
+        return pc.if_else(pa.array(early), names[1], names[0])
+
     def _starts(self, low: int, high: int) -> tuple[int, int]:
-        """First and last start of a window whose last tick lies in a range."""
+        """First and last start of a window whose last tick lies in a range, not held in 64 bits."""
         size, slide = self.windows.size, self.windows.slide
         origin = (self.windows.origin or 0) % slide
-        first = INT64_MIN
-        if low > added(INT64_MIN, size):
-            first = origin + -((origin - (low - size + 1)) // slide) * slide
+        first = origin + -((origin - (low - size + 1)) // slide) * slide
         last = INT64_MAX
         if high < INT64_MAX:
             last = origin + (high - size + 1 - origin) // slide * slide
@@ -144,7 +158,7 @@ class WindowForm(Form):
             self.drop_state()
             return None
         self._watermark = None  # until all is well
-        low = added(since, 1)
+        low = moved(since, 1)
         found = self._results(snapshot, low, known, Keeping(kept, low, known))
         self._watermark = known
         return found
@@ -195,9 +209,8 @@ class WindowForm(Form):
             found, self._ahead = found.where(~new), (watermark, known, found.where(new))
         ids, time = found.id, found.time
         if self._chooses:  # a group that was put out may be left out now
-            time = self.windows.bounds(merging.numbers)[0]
-            ids = digests(self._seed, [pa.array(time), *kept.named(merging.codes)])
-            time = time + (self.windows.size - 1)
+            bounds = self.windows.bounds(merging.numbers)
+            ids, time = self._names(*bounds, kept.named(merging.codes)), self._last(*bounds)
         before = ticks[ticks < begin]
         rest = self.changed(snapshot, tick_ranges(before), watermark)
         rest = tuple((low, min(high, begin - 1)) for low, high in rest)
@@ -210,14 +223,16 @@ class WindowForm(Form):
 
         None where they are no matter of one pass: windows overlap, or none closes.
         """
-        first, last = self._starts(added(watermark, 1), known)
+        first, last = self._starts(moved(watermark, 1), known)
         if self.windows.slide < self.windows.size or first > last:
             return None
-        start, end = half_open(first, added(last, self.windows.size - 1))
+        start, end = half_open(first, moved(last, self.windows.size - 1))
         count = snapshot.aggregate((), start, end).count
         if count * len(schema.names) > CLOSING_VALUES_MAX:
             return None
-        return int(np.searchsorted(ticks, first)), list(snapshot.scan(start, end, schema.names))
+        return int(np.searchsorted(ticks, max(first, INT64_MIN))), list(
+            snapshot.scan(start, end, schema.names)
+        )
 
     def _begun(self, snapshot: Snapshot, tick: int, watermark: int) -> tuple[int, int] | None:
         """Keep the groups of all windows from that of a tick on; the times of these.
@@ -249,7 +264,7 @@ class WindowForm(Form):
 
     def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
         """The windows that hold one of the events."""
-        return united(tuple((first, added(last, self.windows.size - 1)) for first, last in spans))
+        return united(tuple((first, moved(last, self.windows.size - 1)) for first, last in spans))
 
     def explain(self) -> list[tuple[str, str]]:
         """What is said of the class."""

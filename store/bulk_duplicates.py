@@ -36,10 +36,10 @@ import numpy as np
 import pyarrow as pa
 
 from ..schema import StreamSchema
-from ..ticks import INT64_MAX, INT64_MIN
+from ..ticks import INT64_MAX, INT64_MIN, moved
 from ..uniqueness import Uniqueness
 from .commits import Commits
-from .duplicates import compared_columns, duplicates_among, keys_of, moved, stored_events, without
+from .duplicates import compared_columns, duplicates_among, keys_of, stored_events, without
 from .key_window import KeyWindow, Ticks
 from .options import uniqueness
 from .placing import StagedSegment

@@ -51,7 +51,7 @@ import pyarrow.compute as pc
 from ..compiled import kernel
 from ..schema import Storage, StreamSchema
 from ..sorting import distinct, order_of
-from ..ticks import INT64_MAX, INT64_MIN
+from ..ticks import INT64_MAX, INT64_MIN, moved
 from ..uniqueness import Uniqueness
 from .columns import ColumnView
 from .commits import Commits
@@ -68,7 +68,6 @@ __all__ = [
     "compared_columns",
     "duplicates_among",
     "keys_of",
-    "moved",
     "stored_events",
     "unique_events",
     "without",
@@ -203,11 +202,6 @@ def _beyond(ticks: Ticks, floor: int, within: int) -> int:
     if floor == INT64_MIN:
         return 0
     return int(np.searchsorted(ticks, moved(floor, within)))
-
-
-def moved(tick: int, by: int) -> int:
-    """A tick that is so much later, or the last one that there is."""
-    return max(INT64_MIN, min(INT64_MAX, tick + by))
 
 
 def _united(first: Ticks, last: Ticks) -> tuple[Ticks, Ticks]:

@@ -26,9 +26,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ...compiled import kernel
+from ...compiled import kernel, kernel_calling
+from ...query.pattern import horizons
+from ...query.pattern.horizons import horizon, within
 from ...query.pattern.outcomes import TO_NEXT
-from ...ticks import INT64_MIN
+from ...ticks import INT64_MIN, moved
 from .layer import Layer, Room, empty_kept
 from .searching import Fresh, Hits
 
@@ -104,7 +106,7 @@ def bare_rows(
     return listed[:count], cut[:count], rejoins[:count]
 
 
-@kernel
+@kernel_calling(horizons)
 def _latest_free(query, partition, first, last, window, tick, offsets, bound, low, cut, listed):
     """See :func:`free_rows`; gives how many (pattern, partition) have matches.
 
@@ -120,16 +122,15 @@ def _latest_free(query, partition, first, last, window, tick, offsets, bound, lo
         p = partition[i]
         w = window[query[i]]
         begin, end = offsets[p], offsets[p + 1]
-        until = bound[p] - w
         left, right = begin, end
         while left < right:
             middle = (left + right) // 2
-            if tick[middle] < until:
+            if horizon(tick[middle], w) < bound[p]:
                 left = middle + 1
             else:
                 right = middle
         at = left - begin
-        moved = False
+        back = False
         while True:
             covering = -1
             for k in range(i, stop):
@@ -141,10 +142,12 @@ def _latest_free(query, partition, first, last, window, tick, offsets, bound, lo
             if covering < 0:
                 break
             at = first[covering]
-            moved = True
+            back = True
         listed[count, 0] = query[i]
         listed[count, 1] = p
-        in_doubt = moved and low[p] > NOTHING_BEFORE and tick[begin + at] < low[p] + w
+        here = tick[begin + at]
+        near = here < low[p] or (w > 0 and within(low[p], here, w - 1))
+        in_doubt = back and low[p] > NOTHING_BEFORE and near
         cut[count] = NONE if in_doubt else at
         count += 1
         i = stop
@@ -171,7 +174,7 @@ def free_rows(
         (pattern, partition) of those with matches, ascending, and the row of each; -1 without one.
         The others forget everywhere.
     """
-    every = layer.search(hits, fresh, empty_kept(), bound - 1, room, skip=TO_NEXT)
+    every = layer.search(hits, fresh, empty_kept(), moved(bound, -1), room, skip=TO_NEXT)
     count = len(every.query)
     cut, listed = np.zeros(count, np.int64), np.zeros((count, 2), np.int64)
     offsets = np.concatenate([[0], np.cumsum(fresh.count)]).astype(np.int64)

@@ -30,7 +30,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...compiled import kernel, kernel_calling
-from ...query.pattern import jumping, outcomes, search, waiting
+from ...query.pattern import horizons, jumping, outcomes, search, waiting
+from ...query.pattern.horizons import horizon
 from ...query.pattern.jumping import Stars, match_bits
 from ...query.pattern.outcomes import DONE, GROUP, MATCHES, RUNS
 from ...query.pattern.search import Edges, Rows, Task
@@ -53,7 +54,6 @@ GAP = np.int64(-1)
 """Number of a row that stands for events that satisfied nothing."""
 
 BUFFER_FULL, KEPT_FULL = np.int64(-1), np.int64(-2)
-FAR = np.int64(9223372036854775807)
 SLICE_STEPS = 1 << 60
 
 
@@ -149,7 +149,7 @@ def by_query(hit_row, hit_use, use_query, use_bits, first, row, bits):
         cursor[q] = at + 1
 
 
-@kernel_calling(jumping, outcomes, search, waiting)
+@kernel_calling(horizons, jumping, outcomes, search, waiting)
 def search_bank(
     queries, tables, hits, fresh, kept, now, final, at, frame, visited, known, nothing, state,
     output, parts, kept_out, buffers,
@@ -270,9 +270,7 @@ def search_bank(
                 amongs[n] = GAP
                 n += 1
         until = now[partition]
-        over = final or (
-            n > 0 and window >= 0 and ticks[0] <= FAR - window and ticks[0] + window < until
-        )
+        over = final or (n > 0 and window >= 0 and horizon(ticks[0], window) < until)
         position[0] = 0
         if n > before or over:
             # matches of this (query, partition) are all put out, or none

@@ -23,22 +23,11 @@ Guarantee
 
 from __future__ import annotations
 
-import numpy as np
-
-from ...compiled import kernel
+from ...compiled import kernel, kernel_calling
+from . import window_join
+from .window_join import at_least, at_most
 
 __all__ = ["chain", "fill_pairs", "follow"]
-
-
-MOST, LEAST = np.int64(9223372036854775807), np.int64(-9223372036854775808)
-
-
-@kernel
-def _later(tick, ticks):
-    """A tick so many ticks later (earlier, where they are negative), within 64 bits."""
-    if ticks >= 0:
-        return tick + ticks if tick <= MOST - ticks else MOST
-    return tick + ticks if tick >= LEAST - ticks else LEAST
 
 
 @kernel
@@ -51,7 +40,7 @@ def chain(code, head, before):
             head[code[i]] = i
 
 
-@kernel
+@kernel_calling(window_join)
 def follow(
     left_tick, left_code, left_head, left_before, right_tick, right_code, right_head, right_before,
     left_old, right_old, before, behind, left_from, right_from,
@@ -72,11 +61,10 @@ def follow(
             left_from[i - left_old] = -1
             if k >= 0:
                 x = right_head[k]
-                latest, earliest = _later(left_tick[i], behind), _later(left_tick[i], -before)
-                while x >= 0 and right_tick[x] > latest:
+                while x >= 0 and not at_most(right_tick[x], left_tick[i], behind):
                     x = right_before[x]
                 left_from[i - left_old] = x
-                while x >= 0 and right_tick[x] >= earliest:
+                while x >= 0 and at_least(right_tick[x], left_tick[i], -before):
                     pairs += 1
                     x = right_before[x]
                 left_before[i] = left_head[k]
@@ -87,11 +75,10 @@ def follow(
             right_from[j - right_old] = -1
             if k >= 0:
                 x = left_head[k]
-                latest, earliest = _later(right_tick[j], before), _later(right_tick[j], -behind)
-                while x >= 0 and left_tick[x] > latest:
+                while x >= 0 and not at_most(left_tick[x], right_tick[j], before):
                     x = left_before[x]
                 right_from[j - right_old] = x
-                while x >= 0 and left_tick[x] >= earliest:
+                while x >= 0 and at_least(left_tick[x], right_tick[j], -behind):
                     pairs += 1
                     x = left_before[x]
                 right_before[j] = right_head[k]
@@ -100,7 +87,7 @@ def follow(
     return pairs
 
 
-@kernel
+@kernel_calling(window_join)
 def fill_pairs(
     left_tick, left_before, right_tick, right_before, left_old, right_old, before, behind,
     left_from, right_from, left, right,
@@ -108,17 +95,17 @@ def fill_pairs(
     """The pairs that :func:`follow` has counted."""
     n = 0
     for i in range(left_from.shape[0]):
-        earliest = _later(left_tick[left_old + i], -before)
+        tick = left_tick[left_old + i]
         x = left_from[i]
-        while x >= 0 and right_tick[x] >= earliest:
+        while x >= 0 and at_least(right_tick[x], tick, -before):
             left[n] = left_old + i
             right[n] = x
             n += 1
             x = right_before[x]
     for j in range(right_from.shape[0]):
-        earliest = _later(right_tick[right_old + j], -behind)
+        tick = right_tick[right_old + j]
         x = right_from[j]
-        while x >= 0 and left_tick[x] >= earliest:
+        while x >= 0 and at_least(left_tick[x], tick, -behind):
             left[n] = x
             right[n] = right_old + j
             n += 1

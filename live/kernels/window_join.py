@@ -28,11 +28,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ...compiled import kernel
+from ...ticks import INT64_MAX, INT64_MIN
 
-__all__ = ["Pairs", "join_near", "window_join"]
+__all__ = ["Pairs", "at_least", "at_most", "join_near", "window_join"]
 
 IntArray = npt.NDArray[np.int64]
-MOST, LEAST = np.int64(9223372036854775807), np.int64(-9223372036854775808)
+MOST, LEAST = np.int64(INT64_MAX), np.int64(INT64_MIN)
 
 
 class Pairs(NamedTuple):
@@ -40,6 +41,22 @@ class Pairs(NamedTuple):
 
     left: IntArray
     right: IntArray
+
+
+@kernel
+def at_least(tick, other, by):
+    """Whether a tick is at least so many ticks behind another, however near both are to an end."""
+    if by >= 0:
+        return other <= MOST - by and tick >= other + by
+    return other < LEAST - by or tick >= other + by
+
+
+@kernel
+def at_most(tick, other, by):
+    """Whether a tick is at most so many ticks behind another."""
+    if by >= 0:
+        return other > MOST - by or tick <= other + by
+    return other >= LEAST - by and tick <= other + by
 
 
 @kernel
@@ -54,14 +71,12 @@ def _ranges(tick, code, by_key, first, right_tick, before, behind, low, high):
         high[i] = 0
         if k < 0:
             continue
-        earliest = tick[i] - before if tick[i] >= LEAST + before else LEAST
-        latest = tick[i] + behind if tick[i] <= MOST - behind else MOST
         b = begin[k]
-        while b < first[k + 1] and right_tick[by_key[b]] < earliest:
+        while b < first[k + 1] and not at_least(right_tick[by_key[b]], tick[i], -before):
             b += 1
         begin[k] = b
         e = max(end[k], b)
-        while e < first[k + 1] and right_tick[by_key[e]] <= latest:
+        while e < first[k + 1] and at_most(right_tick[by_key[e]], tick[i], behind):
             e += 1
         end[k] = e
         low[i] = b

@@ -5,7 +5,7 @@ Reading order: ``validate``, ``program``, ``automaton`` (what is searched); ``le
 ``functions``,
 ``image``, ``machine``, ``bytecode``, ``load_code``, ``operator_code``, ``function_code``,
 ``rowtests``, ``conditions``, ``interval_ticks``, ``row_types``, ``groups``, ``buffers`` (what is
-asked of rows); ``outcomes``, ``search``,
+asked of rows); ``outcomes``, ``horizons``, ``search``,
 ``matches``, ``waiting``, ``jumping``, ``contiguous``, ``selection``, ``any_states``,
 ``any_lists``, ``any_count``, ``any_walk``, ``any_batches``, ``any_output``, ``any_search``,
 ``any_pairs``, ``any_partners``, ``any_diagram``, ``any_restriction``, ``any_asking``,

@@ -55,7 +55,7 @@ import pyarrow as pa
 
 from ...errors import InvalidArgument, ResourceLimit
 from ...sorting import distinct
-from ...ticks import INT64_MAX, INT64_MIN
+from ...ticks import INT64_MAX, INT64_MIN, moved
 from .any_choice import Selecting
 from .attempts import OpenAttempts
 from .automaton import ACCEPT, ANCHOR_END
@@ -382,7 +382,7 @@ class AdvancingMatch:
         over = position < self.input.usable(groups, final)
         if self.window is not None and not final and self.compiled.clause.mode is None:
             first = kept.cells[TIME][kept.place(groups[over], position[over])]
-            over[over] = first <= now - 1 - self.window
+            over[over] = moved(first, self.window) < now
         if not over.any():
             return
         groups, position = groups[over], position[over]
@@ -435,7 +435,7 @@ class AdvancingMatch:
         due = np.full(len(groups), FAR)
         if self.window is not None and open_.any():
             first = kept.cells[TIME][kept.place(groups[open_], low[open_])]
-            due[open_] = np.where(first <= FAR - self.window, first + self.window, FAR)
+            due[open_] = moved(first, self.window)
         kept.due[groups] = due
         needed = np.minimum(np.minimum(low, kept.ready[groups]), kept.end[groups])
         kept.drop(groups, needed - self.compiled.history)
@@ -551,7 +551,7 @@ class AdvancingMatch:
         kept.drop(groups, kept.end[groups])
         for at in (kept.position, kept.ready, kept.told):
             at[groups] = kept.end[groups]
-        kept.tick[groups], kept.rank[groups], kept.due[groups] = -FAR, -1, FAR
+        kept.tick[groups], kept.rank[groups], kept.due[groups] = INT64_MIN, -1, FAR
 
 
 def reads_number(compiled: CompiledMatch) -> bool:

@@ -25,7 +25,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...compiled import kernel, kernel_calling
-from . import any_lists, outcomes, search
+from . import any_lists, horizons, outcomes, search
 from .any_lists import PASS, start_alone
 from .search import horizon_of
 
@@ -84,7 +84,7 @@ def sums(counts, upto):
         upto[k] = total
 
 
-@kernel_calling(outcomes, search, any_lists)
+@kernel_calling(outcomes, search, any_lists, horizons)
 def count_starts(
     starts, groups, alone, stop, classes, tables, time, task, entries, scratch, one, tail, progress,
     counts,

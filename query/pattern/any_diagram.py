@@ -42,7 +42,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...compiled import kernel, kernel_calling
-from . import any_lists, any_partners, functions, machine, outcomes, search
+from . import any_lists, any_partners, functions, horizons, machine, outcomes, search
 from .any_lists import window_end
 from .any_partners import ask, first_behind
 from .image import H_PATH, H_STRIDE, ROW_ROW
@@ -272,7 +272,7 @@ def reach_back(shape, domain, start, stop, last):
         last[p] = found
 
 
-@kernel_calling(any_lists, any_partners, functions, machine, outcomes, search)
+@kernel_calling(any_lists, any_partners, functions, machine, outcomes, search, horizons)
 def draw(block, own, offsets, image, floats, shape, domain, task, diagram, progress, budget):
     """Make the lists of a block of first events.
 

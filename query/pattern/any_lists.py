@@ -25,6 +25,10 @@ Guarantee
 
 Limits
     Entries are numbered by 32 bits.  Rows are at most as many as fit a buffer.
+
+Invariant
+    Whether a state can go on is said by its list and its end, never by a time: events may have the
+    first tick of 64 bits, and the last.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -37,7 +41,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...compiled import kernel, kernel_calling
-from . import outcomes, search
+from . import horizons, outcomes, search
+from .horizons import LATEST, within
 from .search import horizon_of
 
 __all__ = [
@@ -54,8 +59,8 @@ __all__ = [
 IntArray = npt.NDArray[np.int64]
 
 PASS = -1
-FAR = np.int64(9223372036854775807)
-NOWHERE = np.int64(-9223372036854775808)
+EARLIEST = np.int64(-(2**63))
+"""The least tick: of an entry that every horizon reaches."""
 BYTES_AN_ENTRY = 40
 """What an entry takes, with the two words that counting may need."""
 
@@ -87,8 +92,8 @@ def room_for(entries: int, states: int) -> tuple[ListEntries, Scratch]:
     words = [np.empty(n, np.int64) for _ in range(2)]
     numbers = [np.empty(n, np.int32) for _ in range(5)]
     made = ListEntries(words[0], words[1], *numbers)
-    made.row[0] = FAR
-    made.reach[0] = NOWHERE  # so that every look for an early end stops here
+    made.row[0] = LATEST
+    made.reach[0] = EARLIEST  # so that every look for an early end stops here
     made.transition[0] = 0
     made.following[0] = made.smaller[0] = made.child[0] = 0
     made.final[0] = -1
@@ -96,7 +101,7 @@ def room_for(entries: int, states: int) -> tuple[ListEntries, Scratch]:
     return made, Scratch(head, reach, end, np.empty((states, 3), np.int64))
 
 
-@kernel_calling(outcomes, search)
+@kernel_calling(outcomes, search, horizons)
 def decide(classes, entry, offsets, position, time, task, to_end, alone, begin, stop):
     """Move each group past the starts whose windows are complete.
 
@@ -107,7 +112,7 @@ def decide(classes, entry, offsets, position, time, task, to_end, alone, begin, 
     for g in range(offsets.shape[0] - 1):
         end = offsets[g + 1]
         usable = end if task.final else max(offsets[g], end - task.lookahead)
-        known = FAR
+        known = LATEST
         if not task.final and usable > offsets[g]:
             known = time[usable] if usable < end else task.now
             if to_end:
@@ -133,19 +138,20 @@ def decide(classes, entry, offsets, position, time, task, to_end, alone, begin, 
             stop[g] = r
 
 
-@kernel
-def build_list(low, high, decided, group, classes, tables, time, window, entries, scratch, used,
+@kernel_calling(horizons)
+def build_list(low, high, decided, group, classes, tables, time, ticks, entries, scratch, used,
                starts, groups, found):  # fmt: skip
     """Make the lists of rows ``low .. high``, and entries of the starts before ``decided``.
 
-    Returns the number of entries and of starts after that; both go on from ``used`` and ``found``.
+    ``ticks``: the window, or -1.  Returns the number of entries and of starts after that; both go
+    on from ``used`` and ``found``.
     """
     row, reach, transition, following, smaller, child, final = entries
     head, nearest, end, fresh = scratch
     target, choice = tables.target, tables.choice
     for q in range(head.shape[0]):
         head[q] = 0
-        nearest[q] = FAR
+        nearest[q] = LATEST
         end[q] = q if choice[q] >= 0 else -1
     for r in range(high - 1, low - 1, -1):
         c = classes[r]
@@ -155,7 +161,7 @@ def build_list(low, high, decided, group, classes, tables, time, window, entries
         if r < decided and tables.entry[c] >= 0:
             t = target[tables.entry[c]]
             best = at if end[t] >= 0 else nearest[t]
-            if best != FAR and (window < 0 or best - at <= window):
+            if (end[t] >= 0 or head[t] != 0) and within(at, best, ticks):
                 row[used] = r
                 reach[used] = best
                 transition[used] = tables.entry[c]
@@ -178,7 +184,7 @@ def build_list(low, high, decided, group, classes, tables, time, window, entries
             ends = end[p]
             if p != s and list_ != 0:
                 row[used] = r
-                reach[used] = NOWHERE
+                reach[used] = EARLIEST
                 transition[used] = PASS
                 following[used] = 0
                 smaller[used] = 0
@@ -189,13 +195,13 @@ def build_list(low, high, decided, group, classes, tables, time, window, entries
             if move >= 0:
                 t = target[move]
                 best = at if end[t] >= 0 else nearest[t]
-                if best != FAR and (window < 0 or best - at <= window):
+                if (end[t] >= 0 or head[t] != 0) and within(at, best, ticks):
                     row[used] = r
                     reach[used] = best
                     transition[used] = move
                     following[used] = list_
                     j = list_
-                    while reach[j] >= best:
+                    while j != 0 and transition[j] != PASS and reach[j] >= best:
                         j = smaller[j]
                     smaller[used] = j
                     child[used] = head[t]
@@ -214,8 +220,8 @@ def build_list(low, high, decided, group, classes, tables, time, window, entries
     return used, found
 
 
-@kernel
-def build_groups(begin, stop, position, classes, tables, time, window, entries, scratch, starts,
+@kernel_calling(horizons)
+def build_groups(begin, stop, position, classes, tables, time, ticks, entries, scratch, starts,
                  groups):  # fmt: skip
     """Make the lists of all groups; returns the number of starts, from the last to the first."""
     used = np.int64(1)
@@ -223,7 +229,7 @@ def build_groups(begin, stop, position, classes, tables, time, window, entries, 
     for g in range(begin.shape[0]):
         if stop[g] > begin[g]:
             used, found = build_list(
-                begin[g], stop[g], position[g], g, classes, tables, time, window, entries, scratch,
+                begin[g], stop[g], position[g], g, classes, tables, time, ticks, entries, scratch,
                 used, starts, groups, found,
             )  # fmt: skip
     return used, found
@@ -243,7 +249,7 @@ def window_end(time, start, stop, horizon):
     return low
 
 
-@kernel_calling(outcomes, search)
+@kernel_calling(outcomes, search, horizons)
 def start_alone(start, stop, classes, tables, time, task, entries, scratch, one):
     """Make the lists of one start only; returns its entry, 0 when no match begins there.
 

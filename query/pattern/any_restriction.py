@@ -24,7 +24,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...compiled import kernel_calling
-from . import any_diagram, any_lists, any_partners, functions, machine, outcomes, search
+from . import any_diagram, any_lists, any_partners, functions, horizons, machine, outcomes, search
 from .any_diagram import (
     ALL,
     BEGIN,
@@ -51,12 +51,14 @@ from .any_diagram import (
     candidate_behind,
     fits,
 )
-from .any_lists import NOWHERE
+from .any_lists import EARLIEST
 
 __all__ = ["restrict"]
 
 
-@kernel_calling(any_diagram, any_lists, any_partners, functions, machine, outcomes, search)
+@kernel_calling(
+    any_diagram, any_lists, any_partners, functions, machine, outcomes, search, horizons
+)
 def restrict(turns, block, own, offsets, image, floats, shape, domain, diagram, marks, frames,
              entries, starts, progress, budget):  # fmt: skip
     """Go on with the entries of first events.
@@ -176,7 +178,7 @@ def restrict(turns, block, own, offsets, image, floats, shape, domain, diagram, 
                         if used == room:
                             return SOME
                         row[used] = y
-                        reach[used] = NOWHERE
+                        reach[used] = EARLIEST
                         transition[used] = t
                         following[used] = head
                         smaller[used] = 0
@@ -199,7 +201,7 @@ def restrict(turns, block, own, offsets, image, floats, shape, domain, diagram, 
             if used == room:
                 return SOME
             row[used] = start
-            reach[used] = NOWHERE
+            reach[used] = EARLIEST
             transition[used] = p
             following[used] = 0
             smaller[used] = 0

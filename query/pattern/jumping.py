@@ -47,7 +47,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...compiled import interpretable, kernel_calling
-from . import outcomes, search, waiting
+from . import horizons, outcomes, search, waiting
 from .automaton import ACCEPT, Automaton
 from .outcomes import (
     DONE,
@@ -150,7 +150,7 @@ def stars_of(automaton: Automaton, plan: ConditionPlan) -> Stars:
 
 
 @interpretable()
-@kernel_calling(outcomes, search, waiting)
+@kernel_calling(outcomes, search, waiting, horizons)
 def match_bits(
     edges, stars, frame, visited, visited_words, known, rows, task, attempts, state, output
 ):

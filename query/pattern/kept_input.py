@@ -25,12 +25,13 @@ import pyarrow as pa
 
 from ...compiled import kernel
 from ...sorting import firsts
+from ...ticks import INT64_MIN
 from .automaton import ANCHOR_END
 from .buffers import PreparedRows, row_bits
 from .columns import flat, numbers
 from .groups import KeyCodes, present_groups
 from .kept_events import KeptEvents
-from .kept_rows import ABSENT, EVENT, FAILED, FAR, MARKS, RANK, TIME, WORDS, KeptRows, ranks
+from .kept_rows import ABSENT, EVENT, FAILED, MARKS, RANK, TIME, WORDS, KeptRows, ranks
 from .match_stream import condition_columns, sorted_rows
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ class KeptInput:
             if self._bounds is not None:
                 more = self.rows.partitions - len(self._bounds[0])
                 self._bounds = (
-                    np.concatenate([self._bounds[0], np.full(more, -FAR)]),
+                    np.concatenate([self._bounds[0], np.full(more, INT64_MIN)]),
                     np.concatenate([self._bounds[1], np.zeros(more, np.int64)]),
                 )
         return codes
@@ -420,7 +421,7 @@ class KeptInput:
         """No match begins in these partitions before an event."""
         if self._bounds is None:
             n = self.rows.partitions
-            self._bounds = (np.full(n, -FAR), np.zeros(n, np.int64))
+            self._bounds = (np.full(n, INT64_MIN), np.zeros(n, np.int64))
         self._bounds[0][groups] = tick
         self._bounds[1][groups] = rank
 

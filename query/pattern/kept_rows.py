@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...compiled import kernel
+from ...ticks import INT64_MAX, INT64_MIN
 from .groups import take_ranges
 
 __all__ = [
@@ -52,7 +53,8 @@ COVERED, FAILED, TAKEN = 1, 2, 4
 """Marks: the row is part of a match; a condition could not be computed in it; a match has ended
 with it (INCREMENTAL MATCH)."""
 
-FAR = np.int64(9223372036854775807)
+FAR = np.int64(INT64_MAX)
+"""A tick that is awaited where none is."""
 
 
 @kernel
@@ -171,7 +173,7 @@ class KeptRows:
             return
         for name in self.PER_PARTITION:
             before = getattr(self, name)
-            value = {"due": FAR, "rank": -1, "tick": -FAR}.get(name, 0)
+            value = {"due": FAR, "rank": -1, "tick": INT64_MIN}.get(name, 0)
             setattr(self, name, np.concatenate([before, np.full(more, value, before.dtype)]))
 
     def select(self, kept: npt.NDArray[np.bool_]) -> None:

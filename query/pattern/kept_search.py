@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...compiled import kernel, trailing_zeros
+from ...compiled import kernel, kernel_calling, trailing_zeros
+from . import horizons
+from .horizons import LATEST, horizon, within
 
 __all__ = ["completing", "expire", "has_last_event", "next_start"]
-
-FAR = np.int64(9223372036854775807)
 
 
 @kernel
@@ -31,12 +31,12 @@ def next_start(words, rows, end, first_bits):
         rows[i] = r
 
 
-@kernel
+@kernel_calling(horizons)
 def expire(time, rows, end, window, now):
     """Move each of ``rows`` past those whose window is over, at most to its end."""
     for i in range(rows.shape[0]):
         r = rows[i]
-        while r < end[i] and time[r] <= FAR - window and time[r] + window < now:
+        while r < end[i] and horizon(time[r], window) < now:
             r += 1
         rows[i] = r
 
@@ -52,7 +52,7 @@ def has_last_event(words, begin, end, finals, out):
                 break
 
 
-@kernel
+@kernel_calling(horizons)
 def completing(words, follow, finals, time, window, begin, fresh, end, skipping):
     """Clear the bits from which no match can be completed by a row from ``fresh[g]`` on.
 
@@ -60,8 +60,8 @@ def completing(words, follow, finals, time, window, begin, fresh, end, skipping)
     and :func:`.rowtests.feasible`, but for rows that are there: a match that is completed later is
     found then.
     """
-    ends = np.full(64, FAR)
-    best_of = np.full(64, FAR)
+    ends = np.full(64, LATEST)
+    best_of = np.full(64, LATEST)
     one = np.uint64(1)
     zero = np.uint64(0)
     for g in range(begin.shape[0]):
@@ -74,15 +74,15 @@ def completing(words, follow, finals, time, window, begin, fresh, end, skipping)
                 p = trailing_zeros(rest)
                 bit = one << np.uint64(p)
                 rest &= rest - one
-                best = FAR
-                if finals & bit and r >= fresh[g]:
-                    best = at
+                able = finals & bit != 0 and r >= fresh[g]
+                best = at if able else LATEST
                 onward = follow[p] & state
+                able = able or onward != 0
                 while onward:
                     q = trailing_zeros(onward)
                     onward &= onward - one
                     best = min(best, ends[q])
-                if best != FAR and (window < 0 or best - at <= window):
+                if able and within(at, best, window):
                     kept |= bit
                     best_of[p] = best
             words[r] = kept

@@ -45,13 +45,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...compiled import kernel
-from ...ticks import INT64_MIN
+from ...compiled import kernel, kernel_calling
+from ...ticks import INT64_MAX, INT64_MIN, moved
 from ..sql.match_clause import Skip
+from . import horizons
 from .advancing import AdvancingMatch
 from .columns import flat, numbers
 from .decided import Decided
 from .groups import KeyCodes, group_rows
+from .horizons import horizon
 from .late_events import Late
 from .match_stream import MatchStream
 from .matcher import Groups, MatchLimits
@@ -66,7 +68,6 @@ IntArray = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Scan = Callable[[int, int], pa.Table]
 """Events with ``low <= t <= high`` in the order of time, with the columns of the clause's input."""
-FAR = np.int64(1) << 62
 ROWS_FEW = 1 << 13
 """So many rows are searched anew whatever share of the stream they are."""
 
@@ -222,14 +223,14 @@ def _first_at(offsets: IntArray, tick: IntArray, wanted: IntArray) -> IntArray:
     return out
 
 
-@kernel
+@kernel_calling(horizons)
 def _uncover(offsets, tick, leads, window, place):
     """Move a place of each partition back until no match leads from before it to it or behind."""
     for g in range(offsets.shape[0] - 1):
         low = offsets[g]
         at = low + place[g]
         row = at - 1
-        while row >= low and tick[row] >= tick[at] - window:
+        while row >= low and tick[at] <= horizon(tick[row], window):
             if leads[row] >= at:
                 at = row
             row -= 1
@@ -243,9 +244,9 @@ def _begins(compiled: CompiledMatch, rows: _Rows, window: int, low: int | None) 
     """
     tick, late = rows.tick[rows.order], rows.late[rows.order]
     partition = np.repeat(np.arange(len(rows)), np.diff(rows.offsets))
-    bound = np.full(len(rows), FAR)
+    bound = np.full(len(rows), INT64_MAX)
     np.minimum.at(bound, partition[late], tick[late])
-    place = _first_at(rows.offsets, tick, bound - window)
+    place = _first_at(rows.offsets, tick, moved(bound, -window))
     if not independent(compiled):
         before = place.copy()
         near = np.sort(rows.order[tick < bound[partition]])
@@ -256,11 +257,11 @@ def _begins(compiled: CompiledMatch, rows: _Rows, window: int, low: int | None) 
         leads[sorted_[near[starts]]] = sorted_[near[lasts]]
         _uncover(rows.offsets, tick, leads, window, place)
         found = tick[rows.offsets[:-1] + place]
-        if low is not None and ((place < before) & (found < low + window)).any():
+        if low is not None and ((place < before) & (found < moved(low, window))).any():
             return None
     read = place  # from here on conditions must be right
     if not independent(compiled):
-        read = _first_at(rows.offsets, tick, tick[rows.offsets[:-1] + place] - window)
+        read = _first_at(rows.offsets, tick, moved(tick[rows.offsets[:-1] + place], -window))
     if low is not None and (read < _touches(compiled)).any():
         return None
     return place
@@ -322,12 +323,12 @@ def _rejoined(
     tick, rank = rows.events(last)
     if independent(compiled):
         assert compiled.within is not None
-        return bool((tick + max(1, compiled.within) <= high).all())
+        return bool((moved(tick, max(1, compiled.within)) <= high).all())
     stands = []
     for search in (before, after):
         positions = search.export(INT64_MIN + 1).positions
         where = rows.partition(positions, positions.num_rows)
-        found = np.full((2, len(rows)), FAR)
+        found = np.full((2, len(rows)), INT64_MAX)  # behind every event
         found[0, where] = positions.column("@tick").to_numpy()
         found[1, where] = positions.column("@rank").to_numpy()
         stands.append(found)

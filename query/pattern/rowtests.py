@@ -27,7 +27,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...compiled import interpretable, kernel, trailing_zeros
+from ...compiled import interpretable, kernel, kernel_calling, trailing_zeros
+from . import horizons
+from .horizons import LATEST, within
 
 __all__ = [
     "COMPARE_F",
@@ -131,7 +133,7 @@ def _chain(follow):
 
 
 @interpretable()
-@kernel
+@kernel_calling(horizons)
 def feasible(
     words, follow, finals, time, window, begins, ends_at, position, now, final, lookahead, lazy
 ):
@@ -147,9 +149,8 @@ def feasible(
     position, once alive, stays so: rows where nothing else happens cost next to nothing, and its
     bit is not cleared where the window is over.  A row that has no bits at all ends that.
     """
-    far = np.int64(9223372036854775807)
-    ends = np.full(64, far)
-    fresh = np.full(64, far)
+    ends = np.full(64, LATEST)
+    fresh = np.full(64, LATEST)
     one = np.uint64(1)
     zero = np.uint64(0)
     chain = _chain(follow)
@@ -212,16 +213,17 @@ def feasible(
                 p = trailing_zeros(rest)
                 bit = one << np.uint64(p)
                 rest &= rest - one
-                best = far
-                if finals & bit:
-                    best = at
-                else:
+                best = at
+                able = finals & bit != 0
+                if not able:
+                    best = LATEST
                     onward = follow[p] & alive
+                    able = onward != 0
                     while onward:
                         q = trailing_zeros(onward)
                         onward &= onward - one
                         best = min(best, ends[q])
-                if best != far and best - at <= window:
+                if able and within(at, best, window):
                     kept |= bit
                     fresh[p] = best
             renewed = zero
@@ -231,13 +233,15 @@ def feasible(
                     p = trailing_zeros(rest)
                     bit = one << np.uint64(p)
                     rest &= rest - one
-                    best = ends[p] if idle & bit else far
+                    best = ends[p] if idle & bit else LATEST
                     onward = follow[p] & hot
+                    if idle & bit == 0 and onward == 0:
+                        continue
                     while onward:
                         q = trailing_zeros(onward)
                         onward &= onward - one
                         best = min(best, ends[q])
-                    if best != far and (idle & bit == 0 or best < ends[p]):
+                    if idle & bit == 0 or best < ends[p]:
                         renewed |= bit
                         fresh[p] = best
             rest = kept | renewed
@@ -251,14 +255,13 @@ def feasible(
             state = kept
 
 
-@kernel
+@kernel_calling(horizons)
 def feasible_any(
     words, follow, finals, time, window, begins, ends_at, position, now, final, lookahead
 ):
     """As :func:`feasible`, when rows between two events of a match may be passed over."""
-    far = np.int64(9223372036854775807)
-    ends = np.full(64, far)
-    fresh = np.full(64, far)
+    ends = np.full(64, LATEST)
+    fresh = np.full(64, LATEST)
     one = np.uint64(1)
     zero = np.uint64(0)
     for g in range(begins.shape[0]):
@@ -277,16 +280,17 @@ def feasible_any(
                 p = trailing_zeros(rest)
                 bit = one << np.uint64(p)
                 rest &= rest - one
-                best = far
-                if finals & bit:
-                    best = at
-                else:
+                best = at
+                able = finals & bit != 0
+                if not able:
+                    best = LATEST
                     onward = follow[p] & state
+                    able = onward != 0
                     while onward:
                         q = trailing_zeros(onward)
                         onward &= onward - one
                         best = min(best, ends[q])
-                if best != far and (window < 0 or best - at <= window):
+                if able and within(at, best, window):
                     kept |= bit
                     fresh[p] = best
             words[r] = kept

@@ -28,7 +28,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...compiled import kernel, kernel_calling
-from . import outcomes
+from . import horizons, outcomes
+from .horizons import horizon
 from .outcomes import (
     LABELS,
     MATCHES,
@@ -53,8 +54,6 @@ __all__ = [
 
 IntArray = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
-
-FAR = np.int64(9223372036854775807)
 
 
 class Edges(NamedTuple):
@@ -137,12 +136,10 @@ def search_end(begin, end, task):
     return end if task.final else max(begin, end - task.lookahead)
 
 
-@kernel
+@kernel_calling(horizons)
 def horizon_of(time, start, task):
     """Greatest tick of a match that begins at a row."""
-    if task.window >= 0 and time[start] <= FAR - task.window:
-        return time[start] + task.window
-    return FAR
+    return horizon(time[start], task.window)
 
 
 @kernel_calling(outcomes)

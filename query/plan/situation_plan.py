@@ -61,7 +61,7 @@ def _asked(
     asked = instants_asked_for(bound, compiled, planning.folder)
     if asked is None or span is None:
         return None
-    low, high = max(asked[0], INT64_MIN + 1), min(asked[1], span[1])
+    low, high = max(asked[0], INT64_MIN), min(asked[1], span[1])
     if low <= span[0] and high >= span[1]:
         return None
     return SituationRange.of(snapshot, compiled, low, high)

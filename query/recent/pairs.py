@@ -37,9 +37,9 @@ import numpy.typing as npt
 
 from ...compiled import kernel
 from ...sorting import order_of
-from ...ticks import INT64_MAX
+from ...ticks import INT64_MAX, INT64_MIN, moved
 
-__all__ = ["Events", "Pairing", "plus"]
+__all__ = ["Events", "Pairing", "ahead", "back"]
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -75,12 +75,14 @@ class Events:
         return np.flatnonzero(self.known & (self.key >= 0))
 
 
-def plus(ticks: Ints, distance: int | None) -> Ints:
-    """Sum that does not wrap; without a distance the greatest tick."""
-    if distance is None:
-        return np.full(len(ticks), INT64_MAX)
-    bound = min(distance, INT64_MAX)
-    return np.where(ticks > INT64_MAX - bound, INT64_MAX, ticks + bound)
+def ahead(ticks: Ints, distance: int | None) -> Ints:
+    """Ticks so much later, and the last one that there is without a distance."""
+    return np.full(len(ticks), INT64_MAX) if distance is None else moved(ticks, distance)
+
+
+def back(ticks: Ints, distance: int | None) -> Ints:
+    """Ticks so much earlier, and the first one that there is without a distance."""
+    return np.full(len(ticks), INT64_MIN) if distance is None else moved(ticks, -distance)
 
 
 @kernel
@@ -219,7 +221,7 @@ class Pairing:
         self._blocks = _block_max(self._live_ts)
         rows = self._archive_rows
         self._start, self._end = archive.start[rows], archive.end[rows]
-        self._reach = plus(self._start, distance)
+        self._reach = ahead(self._start, distance)
         self._key = archive.key[rows]
 
     def counts(self) -> Ints:
@@ -296,7 +298,7 @@ class Pairing:
         offsets = np.searchsorted(archive.key[rows], np.arange(self._keys + 1)).astype(np.int64)
         mine = self._live_rows
         te = live.end[mine]
-        floor = ~plus(~te, self._distance)  # te - P without wrapping
+        floor = back(te, self._distance)
         found = np.zeros(len(mine), np.bool_)
         _any(
             live.start[mine], te, floor, live.key[mine], offsets, archive.start[rows], ends,

@@ -25,10 +25,10 @@ import pyarrow as pa
 
 from ...compiled import kernel
 from ...sorting import order_of
-from ...ticks import INT64_MAX, INT64_MIN, TICKS_PER_SECOND
+from ...ticks import INT64_MAX, INT64_MIN, TICKS_PER_SECOND, moved
 from ..replay.replay_plan import ReplayIntervals
 from ..replay.timeline import Timeline
-from .pairs import Events, plus
+from .pairs import Events, ahead, back
 
 __all__ = ["Regions", "factor_of", "regions_for_archive", "regions_for_live", "regions_of_spans"]
 
@@ -89,7 +89,7 @@ class Regions:
         reach = np.empty_like(high)
         _furthest(key, high, reach)
         new = np.ones(len(low), np.bool_)  # a range begins: it does not touch the one before
-        new[1:] = (low[1:] > plus(reach[:-1], 1)) | (key[1:] != key[:-1])
+        new[1:] = (low[1:] > moved(reach[:-1], 1)) | (key[1:] != key[:-1])
         first = np.flatnonzero(new)
         last = np.append(first[1:], len(low)) - 1
         return cls(low[first], reach[last], key[first], columns, values)
@@ -100,8 +100,8 @@ class Regions:
 
     def widened(self, before: int, after: int) -> Regions:
         """Each range longer by so many ticks."""
-        low = ~plus(~self.low, before)
-        return Regions.of(low, plus(self.high, after), self.key, self.columns, self.values)
+        low = moved(self.low, -before)
+        return Regions.of(low, moved(self.high, after), self.key, self.columns, self.values)
 
     def coarser(self, factor: int) -> Regions:
         """The same in ticks of which each is so many of these."""
@@ -123,15 +123,14 @@ def regions_for_archive(live: Events, distance: int | None) -> tuple[Ints, Ints,
     """Low, high and key of where the archive rows of live rows lie."""
     rows = live.taking_part()
     end = live.end[rows]
-    low = np.full(len(rows), INT64_MIN) if distance is None else ~plus(~end, distance)
-    return low, ~plus(~end, 1), live.key[rows]
+    return back(end, distance), moved(end, -1), live.key[rows]
 
 
 def regions_for_live(archive: Events, distance: int | None) -> tuple[Ints, Ints, Ints]:
     """Low, high and key of where the live rows of archive rows lie."""
     rows = archive.taking_part()
     start = archive.start[rows]
-    return plus(start, 1), plus(start, distance), archive.key[rows]
+    return moved(start, 1), ahead(start, distance), archive.key[rows]
 
 
 def regions_of_spans(
@@ -151,6 +150,5 @@ def regions_of_spans(
     for number, (first, last) in intervals.by_time.items():
         low[number], high[number] = min(low[number], first), max(high[number], last)
     if not for_archive:
-        return Regions.of(low, plus(high, distance))
-    floor = np.full(len(low), INT64_MIN) if distance is None else ~plus(~low, distance)
-    return Regions.of(floor, high)
+        return Regions.of(low, ahead(high, distance))
+    return Regions.of(back(low, distance), high)

@@ -35,7 +35,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from ...compiled import interpretable, kernel
+from ...compiled import interpretable, kernel, kernel_calling
 from ...indexes.ahead import ahead
 from ...indexes.index_key import DerivedKey, index_key
 from ...indexes.kernels import count_bits, positions_of_bits
@@ -44,12 +44,15 @@ from ...indexes.runs import Run
 from ...indexes.stream_indexes import Catalogue, StreamIndexes
 from ...schema import StreamSchema
 from ...sorting import order_of
+from ...ticks import moved
+from ..pattern import horizons
+from ..pattern.horizons import horizon
 from .coarse import CoarseMap
 from .event_lookup import mark_events
 from .kept_lookups import KeptLookups, mark_shifted
 from .spans import Spans
 from .terms import Term
-from .timeline import Timeline, shift
+from .timeline import Timeline
 
 __all__ = [
     "Candidates",
@@ -360,7 +363,7 @@ def _absent_until(
         return 0
     if inside is None:
         return None
-    until = timeline.upper(shift(timeline.ticks_at(np.array([seen], np.int64)), inside))
+    until = timeline.upper(moved(timeline.ticks_at(np.array([seen], np.int64)), inside))
     return max(0, int(until[0]) - chunk.origin)
 
 
@@ -392,7 +395,7 @@ def _keep_inside(bits, starts, ends):  # type: ignore[no-untyped-def]
 
 
 @interpretable()
-@kernel
+@kernel_calling(horizons)
 def _merge(  # type: ignore[no-untyped-def]
     groups, first, starts, bounds, lengths, between, ends_at, ticks, end_ticks, window, span, out
 ):
@@ -435,7 +438,7 @@ def _merge(  # type: ignore[no-untyped-def]
             z = ends_at[near - last]
             if z < 0 or z - a >= span:
                 continue
-            if window >= 0 and end_ticks[near - last] - ticks[i] > window:
+            if end_ticks[near - last] > horizon(ticks[i], window):
                 continue
             farthest = near
             if blocks > 1:
@@ -445,7 +448,7 @@ def _merge(  # type: ignore[no-untyped-def]
                     z = ends_at[far + 1 - last]
                     if z < 0 or z - a >= span:
                         break
-                    if window >= 0 and end_ticks[far + 1 - last] - ticks[i] > window:
+                    if end_ticks[far + 1 - last] > horizon(ticks[i], window):
                         break
                     far += 1
                 farthest = far

@@ -34,6 +34,7 @@ import numpy.typing as npt
 
 from ...sorting import places_in
 from ...store.prune import Prune
+from ...ticks import moved
 from .bands import Condition
 from .buckets import Histogram
 from .spans import Spans
@@ -191,8 +192,8 @@ def _reachable(
     count = len(starts)
     back, ahead = np.zeros(count, np.int64), np.full(count, count, np.int64)
     if pattern.within is not None:
-        back = np.maximum(back, np.searchsorted(last, _minus(first, pattern.within), side="left"))
-        ahead = np.minimum(ahead, np.searchsorted(first, _plus(last, pattern.within), side="right"))
+        back = np.maximum(back, np.searchsorted(last, moved(first, -pattern.within), side="left"))
+        ahead = np.minimum(ahead, np.searchsorted(first, moved(last, pattern.within), side="right"))
     if pattern.longest is not None:
         back = np.maximum(back, np.searchsorted(ends, starts - pattern.longest + 1, side="right"))
         ahead = np.minimum(ahead, np.searchsorted(starts, ends + pattern.longest - 1, side="left"))
@@ -262,20 +263,6 @@ def _sweep(
     return alive
 
 
-def _minus(ticks: Ints, distance: int) -> Ints:
-    """Difference that does not wrap below."""
-    least = -(2**63)
-    bound = min(distance, 2**63 - 1)
-    return np.where(ticks < least + bound, least, ticks - bound)
-
-
-def _plus(ticks: Ints, distance: int) -> Ints:
-    """Sum that does not wrap above."""
-    most = 2**63 - 1
-    bound = min(distance, most)
-    return np.where(ticks > most - bound, most, ticks + bound)
-
-
 def _allowed(
     alive: list[Mask], starts: Ints, ends: Ints, first: Ints, last: Ints, pattern: Outline,
     tied: Timeline | None,
@@ -303,14 +290,14 @@ def _reach(
     if backward:
         low = np.zeros(len(chosen), np.int64)
         if pattern.within is not None and len(chosen):
-            bucket = np.searchsorted(last, _minus(first[chosen], pattern.within), side="left")
+            bucket = np.searchsorted(last, moved(first[chosen], -pattern.within), side="left")
             low = np.maximum(low, starts[np.minimum(bucket, chosen)])
         if pattern.longest is not None:
             low = np.maximum(low, starts[chosen] - pattern.longest + 1)
     if forward:
         high = np.full(len(chosen), total, np.int64)
         if pattern.within is not None and len(chosen):
-            bucket = np.searchsorted(first, _plus(last[chosen], pattern.within), side="right") - 1
+            bucket = np.searchsorted(first, moved(last[chosen], pattern.within), side="right") - 1
             high = np.minimum(high, ends[np.maximum(bucket, chosen)])
         if pattern.longest is not None:
             high = np.minimum(high, ends[chosen] + pattern.longest - 1)

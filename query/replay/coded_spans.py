@@ -35,13 +35,14 @@ from ...indexes.runs import Run
 from ...sorting import order_of
 from ...store.layout import ZONE_EVENTS
 from ...store.prune import Range
+from ...ticks import moved
 from .candidates import LookupRange, in_any_order
 from .context import PlanContext
 from .lookups import Lookups
 from .pair_terms import equalities, pair_keys
 from .spans import Spans
 from .terms import Term
-from .timeline import Timeline, shift
+from .timeline import Timeline
 
 __all__ = ["coded_spans", "told_by"]
 
@@ -128,8 +129,8 @@ def _unmerged(lookups: Lookups, chunks: Sequence[LookupRange], within: int) -> S
     covered = Spans.of([chunk.start for chunk in chunks], [chunk.end for chunk in chunks])
     edges = np.unique([edge for chunk in chunks for edge in (chunk.start, chunk.end)])
     edges = edges[(edges > 0) & (edges < total)]
-    low = timeline.lower(shift(timeline.ticks_at(edges), -within))
-    high = timeline.upper(shift(timeline.ticks_at(edges - 1), within))
+    low = timeline.lower(moved(timeline.ticks_at(edges), -within))
+    high = timeline.upper(moved(timeline.ticks_at(edges - 1), within))
     return Spans.of(low, high).union(covered.complement(total))
 
 
@@ -172,9 +173,9 @@ def _of_chunk(
     first, last = first[:found] + chunk.start, last[:found] + chunk.start
     begun = in_any_order(timeline, first, Timeline.ticks_at)
     ended = in_any_order(timeline, last, Timeline.ticks_at)
-    near = ended <= shift(begun, within)
-    low = in_any_order(timeline, shift(ended[near], -within), Timeline.lower)
-    high = in_any_order(timeline, shift(begun[near], within), Timeline.upper)
+    near = ended <= moved(begun, within)
+    low = in_any_order(timeline, moved(ended[near], -within), Timeline.lower)
+    high = in_any_order(timeline, moved(begun[near], within), Timeline.upper)
     return Spans.of(np.maximum(low, chunk.start), np.minimum(high, chunk.end))
 
 
@@ -185,7 +186,7 @@ def _reach(timeline: Timeline, chunk: LookupRange, within: int) -> Ints:
     """
     starts = np.arange(chunk.start, chunk.end, ZONE_EVENTS)
     begins = timeline.ticks_at(np.append(starts, chunk.end - 1))
-    zone = np.searchsorted(begins[:-1], shift(begins[1:], within), side="right")
+    zone = np.searchsorted(begins[:-1], moved(begins[1:], within), side="right")
     return np.minimum(zone * ZONE_EVENTS, chunk.end - chunk.start)
 
 

@@ -32,8 +32,9 @@ from ...store.layout import ZONE_EVENTS
 from ...store.leaf_map import LeafMap
 from ...store.prune import AnyOf, IsNull, NotNull, Pruner, Range
 from ...store.tail import MemoryLeaf
+from ...ticks import moved
 from .base_reader import read_arrays
-from .timeline import Timeline, shift
+from .timeline import Timeline
 
 __all__ = ["mark_events", "satisfied"]
 
@@ -167,7 +168,7 @@ def _mark_derived(
         return 0
     lowest = max(0, first - LOOKED_BACK)
     if inside is not None:
-        tick = shift(timeline.ticks_at(np.array([first], np.int64)), -inside)
+        tick = moved(timeline.ticks_at(np.array([first], np.int64)), -inside)
         lowest = min(first, int(timeline.lower(tick)[0]))
     reader = _PositionReader(timeline)
     values = key.values(reader, first, end, lowest)

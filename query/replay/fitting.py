@@ -35,14 +35,14 @@ import pyarrow as pa
 
 from ...compiled import kernel
 from ...sorting import distinct, order_of, places_in
-from ...ticks import INT64_MAX
+from ...ticks import INT64_MAX, moved
 from .bands import Band
 from .base_reader import read_arrays
 from .candidates import in_any_order
 from .context import PlanContext
 from .cost import PAIRS_PER_EVENT
 from .partition_keys import NEAR_EVENTS, PartitionKeys
-from .timeline import Timeline, near, shift
+from .timeline import Timeline, near
 
 __all__ = ["Fitted", "fitted"]
 
@@ -190,7 +190,7 @@ class _Fitting:
         ticks = [in_any_order(timeline, rows, Timeline.ticks_at) for rows in at]
         until = np.full(len(at[0]), INT64_MAX, np.int64)
         if pattern.within is not None:
-            until = shift(ticks[0], pattern.within)
+            until = moved(ticks[0], pattern.within)
         none = [np.zeros(len(rows), np.int64) for rows in at]
         of = [
             self.codes.get(self._places[symbol][0], zeros)

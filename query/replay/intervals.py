@@ -23,9 +23,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from ...ticks import moved
 from .candidates import Candidates
 from .spans import Spans
-from .timeline import Timeline, shift
+from .timeline import Timeline
 
 __all__ = ["candidate_spans", "dirty_spans", "whole_ticks"]
 
@@ -61,8 +62,8 @@ def candidate_spans(
         high = found.first + longest if trailing else found.farthest + 1
         result = Spans.of(low, np.minimum(high, timeline.total))
     if within is not None:
-        from_tick = shift(found.nearest_ticks, -within) if leading else found.first_ticks
-        to_tick = shift(found.first_ticks, within) if trailing else found.farthest_ticks
+        from_tick = moved(found.nearest_ticks, -within) if leading else found.first_ticks
+        to_tick = moved(found.first_ticks, within) if trailing else found.farthest_ticks
         breaks = np.flatnonzero(from_tick[1:] > to_tick[:-1])
         begins = np.concatenate(([0], breaks + 1))
         finishes = np.concatenate((breaks, [len(from_tick) - 1]))
@@ -93,7 +94,7 @@ def dirty_spans(
     if longest is not None:
         low, high = low - longest + 1, high + longest - 1
     if within is not None:
-        first, last = shift(starts, -within), shift(ends, within)
+        first, last = moved(starts, -within), moved(ends, within)
         in_time = timeline.lower(first), timeline.upper(last)
         low = in_time[0] if longest is None else np.maximum(low, in_time[0])
         high = in_time[1] if longest is None else np.minimum(high, in_time[1])

@@ -29,9 +29,10 @@ import numpy.typing as npt
 
 from ...compiled import interpretable, kernel
 from ...sorting import distinct, order_of
+from ...ticks import moved
 from .partition_keys import PartitionKeys
 from .spans import Spans
-from .timeline import Timeline, shift
+from .timeline import Timeline
 
 __all__ = ["PartitionSpans", "RowFlags", "positions", "ranks", "united_partitions"]
 
@@ -145,12 +146,12 @@ class PartitionSpans:
         after = np.minimum(after, np.append(others.starts, self.stride)[at])
         order = order_of(high)
         reach = np.empty(len(code), np.int64)
-        reach[order] = timeline.upper(shift(timeline.ticks_at(high[order] - 1), within))
+        reach[order] = timeline.upper(moved(timeline.ticks_at(high[order] - 1), within))
         high = np.where(after < reach, after, high)
         at = np.searchsorted(others.ends, low, side="right") - 1
         before = np.append(others.ends, 0)[at]
         order = order_of(low)
-        reach[order] = timeline.lower(shift(timeline.ticks_at(low[order]), -within))
+        reach[order] = timeline.lower(moved(timeline.ticks_at(low[order]), -within))
         low = np.where((at >= 0) & (before > reach), before, low)
         base = code * self.stride
         return PartitionSpans(self.keys, Spans.of(base + low, base + high), self.shown, self.stride)

@@ -36,10 +36,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...sorting import places_in
+from ...ticks import moved
 from .candidates import Candidates
 from .lookups import Lookups
 from .spans import Spans
-from .timeline import shift
 
 __all__ = ["Rooms"]
 
@@ -122,7 +122,7 @@ class Rooms:
             return None
         last = np.minimum(self._last_of_room(used, found.farthest), self._timeline.total - 1)
         if self._pattern.within is not None:
-            until = self._timeline.upper(shift(found.first_ticks, self._pattern.within)) - 1
+            until = self._timeline.upper(moved(found.first_ticks, self._pattern.within)) - 1
             last = np.minimum(last, np.maximum(until, found.farthest))
         ticks = self._timeline.ticks_at(last)
         return replace(found, farthest=last, farthest_ticks=ticks)

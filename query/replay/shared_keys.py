@@ -27,12 +27,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ...sorting import order_of
+from ...ticks import moved
 from .candidates import Candidates, find_candidates, in_any_order
 from .lookups import Lookups
 from .partition_keys import NEAR_EVENTS, PartitionKeys
 from .shared_columns import SharedColumn
 from .spans import Spans
-from .timeline import Timeline, near, shift
+from .timeline import Timeline, near
 
 __all__ = ["keyed_spans", "keyed_stretches", "shared_by"]
 
@@ -71,10 +72,10 @@ def keyed_stretches(
     )  # fmt: skip
     low, high = candidates.first, candidates.farthest + 1
     if at.leading:
-        ticks = shift(candidates.nearest_ticks, -within)
+        ticks = moved(candidates.nearest_ticks, -within)
         low = in_any_order(timeline, ticks, Timeline.lower)
     if at.trailing:
-        ticks = shift(candidates.first_ticks, within)
+        ticks = moved(candidates.first_ticks, within)
         high = in_any_order(timeline, ticks, Timeline.upper)
     elif context.wants.ties:
         high = in_any_order(timeline, candidates.farthest_ticks, Timeline.upper)

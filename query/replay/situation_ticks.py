@@ -61,8 +61,7 @@ def run_ticks(
         return
     reach = furthest(compiled)
     begin = INT64_MIN if reach is None else max(INT64_MIN, low - reach)
-    since = max(low, INT64_MIN + 1) - 1
-    rows = FromTick(snapshot, compiled, begin, since, metrics, check, limits)
+    rows = FromTick(snapshot, compiled, begin, low, metrics, check, limits)
     columns, stop = compiled.input_columns, None if high >= INT64_MAX else high + 1
     begin = max(begin, span[0])
     for batch in snapshot.scan(begin, stop, columns, metrics=metrics, check=check):
@@ -82,7 +81,7 @@ class FromTick:
     begin : int
         No match that is looked for begins before it.
     since : int
-        Matches known by then are not looked for.
+        Matches known before it are not looked for.
     """
 
     def __init__(

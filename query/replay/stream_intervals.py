@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...sorting import places_in
+from ...ticks import moved
 from .candidates import find_candidates
 from .choosing import Judge
 from .coded_spans import coded_spans
@@ -32,7 +33,6 @@ from .rooms import Rooms
 from .shared_columns import SharedColumn
 from .shared_keys import keyed_spans, shared_by
 from .spans import Spans
-from .timeline import shift
 
 __all__ = ["StreamIntervals", "stream_intervals"]
 
@@ -159,8 +159,8 @@ def _reach_of(lookups: Lookups, places: Ints) -> Spans:
     low, high = places[first[held]], places[end[held] - 1]
     starts, ends = np.zeros(len(held), np.int64), np.full(len(held), timeline.total)
     if pattern.within is not None:
-        starts = timeline.lower(shift(timeline.ticks_at(low), -pattern.within))
-        ends = timeline.upper(shift(timeline.ticks_at(high), pattern.within))
+        starts = timeline.lower(moved(timeline.ticks_at(low), -pattern.within))
+        ends = timeline.upper(moved(timeline.ticks_at(high), pattern.within))
     if pattern.longest is not None:
         starts = np.maximum(starts, low - pattern.longest + 1)
         ends = np.minimum(ends, high + pattern.longest)

@@ -49,12 +49,10 @@ from ...store.packing import unpack
 from ...store.segment import SegmentView
 from ...store.snapshot import Snapshot
 from ...store.tail import MemoryLeaf
-from ...ticks import INT64_MAX, INT64_MIN
 
-__all__ = ["Timeline", "TimelinePart", "near", "shift"]
+__all__ = ["Timeline", "TimelinePart", "near"]
 
 Ints = npt.NDArray[np.int64]
-_LEAST, _MOST = INT64_MIN, INT64_MAX
 
 
 @dataclass(frozen=True)
@@ -344,15 +342,6 @@ class Timeline:
             inside = leaf.ticks(base, stop)
             start = part.start + int(leaves.starts[number]) + base
             out[low:high] = start + np.searchsorted(inside, ticks[low:high], side=side)
-
-
-def shift(ticks: Ints, distance: int) -> Ints:
-    """Ticks moved by a distance, without wrapping."""
-    if distance >= 0:
-        bound = min(distance, _MOST)
-        return np.where(ticks > _MOST - bound, _MOST, ticks + bound)
-    bound = min(-distance, _MOST)
-    return np.where(ticks < _LEAST + bound, _LEAST, ticks - bound)
 
 
 def near(positions: Ints, gap: int) -> Iterator[tuple[int, int]]:

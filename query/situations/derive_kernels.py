@@ -7,13 +7,17 @@ Layout
         word of p   00 01 01 11 11 10 10 00          bit 0:     [2 .. 6)
         time         1  2  3  4  5  6  7  8          bit 1:        [4 .... 8)
 
-    A finished run is a row of ``out``: partition, name, first time, end, number of its first and of
-    its last row, and whether rows before it may belong to it.
+    A finished run is a row of ``out``: partition, name, first time, last tick (the one before its
+    end), number of its first and of its last row, and whether rows before it may belong to it.
 
 Guarantee
     A run ends at the time of the first row of its partition that does not satisfy, or, with a gap,
     so long after its last row as the gap is.  Runs without length and runs outside of the bounds of
     their duration are left out; nothing overflows at the ends of 64-bit time.
+
+Invariant
+    A run that has ended has a last tick below :data:`OPEN`, since it ends at a tick: so a run that
+    lasts is told from one that ends at the greatest tick there is.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -27,17 +31,17 @@ from ...compiled import kernel, trailing_zeros
 __all__ = ["COLUMNS", "OPEN", "derive_runs", "expire_runs", "open_runs"]
 
 OPEN = np.int64(2**63 - 1)
-"""End of a run that has none yet."""
+"""Last tick of a run that lasts still."""
 
 COLUMNS = 7
-GROUP, NAME, START, END, FIRST, LAST, CUT = range(COLUMNS)
+GROUP, NAME, START, UNTIL, FIRST, LAST, CUT = range(COLUMNS)
 
 
 @kernel
 def span_of(begin, end):
-    """``end - begin``, at most the greatest integer."""
-    found = end - begin
-    return OPEN if found < 0 else found
+    """``end - begin``, at most the greatest integer; the end is not before the begin."""
+    # compiled code takes it for granted that a signed difference does not overflow
+    return OPEN if begin < 0 and end > OPEN + begin else end - begin
 
 
 @kernel
@@ -65,7 +69,7 @@ def _finish(out, count, g, bits, end, last, start, first, cut, least, most):
             out[count, GROUP] = g
             out[count, NAME] = p
             out[count, START] = start[g, p]
-            out[count, END] = end
+            out[count, UNTIL] = end - 1  # the length is positive
             out[count, FIRST] = first[g, p]
             out[count, LAST] = last
             out[count, CUT] = np.int64(cut[g] & bit != 0)
@@ -191,7 +195,7 @@ def open_runs(until, oldest, known, least, most, word, last_row, start, first, c
             out[count, GROUP] = g
             out[count, NAME] = p
             out[count, START] = began
-            out[count, END] = OPEN
+            out[count, UNTIL] = OPEN
             out[count, FIRST] = first[g, p]
             out[count, LAST] = last_row[g]
             out[count, CUT] = np.int64(cut[g] & bit != 0)

@@ -10,7 +10,8 @@ Purpose
 Layout
     Situations lie sorted by partition, name and time; those of one name and partition are disjoint,
     so their starts and their ends ascend alike.  For one situation z the others of a name fall into
-    contiguous classes, the thirteen relations in their order, and two searches tell where::
+    contiguous classes, the thirteen relations in their order, and two searches tell where (of an
+    end ``te`` the arrays have the tick before, ``until``)::
 
         BEFORE ...  MEETS | crosses z.ts | same start | DURING ... | crosses z.te | MET BY | AFTER
         te < z.ts        ^ first te >= z.ts                         first ts >= z.te ^
@@ -18,8 +19,9 @@ Layout
     Any set of relations is a range between these; within it each candidate is looked at.
 
 Guarantee
-    A situation that lasts still has the end OPEN, later than any time.  Of two such the relation is
-    one of those that their starts leave, and they match where all of these are allowed.
+    A situation that lasts still has OPEN for its last tick, which no situation has that ended.  Of
+    two such the relation is one of those that their starts leave, and they match where all of these
+    are allowed.  Times are held against each other by their differences only where these fit.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -48,6 +50,7 @@ _GROUP_LEFT = np.int64(LEFT_FIRST)
 _GROUP_SAME = np.int64(BEGIN_TOGETHER)
 _GROUP_RIGHT = np.int64(RIGHT_FIRST)
 _BEFORE, _MEETS, _DURING, _MET_BY, _AFTER = (np.int64(1 << i) for i in (0, 1, 8, 11, 12))
+_LEAST = np.int64(-(2**63))
 
 ENOUGH, TOO_MANY_RESULTS, TOO_MANY_STEPS = 0, 1, 2
 """How :func:`join` came to its end."""
@@ -85,14 +88,26 @@ def _near(values, low, high, hint, wanted):
 
 
 @kernel
-def _relation(a_start, a_end, b_start, b_end):
+def _first_ending(until, low, high, hint, start):
+    """First place in a range of a situation that ends at a tick or behind it."""
+    return _near(until, low, high, hint, start - 1 if start > _LEAST else start)
+
+
+@kernel
+def _first_beginning(start, low, high, hint, until):
+    """First place in a range of a situation that begins behind a tick."""
+    return high if until == OPEN else _near(start, low, high, hint, until + 1)
+
+
+@kernel
+def _relation(a_start, a_until, b_start, b_until):
     """The relation of a to b as a mask; while both last, of all that their starts leave."""
     one = np.int64(1)
-    if a_end <= b_start:
-        return one << (0 if a_end < b_start else 1)
-    if b_end <= a_start:
-        return one << (12 if b_end < a_start else 11)
-    if a_end == OPEN and b_end == OPEN:
+    if a_until < b_start:
+        return one << (1 if a_until == b_start - 1 else 0)
+    if b_until < a_start:
+        return one << (11 if b_until == a_start - 1 else 12)
+    if a_until == OPEN and b_until == OPEN:
         if a_start < b_start:
             return _GROUP_LEFT
         return _GROUP_SAME if a_start == b_start else _GROUP_RIGHT
@@ -101,77 +116,82 @@ def _relation(a_start, a_end, b_start, b_end):
         shift = 5
     elif a_start > b_start:
         shift = 8
-    if a_end < b_end:
+    if a_until < b_until:
         return one << shift
-    return one << (shift + 1 if a_end == b_end else shift + 2)
+    return one << (shift + 1 if a_until == b_until else shift + 2)
 
 
 @kernel
-def _certain(a_start, a_end, b_start, b_end, allowed):
+def _certain(a_start, a_until, b_start, b_until, allowed):
     """The instant from which on a pair is in its set however the stream goes on."""
     later = max(a_start, b_start)
-    sooner = min(a_end, b_end)
-    if sooner <= later:
+    sooner = min(a_until, b_until)
+    if sooner < later:
         return later
     group = _GROUP_LEFT
     if a_start == b_start:
         group = _GROUP_SAME
     elif a_start > b_start:
         group = _GROUP_RIGHT
-    return later if group & ~allowed == 0 else sooner
+    return later if group & ~allowed == 0 else sooner + 1  # of two that last all are allowed
 
 
 @kernel
-def _known(start, end, least, bounded):
+def _known(start, until, least, bounded):
     """The instant from which on a situation is known to count."""
-    return end if bounded else start + least
+    return until + 1 if bounded else start + least
 
 
 @kernel
-def certain_instants(starts, ends, least, bounded, allowed, instants):
+def certain_instants(starts, untils, least, bounded, allowed, instants):
     """When each combination was certain: the instant of its detection."""
     for i in range(starts.shape[0]):
-        found = np.int64(-(2**63))
+        found = _LEAST
         for p in range(starts.shape[1]):
-            found = max(found, _known(starts[i, p], ends[i, p], least[p], bounded[p]))
+            found = max(found, _known(starts[i, p], untils[i, p], least[p], bounded[p]))
             for q in range(p):
                 if allowed[p, q] != _ALL:
-                    at = _certain(starts[i, p], ends[i, p], starts[i, q], ends[i, q], allowed[p, q])
+                    at = _certain(
+                        starts[i, p], untils[i, p], starts[i, q], untils[i, q], allowed[p, q]
+                    )
                     found = max(found, at)
         instants[i] = found
 
 
 @kernel
 def find_triggers(
-    fresh, name, group, start, end, least, bounded, by_end, early, since, until, where, instant
+    fresh, name, group, start, until, least, bounded, by_end, early, since, limits, where, instant
 ):
     """Triggers of the situations that are new or last; returns how many.
 
-    ``by_end``: per name, whether its end can be the last thing to be known of a match.
+    ``by_end``: per name, whether its end can be the last thing to be known of a match.  ``since``
+    and ``limits[g]``: the first and the last instant that is asked for.
     """
     count = 0
     for k in range(start.shape[0]):
         if not fresh[k]:
             continue
         p = name[k]
-        limit = until[group[k]]
-        known = OPEN
-        if early:
-            if bounded[p] or start[k] <= OPEN - least[p]:
-                known = _known(start[k], end[k], least[p], bounded[p])
-            if since < known <= limit and known < OPEN:
+        limit = limits[group[k]]
+        counts = early and (bounded[p] or start[k] <= OPEN - least[p])
+        known = _LEAST
+        if counts:
+            known = _known(start[k], until[k], least[p], bounded[p])
+            if since <= known <= limit:
                 where[count] = k
                 instant[count] = known
                 count += 1
-        if by_end[p] and since < end[k] <= limit and end[k] != known and end[k] != OPEN:
-            where[count] = k
-            instant[count] = end[k]
-            count += 1
+        if by_end[p] and until[k] != OPEN:
+            end = until[k] + 1
+            if since <= end <= limit and not (counts and end == known):
+                where[count] = k
+                instant[count] = end
+                count += 1
     return count
 
 
 @kernel
-def _range_of(allowed, low, high, first_end, first_start, start, end, z_start, z_end):
+def _range_of(allowed, low, high, first_end, first_start, start, z_start):
     """Places between ``low`` and ``high`` that a set of relations can be at."""
     stop = high
     if allowed & _AFTER == 0:
@@ -203,7 +223,7 @@ def _range_of(allowed, low, high, first_end, first_start, start, end, z_start, z
 
 @kernel
 def find_lonely(
-    fresh, name, group, start, end, offsets, count, closing, allowed, word, open_start, lonely
+    fresh, name, group, start, until, offsets, count, closing, allowed, word, open_start, lonely
 ):
     """Mark new situations that no match can hold any more, for want of a partner.
 
@@ -211,25 +231,26 @@ def find_lonely(
     that did are known: they have ended, or last (``word``, ``open_start``: those of a partition).
     """
     for k in range(start.shape[0]):
-        if not fresh[k] or end[k] == OPEN:
+        if not fresh[k] or until[k] == OPEN:
             continue
         p, g = name[k], group[k]
         for q in range(count):
             if not closing[p, q]:
                 continue
             found = False
-            if word[g] >> np.uint64(q) & np.uint64(1) and open_start[g, q] < end[k]:
-                bits = _relation(start[k], end[k], open_start[g, q], OPEN)
+            if word[g] >> np.uint64(q) & np.uint64(1) and open_start[g, q] <= until[k]:
+                bits = _relation(start[k], until[k], open_start[g, q], OPEN)
                 found = bits & allowed[p, q] != 0
             low, high = offsets[g * count + q], offsets[g * count + q + 1]
             if not found and low < high:
-                first_end = _first_at_least(end, low, high, start[k])
-                first_start = _first_at_least(start, first_end, high, end[k])
+                first_end = _first_ending(until, low, high, low, start[k])
+                first_start = _first_beginning(start, first_end, high, low, until[k])
                 low, high = _range_of(
-                    allowed[q, p], low, high, first_end, first_start, start, end, start[k], end[k]
+                    allowed[q, p], low, high, first_end, first_start, start, start[k]
                 )
                 while low < high and not found:
-                    found = _relation(start[k], end[k], start[low], end[low]) & allowed[p, q] != 0
+                    bits = _relation(start[k], until[k], start[low], until[low])
+                    found = bits & allowed[p, q] != 0
                     low += 1
             if not found:
                 lonely[k] = True
@@ -237,13 +258,13 @@ def find_lonely(
 
 
 @kernel
-def _share(allowed, low, high, start, end, z):
+def _share(allowed, low, high, start, until, z):
     """Share of the situations of a range that is in a set of relations to z.
 
     At most four are looked at: all others are BEFORE, AFTER or DURING, as their place says.
     """
-    first_end = _first_at_least(end, low, high, start[z])
-    first_start = _first_at_least(start, first_end, high, end[z])
+    first_end = _first_ending(until, low, high, low, start[z])
+    first_start = _first_beginning(start, first_end, high, low, until[z])
     found = 0
     if allowed & _BEFORE:
         found += first_end - low
@@ -256,24 +277,25 @@ def _share(allowed, low, high, start, end, z):
         k = first_end + j if j < 2 else first_start - 3 + j
         if k > looked and first_end <= k < high and k <= first_start:
             looked = k
-            bits = _relation(start[k], end[k], start[z], end[z])
+            bits = _relation(start[k], until[k], start[z], until[z])
             if bits & allowed and (bits & _AFTER == 0):
                 found += 1
     return found / (high - low)
 
 
 @kernel
-def _complete(chosen, count, start, end, instant, trigger, least, bounded, by_end, allowed, early):
+def _complete(
+    chosen, count, start, until, instant, trigger, least, bounded, by_end, allowed, early
+):
     """Whether a combination becomes known at an instant, and at no trigger of an earlier name."""
-    known = np.int64(-(2**63))
+    known = _LEAST
     for p in range(count):
         k = chosen[p]
-        at = end[k]
-        if early:
-            at = _known(start[k], end[k], least[p], bounded[p])
+        at = _known(start[k], until[k], least[p], bounded[p] or not early)
         if at > instant:
             return False
-        if p < trigger and (at == instant or (by_end[p] and end[k] == instant)):
+        ends = by_end[p] and until[k] != OPEN and until[k] + 1 == instant
+        if p < trigger and (at == instant or ends):
             return False
         known = max(known, at)
     if early:
@@ -281,7 +303,7 @@ def _complete(chosen, count, start, end, instant, trigger, least, bounded, by_en
             for q in range(p + 1, count):
                 if allowed[p, q] != _ALL:
                     at = _certain(
-                        start[chosen[p]], end[chosen[p]], start[chosen[q]], end[chosen[q]],
+                        start[chosen[p]], until[chosen[p]], start[chosen[q]], until[chosen[q]],
                         allowed[p, q],
                     )  # fmt: skip
                     if at > instant:
@@ -292,7 +314,7 @@ def _complete(chosen, count, start, end, instant, trigger, least, bounded, by_en
 
 @kernel
 def join(
-    where, instant, begin, name, group, start, end, offsets, count, orders, allowed, implied,
+    where, instant, begin, name, group, start, until, offsets, count, orders, allowed, implied,
     least, bounded, by_end, window, early, sizes, shares, alpha, enough, most, steps_max,
 ):  # fmt: skip
     """Find the matches of triggers from number ``begin`` on.
@@ -301,7 +323,7 @@ def join(
     ----------
     where, instant : int64 arrays
         Triggers in ascending order of instants: place of the situation, and instant.
-    name, group, start, end : arrays
+    name, group, start, until : arrays
         The situations; ``offsets[g * count + p]``: where those of name p in partition g begin.
     orders : int64[count, count]
         Per name of a trigger: the names in the order in which they are joined, itself first.
@@ -341,8 +363,8 @@ def join(
         first = where[at]
         trigger = name[first]
         g = group[first]
-        oldest = -OPEN
-        if window < OPEN and now >= window - OPEN:
+        oldest = _LEAST
+        if window < OPEN and now >= _LEAST + window:
             oldest = now - window
         at += 1
         if start[first] < oldest:
@@ -350,12 +372,12 @@ def join(
         for p in range(count):
             low = offsets[g * count + p]
             high = offsets[g * count + p + 1]
-            if oldest > -OPEN:
+            if oldest > _LEAST:
                 low = _first_at_least(start, low, high, oldest)
             if not early or bounded[p]:
-                high = _first_at_least(end, low, high, now + 1)
-            elif now >= least[p] - OPEN:
-                high = _first_at_least(start, low, high, now - least[p] + 1)
+                high = _first_at_least(until, low, high, now)
+            elif now >= _LEAST + least[p]:
+                high = _first_beginning(start, low, high, low, now - least[p])
             else:
                 high = low
             if p != trigger:
@@ -377,21 +399,22 @@ def join(
                 if implied[p, q] == _ALL:
                     continue
                 z = chosen[q]
-                bits = _relation(start[k], end[k], start[z], end[z])
+                bits = _relation(start[k], until[k], start[z], until[z])
                 if bits & implied[p, q] == 0 or (
                     allowed[p, q] != _ALL
                     and (
                         bits & ~allowed[p, q]
                         or (
                             early
-                            and _certain(start[k], end[k], start[z], end[z], allowed[p, q]) > now
+                            and _certain(start[k], until[k], start[z], until[z], allowed[p, q])
+                            > now
                         )
                     )
                 ):
                     fits = False
                     if bits == _DURING:  # all that follow within z are the same
                         place[step] = max(
-                            place[step], _first_at_least(end, k, highs[before, p], end[z])
+                            place[step], _first_at_least(until, k, highs[before, p], until[z])
                         )
                     break
             if fits:
@@ -404,18 +427,19 @@ def join(
                         if allowed[q, p] != _ALL and not learned[q, p]:
                             learned[q, p] = True
                             share = _share(
-                                allowed[q, p], lows[count, q], highs[count, q], start, end, k
+                                allowed[q, p], lows[count, q], highs[count, q], start, until, k
                             )
                             shares[q, p] += alpha * (share - shares[q, p])
                             shares[p, q] = shares[q, p]
-                        first_end = _near(end, low, high, hints[q, p, 0], start[k])
-                        first_start = _near(start, first_end, high, hints[q, p, 1], end[k])
+                        first_end = _first_ending(until, low, high, hints[q, p, 0], start[k])
+                        first_start = _first_beginning(
+                            start, first_end, high, hints[q, p, 1], until[k]
+                        )
                         hints[q, p, 0] = first_end
                         hints[q, p, 1] = first_start
                         low, high = _range_of(
-                            implied[q, p], low, high, first_end, first_start, start, end, start[k],
-                            end[k],
-                        )  # fmt: skip
+                            implied[q, p], low, high, first_end, first_start, start, start[k]
+                        )
                     if low >= high:
                         fits = False
                         break
@@ -423,7 +447,17 @@ def join(
                     highs[step, q] = high
             if fits and step == count - 1:  # all names have a situation
                 if _complete(
-                    chosen, count, start, end, now, trigger, least, bounded, by_end, allowed, early
+                    chosen,
+                    count,
+                    start,
+                    until,
+                    now,
+                    trigger,
+                    least,
+                    bounded,
+                    by_end,
+                    allowed,
+                    early,
                 ):
                     if found == out.shape[0]:
                         if found >= most:

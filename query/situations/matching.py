@@ -26,7 +26,7 @@ from ...ticks import INT64_MAX, INT64_MIN
 from ..pattern.compiled import MatchLimits
 from ..pattern.groups import group_rows
 from .compiled import CompiledSituations
-from .derive_kernels import COLUMNS, CUT, END, FIRST, GROUP, LAST, NAME, OPEN, START
+from .derive_kernels import COLUMNS, CUT, FIRST, GROUP, LAST, NAME, OPEN, START, UNTIL
 from .deriving import Derived, Deriver
 from .join_kernels import (
     ENOUGH,
@@ -57,12 +57,15 @@ class Found:
     group : int64[matches]
     starts, ends, first, last, cut : int64[matches, names]
         Of the situations; see :mod:`.derive_kernels`.
+    lasting : bool[matches, names]
+        Whether the end is not known at all.
     instant, detected : int64[matches]
     """
 
     group: IntArray
     starts: IntArray
     ends: IntArray
+    lasting: npt.NDArray[np.bool_]
     first: IntArray
     last: IntArray
     cut: IntArray
@@ -141,11 +144,11 @@ class Matching:
         self, derived: Derived, deriver: Deriver, since: int, watermark: int,
         check: Callable[[], None],
     ) -> Iterator[Found]:  # fmt: skip
-        """Matches that become known after ``since`` and up to a watermark, by instants."""
+        """Matches that become known from ``since`` on, up to a watermark, by instants."""
         self.ended = derived.ended
         parts = [self.kept, derived.ended]
         if self.compiled.early:
-            parts.append(deriver.lasting(watermark, self._oldest(since + 1), True))
+            parts.append(deriver.lasting(watermark, self._oldest(since), True))
         runs = np.concatenate(parts)
         if len(runs) == len(self.kept):
             return
@@ -157,7 +160,7 @@ class Matching:
             order, offsets = self._without_lonely(runs, order, offsets, deriver)
         runs = runs[order]
         fresh = order >= len(self.kept)
-        columns = [np.ascontiguousarray(runs[:, i]) for i in (NAME, GROUP, START, END)]
+        columns = [np.ascontiguousarray(runs[:, i]) for i in (NAME, GROUP, START, UNTIL)]
         where = np.empty(2 * len(runs), np.int64)
         instant = np.empty(2 * len(runs), np.int64)
         found = find_triggers(
@@ -187,7 +190,7 @@ class Matching:
         self, runs: IntArray, order: IntArray, offsets: IntArray, deriver: Deriver
     ) -> tuple[IntArray, IntArray]:
         """Leave out the runs that have ended since and lack a partner, now and for later."""
-        columns = [np.ascontiguousarray(runs[order, i]) for i in (NAME, GROUP, START, END)]
+        columns = [np.ascontiguousarray(runs[order, i]) for i in (NAME, GROUP, START, UNTIL)]
         lonely = np.zeros(len(order), np.bool_)
         find_lonely(
             order >= len(self.kept), *columns, offsets, len(self.compiled.names), self.closing,
@@ -205,12 +208,14 @@ class Matching:
 
     def _found(self, runs: IntArray, results: IntArray) -> Found:
         places = results[:, :-1]
-        starts, ends = runs[:, START][places], runs[:, END][places]
+        starts, untils = runs[:, START][places], runs[:, UNTIL][places]
         detected = np.empty(len(results), np.int64)
-        certain_instants(starts, ends, self.least, self.bounded, self.allowed, detected)
+        certain_instants(starts, untils, self.least, self.bounded, self.allowed, detected)
+        lasting = untils == OPEN
         return Found(
-            runs[:, GROUP][places[:, 0]], starts, ends, runs[:, FIRST][places],
-            runs[:, LAST][places], runs[:, CUT][places], results[:, -1], detected,
+            runs[:, GROUP][places[:, 0]], starts, np.where(lasting, OPEN, untils + ~lasting),
+            lasting, runs[:, FIRST][places], runs[:, LAST][places], runs[:, CUT][places],
+            results[:, -1], detected,
         )  # fmt: skip
 
     def _too_much(self, status: int) -> ResourceLimit:

@@ -28,6 +28,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -143,12 +144,14 @@ class FoundMatches:
     Attributes
     ----------
     starts, ends : int64[matches, names]
-        OPEN where an end is not known at all.
+    lasting : bool[matches, names]
+        Whether an end is not known at all; it is later than any time.
     instant, detected : int64[matches]
     """
 
     starts: IntArray
     ends: IntArray
+    lasting: npt.NDArray[np.bool_]
     instant: IntArray
     detected: IntArray
 
@@ -170,7 +173,7 @@ def match_values(
         PARTITION BY columns of each match.
     """
     columns = [places[name] for name in given.names]
-    unknown = np.asarray(found.ends > found.instant[:, None])
+    unknown = np.asarray(found.lasting | (found.ends > found.instant[:, None]))
     if given.function == "started":
         return _times(found.starts[:, columns[0]], None, given.type)
     if given.function == "ended":
@@ -202,13 +205,14 @@ def _by_signs() -> tuple[pa.Array, pa.Array]:
 
 def _relations(found: FoundMatches, unknown: npt.NDArray[np.bool_], a: int, b: int) -> pa.Array:
     code = np.zeros(len(found.instant), np.int64)
-    for p, q in (
-        (found.starts[:, a], found.starts[:, b]),
-        (found.starts[:, a], found.ends[:, b]),
-        (found.ends[:, a], found.starts[:, b]),
-        (found.ends[:, a], found.ends[:, b]),
-    ):
-        code = 3 * code + np.sign((p > q).astype(np.int64) - (p < q)) + 1
+    begun = np.zeros(len(code), np.bool_)
+    points = [
+        ((found.starts[:, x], begun), (found.ends[:, x], found.lasting[:, x])) for x in (a, b)
+    ]
+    for (p, p_lasts), (q, q_lasts) in product(*points):
+        later = (p > q) | (p_lasts & ~q_lasts)
+        sooner = (p < q) | (q_lasts & ~p_lasts)
+        code = 3 * code + np.sign(later.astype(np.int64) - sooner) + 1
     lasting = unknown[:, a] & unknown[:, b]
     relations, names = _by_signs()
     return names.take(relations.take(pa.array(code, mask=lasting)))

@@ -127,8 +127,9 @@ class Results:
     def _batch(self, found: Found, chosen: IntArray, keys: Partitions) -> pa.RecordBatch:
         group = found.group[chosen]
         values = FoundMatches(
-            found.starts[chosen], found.ends[chosen], found.instant[chosen], found.detected[chosen]
-        )
+            found.starts[chosen], found.ends[chosen], found.lasting[chosen], found.instant[chosen],
+            found.detected[chosen],
+        )  # fmt: skip
         partition = keys.values(group)
 
         def given(leaf: Given) -> pa.Array:
@@ -188,7 +189,7 @@ class Results:
 def measured_types(compiled: CompiledSituations) -> list[pa.DataType]:
     """Types of the measures, as they come out over no matches."""
     none, table = np.zeros(0, np.int64), np.zeros((0, len(compiled.names)), np.int64)
-    nothing = FoundMatches(table, table, none, none)
+    nothing = FoundMatches(table, table, table != 0, none, none)
     places = {name: i for i, name in enumerate(compiled.names)}
     rows = compiled.columns.arrow.empty_table()
     context = Context(

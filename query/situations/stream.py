@@ -66,7 +66,7 @@ class SituationStream:
     certified : callable, optional
         Of matches, those all of whose situations begin where they seem to.
     since : int, optional
-        A tick: matches known by then are not looked for, what they are made of is kept.
+        A tick: matches known before it are not looked for, what they are made of is kept.
     """
 
     def __init__(
@@ -161,8 +161,8 @@ class SituationStream:
     def _known(self, derived: Derived, watermark: int) -> Iterator[pa.RecordBatch]:
         self.situations += len(derived.ended)
         self.check()
-        if watermark > self.since:
-            since, self.since = self.since, watermark
+        if watermark >= self.since:
+            since, self.since = self.since, watermark + 1
             yield from self._matches(derived, since, watermark)
         else:
             self.matching.absorb(derived)

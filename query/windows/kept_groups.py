@@ -154,8 +154,8 @@ class KeptGroups:
         """Let the earlier half of the windows go; be able no more where keys are far too many."""
         assert self._keys is not None
         number = self._numbers.pairs[:, 0].astype(np.int64)
-        last = self.windows.bounds(number)[1] - 1
-        self.first = int(np.median(last)) + 1
+        last = self.windows.last_ticks(number)
+        self.first = int(np.sort(last)[len(last) // 2]) + 1
         later = last >= self.first
         if len(self._keys) > 4 * GROUPS_MAX:
             self.able = False
@@ -182,7 +182,7 @@ class GroupHook(ABC):
         self._low, self._high = low, high
 
     def _mine(self, numbers: Words) -> npt.NDArray[np.bool_]:
-        last = self.kept.windows.bounds(numbers)[1] - 1
+        last = self.kept.windows.last_ticks(numbers)
         mine: npt.NDArray[np.bool_] = (last >= self._low) & (last <= self._high)
         return mine
 
@@ -243,7 +243,7 @@ class MergingAndKeeping(Merging):
 
     def through(self, groups: Groups) -> Groups:
         """The kept ones, and those behind."""
-        new = self.kept.windows.bounds(groups[0])[1] - 1 > self._high
+        new = self.kept.windows.last_ticks(groups[0]) > self._high
         merged = super().through((groups[0][~new], groups[1][~new], groups[2][~new]))
         rest = self._behind.through((groups[0][new], groups[1][new], groups[2][new]))
         joined = [np.concatenate(pair) for pair in zip(merged, rest, strict=True)]

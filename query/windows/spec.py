@@ -171,6 +171,12 @@ class TimeWindows(_Sliding):
             ends = np.where(numbers > highest, TICK_MAX, ends)
         return starts, ends
 
+    def last_ticks(self, numbers: Ticks) -> Ticks:
+        """The last tick of windows by their numbers, or the last that there is."""
+        assert self.origin is not None
+        highest = (TICK_MAX - self.size - self.origin % self.slide) // self.slide
+        return np.where(numbers > highest, TICK_MAX, self.bounds(numbers)[1] - 1)
+
     def describe(self) -> str:
         """One line for EXPLAIN."""
         origin = "first event" if self.origin is None else str(self.origin)

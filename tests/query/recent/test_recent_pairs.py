@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.query.recent import pairs as kernels
-from chronicle.query.recent.pairs import Events, Pairing, plus
+from chronicle.query.recent.pairs import Events, Pairing, ahead, back
 from chronicle.query.recent.regions import Regions, regions_for_archive, regions_for_live
 from chronicle.tests.rounds import rounds
 
@@ -94,7 +94,9 @@ def test_many_rows_pass_over_blocks() -> None:
 
 def test_sums_do_not_wrap() -> None:
     edge = 2**63 - 1
-    assert plus(np.array([edge - 1, -edge, 0]), 5).tolist() == [edge, -edge + 5, 5]
-    assert plus(np.array([0, -edge]), None).tolist() == [edge, edge]
+    assert ahead(np.array([edge - 1, -edge, 0]), 5).tolist() == [edge, -edge + 5, 5]
+    assert ahead(np.array([0, -edge]), None).tolist() == [edge, edge]
+    assert back(np.array([0, 4 - edge]), 5).tolist() == [-5, -edge - 1]
+    assert back(np.array([0, edge]), None).tolist() == [-edge - 1, -edge - 1]
     low, high, _ = regions_for_archive(events([(3, 2, 0, 1)]), edge)
     assert (low.tolist(), high.tolist()) == ([-(2**63) + 6], [4])

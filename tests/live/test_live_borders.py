@@ -1,0 +1,106 @@
+"""Live queries over events at the ends of 64-bit time say what they say elsewhere, step by step."""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+from typing import Any
+
+import pytest
+
+from chronicle.database import Database
+from chronicle.store import Store
+from chronicle.store.memory_files import MemoryFiles
+
+from .. import borders
+from .. import oracles_live as oracles
+from ..borders import BORDERS, PLAIN
+from ..query.test_borders import ABSENT, MATCH, PATTERNS, SELECTIONS, SKIPS
+from ..rounds import rounds
+
+SEEDS = rounds(2, 20, 400)
+STEPS_BETWEEN_LOOKS = rounds(4, 1)
+PATTERNS_A_SEED = 16
+TIMES = {"t", "f", "l", "g", "u", "window_start", "window_end"}
+
+# the times of one of them are 3 to 6 ticks away from any event
+FORMS = {**oracles.QUERIES, **{n: q for n, q in oracles.JOINED.items() if n != "shifted"}}
+RECENT = {
+    f"recent_{kind.lower()}_{within}": f"SELECT l.t, l.x{', a.t AS u' if both else ''} "
+    f"FROM s AS l RECENT {kind} JOIN s AS a ON a.k = l.k WITHIN {within}"
+    for (kind, both), within in product((("LEFT", True), ("SEMI", False), ("ANTI", False)), (3, 40))
+}
+
+
+def patterns() -> dict[str, str]:
+    found = []
+    for part, within, (pattern, define), rule in product(
+        ("", "PARTITION BY k"), (0, 5, 40), (PATTERNS | ABSENT).items(),
+        (*((skip, "") for skip in SKIPS), *(("", f"EVENT SELECTION {s}") for s in SELECTIONS)),
+    ):  # fmt: skip
+        if pattern in ABSENT and "TILL" not in rule[1]:
+            continue
+        found.append(
+            MATCH.format(
+                part=part,
+                within=f"WITHIN {within}",
+                pattern=pattern,
+                define=define,
+                skip=rule[0],
+                selection=rule[1],
+            )
+        )
+    return {f"pattern_{number}": text for number, text in enumerate(found)}
+
+
+def steps_of(rng: random.Random) -> list[tuple[str, list[Any]]]:
+    """Events of both streams in pieces; some come late."""
+    found = []
+    for stream, events in (("s", borders.history(rng, rng.choice([3, 6]))),
+                           ("r", borders.history(rng, 4))):  # fmt: skip
+        late = [event for event in events if rng.random() < 0.25]
+        rest = [event for event in events if event not in late]
+        while rest:
+            size = rng.choice([1, 2, 5, 9])
+            found.append((len(found) + rng.random(), stream, rest[:size]))
+            rest = rest[size:]
+        found += [(rng.random() * len(found) * 1.2, stream, [event]) for event in late]
+    return [(stream, sorted(some)) for _, stream, some in sorted(found)]
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_what_is_said_does_not_depend_on_when(seed: int) -> None:
+    rng = random.Random(seed)
+    every = patterns()
+    queries = {
+        **FORMS,
+        **RECENT,
+        **{n: every[n] for n in rng.sample(sorted(every), PATTERNS_A_SEED)},
+    }
+    databases = []
+    for _ in (BORDERS, PLAIN):
+        rng.seed(seed)
+        db = Database(Store.open("mem", files=MemoryFiles()))
+        for stream in ("s", "r"):
+            db.create_stream(stream, borders.SCHEMA, time="t", options={"late_events_max": 20})
+        for name, query in queries.items():
+            db.create_live(name, query, idle="never", delay=rng.choice([None, 3]) if seed else None)
+        databases.append(db)
+    steps = steps_of(rng)
+    for step, (stream, events) in enumerate(steps, 1):
+        for db, bases in zip(databases, (BORDERS, PLAIN), strict=True):
+            db.stream(stream).append(borders.events_at(bases, events))
+            db.run_live()
+        if step % STEPS_BETWEEN_LOOKS and step < len(steps):
+            continue
+        for name in queries:
+            said = []
+            for db, bases in zip(databases, (BORDERS, PLAIN), strict=True):
+                live = db.live(name)
+                assert live.status()["error"] is None
+                net = db.sql(f"SELECT * EXCLUDE (_time, _id, _rev) FROM NET({name})").arrow()
+                said.append(borders.elsewhere(net, TIMES, held=bases is PLAIN))
+            assert said[0] == said[1], (seed, queries[name])
+    for db in databases:
+        assert not any(db.live(name).verify() for name in queries)
+        db.close()
