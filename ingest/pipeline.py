@@ -94,6 +94,9 @@ class Ingest:
         self._bad_rows = bad_rows
         self._progress: Progress = progress or Silent()
         self.report = IngestReport(request.stream)
+        self._before: int | None = None
+        """Events in the stream before those that are being stored."""
+        self._in_flight = 0
         self._stored = self._stream()
         self._layout: Layout = request.layout(self._stored)
 
@@ -134,6 +137,7 @@ class Ingest:
             else:
                 self._store_at_end()
         except BaseException as error:
+            self._account_for_what_was_stored()
             if report.stored == 0:
                 self._bad_rows.discard()
             if report.created and report.stored == 0:
@@ -169,6 +173,7 @@ class Ingest:
             self._create(schema)
             self._progress.phase("storing", events.rows)
             batches = self._counted(regroup(events.batches(schema), self._request.batch_rows))
+            self._begin_to_store(events.rows)
             if events.rows <= self._sink.append_rows:
                 self._add(self._sink.append(pa.concat_batches(list(batches))))
             else:
@@ -191,6 +196,7 @@ class Ingest:
             if not self._request.dry_run:
                 for start in range(0, batch.num_rows, self._request.batch_rows):
                     part = batch.slice(start, self._request.batch_rows)
+                    self._begin_to_store(part.num_rows)
                     self._add(self._sink.append(conform(part, schema)))
         if schema is None:
             self._final_schema(0)
@@ -214,12 +220,26 @@ class Ingest:
             done += batch.num_rows
             self._progress.at(done)
 
+    def _begin_to_store(self, rows: int) -> None:
+        if self._before is None:
+            self._before = 0 if self.report.created else self._sink.count()
+        self._in_flight = rows
+
+    def _account_for_what_was_stored(self) -> None:
+        """An interrupt may come when a batch is in the store and nobody has noted it yet."""
+        if self._before is None or not self._in_flight:
+            return
+        with contextlib.suppress(ChronicleError):  # the error at hand is what matters
+            gained = self._sink.count() - self._before
+            self.report.stored += max(0, min(self._in_flight, gained))
+
     def _add(self, done: Outcome) -> None:
         self.report.stored += done.events
         self.report.late += done.late
         self.report.duplicates += done.duplicates
         self.report.count = done.count
         self.report.version = done.position
+        self._before, self._in_flight = done.count, 0
 
     def _final_schema(self, rows: int) -> pa.Schema:
         """The schema of the events; an error when there is none to tell it from."""

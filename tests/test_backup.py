@@ -56,6 +56,7 @@ def path(tmp_path: Path) -> Path:
             stream.seal()
             stream.append(rows(1000, 300))
             stream.append(rows(10, 5))
+        assert db._indexes.wait_idle(PATIENCE_S)
     server = path / "server"
     (server / "transactions" / "job").mkdir(parents=True)
     (server / "transactions" / "job" / "part").write_bytes(b"part")

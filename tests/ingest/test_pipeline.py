@@ -226,6 +226,29 @@ def test_commit_batch_keeps_what_was_whole(tmp_path: Path, store: Path) -> None:
     assert count(store) == 2
 
 
+@pytest.mark.parametrize(
+    ("commit", "rows"), [("batch", 2), ("end", 2), ("end", 2 * StoreSink.append_rows)]
+)
+@pytest.mark.parametrize("there", [0, 3])
+def test_an_interrupt_right_behind_a_commit_does_not_hide_it(
+    tmp_path: Path, store: Path, commit: str, rows: int, there: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "f.parquet"
+    if there:
+        pq.write_table(pa.table({"t": np.arange(there)}), path)
+        load(store, path, time_format="ticks")
+    pq.write_table(pa.table({"t": np.arange(rows)}), path)
+
+    def interrupted(_: Ingest, done: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Ingest, "_add", interrupted)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        load(store, path, commit=commit, time_format="ticks")
+    assert f"{rows:,} events are stored in 's'" in caught.value.__notes__[0]
+    assert count(store) == there + rows
+
+
 def test_commit_batch_cannot_widen(tmp_path: Path, store: Path) -> None:
     csv(tmp_path / "1.csv", [day(1)])
     (tmp_path / "2.csv").write_text("t,n\n2020-01-02,1.5\n")
