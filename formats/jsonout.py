@@ -313,6 +313,8 @@ def csv_bytes(batch: pa.RecordBatch, line_end: str = "\r\n") -> bytes:
                 text = pc.if_else(odd, quoted, text)
         else:
             text, _ = _json_column(values)
+            if pa.types.is_binary(type_) or pa.types.is_large_binary(type_):  # null is nothing
+                text = pc.if_else(pc.equal(text, ""), '""', text)
             if pa.types.is_nested(type_):
                 doubled = pc.replace_substring(text, '"', '""')
                 text = pc.binary_join_element_wise(_text('"'), doubled, _text('"'), _text(""))

@@ -28,6 +28,8 @@ NOW = "chronicle_now"
 """Name of the parameter that holds the moment the query began."""
 
 _POSITION = "p"
+_WHOLE_MAX = 10**38 - 1
+"""Beyond that the executor takes some numbers for others; no type of a stream holds them."""
 
 
 def number_placeholders(root: Any, text: str) -> dict[str, int]:
@@ -128,6 +130,8 @@ def bind_values(
 
 def _plain(name: str, value: Any) -> Any:
     """The Python value that a parameter holds, in a type the executor knows."""
+    if type(value) is int and abs(value) > _WHOLE_MAX:
+        raise SqlError(f"the parameter ${name} is a whole number of more than 38 digits")
     if value is None or type(value) in (
         bool,
         int,

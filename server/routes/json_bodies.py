@@ -14,6 +14,7 @@ Guarantee
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import urllib.parse
 from typing import Any, TypeVar
@@ -37,6 +38,7 @@ LONG_BYTES = 1 << 16
 _FORM = "application/x-www-form-urlencoded"
 _TEXT = ("application/sql", "text/plain", "text/sql")
 
+_LONG_DIGITS = re.compile(rb"\d{19}")
 _MARKS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 """Brackets, and the strings that they do not count in; one without an end goes to the end, so that
 the search never goes back."""
@@ -122,8 +124,10 @@ def _content(content_type: str, body: bytes, *, sql: bool) -> Any:
     if media_type in ("", _FORM, "application/json", "text/json") or media_type.endswith("+json"):
         _check_depth(text)
         try:
-            return orjson.loads(text)
-        except orjson.JSONDecodeError as error:
+            found = orjson.loads(text)
+            # which makes a float of a whole number that has more than 64 bits
+            return json.loads(text) if _LONG_DIGITS.search(text) else found
+        except ValueError as error:
             raise Problem("bad-request", 400, f"the body is not valid JSON: {error}") from None
     raise Problem(
         "unsupported-media-type",
