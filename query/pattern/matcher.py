@@ -47,6 +47,8 @@ Found = TypeVar("Found")
 STRATEGIES = {"contiguous": CONTIGUOUS, "next": SKIP_NEXT, "any": SKIP_ANY}
 SKIPS = {"past last": m.PAST_LAST, "next": m.TO_NEXT, "first": m.TO_FIRST, "last": m.TO_LAST}
 SLICE_STEPS = 20_000_000
+STEPS_A_ROW = 10_000
+"""States that a query may try for each row, on average; few queries need ten."""
 NOT_TAKEN = np.zeros(0, np.bool_)
 
 
@@ -59,11 +61,14 @@ class MatchLimits:
     steps_max : int
         States that may be tried from one first event (only path-dependent conditions and event
         selection can need many).
+    query_steps_max : int
+        States that a query may try in all, beside :data:`STEPS_A_ROW` for each of its rows.
     memory_bytes : int
         For the rows that are kept, partial matches and matches not yet handed out.
     """
 
     steps_max: int = 200_000_000
+    query_steps_max: int = 5_000_000_000
     memory_bytes: int = 2 << 30
 
 
@@ -172,6 +177,7 @@ class Matcher:
         self.plan = plan
         self.text = text if len(text) <= 120 else text[:117] + "..."
         self.window = -1 if window is None else window
+        self.steps = self.rows = 0
         self.selection = selection
         self.mode = mode
         self.limits = limits
@@ -259,8 +265,9 @@ class Matcher:
                 starts = words.copy()
             self.prune(prepared, starts, rows, groups.position, groups.now, groups.final)
         found = self.search(
-            prepared, rows, groups.now, groups.final, starts=starts, taken=groups.taken, check=check
-        )
+            prepared, rows, groups.now, groups.final, starts=starts, taken=groups.taken,
+            check=check, bounded=True,
+        )  # fmt: skip
         yield from map(finish, found)
 
     def prunes(self, prepared: PreparedRows) -> bool:
@@ -299,6 +306,7 @@ class Matcher:
         taken: npt.NDArray[np.bool_] = NOT_TAKEN,
         attempts: Attempts | None = None,
         check: Callable[[], None] | None = None,
+        bounded: bool = False,
     ) -> Iterator[Matches]:
         """Search groups of rows from their positions on, as they are.
 
@@ -318,12 +326,15 @@ class Matcher:
             See :class:`Groups`.
         attempts : Attempts, optional
             Attempts that waited; those that wait afterwards are left there.
+        bounded : bool
+            Whether the states that are tried count for the budget of the query.
         """
         words = prepared.words
         starts = words if starts is None else starts
         conditional = bool((prepared.condition >= 0).any())
         waiting = NOTHING if attempts is None else attempts.opened()
         state = np.zeros(8, np.int64)
+        self.rows += len(words) if bounded else 0
         output = self._output()
         image = with_path(prepared.image, self.columns + 2)
         cursor, visited, visited_words, memo = self._scratch(len(words))
@@ -351,6 +362,9 @@ class Matcher:
                 )  # fmt: skip
             if check is not None:
                 check()
+            if bounded:
+                self._spend(int(state[m.STEPS]))
+                state[m.STEPS] = 0
             if status == m.DONE:
                 break
             if status == m.OUTPUT_FULL:
@@ -372,6 +386,17 @@ class Matcher:
             attempts.close(waiting)
         if state[m.MATCHES]:
             yield self._take(output, state)
+
+    def _spend(self, steps: int) -> None:
+        """Count states against the budget of the query."""
+        self.steps += steps
+        limit = self.limits.query_steps_max + STEPS_A_ROW * self.rows
+        if self.steps > limit:
+            raise ResourceLimit(
+                f"pattern {self.text} tried more than {limit:,} states for {self.rows:,} rows: "
+                "matches that begin have too many ways to go on; add or shorten WITHIN, bound the "
+                "quantifiers, or make conditions narrower"
+            )
 
     def _listed(
         self,

@@ -122,6 +122,20 @@ def test_path_dependent_killers_meet_their_budget() -> None:
         matches(text, constant(100), steps_max=100_000)
 
 
+def test_many_starts_with_many_ways_meet_the_budget_of_the_query(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of no start too much is asked, but of all of them."""
+    monkeypatch.setattr(matcher, "STEPS_A_ROW", 10)
+    text = """ORDER BY t MEASURES FIRST(t) AS a AFTER MATCH SKIP TO NEXT ROW PATTERN (A* B* C)
+        DEFINE C AS x > FIRST(x)"""
+    with pytest.raises(
+        ResourceLimit, match=r"A\* B\* C tried more than 53,000 states for 300 rows.*WITHIN"
+    ):
+        matches(text, constant(300), query_steps_max=50_000)
+    assert matches(text, constant(300), query_steps_max=50_000_000) == 0
+
+
 def test_a_path_that_grows_without_end_meets_the_memory_budget() -> None:
     text = "ORDER BY t MEASURES FIRST(t) AS a PATTERN (A+ B) DEFINE A AS x >= A.x, B AS x > 2"
     with pytest.raises(ResourceLimit, match=r"pattern A\+ B"):
