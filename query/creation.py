@@ -13,7 +13,7 @@ Limits
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ from .sql.dialect import error_at, position_of
 if TYPE_CHECKING:
     from .engine import QueryEngine
 
-__all__ = ["create_as"]
+__all__ = ["create_as", "require_different_names"]
 
 
 def create_as(
@@ -81,13 +81,29 @@ def create_as(
     return stored, rows - stored
 
 
+def require_different_names(names: Sequence[str], text: str, at: int | None) -> None:
+    """Refuse columns of a query whose names are one where case does not matter.
+
+    Raises
+    ------
+    SqlError
+    """
+    known: dict[str, str] = {}
+    for name in names:
+        other = known.get(name.lower())
+        if other is None:
+            known[name.lower()] = name
+            continue
+        both = f"two columns {name!r}" if other == name else f"columns {other!r} and {name!r}"
+        why = "" if other == name else ", which differ in case only"
+        raise error_at(text, at, f"the query gives {both}{why}: name them with AS")
+
+
 def _schema(tree: Any, given: pa.Schema, text: str) -> StreamSchema:
     """The columns of a query, as those of a stream."""
     at = position_of(tree.args["query"])
+    require_different_names(given.names, text, at)
     folded = [name.lower() for name in given.names]
-    twice = next((n for i, n in enumerate(given.names) if n.lower() in folded[:i]), None)
-    if twice is not None:
-        raise error_at(text, at, f"the query gives two columns {twice!r}: name them with AS")
     time = tree.args.get("time")
     if time is not None:
         if time.name.lower() not in folded:

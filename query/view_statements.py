@@ -17,6 +17,7 @@ from ..store.views import KeptView
 from .binding.views import Expansion
 from .contract.cancellation import QueryControl
 from .contract.result import Result
+from .creation import require_different_names
 from .sql.dialect import error_at, position_of
 from .sql.statement_nodes import CreateView, DropView, ShowCreateView, ShowViews
 from .sql.stream_names import StreamNames
@@ -85,7 +86,9 @@ def _create(
     expansion = Expansion(text, engine.catalog.views(), within=(name,))
     expanded = expansion.into(query.copy())
     try:
-        engine.prepared(expanded.copy(), text)
+        outputs = engine.prepared(expanded.copy(), text).bound.outputs or ()
+        names = [output.name for output in outputs if output.name is not None]
+        require_different_names(names, text, begin)
         probe = exp.select("*").from_(expanded.subquery("q")).limit(0)
         result = engine.query(probe, text, None, control)
     except SqlError as error:

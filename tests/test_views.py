@@ -194,6 +194,8 @@ def test_indexes_and_replay_intervals_are_used(db: Database) -> None:
         ("CREATE OR REPLACE VIEW hot AS SELECT * FROM hot", SqlError, "'hot' reads itself"),
         ("CREATE VIEW v AS SELECT * FROM s WHERE a = $x", SqlError, "takes no parameters"),
         ("CREATE VIEW v AS SELECT nope FROM s", SqlError, "no column 'nope'"),
+        ("CREATE VIEW v AS SELECT t, a AS T FROM s", SqlError, "'t' and 'T', .* case only"),
+        ("CREATE VIEW v AS SELECT *, a FROM s", SqlError, "two columns 'a'"),
         ("CREATE VIEW v AS DROP STREAM s", SqlError, "a view is a SELECT"),
         ("CREATE VIEW v AS", SqlError, "ends too early"),
         ("CREATE VIEW v SELECT 1", SqlError, "expected AS"),

@@ -91,7 +91,10 @@ class FunctionCode(OperatorCode):
         elif name == "epoch":
             self._emit_part("epoch", arguments[0])
         elif name == "epoch_ms":
-            self.emit(arguments[0], self.type_of(arguments[0]))
+            kind = self.type_of(arguments[0])
+            self.emit(arguments[0], kind)
+            if kind == "t":  # so that the division rounds down
+                self._emit_trunc(arguments[0], "millisecond")
             self._emit_constant("i", self._ticks_of("millisecond"))
             self.op(m.DIV_I)
         elif name in MAKERS:

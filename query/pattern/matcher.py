@@ -68,7 +68,7 @@ class MatchLimits:
     """
 
     steps_max: int = 200_000_000
-    query_steps_max: int = 5_000_000_000
+    query_steps_max: int = 1_000_000_000
     memory_bytes: int = 2 << 30
 
 

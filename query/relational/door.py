@@ -76,17 +76,28 @@ _OURS = re.compile(r"c\d*|v|rows|events|window_(?:start|end|id)")
 """Names that texts made by :mod:`.evaluation`'s callers hold without quotes."""
 _CALLS = frozenset(("FUNCTION", "WINDOW"))
 
-_FINER_OR_COARSER = ("TIMESTAMP_NS", "TIMESTAMP_MS", "TIMESTAMP_S")
-_OTHERS = ["BIGINT", "DATE", "TIMESTAMP", "TIMESTAMPTZ", "TIME", "TIMETZ", "TIME_NS", "INTERVAL"]
+_OTHERS = ["BIGINT", "DATE", "TIME", "TIMETZ", "TIME_NS", "INTERVAL"]
+
+
+def _floored(count: str, ticks: int) -> str:
+    return f"{count} // {ticks} - CASE WHEN {count} % {ticks} < 0 THEN 1 ELSE 0 END"
+
+
 _EPOCH_MS = "CREATE MACRO epoch_ms" + ", ".join(
     [
+        f"(t TIMESTAMP_NS) AS {_floored('epoch_ns(t)', 1_000_000)}",
         *(
-            f"(t {name}) AS system.main.epoch_ms(CAST(t AS TIMESTAMP))"
-            for name in _FINER_OR_COARSER
+            f"(t {name}) AS {_floored('epoch_us(t)', 1000)}"
+            for name in ("TIMESTAMP", "TIMESTAMPTZ")
+        ),
+        *(
+            f"(t {name}) AS {_floored('epoch_us(CAST(t AS TIMESTAMP))', 1000)}"
+            for name in ("TIMESTAMP_MS", "TIMESTAMP_S")
         ),
         *(f"(t {name}) AS system.main.epoch_ms(t)" for name in _OTHERS),
     ]
 )
+"""DuckDB 2.0.1 fails on all times but microseconds, and rounds those before 1970 up."""
 
 _guard = ModuleLock()
 _admitted: OrderedDict[bytes, None] = OrderedDict()
@@ -104,25 +115,17 @@ def open_unlocked(**settings: Any) -> Any:
         place = ScratchDirectory("empty")
     except OSError:  # a read-only system without any place for files
         connection = duckdb.connect(config=settings)
-        _mend(connection)
+        connection.execute(_EPOCH_MS)
     else:
         with place as directory:
             path = str(directory / "empty")
             with duckdb.connect(path) as empty:
-                _mend(empty)
+                empty.execute(_EPOCH_MS)
             connection = duckdb.connect(path, read_only=True, config=settings)
     connection.execute("SET TimeZone = 'UTC'")
     # relations have no known size, so that an ASOF join would always be taken for a tiny one
     connection.execute("SET asof_loop_join_threshold = 0")
     return connection
-
-
-def _mend(connection: Any) -> None:
-    """Have epoch_ms read times of every resolution: DuckDB 2.0.1 fails on all but microseconds."""
-    try:
-        connection.execute("SELECT epoch_ms(TIMESTAMP_NS '1970-01-01')")
-    except duckdb.ConversionException:
-        connection.execute(_EPOCH_MS)
 
 
 def lock(
