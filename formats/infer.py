@@ -23,7 +23,7 @@ Limits
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
@@ -81,9 +81,9 @@ def infer_text(values: pa.Array, *, numbers: bool = True) -> pa.DataType | None:
     return pa.string()
 
 
-def may_be_rounded(columns: Mapping[str, pa.Array]) -> bool:
+def may_be_rounded(columns: Iterable[pa.Array]) -> bool:
     """Whether some float may stand for a whole number that no float holds."""
-    floats = (values for values in columns.values() if pa.types.is_float64(values.type))
+    floats = (values for values in columns if pa.types.is_float64(values.type))
     return any(pc.any(pc.greater_equal(pc.abs(values), EXACT_MAX)).as_py() for values in floats)
 
 

@@ -242,10 +242,8 @@ class EventReader:
         broken: list[tuple[int, str]] = []
         records: Any = None
         try:
-            columns = chunk.parse(self._types)
-            if may_be_rounded({raw: v for raw, v in columns.items() if not self._given(raw)}):
-                raise pa.ArrowInvalid("some number is to be read digit by digit")
-            columns = self._learn(chunk, columns)
+            parsed = self._unrounded(chunk.parse(self._types))
+            columns = self._unrounded(self._learn(chunk, parsed))
         except pa.ArrowInvalid:
             texts = chunk.texts()
             columns, records, broken = texts.columns, texts.records, texts.broken
@@ -264,10 +262,13 @@ class EventReader:
         batch = self._assemble(results)
         return batch if good is None else batch.filter(pa.array(good))
 
-    def _given(self, raw: str) -> bool:
-        """Whether somebody has said what the type of a column is, or the format does."""
-        field = self.layout.fields.get(self._bound.get(raw, ""))
-        return self._reader.typed or (field is not None and field.fixed)
+    def _unrounded(self, columns: Columns) -> Columns:
+        """The same, unless a number in them may be another one than in the source."""
+        given = {raw for raw, out in self._bound.items() if self.layout.fields[out].fixed}
+        told = (values for raw, values in columns.items() if raw not in given)
+        if not self._reader.typed and may_be_rounded(told):
+            raise pa.ArrowInvalid("some number is to be read digit by digit")
+        return columns
 
     def _learn(self, chunk: RecordChunk, columns: Columns) -> Columns:
         """Settle what this chunk is the first to show; parse it again where that changes how to."""

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...compiled import interpretable, kernel
+from ...errors import SqlError
+from ..sql.pattern_parser import position_error
 from .binding import (
     CLASSIFIER,
     NUMBER,
@@ -408,7 +411,10 @@ def _one_row_per_match(rows: OutputRows, matches: Matches) -> bool:
 
 
 def measure_columns(
-    bounds: Sequence[Bound], context: Context, type_of: Callable[[RowExpression], pa.DataType]
+    bounds: Sequence[Bound],
+    context: Context,
+    type_of: Callable[[RowExpression], pa.DataType],
+    text: str,
 ) -> list[pa.Array]:
     """Compute the measures for the output rows of a batch.
 
@@ -418,11 +424,18 @@ def measure_columns(
     context : Context
     type_of : callable
         Arrow type of a row expression.
+    text : str
+        Of the statement, for positions.
 
     Returns
     -------
     list of pyarrow.Array
         One per measure, as long as the output rows.
+
+    Raises
+    ------
+    SqlError
+        When a measure cannot be computed, at its place.
     """
     leaves = _Leaves(context, type_of)
     results: list[pa.Array | None] = []
@@ -433,20 +446,39 @@ def measure_columns(
     for bound in bounds:
         index = leaf_index(bound.scalar)
         if index is not None:
-            results.append(leaves.value(bound.leaves[index]))
+            results.append(_placed(bound, text, leaves.value, bound.leaves[index]))
             continue
         texts = {}
         for i, leaf in enumerate(bound.leaves):
             if leaf not in places:
                 places[leaf] = f"@leaf{len(places)}"
-                columns[places[leaf]] = leaves.value(leaf)
+                columns[places[leaf]] = _placed(bound, text, leaves.value, leaf)
             texts[i] = quote(places[leaf])
         results.append(None)
-        queries.append(substitute(bound.sql, texts))
+        queries.append((bound, substitute(bound.sql, texts)))
     if queries:
         columns["@row"] = pa.array(np.arange(count))
-        listed = ", ".join(f"({sql}) AS c{i}" for i, sql in enumerate(queries))
-        answer = evaluate(f"SELECT {listed} FROM rows", rows=pa.table(columns))
+        listed = ", ".join(f"({sql}) AS c{i}" for i, (_, sql) in enumerate(queries))
+        rows = pa.table(columns)
+        try:
+            answer = evaluate(f"SELECT {listed} FROM rows", rows=rows)
+        except SqlError:
+            for bound, sql in queries:  # one of them is at fault
+                _placed(
+                    bound, text, lambda one: evaluate(one, rows=rows), f"SELECT {sql} FROM rows"
+                )
+            raise
         computed = iter(answer.columns)
         results = [flat(next(computed)) if value is None else value for value in results]
     return [value for value in results if value is not None]
+
+
+def _placed(bound: Bound, text: str, compute: Callable[[Any], Any], what: Any) -> Any:
+    """Compute what a measure needs; an error shows where the measure stands."""
+    try:
+        return compute(what)
+    except SqlError as error:
+        reason = error.reason
+        if "INT128" in reason and "INT64" in reason:
+            reason = "a sum goes beyond 64 bits; sum CAST(... AS DECIMAL(38, 0)) or DOUBLE"
+        raise position_error(f"a measure cannot be computed: {reason}", text, bound.at) from None

@@ -69,7 +69,10 @@ class Results:
             matches, OutputRows(match, index), self.take, begin, end,
             self.compiled.automaton.names, self._given(matches, match, index),
         )  # fmt: skip
-        measures = measure_columns(self.compiled.measures, context, self.compiled.type_of)
+        compiled = self.compiled
+        measures = measure_columns(
+            compiled.measures, context, compiled.type_of, compiled.clause.sql
+        )
         return match, row, self._assemble(measures, pa.array(row), len(match))
 
     def _given(

@@ -141,7 +141,9 @@ class Results:
             lambda name, indices: flat(table.column(name)).take(indices), offsets[group],
             offsets[group + 1], ["", *self.measured], given,
         )  # fmt: skip
-        measures = measure_columns(self.compiled.measures, context, self.compiled.types)
+        measures = measure_columns(
+            self.compiled.measures, context, self.compiled.types, self.compiled.clause.sql
+        )
         columns = [*(flat(column) for column in partition.columns), *measures]
         columns = [
             column if column.type == field.type else column.cast(field.type)
@@ -198,4 +200,9 @@ def measured_types(compiled: CompiledSituations) -> list[pa.DataType]:
         none, ["", *compiled.names],
         lambda leaf: match_values(leaf, nothing, places, b"", rows.select([])),
     )  # fmt: skip
-    return [values.type for values in measure_columns(compiled.measures, context, compiled.types)]
+    return [
+        values.type
+        for values in measure_columns(
+            compiled.measures, context, compiled.types, compiled.clause.sql
+        )
+    ]

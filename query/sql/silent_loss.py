@@ -68,7 +68,7 @@ def lost_by_cast(
     type_ = attribute.type
     text = is_text(given)
     if pa.types.is_timestamp(type_):
-        found = [f"isinf(CAST({column} AS {sql_type(type_)}))"]
+        found = [f"isinf(TRY_CAST({column} AS {sql_type(type_)}))"]
         digits = DIGITS[type_.unit]
         if text:
             found.append(f"regexp_matches({column}, '{_finer_than(digits)}')")

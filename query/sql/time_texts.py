@@ -91,6 +91,8 @@ def cast_of_texts(column: str, type_: pa.DataType, kind: str) -> str:
     kind : str
         The type as SQL text.
     """
+    column = f"regexp_replace({column}, '(:\\d\\d),(\\d)', '\\1.\\2')"
+    column = f"regexp_replace({column}, '([T ]\\d\\d)({_OFFSET_ALONE[:-1]})?$', '\\1:00\\2')"
     moved = f"CAST({column} AS TIMESTAMPTZ)"
     if type_.unit == "ns":  # of which a zoned time of the executor holds all but three digits
         plain = f"epoch_ns(CAST(regexp_replace({column}, '{_OFFSET_ALONE}', '') AS TIMESTAMP_NS))"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import json
 from decimal import Decimal
 
 import numpy as np
 import pandas
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from chronicle.errors import InvalidData
@@ -142,3 +145,77 @@ def test_python_decimals_beyond_every_type_are_refused() -> None:
             list(tables_of(pandas.DataFrame(rows), schema))
     table = next(tables_of([{"t": 1, "x": Decimal("1.50")}], schema))
     assert table.column("x").to_pylist() == [Decimal("1.50")]
+
+
+# ------------------------------------------------------------------- types told from the data
+
+BIG = "9007199254740993"
+
+
+def records(format: str, values: list[str], first: int = 0) -> bytes:
+    rows = enumerate(values, first)
+    if format == "csv":
+        return "".join(["t,x\n", *(f"{t},{x}\n" for t, x in rows)]).encode()
+    lines = [f'{{"t": {t}, "x": {x}}}' for t, x in rows]
+    return (f"[{','.join(lines)}]" if format == "json" else "\n".join([*lines, ""])).encode()
+
+
+@FORMATS
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ([BIG, "1.5"], pa.decimal128(38, 1)),
+        (["1.25", BIG], pa.decimal128(38, 2)),
+        (["18446744073709551615", "-1"], pa.decimal128(38, 0)),
+        (["5", "18446744073709551617"], pa.decimal128(38, 0)),
+        (["9007199254740992", "1.5"], pa.float64()),
+        (["1e300", "1.5"], pa.float64()),
+        ([BIG, "5"], pa.int64()),
+        (["18446744073709551615", "1"], pa.uint64()),
+    ],
+)
+def test_a_type_that_is_told_loses_no_whole_number(
+    format: str, values: list[str], told: pa.DataType
+) -> None:
+    reader = EventReader(records(format, values), format, layout=Layout(time="t"))
+    (batch,) = reader
+    assert batch.schema.field("x").type == told
+    assert [Decimal(str(x)) for x in batch["x"].to_pylist()] == list(map(Decimal, values))
+
+
+@FORMATS
+@pytest.mark.parametrize(
+    ("first", "later", "bad"),
+    [
+        ("1.5", BIG, True), ("1.5", "9007199254740992", False), ("5", "18446744073709551617", True),
+        ("1.5", "1e300", False), ("-1", "18446744073709551615", True),
+    ],
+)  # fmt: skip
+def test_nor_does_one_behind_the_sample(format: str, first: str, later: str, bad: bool) -> None:
+    layout, found = Layout(time="t"), list[BadRow]()
+    list(EventReader(records(format, [first]), format, layout=layout))
+    rest = EventReader(records(format, ["7", later], 1), format, layout=layout, on_bad=found.append)
+    kept = [x for batch in rest for x in batch["x"].to_pylist()]
+    assert kept == ([7] if bad else [7, float(later)])
+    assert [(row.row, row.column, row.value) for row in found] == ([(2, "x", later)] if bad else [])
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+@FORMATS
+def test_utf_16_is_named(format: str, encoding: str) -> None:
+    data = records(format, ["1"]).decode().encode(encoding)
+    with pytest.raises(InvalidData, match="UTF-16"):
+        list(EventReader(data, format, layout=Layout(time="t")))
+
+
+def test_a_value_that_python_cannot_hold_is_shown() -> None:
+    """Nanoseconds in a Parquet file, for a stream of microseconds."""
+    fine = pa.array([1_600_000_000_000_000_001, 1_600_000_000_000_001_000]).cast(NS)
+    out = io.BytesIO()
+    pq.write_table(pa.table({"t": fine, "x": fine}), out)
+    schema = StreamSchema(pa.schema([pa.field("t", US, False), ("x", US)]), "t")
+    bad: list[BadRow] = []
+    (batch,) = read_batches(out.getvalue(), "parquet", schema=schema, on_bad=bad.append)
+    assert batch.num_rows == 1
+    assert bad[0].value == "2020-09-13 12:26:40.000000001"
+    assert json.loads(bad[0].record)["x"] == "2020-09-13T12:26:40.000000001"

@@ -36,6 +36,9 @@ def database(tmp_path):
         ("SELECT TIMESTAMP '2020-01-01 00:00:00.1234567'", "which holds 6 digits", (1, 18)),
         ("SELECT '2020-01-01 00:00:00.5'::TIMESTAMP_S", "which holds none", (1, 8)),
         ("INSERT INTO s (t, x) VALUES ('2020-01-01', 1e400)", "beyond what a DOUBLE", (1, 44)),
+        ("SELECT x FROM s WHERE t > '2020-01-01 00:00:00.1234567'", "holds 6 digits", (1, 27)),
+        ("SELECT x FROM s WHERE m IN ('2020-01-01 00:00:00.1234')", "holds 3 digits", (1, 29)),
+        ("SELECT max(t) < '2020-01-01 00:00:00.1234567Z' FROM s", "holds 6 digits", (1, 17)),
     ],
 )
 def test_literals_that_do_not_fit_are_errors_at_their_place(database, sql, words, position):
@@ -195,3 +198,67 @@ def test_files_with_numbers_that_do_not_fit_are_refused(tmp_path, monkeypatch, c
         database.sql("CREATE STREAM ticks (t BIGINT, x DOUBLE) TIMESTAMP BY t")
     assert cli.run(["ingest", str(file), "--stream", "ticks", "--time", "t"]) == 1
     assert "column 'x': expected a number (double)" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------------------- texts that are times
+
+TIMES = ["2020-01-01 00:00:00-02:00", "2020-01-01T02:00:00Z", "2020-01-01T02Z", "2020-01-01 02:00",
+         "2020-01-01T02:00:00,000", "2020-01-01 02:00:00.000000000"]  # fmt: skip
+ALIKE = [
+    "SELECT x FROM s WHERE t = {time}",
+    "SELECT x FROM s WHERE t IN ({time})",
+    "SELECT x FROM s WHERE {time} BETWEEN t AND t",
+    "SELECT x FROM s WHERE t >= {time} AND t <= {time}",
+    "SELECT x FROM s WHERE t = CAST({time} AS TIMESTAMP)",
+    "SELECT x FROM (SELECT t AS u, x FROM s) WHERE u = {time}",
+    "SELECT 1.5 FROM s HAVING max(t) = {time}",
+    "SELECT x FROM s AS a JOIN (SELECT t AS u FROM s) AS b ON b.u = a.t AND a.t = {time}",
+]
+
+
+@pytest.mark.parametrize("time", TIMES)
+def test_a_text_is_one_time_wherever_it_stands(database, time):
+    """An offset converts to UTC, as it does in append and ingest."""
+    database.sql(f"INSERT INTO s (t, x, m) VALUES ('{time}', 1.5, '{time}')")
+    noon = dt.datetime(2020, 1, 1, 2)
+    assert database.sql("SELECT t, m FROM s").fetchall() == [(noon, noon)]
+    for query in ALIKE:
+        assert database.sql(query.format(time=f"'{time}'")).fetchall() == [(1.5,)], query
+        assert database.sql(query.format(time="$x"), {"x": time}).fetchall() == [(1.5,)], query
+    assert database.sql(f"UPDATE s SET m = '{time}' WHERE t = '{time}'").fetchall() == [(1,)]
+    assert database.sql(f"DELETE FROM s WHERE t = '{time}'").fetchall() == [(1,)]
+
+
+def test_a_parameter_that_is_too_fine_is_refused(database):
+    with pytest.raises(SqlError, match="holds 6 digits"):
+        database.sql("SELECT x FROM s WHERE t > $x", {"x": "2020-01-01 00:00:00.1234567"})
+    with pytest.raises(SqlError, match="38 digits"):
+        database.sql("SELECT $x", {"x": 2**127})
+
+
+def test_texts_that_are_no_times_stay_texts(database):
+    database.sql("CREATE STREAM names (t BIGINT, name VARCHAR) TIMESTAMP BY t")
+    text = "2020-01-01 00:00:00.1234567-02:00"
+    database.sql(f"INSERT INTO names VALUES (1, '{text}')")
+    query = f"SELECT name, '{text}' FROM names WHERE name = '{text}' AND name || '' IN ('{text}')"
+    assert database.sql(query).fetchall() == [(text, text)]
+
+
+def test_nanoseconds_before_1970_with_an_offset(database):
+    database.sql("CREATE STREAM n (t TIMESTAMP_NS) TIMESTAMP BY t")
+    database.sql("INSERT INTO n VALUES ('1969-12-31 23:29:59.999999999-00:30')")
+    assert database.sql("SELECT t FROM n").arrow()["t"][0].value == -1
+
+
+def test_epochs_of_times_before_1970_round_down(database):
+    row = "'1969-12-31 23:59:59.999999', '1969-12-31 23:59:59'"
+    database.sql(f"INSERT INTO s (t, m) VALUES ({row})")
+    types = ("TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMP_NS")
+    columns = ", ".join(f"epoch_ms(t::{type_})" for type_ in types)
+    query = f"SELECT {columns}, epoch_ms(m) FROM s"
+    assert database.sql(query).fetchall() == [(-1, -1, -1, -1000)]
+    pattern = (
+        "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES epoch_ms(A.t) AS e PATTERN (A) "
+        "DEFINE A AS epoch_ms(FIRST(A.t)) = -1)"
+    )
+    assert database.sql(pattern).fetchall() == [(-1,)]
