@@ -13,7 +13,7 @@ Limits
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.duckdb import DuckDB
@@ -26,6 +26,9 @@ _COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 
 class ExpressionParser(DuckDB.Parser):  # type: ignore[misc]
     """DuckDB's parser of sqlglot, with the expressions of DuckDB."""
+
+    ARRAY_CONSTRUCTORS: ClassVar[dict[str, type]] = {"ARRAY": exp.Array}
+    """LIST is none, but the name of an aggregate: the list that it makes has elements."""
 
     TYPE_LITERAL_PARSERS = dict.fromkeys(
         exp.DType, lambda self, value, to: self._typed_literal(value, to)

@@ -125,6 +125,13 @@ def test_errors_of_evaluation_are_sql_errors(database):
             database.sql(sql).fetchall()
 
 
+def test_a_list_that_an_aggregate_makes_has_elements(database):
+    for call in ("list(squawk ORDER BY timestamp)", "array_agg(squawk ORDER BY timestamp)"):
+        query = f"SELECT {call}[1], {call}[2:3], [7, 8][2] FROM flights WHERE squawk < 3"
+        first, some, other = database.sql(query).fetchone()
+        assert (first, other, len(some)) == (0, 8, 2)
+
+
 def test_deep_nesting_is_an_error_not_a_crash(database):
     with pytest.raises(SqlError):
         database.sql("SELECT " + "(" * 5000 + "1" + ")" * 5000)
