@@ -8,6 +8,6 @@ long and deep a text may be),
 ``creation_clause``, ``view_clause``, ``expression_parser``, ``from_parser`` (FROM items),
 ``dialect`` (the grammar),
 ``match_outline`` (matches, to be drawn), ``stream_names``, ``parameters``, ``sql_types``, ``gate``
-(what may run),
+(what may run), ``time_texts`` (texts that stand for times),
 ``silent_loss`` (what would be changed without a word).
 """
