@@ -32,9 +32,9 @@ def account_for(
     seconds: float,
 ) -> None:
     """Count an answer that has ended."""
-    server.metrics.queries.labels(kind, outcome_of(error)).inc()
     server.metrics.query_seconds.labels(kind).observe(seconds)
     server.metrics.result_rows.labels(format).inc(tally.rows)
+    server.metrics.queries.labels(kind, outcome_of(error)).inc()
 
 
 def compute(
