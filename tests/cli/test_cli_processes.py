@@ -97,8 +97,10 @@ def test_an_interrupt_says_what_is_stored(run: Run, commit: str) -> None:
     assert code == 130, message
     assert "Traceback" not in message
     assert "interrupted" in message
-    expected = "nothing was stored" if commit == "end" else "2 events are stored in 's'"
-    assert expected in message
+    # another process may see a commit while its writer still waits for the disk
+    there = commit == "batch" and "s" in run("streams").out.split()
+    assert ("2 events are stored in 's'" if there else "nothing was stored") in message
+    assert ("2" in run("sql", "SELECT count(*) AS n FROM s").out) == there
     assert run("check").code == 0
 
 
