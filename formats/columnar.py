@@ -182,14 +182,14 @@ class ParquetRecords:
         with _explained(self._name, "Parquet file"):
             file, rows = self._open()
             batches = file.iter_batches(batch_size=rows, columns=self._columns, use_threads=True)
-        times = self._times_of_96_bits(rows)
+            times = self._times_of_96_bits(rows)
         while True:
             with _explained(self._name, "Parquet file"):
                 batch = next(batches, None)
+                if batch is not None and times is not None:
+                    batch = times.into(batch)
             if batch is None:
                 return
-            if times is not None:
-                batch = times.into(batch)
             require_sound(batch, self._name, row - 1)
             yield BatchChunk(self._name, batch, row, self._meter)
             row += batch.num_rows
@@ -206,7 +206,8 @@ class ParquetRecords:
                 self._bytes, pre_buffer=False, buffer_size=_BUFFER_BYTES,
                 coerce_int96_timestamp_unit=unit,
             )  # fmt: skip
-            return file.iter_batches(batch_size=rows, columns=names)  # type: ignore[no-any-return]
+            found: Iterator[pa.RecordBatch] = file.iter_batches(batch_size=rows, columns=names)
+            return found
 
         return Int96Columns(self._name, names, batches) if names else None
 

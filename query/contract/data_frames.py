@@ -104,7 +104,8 @@ def _loses(column: pa.ChunkedArray | pa.Array) -> bool:
         return ends["min"] is not None and (ends["min"] < _YEARS[0] or ends["max"] > _YEARS[1])
     if pa.types.is_struct(type_):
         return any(_loses(pc.struct_field(column, [i])) for i in range(type_.num_fields))
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    if any(is_one(type_) for is_one in lists):
         return _loses(pc.list_flatten(column))
     return False
 

@@ -70,6 +70,8 @@ def exact_text(text: str, type_: pa.DataType) -> str:
             f"the time '{text}' has more digits behind the second than its type, which holds "
             f"{held}; write fewer{finer}"
         )
+    if minute is not None and "," not in text and (offset is None or type_.tz is not None):
+        return text  # which the executor reads so
     clock = f"{hour}:{minute or '00'}:{second or '00'}"
     if offset is not None and type_.tz is None:
         zone = "+00:00" if offset in "zZ" else offset

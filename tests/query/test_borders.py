@@ -17,6 +17,7 @@ from chronicle.errors import SqlError
 
 from .. import borders
 from ..borders import BORDERS, HIGH, LOW, PLAIN
+from ..patience import PATIENCE_S
 from ..rounds import rounds
 
 SEEDS = rounds(4, 40, 1000)
@@ -137,7 +138,7 @@ def test_an_answer_does_not_depend_on_when(databases: tuple[Database, Database],
             text = text.replace("s.", f"s{seed}.")
             for number, base in enumerate(bases):
                 text = text.replace(f"{{{number}}}", str(base))
-            table = db.sql(text, timeout=120).arrow()
+            table = db.sql(text, timeout=PATIENCE_S).arrow()
             found.append(borders.elsewhere(table, TIMES, held=bases is PLAIN))
         assert found[0] == found[1], (seed, hinted, events)
 
@@ -185,7 +186,7 @@ def test_pairs_at_both_ends(db: Database, unit: str | None, selection: str) -> N
         f"PATTERN (A B) WITHIN {span(unit, 1)} {selection} DEFINE A AS x > 5, B AS x < 5)"
     )
     pairs = [(LOW, LOW + 1), (-1, 0), (HIGH - 1, HIGH)]
-    assert ticks_of(db.sql(clause, timeout=60).arrow()) == pairs
+    assert ticks_of(db.sql(clause, timeout=PATIENCE_S).arrow()) == pairs
 
 
 @pytest.mark.parametrize("unit", UNITS)
@@ -211,7 +212,7 @@ def test_a_difference_that_does_not_fit_is_not_within(
         f"SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES FIRST(t) AS f PATTERN (A B) "
         f"{within} {selection} DEFINE A AS x > 5, B AS x < 5)"
     )
-    assert len(db.sql(clause, timeout=60).fetchall()) == count
+    assert len(db.sql(clause, timeout=PATIENCE_S).fetchall()) == count
 
 
 def test_a_situation_that_lasts_is_not_one_that_ends_at_the_last_tick(db: Database) -> None:
