@@ -24,7 +24,7 @@ Limits
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlglot import exp
@@ -54,6 +54,7 @@ from .scope import (
     values_of,
 )
 from .select_outputs import outputs_of, renamed
+from .time_order import OrderSensitive, order_sensitive
 from .views import OF_VIEW
 
 __all__ = ["BoundQuery", "bind", "conjuncts"]
@@ -63,7 +64,8 @@ __all__ = ["BoundQuery", "bind", "conjuncts"]
 class BoundQuery:
     """A bound query: the changed tree, its relations and what is known of its columns.
 
-    ``frames`` has those that it reads, by name in lower case.
+    ``frames`` has those that it reads, by name in lower case; ``unordered`` what depends on an
+    order of rows that the query does not say.
     """
 
     root: Any
@@ -72,6 +74,7 @@ class BoundQuery:
     streams: dict[str, StreamSchema]
     frames: dict[str, Frame]
     names: Names
+    unordered: list[OrderSensitive] = field(default_factory=list)
 
 
 def conjuncts(node: Any) -> Iterator[Any]:
@@ -102,7 +105,8 @@ def bind(root: Any, text: str, catalog: Catalog, operators: Binders) -> BoundQue
     """
     binder = _Binder(root, text, catalog, operators)
     outputs = binder.query(root, {}, None)
-    return BoundQuery(root, binder.sites, outputs, binder.streams, binder.frames, binder.names)
+    known = binder.streams, binder.frames, binder.names, binder.unordered
+    return BoundQuery(root, binder.sites, outputs, *known)
 
 
 class _Binder:
@@ -114,6 +118,7 @@ class _Binder:
         self.sites: list[Site] = []
         self.streams: dict[str, StreamSchema] = {}
         self.frames: dict[str, Frame] = {}
+        self.unordered: list[OrderSensitive] = []
         self._names = StreamNames(catalog.streams())
         self._scopes = 0
         self._prefix = "chronicle_"
@@ -209,6 +214,7 @@ class _Binder:
         self._conditions(node, scope)
         if len(scope.sources) == 1 and scope.sources[0].site is not None:
             scope.sources[0].site.select = node
+        self.unordered += order_sensitive(node, scope, self.sites)
         return outputs_of(node, scope, self.names)
 
     def _from(self, node: Any, scope: Scope, ctes: Ctes, hints: dict[str, str]) -> None:

@@ -33,6 +33,7 @@ from ...schema import Storage, StreamSchema
 from ...store.aggregates import LightweightAggregates
 from ..sql.gate import AGGREGATES
 from .scope import Names, Site
+from .time_order import OrderSensitive, add_order
 
 __all__ = [
     "Call",
@@ -227,9 +228,14 @@ def _natural_name(call: Any) -> str | None:
 
 
 def rewritten(
-    root: Any, candidates: Sequence[Candidate], names: Callable[[], Sequence[str]]
+    root: Any,
+    candidates: Sequence[Candidate],
+    unordered: Sequence[OrderSensitive],
+    names: Callable[[], Sequence[str]],
 ) -> Any:
     """A copy of a query in which the SELECTs of candidates read their calls from one-row relations.
+
+    What is ``unordered`` gets an order; see :mod:`.time_order`.
 
     Their columns keep their names: those that ``names`` gives for the query as it is, where a
     candidate is the query, else what the text of each would be called.
@@ -237,6 +243,7 @@ def rewritten(
     holder, written = exp.Paren(this=root.copy()), {}
     for old, new in zip(root.walk(), holder.this.walk(), strict=True):
         written[id(old)] = new
+    add_order(unordered, written, root, names)
     for candidate in candidates:
         whole = candidate.select is root
         select = written[id(candidate.select)]

@@ -7,14 +7,16 @@ Purpose
 
 Guarantee
     Only these change what the executor is given: a SELECT that the tree answers reads one row,
-    ``ORDER BY time`` over a single stream falls away because scans are in time order already, and
-    ``now()`` becomes a parameter, so that all of the query sees one moment.
+    ``ORDER BY time`` over a single stream falls away because scans are in time order already,
+    aggregates that depend on the order of rows take them by time, and ``now()`` becomes a
+    parameter, so that all of the query sees one moment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -141,9 +143,10 @@ class PreparedQuery:
         found = self._written.get(answered)
         if found is None:
             root = self.bound.root
-            if answered:
+            if answered or self.bound.unordered:
                 chosen = [self.candidates[i] for i in sorted(answered)]
-                root = rewritten(root, chosen, lambda: names(self.write(frozenset(), names)))
+                given = Written.of(root, self.text)
+                root = rewritten(root, chosen, self.bound.unordered, cache(lambda: names(given)))
             found = self._written[answered] = Written.of(root, self.text)
         return found
 
@@ -228,7 +231,10 @@ def _prepared(
     prepared = PreparedQuery(
         text, bound, parameters, candidates, rows, static, cut, reason, size, views, times
     )
-    prepared.write(frozenset(), lambda _: [])  # what has no form is refused now
+    if bound.unordered:  # whose names the executor has to say
+        Written.of(bound.root, text)
+    else:
+        prepared.write(frozenset(), lambda _: [])  # what has no form is refused now
     return prepared
 
 
