@@ -2,10 +2,10 @@
 
 Purpose
     ``00000017.seg.cold`` stands where ``00000017.seg`` was.  It says where the bytes are, and keeps
-    those of the tree's nodes, dictionaries, summary and footer: opening a cold segment, planning
-    over it and aggregating over whole leaves ask nothing of the object.  It keeps the heads of
-    leaves, too, where they take no more than a small part of the segment: who wants some rows asks
-    the object for these at once.
+    those of the tree's nodes, summary and footer: opening a cold segment, planning over it and
+    aggregating over whole leaves ask nothing of the object.  It keeps the heads of leaves, and the
+    dictionaries, too, where each of the two take no more than a small part of the segment: who
+    wants some rows asks the object for these at once.
 
 Layout
     The mark ``CHRCOLD`` and the version (a byte: 2 with heads, else 1), the length of the JSON

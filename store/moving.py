@@ -76,8 +76,9 @@ __all__ = ["Chosen", "Moved", "Stopped", "ending_before", "move_segments", "neve
 
 PIECE_BYTES = 1 << 20
 
-HEADS_SHARE = 16
-"""The heads of leaves stay where they take no more than one part in so many of a segment."""
+KEPT_SHARE = 16
+"""The heads of leaves, and the dictionaries, stay where each take no more than one part in so many
+of a segment."""
 
 Chosen = Callable[[StreamManifest, int | None], Sequence[SegmentEntry]]
 """Says of a stream, and of its newest tick in order, which of its segments go."""
@@ -268,7 +269,7 @@ def _copy(
     key = f"{place}/{entry.file.removesuffix('.seg')}-{secrets.token_hex(8)}.seg"
     nodes, leaves = parts
     ranges, heads = pages_of(nodes, entry.bytes), pages_of(leaves, entry.bytes)
-    if sum(length for _, length in heads) > entry.bytes // HEADS_SHARE:
+    if sum(length for _, length in heads) > entry.bytes // KEPT_SHARE:
         heads = ()
     with files.inner.open(path) as file:
         digest = _digest(read_from(file))
@@ -294,7 +295,7 @@ def _copy(
 
 
 def _parts(view: SegmentView) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """What of a segment stays: all but its leaves, and the heads of these."""
+    """What of a segment stays: nodes, summary, small dictionaries; and the heads of its leaves."""
     file = view.file
     heads: list[tuple[int, int]] = []
     found = [(0, FILE_HEADER.size), (view.length - FOOTER.size, FOOTER.size)]
@@ -312,9 +313,12 @@ def _parts(view: SegmentView) -> tuple[list[tuple[int, int]], list[tuple[int, in
 
     for level, table in view.fragments:
         below(level, table)
+    dictionaries = []
     for offset in {at for pages in view.pages.values() for at in pages}:
         frame = BLOCK_FRAME.unpack_from(file.block(offset, BLOCK_FRAME.size), offset)
-        found.append((offset, int(frame[6])))
+        dictionaries.append((offset, int(frame[6])))
+    if sum(length for _, length in dictionaries) <= view.length // KEPT_SHARE:
+        found += dictionaries
     at = FOOTER.unpack(bytes(file.block(*found[1])[view.length - FOOTER.size : view.length]))[7]
     return [*found, (at, view.length - at)], heads
 

@@ -132,6 +132,30 @@ def test_nodes_stay_at_home(flights: Database, objects: ObjectStore, tmp_path: P
     assert sum(file.stat().st_size for file in stubs) < moved.bytes // 3  # leaves here are tiny
 
 
+def test_a_stub_is_small_whatever_texts_are_long(objects: ObjectStore, tmp_path: Path) -> None:
+    """Dictionaries of long texts go with the leaves; who wants them asks the object."""
+    texts = [f"{number:03}" + "x" * 40_000 for number in range(20)]
+    events = {
+        "t": pa.array(range(400), pa.timestamp("us")),
+        "k": [texts[n % 20] for n in range(400)],
+        "x": range(400),
+        "y": [0.5] * 400,
+    }
+    with chronicle.open(tmp_path / "store") as database:
+        stream = database.create_stream("s", TIMED, time="t", codec="none")
+        stream.append(pa.table(events, TIMED))
+        stream.seal()
+        moved = database.move(objects.url)["s"]
+    assert moved.bytes > 20 * 40_000
+    (stub,) = stubs_of(tmp_path)
+    assert stub.stat().st_size < moved.bytes // moving.KEPT_SHARE
+    with chronicle.open(tmp_path / "store") as database:
+        text = f"SELECT count(*), max(x) FROM s WHERE k = '{texts[7]}'"
+        assert database.sql("SELECT count(*), sum(x) FROM s").fetchall() == [(400, 79_800)]
+        assert database.sql(text).fetchall() == [(20, 387)]
+        assert database.check().ok
+
+
 @pytest.mark.parametrize("share", [1, 1 << 40])
 def test_heads_of_leaves_stay_at_home(
     share: int,
@@ -142,7 +166,7 @@ def test_heads_of_leaves_stay_at_home(
 ) -> None:
     """Where they take no more than their share: who looks at them asks the object for nothing."""
     wanted = answers(flights)
-    monkeypatch.setattr(moving, "HEADS_SHARE", share)
+    monkeypatch.setattr(moving, "KEPT_SHARE", share)
     flights.move(objects.url)
     flights.close()
     stubs = [ColdStub.read(RealFiles(file.parent), file.name) for file in stubs_of(tmp_path)]
@@ -164,7 +188,7 @@ def test_heads_of_leaves_stay_at_home(
 def test_a_damaged_head_of_a_leaf_is_told_by_who_reads_it(
     flights: Database, objects: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(moving, "HEADS_SHARE", 1)
+    monkeypatch.setattr(moving, "KEPT_SHARE", 1)
     flights.move(objects.url)
     views = [v for v in flights.store.stream("s").snapshot().state.segments if v.sealed]
     places = [LeafMap(view).table[ROW_OFFSET].tolist() for view in views]
@@ -421,7 +445,7 @@ def test_a_damaged_stub_is_told(
 ) -> None:
     """By who reads what is damaged, and by a check wherever it is, also behind a leaf's columns."""
     wanted = flights.sql(QUERIES["scan"]).fetchall()
-    monkeypatch.setattr(moving, "HEADS_SHARE", share)
+    monkeypatch.setattr(moving, "KEPT_SHARE", share)
     flights.move(objects.url)
     flights.close()
     stub = next((tmp_path / "store").rglob("*.seg.cold"))
