@@ -12,7 +12,7 @@ Reading order::
     records           badrows  chunks  jsonscan  flatscan  flattening
                       jsonmembers  jsontext
                       lineprotocol  csvtext
-    values            times_alike  isotime  decimals  converted  nestedtext
+    values            isotime  decimals  converted  nestedtext
                       local_times  time_patterns  time_rules  times  convert  time_parts
     typed files       arrowframes  parquetpages  int96  columnar
     events            infer  layout  reader  looking

@@ -301,7 +301,7 @@ def _decimals_from_text(texts: pa.Array, target: pa.DataType) -> Converted:
     """Numbers in text as decimals, none of their digits lost."""
     found = parse_decimals(texts, target.scale, target.precision)
     nulls = texts.is_null().to_numpy(zero_copy_only=False)
-    return _outcome(found.as_decimal128(target), (found.status != GOOD) & ~nulls, target)
+    return _outcome(found.values, (found.status != GOOD) & ~nulls, target)
 
 
 def _cast(values: pa.Array, target: pa.DataType) -> Converted:

@@ -2,8 +2,7 @@
 
 Purpose
     Event times mostly arrive as text.  :func:`parse_iso` turns a string column into seconds and
-    nanoseconds since 1970-01-01 00:00 UTC in one pass of a compiled kernel, and says for each value
-    whether it was understood, so that a bad one is found without parsing anything twice.
+    nanoseconds since 1970-01-01 00:00 UTC, and says for each value whether it was understood.
 
 Layout
     Understood, blanks around it ignored::
@@ -12,10 +11,14 @@ Layout
         2018-08-01 05:00[:SS[.fff...]]  blank, 'T' or 't' between; '.' or ',' before 1-9 digits
         2018/08/01 05:00:00             slashes as well
         20180801T050000[.fff]           the basic form (a bare 20180801 is a number, not a time)
+        2018-08-01T05Z                  an hour alone, where an offset follows
         ...Z  ...+02:00 ...+0200 ...+02 an offset; without one the time is UTC
 
     The year is four digits, 0000-9999; 24:00:00 is the next midnight; second 60 (a leap second)
     is the first second of the next minute, as POSIX has it.
+
+    A column of one form is one cast of Arrow.  Else the texts of each length are cast, and what
+    Arrow does not read is taken apart by a regular expression (RE2) and put together by NumPy.
 
 Guarantee
     Days are checked against the month and leap year.  Digits beyond nanoseconds must be zero.
@@ -26,172 +29,35 @@ Limits
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-
-from ..compiled import interpretable, kernel
-from .times_alike import HAS_CLOCK, HAS_OFFSET, OK, read_alike
+import pyarrow.compute as pc
 
 __all__ = ["IsoTimes", "parse_iso"]
 
-
-@kernel
-def _days_from_civil(year, month, day):  # type: ignore[no-untyped-def]
-    """Days since 1970-01-01 in the proleptic Gregorian calendar (years counted from March)."""
-    y = year - 1 if month <= 2 else year
-    era = y // 400
-    year_of_era = y - era * 400
-    shifted = month - 3 if month > 2 else month + 9
-    day_of_year = (153 * shifted + 2) // 5 + day - 1
-    day_of_era = year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year
-    return era * 146097 + day_of_era - 719468
-
-
-@kernel
-def _number(data, start, end, digits):  # type: ignore[no-untyped-def]
-    """Value of exactly `digits` decimal digits at `start`; -1 when they are not there."""
-    if start + digits > end:
-        return -1
-    value = np.int64(0)
-    for i in range(start, start + digits):
-        c = np.int64(data[i])
-        if c < 48 or c > 57:
-            return -1
-        value = value * 10 + (c - 48)
-    return value
-
-
-@kernel
-def _days_in_month(year, month):  # type: ignore[no-untyped-def]
-    if month == 2:
-        leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-        return 29 if leap else 28
-    if month == 4 or month == 6 or month == 9 or month == 11:
-        return 30
-    return 31
-
-
-@kernel
-def _parse_one(data, start, end, seconds, nanos, flags, at):  # type: ignore[no-untyped-def]
-    """Parse one text into slot `at`; leaves flags[at] = 0 when it is not understood."""
-    while start < end and (data[start] == 32 or data[start] == 9):
-        start += 1
-    while end > start and (data[end - 1] == 32 or data[end - 1] == 9):
-        end -= 1
-    year = _number(data, start, end, 4)
-    if year < 0 or start + 8 > end:
-        return
-    p = start + 4
-    separator = data[p]
-    basic = separator >= 48 and separator <= 57
-    if not basic:
-        if separator != 45 and separator != 47:  # - or /
-            return
-        p += 1
-    month = _number(data, p, end, 2)
-    p += 2
-    if not basic:
-        if p >= end or data[p] != separator:
-            return
-        p += 1
-    day = _number(data, p, end, 2)
-    p += 2
-    if month < 1 or month > 12 or day < 1 or day > _days_in_month(year, month):
-        return
-    total = _days_from_civil(year, month, day) * 86400
-    fraction = np.int64(0)
-    flag = OK
-    if p == end:
-        if basic:
-            return
-        seconds[at] = total
-        nanos[at] = 0
-        flags[at] = flag
-        return
-    c = data[p]
-    if c != 84 and c != 116 and c != 32:  # T t blank
-        return
-    flag |= HAS_CLOCK
-    p += 1
-    hour = _number(data, p, end, 2)
-    p += 2
-    colon = p < end and data[p] == 58
-    if colon:
-        p += 1
-    minute = _number(data, p, end, 2)
-    p += 2
-    second = 0
-    if p < end and ((colon and data[p] == 58) or (not colon and data[p] >= 48 and data[p] <= 57)):
-        if colon:
-            p += 1
-        second = _number(data, p, end, 2)
-        p += 2
-        if second < 0:
-            return
-        if p < end and (data[p] == 46 or data[p] == 44):  # . ,
-            p += 1
-            first = p
-            scale = 100_000_000
-            while p < end and data[p] >= 48 and data[p] <= 57:
-                if scale > 0:
-                    fraction += (np.int64(data[p]) - 48) * scale
-                    scale //= 10
-                elif data[p] != 48:
-                    return
-                p += 1
-            if p == first:
-                return
-    if hour < 0 or minute < 0 or minute > 59 or second > 60 or hour > 24:
-        return
-    if hour == 24 and (minute > 0 or second > 0 or fraction > 0):
-        return
-    total += hour * 3600 + minute * 60 + second
-    if p < end:
-        if data[p] == 32 and p + 1 < end:  # "05:00:00 +0200", "05:00:00 Z"
-            p += 1
-        c = data[p]
-        if c == 90 or c == 122:  # Z z
-            p += 1
-        elif c == 43 or c == 45:  # + -
-            sign = 1 if c == 43 else -1
-            p += 1
-            offset_hours = _number(data, p, end, 2)
-            p += 2
-            offset_minutes = 0
-            if p < end:
-                if data[p] == 58:
-                    p += 1
-                offset_minutes = _number(data, p, end, 2)
-                p += 2
-            if offset_hours < 0 or offset_hours > 23 or offset_minutes < 0 or offset_minutes > 59:
-                return
-            total -= sign * (offset_hours * 3600 + offset_minutes * 60)
-        else:
-            return
-        flag |= HAS_OFFSET
-        if p != end:
-            return
-    seconds[at] = total
-    nanos[at] = fraction
-    flags[at] = flag
-
-
-def _parse_alike(data, offsets, seconds, nanos, flags):  # type: ignore[no-untyped-def]
-    for i in read_alike(data, offsets, seconds, nanos, flags).tolist():
-        _parse_one(data, offsets[i], offsets[i + 1], seconds, nanos, flags, i)
-
-
-@interpretable(instead=_parse_alike)
-@kernel
-def _parse_all(data, offsets, seconds, nanos, flags):  # type: ignore[no-untyped-def]
-    for i in range(len(flags)):
-        flags[i] = 0
-        seconds[i] = 0
-        nanos[i] = 0
-        _parse_one(data, offsets[i], offsets[i + 1], seconds, nanos, flags, i)
+_UNITS = {"us": 10**6, "ns": 10**9}
+_DATE, _HOUR, _LONG = 10, 13, 40
+"""Characters of a date, of one with an hour, and more than a usual time has."""
+_SAMPLE = 100
+"""Where these are not alike, all are not tried: each that fails costs Arrow a text."""
+_EDGE_NS = 2**63 - 86_400 * 10**9
+"""An offset can take nanoseconds from there on beyond 64 bits, which Arrow does not look for."""
+_TIME = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[T ]\d\d(?::\d\d(?::\d\d(?:\.\d{1,6}(?P<fine>\d{1,3})?)?)?)?"
+    r"(?P<offset>Z|[+-]\d\d(?::?\d\d)?)?)?",
+    re.ASCII,
+)
+"""What Arrow reads as a time."""
+_PARTS = (
+    r"^(?P<date>\d{4}-\d\d-\d\d|\d{4}/\d\d/\d\d|\d{8})"
+    r"(?:[T ](?P<clock>\d\d(?::\d\d(?::\d\d)?|\d\d(?:\d\d)?)?)(?:\.(?P<fraction>\d{1,9})0*)?"
+    r"(?: ?(?P<offset>Z|[+-]\d\d(?::?\d\d)?))?)?$"
+)
 
 
 class IsoTimes(NamedTuple):
@@ -217,26 +83,113 @@ class IsoTimes(NamedTuple):
 
 def parse_iso(texts: pa.Array) -> IsoTimes:
     """Read a ``string`` or ``large_string`` array as ISO 8601 times."""
-    if not pa.types.is_large_string(texts.type):
-        texts = texts.cast(pa.large_string())
     count = len(texts)
-    seconds = np.empty(count, np.int64)
-    nanos = np.empty(count, np.int64)
-    flags = np.empty(count, np.uint8)
-    if count:
-        _, offset_buffer, data_buffer = texts.buffers()
-        offsets = np.frombuffer(offset_buffer, np.int64, count + 1, texts.offset * 8)
-        data = np.frombuffer(data_buffer if data_buffer is not None else b"", np.uint8)
-        _parse_all(_frozen(data), _frozen(offsets), seconds, nanos, flags)
-        if texts.null_count:
-            flags[texts.is_null().to_numpy(zero_copy_only=False)] = 0
-    return IsoTimes(
-        seconds, nanos, (flags & OK) != 0, (flags & HAS_OFFSET) != 0, (flags & HAS_CLOCK) != 0
+    some = texts
+    if count > _SAMPLE:
+        some = texts.take(pa.array(np.linspace(0, count - 1, _SAMPLE).astype(np.int64)))
+    times = _cast(some)
+    if times is not None and some is not texts:
+        times = _cast(texts)
+    if times is not None:
+        return times
+    times = IsoTimes(*(np.zeros(count, kind) for kind in ("i8", "i8", "?", "?", "?")))
+    left = _by_length(texts, _cast, np.arange(count), times)
+    if left.size:
+        blank = pc.ascii_trim(texts.take(pa.array(left)), " \t")
+        plain = pc.replace_substring(pc.ascii_upper(blank), ",", ".")
+        _by_length(plain, lambda some: _cast(some) or _taken_apart(some), left, times)
+    return times
+
+
+def _by_length(
+    texts: pa.Array,
+    read: Callable[[pa.Array], IsoTimes | None],
+    rows: npt.NDArray[np.int64],
+    times: IsoTimes,
+) -> npt.NDArray[np.int64]:
+    """Fill in the rows of some texts, read together where they are equally long; gives the rest."""
+    lengths = np.minimum(_lengths(texts), _LONG)
+    left = [rows[:0]]
+    for length in range(_DATE, _LONG + 1):
+        at = np.flatnonzero(lengths == length)
+        if not at.size:
+            continue
+        found = read(texts.take(pa.array(at)))
+        if found is None:
+            left.append(rows[at])
+            continue
+        for whole, part in zip(times, found, strict=True):
+            whole[rows[at]] = part
+    return np.concatenate(left)
+
+
+def _lengths(texts: pa.Array) -> npt.NDArray[np.int64]:
+    """Bytes of each text, 0 of a null."""
+    lengths = pc.binary_length(texts)
+    if lengths.null_count:
+        lengths = lengths.fill_null(0)
+    return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
+
+
+def _cast(texts: pa.Array) -> IsoTimes | None:
+    """What Arrow reads, if it reads all of them in the way that the first one is written."""
+    given = texts.drop_null() if texts.null_count else texts
+    form = _TIME.fullmatch(given[0].as_py()) if len(given) else None
+    if form is None:
+        return None
+    unit = "ns" if form["fine"] else "us"
+    try:
+        cast = texts.cast(pa.timestamp(unit, "UTC" if form["offset"] else None))
+    except pa.ArrowInvalid:
+        return None
+    ticks = cast.view(pa.int64())
+    if cast.null_count:
+        ticks = ticks.fill_null(0)
+    numbers = ticks.to_numpy(zero_copy_only=False)
+    if form["fine"] and (np.abs(numbers) > _EDGE_NS).any():
+        return None
+    lengths = _lengths(texts)
+    seconds = numbers // _UNITS[unit]
+    nanos = (numbers - seconds * _UNITS[unit]) * (10**9 // _UNITS[unit])
+    if not form["offset"] and (lengths == _HOUR).any():
+        return None
+    ok = cast.is_valid().to_numpy(zero_copy_only=False)
+    return IsoTimes(seconds, nanos, ok, np.full(len(ok), bool(form["offset"])), lengths > _DATE)
+
+
+def _taken_apart(texts: pa.Array) -> IsoTimes:
+    """Times in capitals and with points, one by one."""
+    parts = pc.extract_regex(texts, _PARTS)
+    date, clock, fraction, offset = (
+        pc.struct_field(parts, name).fill_null("")
+        for name in ("date", "clock", "fraction", "offset")
     )
+    signed = pc.starts_with(offset, "-").to_numpy(zero_copy_only=False)
+    has_offset, has_clock = _lengths(offset) > 0, _lengths(clock) > 0
+    day, moment = _number(date, 8), _number(clock, 6)
+    nanos, shift = _number(fraction, 9), _number(offset, 4)
+    year, month, day = day // 10_000, day // 100 % 100, day % 100
+    hour, minute, second = moment // 10_000, moment // 100 % 100, moment % 100
+    ok = (month >= 1) & (month <= 12) & (day >= 1)  # not so where nothing was read
+    first, end = (
+        (year * 12 + np.where(ok, month, 1) + more - 1 - 1970 * 12)
+        .astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+        for more in (0, 1)
+    )  # fmt: skip
+    ok &= (day <= end - first) & (minute <= 59) & (second <= 60)
+    ok &= (hour <= 23) | ((moment == 240_000) & (nanos == 0))
+    ok &= (shift // 100 <= 23) & (shift % 100 <= 59)
+    digits = _lengths(pc.replace_substring(clock, ":", ""))
+    ok &= (digits == 6) | (_lengths(fraction) == 0)
+    ok &= np.where(digits == 0, _lengths(date) == _DATE, (digits > 2) | has_offset)
+    away = shift // 100 * 3600 + shift % 100 * 60
+    seconds = (first + day - 1) * 86_400 + hour * 3600 + minute * 60 + second
+    seconds += np.where(signed, away, -away)
+    found = (seconds, nanos, ok, has_offset, has_clock)
+    return IsoTimes(*(np.where(ok, part, part.dtype.type(0)) for part in found))
 
 
-def _frozen(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-    """A read-only view, so that the kernel is compiled for one kind of array only."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
+def _number(texts: pa.Array, digits: int) -> npt.NDArray[np.int64]:
+    """The digits of texts as numbers of some length, filled up at the right."""
+    plain = pc.ascii_rpad(pc.replace_substring_regex(texts, "[^0-9]", ""), digits, "0")
+    return np.asarray(plain.cast(pa.int64()).to_numpy(zero_copy_only=False), np.int64)

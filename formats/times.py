@@ -43,8 +43,8 @@ from ..errors import InvalidArgument, InvalidData
 from ..ticks import INT64_MAX, NS_PER_SECOND, TICKS_PER_SECOND
 from .badrows import shown
 from .converted import Codes, Converted, flag
-from .decimals import GOOD, TOO_LARGE, UNREAD, parse_decimals
 from .decimals import TOO_FINE as DIGITS_TOO_FINE
+from .decimals import TOO_LARGE, UNREAD, parse_decimals
 from .isotime import IsoTimes, parse_iso
 from .local_times import DAY_SECONDS, instants_of
 from .time_patterns import likely, strptime
@@ -431,7 +431,7 @@ def _text_ticks(
     flag(codes, ~nulls & (found.status == UNREAD), UNREADABLE)
     flag(codes, found.status == DIGITS_TOO_FINE, fine)
     flag(codes, found.status == TOO_LARGE, TOO_FAR)
-    return np.where(found.status == GOOD, ticks, 0)
+    return ticks
 
 
 def _epoch_text(

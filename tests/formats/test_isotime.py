@@ -46,6 +46,10 @@ def test_agrees_with_python(value: dt.datetime, offset: int | None, separator: s
         ("20180801T0500", "2018-08-01T05:00:00"),
         ("  2018-08-01 05:00:00\t", "2018-08-01T05:00:00"),
         ("2018-08-01T05:00:00,25", "2018-08-01T05:00:00.250000"),
+        ("2018-08-01 05:00:00,25Z", "2018-08-01T05:00:00.250000"),
+        ("2021-08-06T13Z", "2021-08-06T13:00:00"),
+        ("2021-08-06 13+0100", "2021-08-06T12:00:00"),
+        ("20210806T13z", "2021-08-06T13:00:00"),
         ("2018-08-01 05:00:00 +0200", "2018-08-01T03:00:00"),
         ("2018-08-01T05:00:00-02", "2018-08-01T07:00:00"),
         ("2018-08-01T05:00z", "2018-08-01T05:00:00"),
@@ -86,6 +90,10 @@ def test_variants(text: str, same_as: str) -> None:
         "-018-08-01",
         "２０１８-08-01",
         "2018-08-01T05",
+        "20180801T05",
+        "2018-08-01Z",
+        "2018-08-01+02:00",
+        "2018-08-01T0500.5",
     ],
 )
 def test_not_times(text: str) -> None:
@@ -99,6 +107,44 @@ def test_slices_nulls_and_flags() -> None:
     assert times.has_clock.tolist() == [False, False, True]
     assert times.has_offset.tolist() == [False, False, True]
     assert parse_iso(pa.array([], pa.string())).ok.tolist() == []
+
+
+DAY, CLOCK = "{0:04}-{1:02}-{2:02}", "{3:02}:{4:02}:{5:02}"
+FORMS = (
+    *(DAY, "{0:04}/{1:02}/{2:02} {3:02}:{4:02}", f"{DAY}T{CLOCK}", f"{DAY}t{CLOCK}.{{6:03}}Z"),
+    *(f"{DAY} {CLOCK},{{6:09}} z", f"{DAY} {CLOCK} +{{3:02}}{{4:02}}", f"{DAY}T{CLOCK}-{{3:02}}"),
+    *(f"{DAY}T{{3:02}}:{{4:02}}-{{3:02}}:{{4:02}}", "{0:04}{1:02}{2:02}T{3:02}{4:02}{5:02}"),
+    *(f" {DAY} {CLOCK}.{{6:012}}", "word {6}", "{0:04}-{1:02}/{2:02}", f"{DAY}x{{3:02}}:{{4:02}}"),
+    *(f"{DAY} {CLOCK}+{{3}}", f"{DAY}Z", f"{DAY} 05:0x:00", ""),
+)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_value_is_read_whatever_stands_beside_it(seed: int) -> None:
+    random = np.random.default_rng(seed)
+
+    def time_text() -> str:
+        form = FORMS[random.integers(0, len(FORMS) if random.random() < 0.3 else 3)]
+        most = (9999, 13, 32, 25, 61, 61) if random.random() < 0.2 else (2100, 12, 28, 23, 59, 59)
+        least = (0,) * 6 if random.random() < 0.2 else (1970, 1, 1, 0, 0, 0)
+        fields = [random.integers(a, b + 1) for a, b in zip(least, most, strict=True)]
+        return form.format(*fields, random.integers(0, 1000))
+
+    texts = [time_text() if random.random() < 0.95 else None for _ in range(600)]
+    together = parse_iso(pa.array(texts))
+    assert 300 < together.ok.sum() < 600
+    for at, text in enumerate(texts):
+        alone = parse_iso(pa.array([text], pa.string()))
+        assert [part[at] for part in together] == [part[0] for part in alone], text
+
+
+def test_nanoseconds_at_the_ends_of_64_bits() -> None:
+    texts = ["2262-04-11T23:00:00.123456789-23:00", "1677-09-21T00:12:44.123456789+23:00"]
+    times = parse_iso(pa.array(texts))
+    assert times.ok.all()
+    assert times.nanos.tolist() == [123456789] * 2
+    days = [str(np.datetime64(int(seconds), "s")) for seconds in times.seconds]
+    assert days == ["2262-04-12T22:00:00", "1677-09-20T01:12:44"]
 
 
 @given(st.lists(st.one_of(st.none(), st.text(alphabet="0123456789-:TZ+. /", max_size=30))))
