@@ -316,6 +316,11 @@ HINTS = (
     Hint("pass time_format= s,", "give --time-format s,", "say precision=s,"),
     Hint("pass time_format=", "give --time-format", "say precision="),
     Hint(
+        "pass time_zone= ('UTC', or the zone that times without one are of)",
+        "give --time-zone UTC, or the zone that times without one are of",
+        "send all of them with an offset, or a file with time_zone=UTC (or another zone)",
+    ),
+    Hint(
         "give their names by columns= when the file has no header",
         "give their names with --columns when the file has no header",
         "send a header line",

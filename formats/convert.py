@@ -40,7 +40,7 @@ from .converted import Codes, Converted, flag
 from .decimals import GOOD, parse_decimals
 from .isotime import parse_iso
 from .nestedtext import conform_nested, read_nested
-from .time_rules import TimeRule
+from .time_rules import Offsets, TimeRule
 from .times import convert as convert_times
 from .times import is_text
 from .typenames import name_of_type
@@ -127,6 +127,7 @@ def convert(
     required: bool = False,
     exact: bool = False,
     told: bool = False,
+    offsets: Offsets | None = None,
 ) -> Converted:
     """Convert a column.
 
@@ -142,6 +143,8 @@ def convert(
         Floats stand for decimal text; see ``times.py``.
     told : bool
         The type was told from the data: whole numbers in text that it does not hold are bad values.
+    offsets : Offsets, optional
+        See ``times.py``.
 
     Raises
     ------
@@ -164,7 +167,7 @@ def convert(
         local = rule.zone is not None and getattr(type_, "tz", None) is None
         if type_ == target and not local and not (required and values.null_count):
             return Converted(values)
-        return convert_times(values, rule, target, required=required, exact=exact)
+        return convert_times(values, rule, target, required=required, exact=exact, offsets=offsets)
     elif type_ == target:
         result = Converted(values)
     elif is_text(type_):

@@ -154,7 +154,8 @@ def _cast(texts: pa.Array) -> IsoTimes | None:
     if not form["offset"] and (lengths == _HOUR).any():
         return None
     ok = cast.is_valid().to_numpy(zero_copy_only=False)
-    return IsoTimes(seconds, nanos, ok, np.full(len(ok), bool(form["offset"])), lengths > _DATE)
+    has_offset = ok if form["offset"] else np.zeros_like(ok)
+    return IsoTimes(seconds, nanos, ok, has_offset, lengths > _DATE)
 
 
 def _taken_apart(texts: pa.Array) -> IsoTimes:

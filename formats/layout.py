@@ -22,7 +22,7 @@ Limits
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -34,7 +34,7 @@ from ..nested_types import is_nested
 from ..schema import StreamSchema, storage_of
 from ..suggestion import did_you_mean
 from .convert import convert
-from .time_rules import TimeRule, parse_time_formats
+from .time_rules import Offsets, TimeRule, parse_time_formats
 from .typenames import name_of_type, parse_types
 
 __all__ = ["Field", "Layout", "conform", "wider"]
@@ -121,6 +121,8 @@ class Layout:
         self.fields: dict[str, Field] = {}
         self._folded: dict[str, str] = {}
         """Their names by their lower case."""
+        self.offsets: defaultdict[str, Offsets] = defaultdict(Offsets)
+        """Whether times have offsets, by column."""
         self.notes: dict[str, str] = {}
         """Things that were assumed, in sentences, by what they are about."""
         if target is not None:

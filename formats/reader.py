@@ -467,10 +467,9 @@ class EventReader:
     def _convert_to(
         self, values: pa.Array, type_: pa.DataType, rule: TimeRule | None, field: Field
     ) -> Converted:
-        exact = not self._reader.typed
-        return convert(
-            values, type_, rule=rule, required=field.required, exact=exact, told=not field.fixed
-        )
+        more: dict[str, Any] = {"required": field.required, "told": not field.fixed}
+        more |= {"exact": not self._reader.typed, "offsets": self.layout.offsets[field.name]}
+        return convert(values, type_, rule=rule, **more)
 
     def _widen_parsing(self, name: str, type_: pa.DataType) -> None:
         """Let the parser make floats of a column that it made whole numbers of."""

@@ -30,7 +30,7 @@ from ..errors import InvalidArgument
 from .local_times import AMBIGUOUS, check_zone
 from .time_patterns import strptime
 
-__all__ = ["TimeRule", "parse_time_format", "parse_time_formats"]
+__all__ = ["Offsets", "TimeRule", "parse_time_format", "parse_time_formats"]
 
 _UNIT_WORDS = {
     "s": "s", "sec": "s", "seconds": "s",
@@ -113,6 +113,19 @@ class TimeRule:
         """Its formats, as one asks for them."""
         rules = self.rules if self.kind == "several" else (self,)
         return [rule.pattern or rule.unit or rule.kind for rule in rules]
+
+
+@dataclass
+class Offsets:
+    """Whether ISO times of a column have an offset, as the first chunk of an ingest shows.
+
+    Attributes
+    ----------
+    present : bool, optional
+        Some of them have one; unknown before the first time.
+    """
+
+    present: bool | None = None
 
 
 def parse_time_format(text: str, *, tried: bool = True) -> TimeRule:

@@ -11,6 +11,8 @@ Guarantee
     and the same unit, lie between 1980 and 2100; the units differ by factors of 1000 and that span
     by a factor of 13, so at most one unit fits.  Numbers that fit none stay plain integer ticks.
     Once a unit has been assumed, a number outside of 1980-2100 is a bad value, not a year 52000.
+    ISO text without an offset is a bad value where others of the column have one, and the other way
+    around, unless a zone says what it means.
     A value finer than the unit of the stream is a bad value, never rounded: numbers in text are
     read digit by digit (``decimals.py``).  Only columns that are binary floats in their source are
     rounded, as what they hold is an approximation already; ``exact`` takes floats that stand for
@@ -48,7 +50,7 @@ from .decimals import TOO_LARGE, UNREAD, parse_decimals
 from .isotime import IsoTimes, parse_iso
 from .local_times import DAY_SECONDS, instants_of
 from .time_patterns import likely, strptime
-from .time_rules import TimeRule
+from .time_rules import Offsets, TimeRule
 
 __all__ = ["Decision", "convert", "decide", "is_text"]
 
@@ -56,11 +58,11 @@ PLAUSIBLE_FIRST_S = 315_532_800  # 1980-01-01
 PLAUSIBLE_END_S = 4_102_444_800  # 2100-01-01
 PLAUSIBLE_SHARE = 0.8
 _UNIT_NAMES = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+_ZONE = "pass time_zone= ('UTC', or the zone that times without one are of)"
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 
-MISSING, UNREADABLE, TOO_FINE, TOO_FAR, NOT_FINITE, IMPLAUSIBLE, NO_UNIT, SKIPPED, TWICE = range(
-    1, 10
-)
+MISSING, UNREADABLE, TOO_FINE, TOO_FAR, NOT_FINITE, IMPLAUSIBLE, NO_UNIT = range(1, 8)
+SKIPPED, TWICE, WITHOUT_OFFSET, WITH_OFFSET = range(8, 12)
 
 
 class Decision(NamedTuple):
@@ -233,6 +235,7 @@ def convert(
     *,
     required: bool,
     exact: bool = False,
+    offsets: Offsets | None = None,
 ) -> Converted:
     """Convert a column to times.
 
@@ -248,6 +251,8 @@ def convert(
         Whether a null is a bad value.
     exact : bool
         Floats stand for decimal text: a fraction finer than the unit is bad, not rounded.
+    offsets : Offsets, optional
+        Of the column, so far: ISO text that differs is bad, unless the rule has a zone.
     """
     count = len(values)
     codes: Codes = np.zeros(count, np.uint8)
@@ -272,7 +277,7 @@ def convert(
         ticks = _rescale(days, 1, TICKS_PER_SECOND[target.unit], nulls, codes)
     elif is_text(values.type):
         read = _by_several if rule.kind == "several" else _from_text
-        ticks = read(values, rule, target.unit, nulls, codes)
+        ticks = read(values, rule, target.unit, nulls, codes, offsets)
     elif pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
         ticks = _from_numbers(values, rule, target.unit, nulls, codes, exact)
     else:
@@ -316,6 +321,8 @@ def _reasons(rule: TimeRule, target: pa.DataType) -> tuple[str, ...]:
         f"the time {{value}} never was in {rule.zone}: clocks were set forward over it",
         f"the time {{value}} was twice in {rule.zone}, where clocks were set back; which is meant "
         "can be said: ambiguous, earlier or later",
+        f"the time {{value}} has no offset, while others of its column have one; {_ZONE}",
+        f"the time {{value}} has an offset, while those before it have none; {_ZONE}",
     )
 
 
@@ -451,7 +458,12 @@ def _epoch_text(
 
 
 def _from_text(
-    values: pa.Array, rule: TimeRule, unit: str, nulls: npt.NDArray[np.bool_], codes: Codes
+    values: pa.Array,
+    rule: TimeRule,
+    unit: str,
+    nulls: npt.NDArray[np.bool_],
+    codes: Codes,
+    offsets: Offsets | None,
 ) -> npt.NDArray[np.int64]:
     """ISO text, text by a pattern, or epoch numbers as text with ISO text beside them."""
     if rule.kind == "pattern" and rule.pattern is not None:
@@ -477,6 +489,11 @@ def _from_text(
     seconds = times.seconds
     if rule.zone is not None:
         seconds = _iso_from_clocks(times, rule, codes)
+    elif offsets is not None:
+        if offsets.present is None and times.ok.any():
+            offsets.present = bool((times.ok & times.has_offset).any())
+        other = times.ok & (times.has_offset != offsets.present)
+        flag(codes, other, WITHOUT_OFFSET if offsets.present else WITH_OFFSET)
     limit = INT64_MAX // per_second - 1
     far = times.ok & ((seconds > limit) | (seconds < -limit))
     fraction, rest = np.divmod(times.nanos, NS_PER_SECOND // per_second)
@@ -496,7 +513,12 @@ def _from_text(
 
 
 def _by_several(
-    values: pa.Array, rule: TimeRule, unit: str, nulls: npt.NDArray[np.bool_], codes: Codes
+    values: pa.Array,
+    rule: TimeRule,
+    unit: str,
+    nulls: npt.NDArray[np.bool_],
+    codes: Codes,
+    offsets: Offsets | None,
 ) -> npt.NDArray[np.int64]:
     """Text by the first rule that reads it."""
     ticks = np.zeros(len(values), np.int64)
@@ -506,7 +528,7 @@ def _by_several(
             break
         some = values if left.size == len(values) else values.take(pa.array(left))
         found: Codes = np.zeros(left.size, np.uint8)
-        read = _from_text(some, one, unit, np.zeros(left.size, np.bool_), found)
+        read = _from_text(some, one, unit, np.zeros(left.size, np.bool_), found, offsets)
         unread = (found == UNREADABLE) | (found == NO_UNIT)
         ticks[left[~unread]] = read[~unread]
         codes[left[~unread]] = found[~unread]

@@ -10,9 +10,9 @@ Guarantee
     A short cut, never another answer.  What this reader takes, the careful one
     (:mod:`.event_parsing`) reads as the same events; whatever it is not certain of, it declines, be
     that wrong or only unusual: names or types that are not the stream's, a name that occurs twice,
-    text where a number stands, digits that a type does not hold, a time without its unit, a zero
-    with a sign that its type has not.  Errors
-    are therefore found, and worded, in one place.
+    text where a number stands, digits that a type does not hold, a time without its unit, times
+    with an offset beside times without one, a zero with a sign that its type has not.  Errors are
+    therefore found, and worded, in one place.
 
     The bytes are read by orjson alone, as JSON bodies of other routes are.  No Arrow or Python
     parser of text sees them in this process.
@@ -47,6 +47,7 @@ VALUES_MAX = 16 << 10
 """Most values of a body, missing ones included."""
 
 _NULL = type(None)
+_OFFSET = re.compile(r"[Tt ].*[Zz+-]")
 _NEGATIVE_ZERO = re.compile(rb"[\s:,\[]-0")
 
 
@@ -122,6 +123,8 @@ class SmallReader:
                 return None
             if str in kinds:
                 strings += sum(type(value) is str for value in values)
+                if column.rule is not None and len(values) > 1 and _mixes_offsets(values):
+                    return None
             columns.append(values)
         # Of a name that occurs twice in a record only the last value is seen, but not its quotes.
         if not _has_strings(body, strings):
@@ -189,6 +192,11 @@ def _column_of(schema: StreamSchema, position: int, rule: TimeRule) -> _Column |
     if attribute.nullable:
         kinds.add(_NULL)
     return _Column(attribute.name, target, found, frozenset(kinds), not attribute.nullable, own)
+
+
+def _mixes_offsets(texts: list[str | None]) -> bool:
+    """Whether some times may have an offset, and others none."""
+    return len({_OFFSET.search(text) is None for text in texts if text is not None}) > 1
 
 
 def _has_strings(body: bytes, count: int) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chronicle.errors import InvalidArgument, InvalidData
+from chronicle.errors import InvalidArgument, InvalidData, in_words_of
 from chronicle.formats import BadRow, EventReader, Layout
 from chronicle.formats.time_rules import TimeRule, parse_time_formats
 from chronicle.formats.times import convert
@@ -326,3 +326,60 @@ def test_a_stream_with_a_column_of_that_name_is_told() -> None:
 def test_a_missing_time_of_day_names_the_columns() -> None:
     with pytest.raises(InvalidData, match=r"no column of the time of day 'clok'.*clock"):
         read(as_csv(PARTS), "csv", time="day", time_of_day="clok")
+
+
+# ------------------------------------------------------------------------------ mixed offsets
+
+MIXED = ["2026-02-03T10:00:00Z", "2026-02-03T10:00:00", "2026-02-03T10:00:00+01:00", "2026-02-04"]
+
+
+@pytest.mark.parametrize("format", ["csv", "ndjson", "json"])
+def test_a_time_without_an_offset_among_others_is_bad(format: str) -> None:
+    data = {
+        "csv": "\n".join(["t", *MIXED]),
+        "ndjson": "\n".join(json.dumps({"t": text}) for text in MIXED),
+        "json": json.dumps([{"t": text} for text in MIXED]),
+    }[format].encode()
+    bad: list[BadRow] = []
+    ten = dt.datetime(2026, 2, 3, 10)
+    assert [row["t"] for row in read(data, format, bad=bad)] == [ten, dt.datetime(2026, 2, 3, 9)]
+    assert [(row.row, row.value) for row in bad] == [(2, MIXED[1]), (4, MIXED[3])]
+    assert all("has no offset, while others of its column have one" in row.reason for row in bad)
+    assert "--time-zone UTC" in in_words_of("command", bad[0].reason)
+    assert "with an offset" in in_words_of("rest", bad[0].reason)
+    zoned = read(data, format, time_zone="UTC")
+    assert [row["t"] for row in zoned] == [
+        ten, ten, dt.datetime(2026, 2, 3, 9), dt.datetime(2026, 2, 4),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_the_first_chunk_says_whether_times_have_an_offset(first: int) -> None:
+    """In later chunks, and in other files of the same ingest."""
+    same, other = MIXED[first], MIXED[1 - first]
+    more = "x" * 9_000_000
+    data = f't,x\n{same},1\n{same},{more}\n{same},"a"\n{other},2\n'.encode()
+    bad: list[BadRow] = []
+    layout = Layout(time="t", types=["x=string"])
+    reader = EventReader(data, "csv", layout=layout, on_bad=bad.append)
+    assert sum(batch.num_rows for batch in reader) == 3
+    assert [row.value for row in bad] == [other]
+    said = ("has no offset, while others", "has an offset, while those before")[first]
+    assert said in bad[0].reason
+    bad.clear()
+    again = EventReader(f"t,x\n{other},1\n".encode(), "csv", layout=layout, on_bad=bad.append)
+    assert list(again) == []
+    assert [row.value for row in bad] == [other]
+
+
+def test_other_columns_of_times_are_looked_at_each_for_itself() -> None:
+    rows = [(MIXED[0], MIXED[1]), (MIXED[2], MIXED[3]), (MIXED[0], MIXED[0])]
+    data = "".join(json.dumps({"t": t, "u": u}) + "\n" for t, u in rows).encode()
+    bad: list[BadRow] = []
+    assert len(read(data, "ndjson", bad=bad)) == 1
+    assert [(row.row, row.column) for row in bad] == [(1, "u"), (2, "u")]
+
+
+def test_text_by_a_pattern_is_not_compared() -> None:
+    data = b"t\n03.02.2026\n2026-02-03T10:00:00Z\n"
+    assert len(read(data, "csv", time_format=["%d.%m.%Y", "iso"])) == 2

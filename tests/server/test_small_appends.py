@@ -179,6 +179,20 @@ def test_what_is_unusual_takes_the_long_way(
     assert gathered == []
 
 
+def test_times_with_and_without_an_offset_are_refused_in_one_body(
+    api: Any, gathered: list[int]
+) -> None:
+    zoned, local = '{"timestamp": "2018-08-01T05:00:00Z"}', '{"timestamp": "2018-08-01T05:00:01"}'
+    mixed = post(api, zoned, local)
+    assert mixed.status_code == 400
+    assert "has no offset" in mixed.json()["errors"][0]["reason"]
+    assert "send all of them with an offset" in mixed.json()["errors"][0]["reason"]
+    assert gathered == []
+    assert post(api, zoned).json()["count"] == 1
+    assert post(api, local, local).json()["count"] == 3
+    assert gathered == [1, 2]
+
+
 def test_a_bad_body_fails_alone(api: Any, gathered: list[int]) -> None:
     server = api.app.state.server
     held = [api.run(server.appends.enter(f"c{n}")) for n in range(server.appends.running_max)]
