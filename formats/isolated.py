@@ -48,6 +48,7 @@ _BAD_ROW: dict[str, tuple[type, ...]] = {
 _LOOK: dict[str, tuple[type, ...]] = {
     **{"format": _TEXT, "time": _MAYBE, "time_format": (str, list, type(None))},
     **{"looked_at": (int,), "bad": (int,), "notes": (list,)},
+    **{"time_formats": (list,), "time_of_day": _MAYBE},
 }
 
 Answer = TypeVar("Answer")
@@ -180,6 +181,7 @@ class IsolatedReader:
             if odd or "end" not in message:
                 raise Garbage(f"the worker's look is none ({', '.join(odd) or 'it goes on'})")
             _texts(dict(enumerate(found.notes)))
+            _texts(dict(enumerate(found.time_formats)))
             if isinstance(found.time_format, list):
                 _texts(dict(enumerate(found.time_format)))
             return found

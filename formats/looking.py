@@ -11,8 +11,10 @@ Guarantee
 
     The time, where none is said: a column of times rather than one of dates or numbers, one with a
     telling name (``timestamp``, ``event_time``, ``created_at``) rather than another, the first of
-    equals.  A number is taken for a time only under a telling name.  None where nothing is like a
-    time.
+    equals.  Text that a usual pattern reads (``01.02.2024 13:00``) is as good as an ISO time, and
+    the pattern is proposed; where several read it, which of them is left to be said.  A number is
+    taken for a time only under a telling name.  Where the best is a date, and another column has
+    times of day, both are the time.  None where nothing is like a time.
 
 Limits
     What the first chunk does not show is not known.  Of a text source that was cut off, the last
@@ -22,26 +24,34 @@ Limits
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from typing import IO, Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..errors import InvalidData
 from .badrows import BadRow
+from .isotime import parse_iso
 from .layout import Layout
 from .reader import EventReader
-from .time_rules import TimeRule
+from .time_parts import joined
+from .time_patterns import likely
+from .time_rules import TimeRule, parse_time_format
 from .times import decide, is_text
 
-__all__ = ["Look", "guess_time", "look"]
+__all__ = ["Guess", "Look", "guess_time", "guess_times", "look"]
 
 ROWS_LISTED = 20
 RECORD_CHARACTERS = 1000
 _TELLING = re.compile(
-    r"(^|[\W_])(time|ts|t|date|at|when|epoch)([\W_]|$)|timestamp|datetime|[a-z]Time"
+    r"(^|[\W_])(time|ts|t|date|at|when|epoch|datum|zeit)([\W_]|$)|timestamp|datetime|[a-z]Time"
 )
+_CLOCK = r"^\s*\d{1,2}:\d\d(:\d\d([.,]\d+)?)?(\s?[AaPp][Mm])?\s*$"
+_DATED = 3
+"""Most that a column of dates is like a time."""
 _AUTO = TimeRule("auto")
 
 
@@ -55,7 +65,7 @@ class Look:
     time : str or None
         The column of the time; None where none is like one.
     time_format : str, list of str, or None
-        How it was read, as an ingest takes it.
+        How it was read, as an ingest takes it; None where that is to be said.
     looked_at : int
         Rows that were read, bad ones included.
     bad : int
@@ -66,6 +76,10 @@ class Look:
         What was assumed.
     rows : pyarrow.RecordBatch
         The first good ones.
+    time_formats : list of str
+        Patterns that were found to read the time; of several, somebody has to choose.
+    time_of_day : str or None
+        The column with the time of day that belongs to it.
     """
 
     format: str
@@ -76,6 +90,8 @@ class Look:
     examples: list[BadRow]
     notes: list[str]
     rows: pa.RecordBatch
+    time_formats: list[str] = field(default_factory=list)
+    time_of_day: str | None = None
 
     def told(self) -> dict[str, Any]:
         """All but the rows, as plain values."""
@@ -113,21 +129,39 @@ def look(
     if format == "lineprotocol":  # which says itself what the time is, but no name for it
         layout = {**layout, "time": layout.get("time") or "time"}
     chosen = Layout(**layout, timeless=layout.get("time") is None and layout.get("target") is None)
+    guess = Guess()
     if chosen.timeless:
         _, first, _, _ = _first(open_source(), format, name, chosen, options)
-        time = None if first is None else guess_time(first)
-        chosen = Layout(**{**layout, "time": time}, timeless=time is None)
+        guess = Guess() if first is None else guess_times(first)
+        if chosen.rule.kind != "auto":
+            guess = replace(guess, formats=[])
+        if layout.get("time_of_day") is not None:
+            guess = replace(guess, time_of_day=None)
+        chosen = _layout_of(guess, chosen.rule, layout)
     reader, first, count, bad = _first(open_source(), format, name, chosen, options)
     return Look(
         reader.format,
-        chosen.time or None,
+        guess.time or chosen.time or None,
         None if chosen.timeless else _text_of(reader.rule),
         reader.rows + count,
         count,
         bad,
         list(chosen.notes.values()),
         _empty(chosen.schema()) if first is None else first.slice(0, rows_max),
+        guess.formats,
+        guess.time_of_day or chosen.time_of_day,
     )
+
+
+def _layout_of(guess: Guess, rule: TimeRule, layout: dict[str, Any]) -> Layout:
+    """The layout of a source whose time was guessed; without one where it is to be said how."""
+    if guess.time is None or len(guess.formats) > 1:
+        return Layout(**layout, timeless=True)
+    if guess.formats:
+        found = parse_time_format(guess.formats[0])
+        rule = replace(found, zone=rule.zone, ambiguous=rule.ambiguous)
+    clock = guess.time_of_day or layout.get("time_of_day")
+    return Layout(**{**layout, "time": guess.time, "time_format": rule, "time_of_day": clock})
 
 
 def _first(
@@ -162,32 +196,73 @@ def _text_of(rule: TimeRule) -> str | list[str]:
     return texts[0] if len(texts) == 1 else texts
 
 
+@dataclass(frozen=True)
+class Guess:
+    """What is taken for the time; see :class:`Look`."""
+
+    time: str | None = None
+    formats: list[str] = field(default_factory=list)
+    time_of_day: str | None = None
+
+
 def guess_time(rows: pa.RecordBatch) -> str | None:
     """The column that is most like the time of events; None where none is."""
-    merits: Sequence[tuple[int, str]] = [
-        (_merit(field.name, column), field.name)
-        for field, column in zip(rows.schema, rows.columns, strict=True)
-    ]
-    best = max((merit for merit, _ in merits), default=0)
-    return next((name for merit, name in merits if merit == best > 0), None)
+    return guess_times(rows).time
 
 
-def _merit(name: str, values: pa.Array) -> int:
-    """How much a column is like a time."""
+def guess_times(rows: pa.RecordBatch) -> Guess:
+    """The column that is most like the time of events, how it is written, and its time of day."""
+    merit, guess = 0, Guess()
+    columns = list(zip(rows.schema.names, rows.columns, strict=True))
+    for name, values in columns:
+        found, formats = _merit(name, values)
+        if found > merit:
+            merit, guess = found, Guess(name, formats)
+    if 0 < merit <= _DATED and guess.time is not None:
+        dates = rows.column(guess.time)
+        for name, clocks in columns:
+            if not is_text(clocks.type) or 2 * _count(clocks, _CLOCK) <= len(clocks):
+                continue
+            found, formats = _merit(name, joined(dates, clocks, guess.time, name))
+            if found > merit:
+                return Guess(guess.time, formats, name)
+    return guess
+
+
+def _count(values: pa.Array, pattern: str) -> int:
+    return int(pc.sum(pc.match_substring_regex(values, pattern), min_count=0).as_py())
+
+
+def _merit(name: str, values: pa.Array) -> tuple[int, list[str]]:
+    """How much a column is like a time, and the patterns that read it."""
     telling = bool(_TELLING.search(name) or _TELLING.search(name.lower()))
     type_, types = values.type, pa.types
     if 2 * values.null_count > len(values):
-        return 0
+        return 0, []
     if types.is_timestamp(type_):
-        return 6 if telling else 4
+        return (6 if telling else 4), []
     if types.is_date(type_):
-        return 3 if telling else 2
+        return (_DATED if telling else _DATED - 1), []
+    if is_text(type_):
+        iso = parse_iso(values)
+        if 2 * np.count_nonzero(iso.ok) > len(values):
+            return _merit_of_text(telling, bool(iso.has_clock.any())), []
+        patterns = likely(values)
+        if patterns:
+            clock = not TimeRule("pattern", pattern=patterns[0]).of_dates
+            return _merit_of_text(telling, clock), patterns
     if not telling or not (types.is_integer(type_) or types.is_floating(type_) or is_text(type_)):
-        return 0
+        return 0, []
     try:
         settled = decide(values, _AUTO, column=name)
     except InvalidData:
-        return 0
+        return 0, []
     if types.is_timestamp(settled.type):
-        return 5
-    return 1 if types.is_integer(type_) else 0
+        return 5, []
+    return (1 if types.is_integer(type_) else 0), []
+
+
+def _merit_of_text(telling: bool, clock: bool) -> int:
+    if clock:
+        return 5 if telling else 4
+    return _DATED if telling else _DATED - 1

@@ -18,8 +18,21 @@ from ..ownership import LOADING, ModuleLock, leave_to_parent
 __all__ = ["likely", "open_patterns", "strptime"]
 
 LOOKED_AT = 200
-_DATES = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y.%m.%d")
+YEAR_MIN = 1000
+"""%Y reads 24 as the year 24: no year of a pattern that is proposed."""
+_DATES = (
+    *("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y.%m.%d"),
+    *("%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%Y-%m-%d", "%Y/%m/%d"),
+)
 _CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p")
+_PATTERNS = (
+    *(f"{date}{clock}" for date in _DATES for clock in _CLOCKS),
+    "%d/%b/%Y:%H:%M:%S %z",  # web servers
+)
+_DATE_LIKE = (
+    r"^\s*(\d{4}[./-]\d{1,2}[./-]\d{1,2}"
+    r"|\d{1,2}[./-](\d{1,2}|[A-Za-z]{3})[./-](\d{4}|\d{2}))($|[\sT:])"
+)
 
 _connection: Any = None
 _connecting = ModuleLock()
@@ -68,8 +81,15 @@ def strptime(values: pa.Array, pattern: str) -> pa.Array:
 
 def likely(values: pa.Array) -> list[str]:
     """Patterns, of those that people use, that read most of some text; the ones that read most."""
-    sample = values.slice(0, LOOKED_AT)
-    patterns = [f"{date}{clock}" for date in _DATES for clock in _CLOCKS]
-    read = {pattern: len(sample) - strptime(sample, pattern).null_count for pattern in patterns}
-    most = max(read.values(), default=0)
-    return [pattern for pattern in patterns if read[pattern] == most and 2 * most > len(sample)]
+    sample = values.drop_null().slice(0, LOOKED_AT)
+    dates = pc.sum(pc.match_substring_regex(sample, _DATE_LIKE), min_count=0).as_py()
+    if 2 * dates <= len(sample):
+        return []
+    read = {pattern: _count(strptime(sample, pattern)) for pattern in _PATTERNS}
+    most = max(read.values())
+    return [pattern for pattern in _PATTERNS if read[pattern] == most and 2 * most > len(sample)]
+
+
+def _count(times: pa.Array) -> int:
+    """How many were read, as times that people write."""
+    return int(pc.sum(pc.greater_equal(pc.year(times), YEAR_MIN), min_count=0).as_py())

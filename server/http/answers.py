@@ -203,6 +203,8 @@ class LookedAt(BaseModel):
     compression: str | None
     time: str | None = Field(description="The time column; null where none is like one.")
     time_format: str | list[str] | None = Field(description="How its values were read.")
+    time_formats: list[str] = Field(description="Patterns found; of several one has to be chosen.")
+    time_of_day: str | None = Field(description="The column with the time of day, beside dates.")
     columns: list[Column]
     rows: list[Json] = Field(description="The first ones.")
     looked_at: int = Field(description="Rows that were read for this.")

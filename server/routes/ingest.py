@@ -127,6 +127,8 @@ def _told(found: Look, compression: str | None) -> dict[str, Any]:
         "compression": compression,
         "time": found.time,
         "time_format": found.time_format,
+        "time_formats": found.time_formats,
+        "time_of_day": found.time_of_day,
         "columns": _columns(schema),
         "rows": orjson.Fragment(rows),
         "looked_at": found.looked_at,

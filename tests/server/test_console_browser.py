@@ -268,6 +268,49 @@ def test_a_file_with_local_times_in_two_columns_is_imported(
     assert [str(time)[:19] for (time,) in times] == ["2024-10-26 23:30:00", "2024-10-27 01:30:00"]
 
 
+def test_how_times_are_read_is_proposed(
+    tmp_path: Path, steps: Any, open_console: Callable[..., Console]
+) -> None:
+    """A pattern is filled in, a column of times of day named; day or month first is asked."""
+    german, split, open_end = (tmp_path / f"{name}.csv" for name in ("german", "split", "us"))
+    german.write_text("Datum;Wert\n01.02.2024 13:00;1\n02.02.2024 14:00;2\n")
+    split.write_text("Tag,Uhrzeit,Wert\n01.02.2024,13:00,1\n")
+    open_end.write_text("at,level\n1/2/2024,1\n3/4/2024,2\n")
+    console = open_console()
+    console.open("#/import")
+    page = console.page
+    file, button = page.get_by_label("File", exact=True), page.get_by_role("button", name="Import")
+    fields = [
+        page.get_by_label(name, exact=True)
+        for name in ("Time", "How times are read", "Time of day")
+    ]
+
+    def shown() -> list[str]:
+        return [field.input_value() for field in fields]
+
+    file.set_input_files(german)
+    page.get_by_text("2024-02-01 13:00:00").wait_for()
+    assert shown() == ["Datum", "%d.%m.%Y %H:%M", ""]
+    button.click()
+    page.get_by_text("2 events stored").wait_for()
+
+    file.set_input_files(split)
+    page.get_by_text("2024-02-01 13:00:00").wait_for()
+    assert shown() == ["Tag", "%d.%m.%Y %H:%M", "Uhrzeit"]
+    button.click()
+    page.get_by_text("1 events stored").wait_for()
+
+    file.set_input_files(open_end)
+    page.get_by_text("Several patterns read at").wait_for()
+    assert shown() == ["at", "", ""]
+    assert button.is_disabled()
+    page.get_by_role("button", name="%m/%d/%Y").click()
+    page.get_by_text("2024-01-02 00:00:00").wait_for()
+    button.click()
+    page.get_by_text("2 events stored").wait_for()
+    assert steps.streams() == ["german", "split", "steps", "us"]
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_pages_are_accessible(steps: Any, open_console: Callable[..., Console], dark: bool) -> None:
     if not AXE.exists():

@@ -303,7 +303,52 @@ def test_a_store_that_is_read_takes_no_files(
         ({"time": ["soon", "later"]}, None),
         ({"ts": [1, 2, 3], "n": [4, 5, 6]}, "ts"),
         ({"at": pa.nulls(3, pa.timestamp("us"))}, None),
+        ({"n": ["1", "2"], "Datum": ["01.02.2024 13:00", None]}, "Datum"),
+        ({"n": ["1.5", "2.5"], "v": ["1.2.3", "4.5.6"]}, None),
+        ({"day": ["01.02.2024"], "seen": pa.array([1], pa.timestamp("us"))}, "seen"),
     ],
 )  # fmt: skip
 def test_the_time_is_guessed(columns: dict[str, Any], time: str | None) -> None:
     assert guess_time(pa.record_batch(columns)) == time
+
+
+@pytest.mark.parametrize(
+    ("lines", "wanted"),
+    [
+        (["Datum;n", "01.02.2024 13:00;1"], ("Datum", "%d.%m.%Y %H:%M", None)),
+        (["n;at", "1;2024-02-01 1:05 PM"], ("at", "%Y-%m-%d %I:%M %p", None)),
+        (["n;day", "1;13.02.24"], ("day", "%d.%m.%y", None)),
+        (["n;x", "1;10/Oct/2000:13:55:36 -0700"], ("x", "%d/%b/%Y:%H:%M:%S %z", None)),
+        (["ts;n", "1700000000;1"], ("ts", "s", None)),
+        (["ts;n", "1700000000000;1"], ("ts", "ms", None)),
+        (["ts;n", "1700000000000000;1"], ("ts", "us", None)),
+        (["ts;n", "1700000000000000000;1"], ("ts", "ns", None)),
+        (["date;time;n", "2024-02-01;13:00:01;1"], ("date", "iso", "time")),
+        (["n;Tag;Uhr", "1;01.02.2024;9:30"], ("Tag", "%d.%m.%Y %H:%M", "Uhr")),
+    ],
+)
+def test_a_look_proposes_how_times_are_read(
+    api: Any, lines: list[str], wanted: tuple[str, str, str | None]
+) -> None:
+    """What it proposes, an ingest takes."""
+    body = "\n".join([*lines, ""]).encode()
+    found = look(api, body)
+    time, time_format, time_of_day = wanted
+    assert (found["time"], found["time_format"], found["time_of_day"]) == wanted
+    assert found["rejected"] == 0
+    assert types(found)[time].startswith("timestamp")
+    asked = {"stream": "s", "create": True, "time": time, "time_format": time_format}
+    if time_of_day is not None:
+        asked["time_of_day"] = time_of_day
+    assert api.post(INGEST, content=body, params=asked).json()["appended"] == 1
+
+
+def test_a_look_leaves_open_what_only_people_know(api: Any) -> None:
+    body = b"at,n\n1/2/2024,3\n3/4/2024,5\n"
+    found = look(api, body)
+    assert (found["time"], found["time_format"]) == ("at", None)
+    assert found["time_formats"] == ["%d/%m/%Y", "%m/%d/%Y"]
+    assert found["rows"][0] == {"at": "1/2/2024", "n": 3}
+    given = look(api, body, time_format="%m/%d/%Y")
+    assert (given["time_format"], given["time_formats"]) == ("%m/%d/%Y", [])
+    assert given["rows"][0]["at"] == "2024-01-02T00:00:00"

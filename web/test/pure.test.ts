@@ -6,7 +6,7 @@ import { runsOf, withGaps } from "../src/chart/buckets";
 import { lanesOf, situationsOf } from "../src/matches/lanes";
 import { isRecent, rowsOfPairs } from "../src/matches/pairs";
 import { NOTHING, specOf } from "../src/pages/jobspec";
-import { lookedAt, nameOf, paramsOf } from "../src/pages/looking";
+import { columnsOf, type Look, lookedAt, nameOf, paramsOf, timeFormatOf } from "../src/pages/looking";
 import { globbed } from "../src/ui/glob";
 import { cellText } from "../src/ui/values";
 import { quoted } from "../src/query/names";
@@ -147,6 +147,13 @@ describe("files to import", () => {
     expect([asked.get("time_zone"), asked.get("ambiguous"), asked.get("time_of_day")]).toEqual(["Europe/Berlin", "later", "hour"]);
     expect(asked.getAll("select")).toEqual(["y"]);
     expect(String(paramsOf({ ...chosen, ambiguous: "later" }))).toBe("name=a.csv&time=t");
+  });
+  it("begin with what the server proposes", () => {
+    const first = { columns: [{ name: "day", sql_type: "timestamp" }], time: "day", time_format: "ms", time_formats: [], time_of_day: "hour" } as unknown as Look;
+    expect(columnsOf(first).map((one) => one.from)).toEqual(["day", "hour"]);
+    expect(columnsOf({ ...first, time_of_day: "day" })).toHaveLength(1);
+    expect([first, { ...first, time_format: "iso" }, { ...first, time_format: null }, { ...first, time_format: ["iso", "s"] }].map(timeFormatOf)).toEqual(["ms", "auto", "auto", "iso | s"]);
+    expect(timeFormatOf({ ...first, time_format: null, time_formats: ["%d/%m/%Y", "%m/%d/%Y"] })).toBe("");
   });
   it("are looked at as far as it takes", () => {
     expect(nameOf("My Pumps (2).csv.gz")).toBe("my_pumps_2");

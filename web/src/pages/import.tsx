@@ -9,7 +9,7 @@ import { ask, headers, may, messageOf, Problem, type ProblemDocument, refreshStr
 import { quoted } from "../query/names";
 import { newTab } from "../query/shelf";
 import { bytes, count, share } from "../ui/numbers";
-import { AMBIGUOUS, type BadRow, columnsOf, type Ingested, type Look, lookedAt, nameOf, paramsOf, type Planned, TIME_FORMATS, TYPES } from "./looking";
+import { AMBIGUOUS, type BadRow, columnsOf, type Ingested, type Look, lookedAt, nameOf, paramsOf, type Planned, TIME_FORMATS, timeFormatOf, TYPES } from "./looking";
 
 const LOOK_AGAIN_MS = 400;
 const LOOK_AGAIN_MOST = 8 << 20;
@@ -73,10 +73,10 @@ function Settings({ chosen: { file, body, first } }: { chosen: Chosen }) {
   const [name, setName] = useState(nameOf(file.name));
   const [columns, setColumns] = useState<Planned[]>(() => columnsOf(first));
   const [time, setTime] = useState(first.time ?? "");
-  const [timeFormat, setTimeFormat] = useState("auto");
+  const [timeFormat, setTimeFormat] = useState(() => timeFormatOf(first));
   const [timeZone, setTimeZone] = useState("");
   const [ambiguous, setAmbiguous] = useState("refuse");
-  const [timeOfDay, setTimeOfDay] = useState("");
+  const [timeOfDay, setTimeOfDay] = useState(first.time_of_day ?? "");
   const [separator, setSeparator] = useState("");
   const [nulls, setNulls] = useState("");
   const [retention, setRetention] = useState("");
@@ -91,6 +91,12 @@ function Settings({ chosen: { file, body, first } }: { chosen: Chosen }) {
     if (by.as !== undefined && old.as === timeOfDay) setTimeOfDay(by.as);
     setColumns(columns.with(i, { ...old, ...by }));
   };
+  const chooseTime = (other: string) => {
+    const proposed = other === first.time;
+    setTime(other);
+    setTimeFormat(proposed ? timeFormatOf(first) : "auto");
+    setTimeOfDay((proposed && first.time_of_day) || "");
+  };
   const ingest = (dryRun: boolean) => {
     const all = new URLSearchParams(asked);
     all.set("stream", name);
@@ -101,17 +107,17 @@ function Settings({ chosen: { file, body, first } }: { chosen: Chosen }) {
     void send(all);
   };
   const mine = known ? may("ingest", name) : may("write", name);
-  const ready = sent < 0 && Boolean(name) && mine && (Boolean(known) || Boolean(time));
+  const ready = sent < 0 && Boolean(name) && mine && (Boolean(known) || Boolean(time)) && Boolean(timeFormat.trim());
   return (
     <section aria-label="Settings">
       <div class="options">
         <label><span class="quiet">Stream</span> <input value={name} aria-label="Name of the stream" onInput={(e) => setName(e.currentTarget.value)} /></label>
         <span class="badge">{known ? `exists, ${count(known.count)} events: appends to it` : "new"}</span>
         {!known && (
-          <label><span class="quiet">Time</span> <select aria-label="Time" value={time} onChange={(e) => setTime(e.currentTarget.value)}><option value="">choose…</option>{columns.filter((one) => one.keep).map((one) => <option key={one.from}>{one.as}</option>)}</select></label>
+          <label><span class="quiet">Time</span> <select aria-label="Time" value={time} onChange={(e) => chooseTime(e.currentTarget.value)}><option value="">choose…</option>{columns.filter((one) => one.keep).map((one) => <option key={one.from}>{one.as}</option>)}</select></label>
         )}
         <label><span class="quiet">read as</span> <input list="time-formats" size={12} aria-label="How times are read" title="several behind each other, a | b: each value has the first that reads it" value={timeFormat} onInput={(e) => setTimeFormat(e.currentTarget.value)} /></label>
-        <datalist id="time-formats">{TIME_FORMATS.map(([value, text]) => <option key={value} value={value}>{text}</option>)}</datalist>
+        <datalist id="time-formats">{first.time_formats.map((value) => <option key={value} value={value}>as in the file</option>)}{TIME_FORMATS.map(([value, text]) => <option key={value} value={value}>{text}</option>)}</datalist>
         <label><span class="quiet">with the time of day in</span> <select aria-label="Time of day" value={timeOfDay} onChange={(e) => setTimeOfDay(e.currentTarget.value)}><option value="">no other column</option>{columns.filter((one) => one.keep && one.as !== time).map((one) => <option key={one.from}>{one.as}</option>)}</select></label>
         <label><span class="quiet">by the clocks of</span> <input list="time-zones" size={12} aria-label="Time zone" placeholder="UTC" value={timeZone} onInput={(e) => setTimeZone(e.currentTarget.value)} /></label>
         <datalist id="time-zones">{Intl.supportedValuesOf("timeZone").map((zone) => <option key={zone} value={zone} />)}</datalist>
@@ -126,6 +132,12 @@ function Settings({ chosen: { file, body, first } }: { chosen: Chosen }) {
       </div>
       {!mine && <p class="banner slim"><span>This token may not {known ? "append to" : "make"} this stream: that takes the scope <code>{known ? "ingest" : "write"}</code> for its name.</span></p>}
       {!known && !time && <p class="banner slim"><span>No column is like a time: choose which one is.</span></p>}
+      {!timeFormat.trim() && (
+        <p class="banner slim" role="status">
+          <span>{first.time_formats.length > 1 ? `Several patterns read ${first.time}: choose the right one.` : "How are times read? auto, iso, s, ms, us, ns, or a pattern."}</span>
+          {first.time_formats.map((one) => <button key={one} type="button" onClick={() => setTimeFormat(one)}><code>{one}</code></button>)}
+        </p>
+      )}
       {sent >= 0 && <progress aria-label="Sent" max={file.size} value={sent} />}
       {sent >= 0 && <p class="hint quiet" role="status">{sent < file.size ? `${share(sent, file.size)} sent` : "The server reads it…"}</p>}
       {problem && <p class="banner bad" role="alert">{problem}</p>}

@@ -10,7 +10,10 @@ export interface Look {
   format: string;
   compression: string | null;
   time: string | null;
-  time_format: string | null;
+  time_format: string | string[] | null;
+  /** Patterns that read the time; of several one has to be chosen. */
+  time_formats: string[];
+  time_of_day: string | null;
   columns: { name: string; sql_type: string }[];
   rows: Record<string, unknown>[];
   looked_at: number;
@@ -66,8 +69,19 @@ export function lookedAt(file: File): Blob {
   return WHOLE.test(file.name) || file.size <= TEXT_LOOKED_AT ? file : file.slice(0, TEXT_LOOKED_AT);
 }
 
+/** The columns of a file; the one with the time of day became part of the time. */
 export function columnsOf(first: Look): Planned[] {
-  return first.columns.map(({ name, sql_type }) => ({ from: name, as: name, type: "", inferred: sql_type, keep: true }));
+  const columns = first.columns.map(({ name, sql_type }) => ({ from: name, as: name, type: "", inferred: sql_type, keep: true }));
+  const clock = first.time_of_day;
+  if (clock && !columns.some((one) => one.from === clock)) columns.push({ from: clock, as: clock, type: "", inferred: "varchar", keep: true });
+  return columns;
+}
+
+/** How times are read, as it stands in the form: "" where it has to be chosen, "auto" for ISO 8601. */
+export function timeFormatOf(first: Look): string {
+  if (first.time_formats.length > 1) return "";
+  const formats = [first.time_format ?? []].flat().join(" | ");
+  return formats === "iso" ? "auto" : formats || "auto";
 }
 
 /** A stream's name for a file's. */
