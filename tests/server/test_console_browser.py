@@ -301,7 +301,7 @@ def test_how_times_are_read_is_proposed(
     page.get_by_text("1 events stored").wait_for()
 
     file.set_input_files(open_end)
-    page.get_by_text("Several patterns read at").wait_for()
+    page.get_by_text("Several patterns read the column at").wait_for()
     assert shown() == ["at", "", ""]
     assert button.is_disabled()
     page.get_by_role("button", name="%m/%d/%Y").click()

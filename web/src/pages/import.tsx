@@ -116,7 +116,7 @@ function Settings({ chosen: { file, body, first } }: { chosen: Chosen }) {
         {!known && (
           <label><span class="quiet">Time</span> <select aria-label="Time" value={time} onChange={(e) => chooseTime(e.currentTarget.value)}><option value="">choose…</option>{columns.filter((one) => one.keep).map((one) => <option key={one.from}>{one.as}</option>)}</select></label>
         )}
-        <label><span class="quiet">read as</span> <input list="time-formats" size={12} aria-label="How times are read" title="several behind each other, a | b: each value has the first that reads it" value={timeFormat} onInput={(e) => setTimeFormat(e.currentTarget.value)} /></label>
+        <label><span class="quiet">read as</span> <input list="time-formats" size={20} aria-label="How times are read" title="several behind each other, a | b: each value has the first that reads it" value={timeFormat} onInput={(e) => setTimeFormat(e.currentTarget.value)} /></label>
         <datalist id="time-formats">{first.time_formats.map((value) => <option key={value} value={value}>as in the file</option>)}{TIME_FORMATS.map(([value, text]) => <option key={value} value={value}>{text}</option>)}</datalist>
         <label><span class="quiet">with the time of day in</span> <select aria-label="Time of day" value={timeOfDay} onChange={(e) => setTimeOfDay(e.currentTarget.value)}><option value="">no other column</option>{columns.filter((one) => one.keep && one.as !== time).map((one) => <option key={one.from}>{one.as}</option>)}</select></label>
         <label><span class="quiet">by the clocks of</span> <input list="time-zones" size={12} aria-label="Time zone" placeholder="UTC" value={timeZone} onInput={(e) => setTimeZone(e.currentTarget.value)} /></label>
@@ -134,7 +134,7 @@ function Settings({ chosen: { file, body, first } }: { chosen: Chosen }) {
       {!known && !time && <p class="banner slim"><span>No column is like a time: choose which one is.</span></p>}
       {!timeFormat.trim() && (
         <p class="banner slim" role="status">
-          <span>{first.time_formats.length > 1 ? `Several patterns read ${first.time}: choose the right one.` : "How are times read? auto, iso, s, ms, us, ns, or a pattern."}</span>
+          <span>{first.time_formats.length > 1 ? `Several patterns read the column ${first.time}: choose the right one.` : "How are times read? auto, iso, s, ms, us, ns, or a pattern."}</span>
           {first.time_formats.map((one) => <button key={one} type="button" onClick={() => setTimeFormat(one)}><code>{one}</code></button>)}
         </p>
       )}
@@ -197,7 +197,7 @@ function Columns({ columns, seen, busy, time, timeOfDay, known, change }: Column
                     </select>
                   )}
                 </td>
-                <td class="quiet columns"><code>{column.keep && there ? seen.rows.slice(0, SAMPLES).map((row) => textOf(row[column.as])).join(" · ") : ""}</code></td>
+                <td class="quiet columns"><code>{column.keep && there && types.has(column.as) ? seen.rows.slice(0, SAMPLES).map((row) => textOf(row[column.as])).join(" · ") : ""}</code></td>
               </tr>
             );
           })}
