@@ -129,14 +129,10 @@ def decide(
         return Decision(rule.as_iso(), wanted or type_, None)
     if pa.types.is_date(type_):
         return Decision(rule.as_iso(), wanted or micros, None)
-    if rule.kind == "several":
-        fine = any(one.unit == "ns" or "%n" in (one.pattern or "") for one in rule.rules)
-        return Decision(replace(rule), wanted or (pa.timestamp("ns") if fine else micros), None)
-    if rule.kind == "pattern":
-        fine = "%n" in (rule.pattern or "")
-        return Decision(rule, wanted or (pa.timestamp("ns") if fine else micros), None)
-    if rule.kind == "epoch":
-        fine = rule.unit == "ns" or _finer_than_micros(sample.drop_null(), rule.unit or "s")
+    if rule.kind in ("several", "pattern", "epoch"):
+        fine = any(one.unit == "ns" or "%n" in (one.pattern or "") for one in rule.rules or (rule,))
+        if rule.kind == "epoch" and not fine:
+            fine = _finer_than_micros(sample.drop_null(), rule.unit or "s")
         return Decision(rule, wanted or (pa.timestamp("ns") if fine else micros), None)
     values = sample.drop_null()
     if is_text(type_):
@@ -254,47 +250,39 @@ def convert(
     offsets : Offsets, optional
         Of the column, so far: ISO text that differs is bad, unless the rule has a zone.
     """
-    count = len(values)
-    codes: Codes = np.zeros(count, np.uint8)
-    nulls = values.is_null().to_numpy(zero_copy_only=False)
-    if required:
-        flag(codes, nulls, MISSING)
-    if pa.types.is_integer(target):
-        ticks = _plain_ticks(values, nulls, codes, exact)
-        low, high = _bounds(target)
-        flag(codes, ~nulls & ((ticks < low) | (ticks > high)), TOO_FAR)
+    codes: Codes = np.zeros(len(values), np.uint8)
+    per_second = None if pa.types.is_integer(target) else TICKS_PER_SECOND[target.unit]
+    if per_second is None:
+        ticks = _plain_ticks(values, codes, exact)
+        most = 2 ** (target.bit_width - 1) - 1
+        flag(codes, (ticks < -most - 1) | (ticks > most), TOO_FAR)
     elif pa.types.is_timestamp(values.type):
         raw = values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-        per_second = TICKS_PER_SECOND[values.type.unit]
+        per_in = TICKS_PER_SECOND[values.type.unit]
         if rule.zone is not None and values.type.tz is None:
-            raw = _from_clocks(raw, per_second, rule, nulls, codes)
-        ticks = _rescale(raw, per_second, TICKS_PER_SECOND[target.unit], nulls, codes)
+            raw = _from_clocks(raw, per_in, rule, codes)
+        ticks = _rescale(raw, per_in, per_second, codes)
     elif pa.types.is_date(values.type):
         raw = values.cast(pa.date32()).cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
         days = raw.astype(np.int64) * DAY_SECONDS
         if rule.zone is not None:
-            days = _from_clocks(days, 1, rule, nulls, codes, dates=True)
-        ticks = _rescale(days, 1, TICKS_PER_SECOND[target.unit], nulls, codes)
+            days = _from_clocks(days, 1, rule, codes, dates=True)
+        ticks = _rescale(days, 1, per_second, codes)
     elif is_text(values.type):
         read = _by_several if rule.kind == "several" else _from_text
-        ticks = read(values, rule, target.unit, nulls, codes, offsets)
+        ticks = read(values, rule, target.unit, codes, offsets)
     elif pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
-        ticks = _from_numbers(values, rule, target.unit, nulls, codes, exact)
+        ticks = _from_numbers(values, rule, target.unit, codes, exact)
     else:
         raise InvalidData(f"a column of type {values.type} holds no times")
+    nulls = values.is_null().to_numpy(zero_copy_only=False)
+    codes[nulls] = MISSING if required else 0
     if not codes.any():
-        mask = nulls if nulls.any() else None
+        mask = nulls if values.null_count else None
         return Converted(pa.array(ticks, pa.int64(), mask=mask).cast(target))
     ticks[codes != 0] = 0
-    return Converted(
-        pa.array(ticks, pa.int64(), mask=nulls | (codes != 0)).cast(target),
-        codes,
-        _reasons(rule, target),
-    )
-
-
-def _bounds(target: pa.DataType) -> tuple[int, int]:
-    return -(2 ** (target.bit_width - 1)), 2 ** (target.bit_width - 1) - 1
+    found = pa.array(ticks, pa.int64(), mask=nulls | (codes != 0)).cast(target)
+    return Converted(found, codes, _reasons(rule, target))
 
 
 def _reasons(rule: TimeRule, target: pa.DataType) -> tuple[str, ...]:
@@ -326,15 +314,13 @@ def _reasons(rule: TimeRule, target: pa.DataType) -> tuple[str, ...]:
     )
 
 
-def _plain_ticks(
-    values: pa.Array, nulls: npt.NDArray[np.bool_], codes: Codes, exact: bool = False
-) -> Any:
+def _plain_ticks(values: pa.Array, codes: Codes, exact: bool = False) -> Any:
     """Whole numbers as they are."""
     type_ = values.type
     if is_text(type_):
-        return _text_ticks(values, 0, nulls, codes, UNREADABLE)
+        return _text_ticks(values, 0, codes, UNREADABLE)
     if pa.types.is_floating(type_):
-        numbers = _floats(values, nulls, codes)
+        numbers = _floats(values, codes)
         if exact:  # from here on a float may stand for a whole number that it is not
             flag(codes, np.abs(numbers) > 2.0**53, UNREADABLE)
         return _whole(numbers, codes, UNREADABLE)
@@ -344,7 +330,7 @@ def _plain_ticks(
         return np.where(raw > np.uint64(INT64_MAX), np.uint64(0), raw).astype(np.int64)
     if pa.types.is_integer(type_):
         return values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).copy()
-    flag(codes, ~nulls, UNREADABLE)
+    flag(codes, codes == 0, UNREADABLE)
     return np.zeros(len(values), np.int64)
 
 
@@ -357,20 +343,16 @@ def _whole(numbers: npt.NDArray[np.float64], codes: Codes, code: int) -> npt.NDA
     return numbers.astype(np.int64)
 
 
-def _floats(values: pa.Array, nulls: npt.NDArray[np.bool_], codes: Codes) -> Any:
+def _floats(values: pa.Array, codes: Codes) -> Any:
     """Floats with NaN and infinities flagged and set to zero."""
     raw = values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
     bad = ~np.isfinite(raw)
-    flag(codes, bad & ~nulls, NOT_FINITE)
+    flag(codes, bad, NOT_FINITE)
     return np.where(bad, 0.0, raw)
 
 
 def _rescale(
-    raw: npt.NDArray[np.int64],
-    per_in: int,
-    per_out: int,
-    nulls: npt.NDArray[np.bool_],
-    codes: Codes,
+    raw: npt.NDArray[np.int64], per_in: int, per_out: int, codes: Codes
 ) -> npt.NDArray[np.int64]:
     """Integer ticks in another unit, exactly."""
     if per_out == per_in:
@@ -378,11 +360,11 @@ def _rescale(
     if per_out > per_in:
         factor = per_out // per_in
         limit = INT64_MAX // factor
-        flag(codes, ~nulls & ((raw > limit) | (raw < -limit)), TOO_FAR)
+        flag(codes, (raw > limit) | (raw < -limit), TOO_FAR)
         return raw * factor
     divisor = per_in // per_out
     ticks, rest = np.divmod(raw, divisor)
-    flag(codes, ~nulls & (rest != 0), TOO_FINE)
+    flag(codes, rest != 0, TOO_FINE)
     return ticks
 
 
@@ -390,22 +372,21 @@ def _from_numbers(
     values: pa.Array,
     rule: TimeRule,
     unit: str,
-    nulls: npt.NDArray[np.bool_],
     codes: Codes,
     exact: bool = False,
 ) -> npt.NDArray[np.int64]:
     """Epoch numbers; integers exactly, floats rounded to the unit unless they are to be exact."""
     counting = rule.counting
     if counting is None or counting.unit is None:
-        flag(codes, ~nulls, NO_UNIT)
+        flag(codes, codes == 0, NO_UNIT)
         return np.zeros(len(values), np.int64)
     per_in, per_out = TICKS_PER_SECOND[counting.unit], TICKS_PER_SECOND[unit]
     if pa.types.is_floating(values.type):
-        numbers = _floats(values, nulls, codes)
+        numbers = _floats(values, codes)
         whole, part = np.divmod(numbers, 1.0)
         low = (PLAUSIBLE_FIRST_S * per_in, PLAUSIBLE_END_S * per_in)
         if rule.assumed:
-            flag(codes, ~nulls & ((numbers < low[0]) | (numbers >= low[1])), IMPLAUSIBLE)
+            flag(codes, (numbers < low[0]) | (numbers >= low[1]), IMPLAUSIBLE)
         far = np.abs(numbers) * (per_out / per_in) >= 2.0**63
         flag(codes, far, TOO_FAR)
         whole = np.where(far, 0.0, whole)
@@ -415,44 +396,40 @@ def _from_numbers(
                 scaled = np.where(far, 0.0, numbers * (per_out / per_in))
             # Half the distance to the next float is what a text may have lost on its way.
             lost = np.spacing(np.abs(numbers)) * (per_out / per_in) / 2 + np.spacing(np.abs(scaled))
-            flag(codes, ~nulls & (np.abs(scaled - np.rint(scaled)) > lost), TOO_FINE)
+            flag(codes, np.abs(scaled - np.rint(scaled)) > lost, TOO_FINE)
         if per_out >= per_in:
             factor = per_out // per_in
             ticks = whole.astype(np.int64) * factor + np.rint(part * factor).astype(np.int64)
             return np.asarray(ticks)
         scaled = np.rint(np.where(far, 0.0, numbers) * (per_out / per_in))
         return np.asarray(scaled.astype(np.int64))
-    raw = _plain_ticks(values, nulls, codes)
+    raw = _plain_ticks(values, codes)
     if rule.assumed:
         first, end = PLAUSIBLE_FIRST_S * per_in, PLAUSIBLE_END_S * per_in
-        flag(codes, ~nulls & ((raw < first) | (raw >= end)), IMPLAUSIBLE)
-    return _rescale(raw, per_in, per_out, nulls, codes)
+        flag(codes, (raw < first) | (raw >= end), IMPLAUSIBLE)
+    return _rescale(raw, per_in, per_out, codes)
 
 
-def _text_ticks(
-    values: pa.Array, power: int, nulls: npt.NDArray[np.bool_], codes: Codes, fine: int
-) -> npt.NDArray[np.int64]:
+def _text_ticks(values: pa.Array, power: int, codes: Codes, fine: int) -> npt.NDArray[np.int64]:
     """Decimal text as whole numbers of 10**-power; ``fine`` is the code of digits below that."""
     found = parse_decimals(values, power)
     ticks = found.as_int64()
-    flag(codes, ~nulls & (found.status == UNREAD), UNREADABLE)
+    flag(codes, found.status == UNREAD, UNREADABLE)
     flag(codes, found.status == DIGITS_TOO_FINE, fine)
     flag(codes, found.status == TOO_LARGE, TOO_FAR)
     return ticks
 
 
-def _epoch_text(
-    values: pa.Array, rule: TimeRule, unit: str, nulls: npt.NDArray[np.bool_], codes: Codes
-) -> npt.NDArray[np.int64]:
+def _epoch_text(values: pa.Array, rule: TimeRule, unit: str, codes: Codes) -> npt.NDArray[np.int64]:
     """Epoch numbers in text, exactly."""
     per_in, per_out = TICKS_PER_SECOND[rule.unit or "s"], TICKS_PER_SECOND[unit]
     power = len(str(per_out)) - len(str(per_in))
     found: Codes = np.zeros(len(values), np.uint8)
-    ticks = _text_ticks(values, power, nulls, found, TOO_FINE)
+    ticks = _text_ticks(values, power, found, TOO_FINE)
     if rule.assumed:
         first, end = PLAUSIBLE_FIRST_S * per_out, PLAUSIBLE_END_S * per_out
         absurd = (found == TOO_FAR) | ((found == 0) & ((ticks < first) | (ticks >= end)))
-        flag(codes, ~nulls & absurd, IMPLAUSIBLE)
+        flag(codes, absurd, IMPLAUSIBLE)
     np.copyto(codes, found, where=codes == 0)
     return ticks
 
@@ -461,28 +438,26 @@ def _from_text(
     values: pa.Array,
     rule: TimeRule,
     unit: str,
-    nulls: npt.NDArray[np.bool_],
     codes: Codes,
     offsets: Offsets | None,
 ) -> npt.NDArray[np.int64]:
     """ISO text, text by a pattern, or epoch numbers as text with ISO text beside them."""
     if rule.kind == "pattern" and rule.pattern is not None:
         parsed = strptime(values, rule.pattern)
-        failed = parsed.is_null().to_numpy(zero_copy_only=False) & ~nulls
-        flag(codes, failed, UNREADABLE)
+        flag(codes, parsed.is_null().to_numpy(zero_copy_only=False), UNREADABLE)
         raw = parsed.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
-        per_second, none = TICKS_PER_SECOND[parsed.type.unit], nulls | failed
+        per_second = TICKS_PER_SECOND[parsed.type.unit]
         if rule.zone is not None and not rule.tells_offset:
-            raw = _from_clocks(raw, per_second, rule, none, codes, dates=rule.of_dates)
-        return _rescale(raw, per_second, TICKS_PER_SECOND[unit], none, codes)
-    numeric: npt.NDArray[np.bool_] | None = None
+            raw = _from_clocks(raw, per_second, rule, codes, dates=rule.of_dates)
+        return _rescale(raw, per_second, TICKS_PER_SECOND[unit], codes)
+    numeric = np.zeros(len(values), np.bool_)
     ticks = np.zeros(len(values), np.int64)
     if rule.kind == "epoch":
         number_codes: Codes = np.zeros(len(values), np.uint8)
-        ticks = _epoch_text(values, rule, unit, nulls, number_codes)
-        numeric = (number_codes != UNREADABLE) & ~nulls
+        ticks = _epoch_text(values, rule, unit, number_codes)
+        numeric = number_codes != UNREADABLE
         codes[numeric] = number_codes[numeric]
-        if bool((numeric | nulls).all()):
+        if np.count_nonzero(~numeric) == values.null_count:
             return ticks
     times = parse_iso(values)
     per_second = TICKS_PER_SECOND[unit]
@@ -498,10 +473,9 @@ def _from_text(
     far = times.ok & ((seconds > limit) | (seconds < -limit))
     fraction, rest = np.divmod(times.nanos, NS_PER_SECOND // per_second)
     iso = np.where(far, 0, seconds) * per_second + fraction
-    unread = ~times.ok & ~nulls
+    unread = ~times.ok & ~numeric
     fine = times.ok & (rest != 0)
-    if numeric is not None:
-        unread &= ~numeric
+    if rule.kind == "epoch":
         iso = np.where(numeric, ticks, iso)
     if rule.kind in ("iso", "auto") and unread.any():
         is_number = pc.match_substring_regex(values, _NUMBER).fill_null(False)
@@ -516,19 +490,18 @@ def _by_several(
     values: pa.Array,
     rule: TimeRule,
     unit: str,
-    nulls: npt.NDArray[np.bool_],
     codes: Codes,
     offsets: Offsets | None,
 ) -> npt.NDArray[np.int64]:
     """Text by the first rule that reads it."""
     ticks = np.zeros(len(values), np.int64)
-    left = np.flatnonzero(~nulls)
+    left = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
     for one in rule.rules:
         if not left.size:
             break
         some = values if left.size == len(values) else values.take(pa.array(left))
         found: Codes = np.zeros(left.size, np.uint8)
-        read = _from_text(some, one, unit, np.zeros(left.size, np.bool_), found, offsets)
+        read = _from_text(some, one, unit, found, offsets)
         unread = (found == UNREADABLE) | (found == NO_UNIT)
         ticks[left[~unread]] = read[~unread]
         codes[left[~unread]] = found[~unread]
@@ -541,7 +514,6 @@ def _from_clocks(
     walls: npt.NDArray[np.int64],
     per_second: int,
     rule: TimeRule,
-    nulls: npt.NDArray[np.bool_],
     codes: Codes,
     *,
     dates: bool = False,
@@ -549,12 +521,12 @@ def _from_clocks(
     """Ticks of UTC for ticks of the clocks of the rule's zone."""
     edge = INT64_MAX - 2 * DAY_SECONDS * per_second
     far = (walls > edge) | (walls < -edge)
-    flag(codes, ~nulls & far, TOO_FAR)
+    flag(codes, far, TOO_FAR)
     walls = np.where(far, 0, walls)
     seconds = walls // per_second
     found = instants_of(seconds, rule.zone or "UTC", rule.ambiguous, dates)
-    flag(codes, ~nulls & found.skipped, SKIPPED)
-    flag(codes, ~nulls & found.twice, TWICE)
+    flag(codes, found.skipped, SKIPPED)
+    flag(codes, found.twice, TWICE)
     return walls + (found.seconds - seconds) * per_second
 
 
