@@ -323,7 +323,11 @@ def _plain_ticks(values: pa.Array, codes: Codes, exact: bool = False) -> Any:
         numbers = _floats(values, codes)
         if exact:  # from here on a float may stand for a whole number that it is not
             flag(codes, np.abs(numbers) > 2.0**53, UNREADABLE)
-        return _whole(numbers, codes, UNREADABLE)
+        far = np.abs(numbers) >= 2.0**63
+        flag(codes, far, TOO_FAR)
+        numbers = np.where(far, 0.0, numbers)
+        flag(codes, numbers != np.floor(numbers), UNREADABLE)
+        return numbers.astype(np.int64)
     if pa.types.is_uint64(type_):
         raw = values.fill_null(0).to_numpy(zero_copy_only=False)
         flag(codes, raw > np.uint64(INT64_MAX), TOO_FAR)
@@ -332,15 +336,6 @@ def _plain_ticks(values: pa.Array, codes: Codes, exact: bool = False) -> Any:
         return values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).copy()
     flag(codes, codes == 0, UNREADABLE)
     return np.zeros(len(values), np.int64)
-
-
-def _whole(numbers: npt.NDArray[np.float64], codes: Codes, code: int) -> npt.NDArray[np.int64]:
-    """Floats that are whole numbers as integers."""
-    far = np.abs(numbers) >= 2.0**63
-    flag(codes, far, TOO_FAR)
-    numbers = np.where(far, 0.0, numbers)
-    flag(codes, numbers != np.floor(numbers), code)
-    return numbers.astype(np.int64)
 
 
 def _floats(values: pa.Array, codes: Codes) -> Any:
