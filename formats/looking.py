@@ -133,10 +133,10 @@ def look(
     if chosen.timeless:
         _, first, _, _ = _first(open_source(), format, name, chosen, options)
         guess = Guess() if first is None else guess_times(first)
-        if chosen.rule.kind != "auto":
+        if layout.get("time_of_day") is not None:  # patterns of the dates alone are none for both
+            guess = Guess(guess.time)
+        elif chosen.rule.kind != "auto":
             guess = replace(guess, formats=[])
-        if layout.get("time_of_day") is not None:
-            guess = replace(guess, time_of_day=None)
         chosen = _layout_of(guess, chosen.rule, layout)
     reader, first, count, bad = _first(open_source(), format, name, chosen, options)
     return Look(
