@@ -145,12 +145,54 @@ def ingest(
             rich_help_panel=_COLUMNS,
         ),
     ] = None,
-    separator: Annotated[
+    encoding: Annotated[
         str | None,
         typer.Option(
+            "--encoding",
+            metavar="NAME",
+            help="Of text: latin-1, windows-1252, utf-16; else UTF-8.",
+            rich_help_panel=_READING,
+        ),
+    ] = None,
+    decimal: Annotated[
+        str | None,
+        typer.Option(
+            "--decimal",
+            metavar=",|.",
+            help="Decimal separator of CSV; the other one may group digits in threes.",
+            rich_help_panel=_READING,
+        ),
+    ] = None,
+    delimiter: Annotated[
+        str | None,
+        typer.Option(
+            "--delimiter",
             "--separator",
             metavar="C",
             help="Of CSV; else told from the header (, ; tab |).",
+            rich_help_panel=_READING,
+        ),
+    ] = None,
+    quote: Annotated[
+        str,
+        typer.Option("--quote", metavar="C", help="Of CSV; '' for none.", rich_help_panel=_READING),
+    ] = '"',
+    skip: Annotated[
+        int,
+        typer.Option(
+            "--skip",
+            min=0,
+            metavar="N",
+            help="Lines of CSV to pass over, before the header.",
+            rich_help_panel=_READING,
+        ),
+    ] = 0,
+    header: Annotated[
+        bool | None,
+        typer.Option(
+            "--header/--no-header",
+            help="Whether the first line of CSV names the columns. [default: unless --columns]",
+            show_default=False,
             rich_help_panel=_READING,
         ),
     ] = None,
@@ -159,7 +201,7 @@ def ingest(
         typer.Option(
             "--columns",
             metavar="COL,...",
-            help="Names of the columns of CSV files without a header.",
+            help="Names of the columns of CSV files, instead of a header's.",
             rich_help_panel=_READING,
         ),
     ] = None,
@@ -318,7 +360,12 @@ def ingest(
         commit=commit,
         batch_rows=batch_size,
         dry_run=dry_run,
-        separator={"tab": "\t", "\\t": "\t"}.get(separator or "", separator),
+        encoding=encoding,
+        decimal=decimal,
+        delimiter=delimiter,
+        quote=quote,
+        skip=skip,
+        header=header,
         columns=_listed(columns),
         nulls=null or (),
         flatten=flatten,

@@ -9,13 +9,13 @@ Reading order::
 
     names             kinds  typenames
     bytes             limits  sources  packed
-    records           badrows  chunks  jsonscan  flatscan  flattening
+    records           dialect  badrows  chunks  jsonscan  flatscan  flattening
                       jsonmembers  jsontext
                       lineprotocol  csvtext
     values            isotime  decimals  converted  nestedtext
                       local_times  time_patterns  time_rules  times  convert  time_parts
     typed files       arrowframes  parquetpages  int96  columnar
-    events            infer  layout  reader  looking
+    events            infer  localnumbers  layout  reader  looking
     in a worker       decoder  isolated
     the way out       jsonout  writers
 """

@@ -5,26 +5,32 @@ Purpose
     stays bounded and every row has a number; Arrow's parser does the rest.
 
 Guarantee
-    RFC 4180 with the usual liberties: any single-character separator (inferred from the header line
-    among comma, semicolon, tab and bar), CR LF or LF, line breaks inside quotes, ``""`` for a
-    quote, blank lines skipped, a UTF-8 byte order mark skipped.  A record with too few or too many
-    values, or with a lone CR outside of quotes, is a bad row.  A number that its type cannot hold
-    is a bad value, never infinity.
+    RFC 4180 with the usual liberties: any single-character delimiter (inferred from the header line
+    among comma, semicolon, tab and bar) and quote, line breaks inside quotes, ``""`` for a quote,
+    blank lines skipped.  Lines end in LF, CR LF or CR CR LF, or in CR where the file has no LF.  A
+    record with too few or too many values, or with another lone CR outside of quotes, is a bad
+    row.  A number that its type cannot hold is a bad value, never infinity.
 
 Layout
     An empty value is null unless it is quoted; so are ``NULL``, ``null`` and ``\\N``, and what
-    ``nulls`` adds.  In a column of strings only the unquoted ones are.
+    ``nulls`` adds.  In a column of strings only the unquoted ones are.  Names of columns are
+    trimmed, values of text are not, as in DuckDB; so are its names for columns without one
+    (``column1``) and of the same name (``v``, ``v_1``).
+
+    A file that begins with a comment line, ``#`` at its beginning, has such lines left out
+    throughout; it does not where that line is the header.
 
 Limits
-    UTF-8 only.  A single record must fit into 64 MB.
+    A single record must fit into 64 MB.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,57 +38,82 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from ..compiled import interpretable, kernel
-from ..errors import InvalidArgument, InvalidData
+from ..errors import InvalidData
 from ..lazy import lazy
 from .badrows import BadRow
 from .chunks import CHUNK_BYTES, SAMPLE_BYTES, LineNumbers, Texts
+from .convert import FLOAT_TEXT
+from .dialect import TextOptions
 from .sources import ByteSource
 
 __all__ = ["NULLS", "CsvRecords"]
 
 NULLS = ("", "NULL", "null", "\\N")
 RECORD_BYTES_MAX = 64 << 20
-_SEPARATORS = ",;\t|"
-LF, CR = 10, 13
+OTHER_ENCODING = "if the file has another encoding, give it: --encoding latin-1"
+HEAD_BYTES = 1 << 16
+_DELIMITERS = ",;\t|"
+LF, CR, HASH = b"\n\r#"
+
+Positions = npt.NDArray[np.intp]
 
 
-@interpretable(plain=True)
-@kernel
-def _breaks(data, separator, wanted, found):  # type: ignore[no-untyped-def]
-    """Positions of LF, or of CR that no LF follows, outside of quotes; gives their number.
+class Quoting:
+    """What is inside of quotes, and what is not.
 
-    A quote opens a quoted value only where a value begins, as in Arrow's parser.  With an empty
-    `found` only the last position is wanted: what follows it is returned, 0 where there is none.
+    A quote opens a quoted value only where a value begins, as in Arrow's parser.  Where all quotes
+    stand so, every second one closes one, and counting them is enough; a pattern reads the others.
+
+    Parameters
+    ----------
+    delimiter, quote : str
+        One character; no quote where it is empty.
     """
-    count = 0
-    behind = 0
-    quoted = False
-    at_start = True
-    i = 0
-    n = len(data)
-    while i < n:
-        c = data[i]
-        if quoted:
-            if c == 34:
-                if i + 1 < n and data[i + 1] == 34:
-                    i += 1
-                else:
-                    quoted = False
-        elif c == 34 and at_start:
-            quoted = True
-        elif c == wanted and (c == 10 or i + 1 == n or data[i + 1] != 10):
-            behind = i + 1
-            if count < len(found):
-                found[count] = i
-            count += 1
-        at_start = (c == separator or c == 10) and not quoted
-        i += 1
-    return count if len(found) else behind
 
+    def __init__(self, delimiter: str, quote: str) -> None:
+        self._delimiter = delimiter.encode()
+        self._quote = quote.encode()
+        if quote:
+            begin, q = re.escape(self._delimiter), re.escape(self._quote)
+            self._odd = re.compile(
+                rb"(?:(?<=[\n%b])|\A)%b(?:[^%b]++|%b%b)*+(?:%b|\Z)|[\r\n]" % (begin, *[q] * 5)
+            )
 
-def _bytes(data: bytes) -> npt.NDArray[np.uint8]:
-    return np.frombuffer(data, np.uint8)
+    def _regular(self, data: bytes) -> Positions | None:
+        """Positions of the quotes, of which every second one closes; None for odd text."""
+        text = np.frombuffer(data, np.uint8)
+        quotes = np.flatnonzero(text == self._quote[0])
+        before = text[quotes[::2] - 1]
+        opens = (before == self._delimiter[0]) | (before == LF) | (before == self._quote[0])
+        return quotes if opens[int(quotes[0] == 0) :].all() else None
+
+    def may_quote(self, data: bytes) -> bool:
+        """Whether there is a quote."""
+        return bool(self._quote) and self._quote in data
+
+    def outside(self, data: bytes, wanted: int) -> Positions:
+        """Positions of LF, or of CR, outside of quotes."""
+        found = np.flatnonzero(np.frombuffer(data, np.uint8) == wanted)
+        if not self.may_quote(data):
+            return found
+        quotes = self._regular(data)
+        if quotes is None:
+            matches = self._odd.finditer(data)
+            at = [m.start() for m in matches if data[m.start()] == wanted]
+            return np.array(at, np.intp)
+        inside: npt.NDArray[np.bool_] = np.searchsorted(quotes, found) % 2 == 1
+        return np.delete(found, inside)
+
+    def last_end(self, data: bytes) -> int:
+        """Position after the last complete record, 0 when there is none."""
+        end = data.rfind(b"\n") + 1
+        if not self.may_quote(data):
+            return end
+        quotes = self._regular(data)
+        if quotes is not None and np.searchsorted(quotes, end) % 2 == 0:
+            return end
+        ends = self.outside(data, LF)
+        return int(ends[-1]) + 1 if len(ends) else 0
 
 
 class CsvChunk:
@@ -93,7 +124,7 @@ class CsvChunk:
         self.data = data
         self.first_row = first_row
         self.first_line = first_line
-        self._spans: list[tuple[int, int]] | None = None
+        self._parsed: int | None = None
 
     def _read(
         self, data: bytes, types: Mapping[str, pa.DataType], careful: Careful | None
@@ -108,8 +139,9 @@ class CsvChunk:
             pa.BufferReader(data),
             read_options=options,
             parse_options=pa_csv.ParseOptions(
-                delimiter=owner.separator,
-                newlines_in_values=b'"' in data,
+                delimiter=owner.delimiter,
+                quote_char=owner.quote or False,
+                newlines_in_values=owner.quoting.may_quote(data),
                 invalid_row_handler=careful,
             ),
             convert_options=pa_csv.ConvertOptions(
@@ -144,6 +176,7 @@ class CsvChunk:
                 table = self._read(self.data, wanted | dict.fromkeys(endless, pa.string()), None)
         except UnicodeDecodeError as error:
             raise pa.ArrowInvalid(str(error)) from None
+        self._parsed = table.num_rows
         by_position = dict(zip(owner.positions, owner.names, strict=True))
         return {
             by_position[position]: table.column(at).combine_chunks()
@@ -153,13 +186,13 @@ class CsvChunk:
     def texts(self) -> Texts:
         """All columns as text; broken are records with a wrong number of values or not in UTF-8."""
         owner = self._owner
-        spans = self._records()
+        starts, ends = self._spans
         data = self.data
         unread = self._unreadable()
         broken = sorted(unread.items())
-        kept = [record for record in range(len(spans)) if record not in unread]
+        kept = [record for record in range(len(starts)) if record not in unread]
         if unread:
-            data = b"".join(data[spans[record][0] : spans[record][1]] for record in kept)
+            data = b"".join(data[starts[record] : ends[record]] for record in kept)
         careful = Careful(len(owner.names))
         types = dict.fromkeys(owner.positions, pa.string())
         if kept:
@@ -188,29 +221,31 @@ class CsvChunk:
             broken=sorted(broken),
         )
 
-    def _returns(self) -> npt.NDArray[np.int64]:
+    def _returns(self) -> Positions:
         """Positions of lone CRs outside of quotes, at which Arrow's parser would end a record."""
-        count = self.data.count(b"\r")
-        if count == self.data.count(b"\r\n"):
-            return np.empty(0, np.int64)
-        found = np.empty(count, np.int64)
-        return found[: _breaks(_bytes(self.data), ord(self._owner.separator), CR, found)]
+        if b"\r" not in self.data:
+            return np.empty(0, np.intp)
+        text = np.frombuffer(self.data, np.uint8)
+        found = np.flatnonzero(text == CR)
+        alone = np.append(text, CR)[found + 1] != LF
+        if not alone.any():
+            return np.empty(0, np.intp)
+        return np.intersect1d(found[alone], self._owner.quoting.outside(self.data, CR))
 
     def _unreadable(self) -> dict[int, str]:
         """Records that the parser must not see, with the reason."""
         found: dict[int, str] = {}
-        spans = self._records()
-        starts = np.array([start for start, _ in spans], np.int64)
+        starts, ends = self._spans
         for record in (np.searchsorted(starts, self._returns(), "right") - 1).tolist():
             found[record] = "expected lines that end in LF or CR LF, found a CR alone; quote it"
         try:
             self.data.decode()
         except UnicodeDecodeError:
-            for record, (start, end) in enumerate(spans):
+            for record, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
                 try:
                     self.data[start:end].decode()
                 except UnicodeDecodeError as error:
-                    found[record] = f"expected UTF-8 text, found {error.reason}"
+                    found[record] = f"expected UTF-8 text, found {error.reason}; {OTHER_ENCODING}"
         return found
 
     @lazy
@@ -219,34 +254,34 @@ class CsvChunk:
 
     def describe(self, record: int) -> BadRow:
         """Line and text of a record."""
-        start, end = self._records()[record]
+        starts, ends = self._spans
+        start = int(starts[record])
         return BadRow(
             source=self._owner.source.name,
             row=self.first_row + record,
             reason="",
             line=self._lines.at(start),
-            record=self.data[start:end].rstrip(b"\r\n").decode(errors="replace"),
+            record=self.data[start : ends[record]].rstrip(b"\r\n").decode(errors="replace"),
         )
 
-    def _records(self) -> list[tuple[int, int]]:
-        """Where each record begins and ends; blank lines are none."""
-        if self._spans is None:
-            ends = np.empty(self.data.count(b"\n") + 1, np.int64)
-            count = _breaks(_bytes(self.data), ord(self._owner.separator), LF, ends)
-            borders = [0, *(ends[:count] + 1).tolist()]
-            if borders[-1] != len(self.data):
-                borders.append(len(self.data))
-            self._spans = [
-                (start, end)
-                for start, end in itertools.pairwise(borders)
-                if self.data[start:end] not in (b"\n", b"\r\n")
-            ]
-        return self._spans
+    @lazy
+    def _spans(self) -> tuple[Positions, Positions]:
+        """Where each record begins, and where it ends; blank lines are none."""
+        text = np.frombuffer(self.data, np.uint8)
+        ends = self._owner.quoting.outside(self.data, LF) + 1
+        if not len(ends) or ends[-1] != len(text):
+            ends = np.append(ends, len(text))
+        starts = np.append(0, ends[:-1])
+        length, first = ends - starts, text[starts]
+        blank = ((length == 1) & (first == LF)) | (
+            (length == 2) & (first == CR) & (text[ends - 1] == LF)
+        )
+        return starts[~blank], ends[~blank]
 
     @property
     def rows(self) -> int:
         """Number of records, broken ones included."""
-        return len(self._records())
+        return len(self._spans[0]) if self._parsed is None else self._parsed
 
 
 class Careful:
@@ -268,12 +303,14 @@ class CsvRecords:
 
     Parameters
     ----------
-    separator : str, optional
-        One ASCII character; inferred from the header line by default.
-    columns : sequence of str, optional
-        Names of the columns, for a file without a header line.
-    nulls : sequence of str
-        Further spellings of null.
+    options : TextOptions
+    notes : dict of str to str, optional
+        Takes what is assumed, by what it is about.
+
+    Attributes
+    ----------
+    names : list of str
+        Of the columns, each once.
 
     Raises
     ------
@@ -284,60 +321,147 @@ class CsvRecords:
     typed = False
 
     def __init__(
-        self,
-        source: ByteSource,
-        *,
-        separator: str | None = None,
-        columns: Sequence[str] | None = None,
-        nulls: Sequence[str] = (),
+        self, source: ByteSource, options: TextOptions, notes: dict[str, str] | None = None
     ) -> None:
         self.source = source
-        self.nulls = [*NULLS, *nulls]
-        if separator is not None and (len(separator) != 1 or not separator.isascii()):
-            raise InvalidArgument(f"the separator is one ASCII character, found {separator!r}")
-        source.begin_text()
+        self.nulls = [*NULLS, *options.nulls]
+        self.quote = options.quote
+        self._notes = {} if notes is None else notes
+        source.begin_text(options.encoding)
         self._lines = 0
-        if columns is not None:
-            first = source.peek(1 << 16).split(b"\n", 1)[0].decode(errors="replace")
-            self.separator = separator or _separator_of(first)
-            self.names = list(columns)
-        else:
-            header = self._header()
-            self.separator = separator or _separator_of(header)
-            self.names = _names_of(header, self.separator, source.name)
-        self.names = [name.strip() for name in self.names]
-        for at, name in enumerate(self.names):
-            if not name:
-                raise InvalidData(
-                    f"{source.name}, line 1: column {at + 1} has no name; name the columns, or "
-                    "give their names by columns= when the file has no header"
-                )
+        head = source.peek(HEAD_BYTES)
+        end = head.find(b"\n")
+        self._line_end = b"\r" if end < 0 and b"\r" in head else b"\n"
+        self._converted = b"\r\r\n" if head[max(0, end - 2) : end + 1] == b"\r\r\n" else None
+        if self._line_end == b"\r":
+            self._converted = b"\r"
+        for _ in range(options.skip):
+            self._take(self._next_line())
+        header = options.columns is None if options.header is None else options.header
+        first = self._first_line(header)
+        self.delimiter = options.delimiter or _delimiter_of(first, self.quote)
+        self.quoting = Quoting(self.delimiter, self.quote)
+        names = list(options.columns or ())
+        if header:
+            named = self._header(first)
+            names = names or named
+        elif not names:
+            count = len(self._split(first))
+            width = len(str(count))
+            names = [f"column{at:0{width}}" for at in range(count)]
+        self.names = self._unique([name.strip() for name in names])
         self.positions = [f"f{at}" for at in range(len(self.names))]
 
-    def _header(self) -> str:
-        """The first line that is not blank."""
+    @property
+    def way_out(self) -> str:
+        """Which option may help where a name is not among the columns."""
+        if any(re.match(r"[+-]?\d", name) for name in self.names):
+            return "; if the file has no header: --no-header, and --columns names the columns"
+        if len(self.names) == 1:
+            return (
+                "; if lines stand before the header: --skip N; if something else than , ; tab | "
+                "is between the values: --delimiter"
+            )
+        return ""
+
+    def _next_line(self) -> bytes:
+        """The next line with its end; the source is not read."""
+        size = HEAD_BYTES
         while True:
-            size = 1 << 16
-            while True:
-                head = self.source.peek(size)
-                end = head.find(b"\n") + 1
-                if end or len(head) < size:
-                    break
-                size *= 4
-                if size > RECORD_BYTES_MAX:
-                    raise InvalidData(f"{self.source.name}: the header line does not end")
-            if not head:
-                raise InvalidData(f"{self.source.name} is empty; expected a CSV header line")
-            line = self.source.read(end or len(head))
-            self._lines += 1
-            if line.strip():
+            head = self.source.peek(size)
+            end = head.find(self._line_end) + 1
+            if end or len(head) < size:
+                return head[:end] if end else head
+            size *= 4
+            if size > RECORD_BYTES_MAX:
+                raise InvalidData(f"{self.source.name}: the header line does not end")
+
+    def _take(self, line: bytes) -> None:
+        self.source.read(len(line))
+        self._lines += 1
+
+    def _first_line(self, header: bool) -> str:
+        """The first line that is neither blank nor a comment; what stands before it is read."""
+        self._comments = False
+        while True:
+            line = self._next_line()
+            if not line:
+                if header:
+                    raise InvalidData(f"{self.source.name} is empty; expected a CSV header line")
+                return ""
+            if line.strip() and (line[0] != HASH or (header and self._is_header(line))):
                 break
+            self._comments |= line[:1] == b"#"
+            self._take(line)
         try:
             return line.decode().rstrip("\r\n")
         except UnicodeDecodeError:
             raise InvalidData(
-                f"{self.source.name}, line {self._lines}: expected UTF-8 text; convert the file"
+                f"{self.source.name}, line {self._lines + 1}: expected UTF-8 text; {OTHER_ENCODING}"
             ) from None
+
+    def _is_header(self, line: bytes) -> bool:
+        """Whether a line that begins like a comment names the values of the line below it."""
+        more = self.source.peek(len(line) + HEAD_BYTES)[len(line) :]
+        below = more.split(self._line_end, 1)[0].decode(errors="replace").strip()
+        text = line.decode(errors="replace").strip()
+        delimiter = _delimiter_of(text, self.quote)
+        names, values = text.split(delimiter), below.split(delimiter)
+        return (
+            len(names) == len(values) > 1
+            and not below.startswith("#")
+            and (
+                any(value.strip()[:1].isdigit() or re.match(FLOAT_TEXT, value) for value in values)
+            )
+        )
+
+    def _header(self, first: str) -> list[str]:
+        """The names in the header, which may go on over lines in quotes."""
+        self._take(self._next_line())
+        while self.quote and first.count(self.quote) % 2 and (line := self._next_line()):
+            if len(first) > HEAD_BYTES:
+                raise InvalidData(
+                    f"{self.source.name}, line {self._lines}: the header does not end; is a quote "
+                    "missing?"
+                )
+            first += "\n" + line.decode(errors="replace").rstrip("\r\n")
+            self._take(line)
+        return self._split(first)
+
+    def _split(self, text: str) -> list[str]:
+        """The values of one record."""
+        how: dict[str, Any] = {"quotechar": self.quote}
+        if not self.quote:
+            how = {"quoting": csv.QUOTE_NONE}
+        try:
+            return next(csv.reader(io.StringIO(text), delimiter=self.delimiter, **how), [])
+        except csv.Error as error:
+            raise InvalidData(
+                f"{self.source.name}, line {self._lines}: the header cannot be read ({error}); "
+                f"expected names between {self.delimiter!r}, and lines that end in LF or CR LF"
+            ) from None
+
+    def _unique(self, names: list[str]) -> list[str]:
+        """Each name once, as DuckDB makes them; what is changed is noted."""
+        found: dict[str, str] = {}
+        taken = {name.lower() for name in names}
+        for at, name in enumerate(names):
+            wanted = name or f"column{at}"
+            given, number = wanted, 0
+            while given.lower() in found or (number and given.lower() in taken):
+                number += 1
+                given = f"{wanted}_{number}"
+            found[given.lower()] = given
+            if not name:
+                self._notes[f"name:{at}"] = (
+                    f"column {at + 1} has no name in the header, and is called {given}"
+                )
+            elif given != name:
+                self._notes[f"name:{at}"] = (
+                    f"the name {name!r} occurs more than once, and column {at + 1} is called "
+                    f"{given}; --columns gives other names"
+                )
+        return list(found.values())
 
     def chunks(self) -> Iterator[CsvChunk]:
         """Chunks of complete records."""
@@ -349,8 +473,10 @@ class CsvRecords:
             data = carry + more
             if not data:
                 return
+            if self._converted:
+                data = data.replace(self._converted, b"\n")
             if more:
-                end = self._last_end(data)
+                end = self.quoting.last_end(data)
                 if end == 0:
                     if len(data) > RECORD_BYTES_MAX:
                         raise InvalidData(
@@ -362,44 +488,42 @@ class CsvRecords:
                 data, carry = data[:end], data[end:]
             else:
                 carry = b""
-                if data.count(b'"') and self._last_end(data + b"\n") != len(data) + 1:
+                if self.quoting.last_end(data + b"\n") != len(data) + 1:
                     raise InvalidData(
                         f"{self.source.name}: the file ends inside a quoted value; it is cut off, "
                         f"or a quote is missing after line {line}"
                     )
             size = CHUNK_BYTES
+            if self._comments:
+                data = self._without_comments(data)
             if data.strip(b"\r\n"):
                 chunk = CsvChunk(self, data, row, line)
                 yield chunk
-                row += self.rows_of(chunk)
-            line += data.count(b"\n")
+                row += chunk.rows
+            line += int(np.count_nonzero(np.frombuffer(data, np.uint8) == LF))
 
-    def rows_of(self, chunk: CsvChunk) -> int:
-        """Number of records in a chunk: its lines when nothing is quoted or blank."""
-        data = chunk.data
-        if b'"' in data or b"\n\n" in data or b"\n\r\n" in data or data[:1] in b"\r\n":
-            return chunk.rows
-        return data.count(b"\n") + (not data.endswith(b"\n"))
-
-    def _last_end(self, data: bytes) -> int:
-        """Position after the last complete record, 0 when there is none."""
-        if b'"' not in data:
-            return data.rfind(b"\n") + 1
-        return int(_breaks(_bytes(data), ord(self.separator), LF, np.empty(0, np.int64)))
-
-
-def _names_of(header: str, separator: str, source: str) -> list[str]:
-    try:
-        return next(csv.reader(io.StringIO(header), delimiter=separator), [])
-    except csv.Error as error:
-        raise InvalidData(
-            f"{source}, line 1: the header cannot be read ({error}); expected names between "
-            f"{separator!r}, and lines that end in LF or CR LF"
-        ) from None
+    def _without_comments(self, data: bytes) -> bytes:
+        """The same with blank lines instead of comments, so that lines keep their numbers."""
+        text = np.frombuffer(data, np.uint8)
+        ends = self.quoting.outside(data, LF)
+        starts = np.append(0, ends + 1)
+        ends = np.append(ends, len(text))
+        marked = np.flatnonzero(text[np.minimum(starts, len(text) - 1)] == HASH)
+        marked = marked[starts[marked] < len(text)]
+        if not len(marked):
+            return data
+        self._notes["comments"] = (
+            "lines that begin with # were left out as comments, as the file begins with one"
+        )
+        parts, at = [], 0
+        for start, end in zip(starts[marked].tolist(), ends[marked].tolist(), strict=True):
+            parts.append(data[at:start])
+            at = end
+        return b"".join([*parts, data[at:]])
 
 
-def _separator_of(header: str) -> str:
-    """The separator that a header line has most of, outside of quotes."""
-    plain = "".join(header.split('"')[::2])
-    best = max(_SEPARATORS, key=plain.count)
+def _delimiter_of(header: str, quote: str) -> str:
+    """The delimiter that a header line has most of, outside of quotes."""
+    plain = "".join(header.split(quote)[::2]) if quote else header
+    best = max(_DELIMITERS, key=plain.count)
     return best if plain.count(best) else ","

@@ -41,6 +41,7 @@ from ..json_text import JSON, read_json
 from ..machine_code import cache_directory, keep_no_machine_code
 from ..schema import StreamSchema
 from .badrows import BadRow
+from .dialect import load_encodings
 from .layout import Layout
 from .looking import look
 from .packed import unpacked
@@ -73,6 +74,7 @@ def prepare() -> None:
 
     Patterns of times are read by an instance of one thread, which a fork survives.
     """
+    load_encodings()
     open_patterns(threads=1, async_threads=0)
     parse_time_format("%Y")
     layout = Layout(time_format="iso", target=StreamSchema(_SCHEMA, "t"))

@@ -37,7 +37,6 @@ from .times import is_text
 
 __all__ = [
     "NUMERIC_SHARE",
-    "has_decimal_commas",
     "infer_text",
     "infer_typed",
     "may_be_rounded",
@@ -50,7 +49,6 @@ EXACT_MAX = 2.0**53
 """Floats below that are whole numbers of their own; from here on they may stand for others."""
 _BOOL_TEXT = r"^(?i:true|false)$"
 _PLAIN_NUMBER = r"^[+-]?(?P<w>\d*)\.?(?P<f>\d*)$"
-_COMMA_NUMBER = r"^[+-]?\d+(,\d+)?$"
 
 
 def infer_text(values: pa.Array, *, numbers: bool = True) -> pa.DataType | None:
@@ -85,13 +83,6 @@ def may_be_rounded(columns: Iterable[pa.Array]) -> bool:
     """Whether some float may stand for a whole number that no float holds."""
     floats = (values for values in columns if pa.types.is_float64(values.type))
     return any(pc.any(pc.greater_equal(pc.abs(values), EXACT_MAX)).as_py() for values in floats)
-
-
-def has_decimal_commas(values: pa.Array) -> bool:
-    """Whether a column of text is numbers with a decimal comma, which are read as text."""
-    trimmed = pc.utf8_trim_whitespace(values.drop_null())
-    number = pc.all(pc.match_substring_regex(trimmed, _COMMA_NUMBER), min_count=1).as_py()
-    return bool(number) and bool(pc.any(pc.match_substring(trimmed, ",")).as_py())
 
 
 def _whole_type(digits: pa.Array) -> pa.DataType | None:

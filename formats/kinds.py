@@ -29,6 +29,7 @@ __all__ = [
     "SourceKind",
     "detect",
     "format_of_media_type",
+    "is_binary",
     "media_type_of",
     "sniff_compression",
     "stem_of",
@@ -164,6 +165,11 @@ def sniff_compression(head: bytes) -> str | None:
     return None
 
 
+def is_binary(head: bytes) -> bool:
+    """Whether the first bytes are those of a format that is no text."""
+    return head.startswith((b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"))
+
+
 def detect(name: str, head: bytes, format: str | None = None) -> str:
     """Decide the format of some bytes.
 
@@ -186,10 +192,8 @@ def detect(name: str, head: bytes, format: str | None = None) -> str:
     if format is not None and format not in READ_FORMATS:
         raise InvalidArgument(f"unknown format {format!r}; known are {', '.join(READ_FORMATS)}")
     found: str | None = None
-    if head.startswith(b"PAR1"):
-        found = "parquet"
-    elif head.startswith((b"ARROW1", b"\xff\xff\xff\xff")):
-        found = "arrow"
+    if is_binary(head):
+        found = "parquet" if head.startswith(b"PAR1") else "arrow"
     if found is not None:
         if format is not None and format != found:
             raise InvalidData(f"{name}: expected {format}, but the bytes are {found}")

@@ -37,7 +37,7 @@ from .convert import convert
 from .time_rules import Offsets, TimeRule, parse_time_formats
 from .typenames import name_of_type, parse_types
 
-__all__ = ["Field", "Layout", "conform", "wider"]
+__all__ = ["Field", "Layout", "conform", "ladder", "wider"]
 
 
 @dataclass
@@ -54,6 +54,8 @@ class Field:
         Nulls are bad values.
     default : pyarrow.Scalar or None
         Value where the source has no such column; in JSON, where a record has none.
+    decimal : str or None
+        The decimal separator that values of CSV have shown, where it is no point.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Field:
     fixed: bool = False
     required: bool = False
     default: pa.Scalar | None = None
+    decimal: str | None = None
 
 
 class Layout:
@@ -240,8 +243,10 @@ class Layout:
             self.fields[self.file_column] = self.fields.pop(self.file_column)
         return name
 
-    def bind(self, names: Sequence[str], source: str) -> dict[str, str]:
+    def bind(self, names: Sequence[str], source: str, way_out: str = "") -> dict[str, str]:
         """Map a source's column names to the ones that come out, in the source's order.
+
+        ``way_out`` is what helps where the time is missing.
 
         Raises
         ------
@@ -270,16 +275,20 @@ class Layout:
             bound[raw] = out
         present = {out.lower() for out in bound.values()}
         if not self.timeless and self.time.lower() not in present:
-            raise self._no_column("time column", self.time, names, source)
+            raise self._no_column("time column", self.time, names, source, way_out)
         wanted = self.time_of_day
         if wanted is not None and not any(self.is_time_of_day(raw) for raw in names):
             raise self._no_column("column of the time of day", wanted, names, source)
         return bound
 
-    def _no_column(self, what: str, name: str, names: Sequence[str], source: str) -> InvalidData:
+    def _no_column(
+        self, what: str, name: str, names: Sequence[str], source: str, way_out: str = ""
+    ) -> InvalidData:
         shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
         hint = did_you_mean(name, names)
-        return InvalidData(f"{source}: there is no {what} {name!r}{hint} (columns are {shown})")
+        return InvalidData(
+            f"{source}: there is no {what} {name!r}{hint} (columns are {shown}){way_out}"
+        )
 
     @property
     def json_columns(self) -> list[str]:
@@ -353,6 +362,18 @@ class Layout:
         """Remember something that was assumed, once."""
         if text:
             self.notes.setdefault(about, text)
+
+
+def ladder(type_: pa.DataType) -> tuple[pa.DataType, ...]:
+    """Types that an inferred type may widen to."""
+    if pa.types.is_integer(type_):
+        return (pa.int64(), pa.float64())
+    if pa.types.is_timestamp(type_):
+        finer = {"s": ("ms", "us", "ns"), "ms": ("us", "ns"), "us": ("ns",), "ns": ()}
+        return tuple(pa.timestamp(unit, type_.tz) for unit in finer[type_.unit])
+    if pa.types.is_date(type_):
+        return (pa.timestamp("us"),)
+    return ()
 
 
 def wider(old: pa.DataType, new: pa.DataType) -> pa.DataType | None:

@@ -39,15 +39,17 @@ from .columnar import ArrowRecords, ParquetRecords
 from .convert import convert, flatten
 from .converted import Converted
 from .csvtext import CsvRecords
+from .dialect import TextOptions
 from .flattening import IGNORED, Flattened, Rewriting, Unwrapped
-from .infer import has_decimal_commas, infer_text, infer_typed, may_be_rounded
+from .infer import infer_text, infer_typed, may_be_rounded
 from .jsonmembers import Enclosed
 from .jsonout import shown_value
 from .jsontext import JsonLines, JsonRecords, looks_like_lines
-from .kinds import detect, stem_of
-from .layout import Field, Layout, wider
+from .kinds import detect, is_binary, stem_of
+from .layout import Field, Layout, ladder, wider
 from .limits import Limits, Meter
 from .lineprotocol import EXPECTED, json_lines
+from .localnumbers import decimal_of, is_number, kept_as_text, plain_numbers, way_out
 from .sources import ByteSource, Readable
 from .time_parts import joined
 from .time_rules import TimeRule, parse_time_format
@@ -78,14 +80,14 @@ class EventReader:
     name : str, optional
         How messages call the source.
     compression : {"auto", "gzip", "zstd", "bz2", "lz4", None}
-    separator, columns, nulls
-        For CSV: see :class:`CsvRecords`.
     flatten : str, optional
         For JSON: what joins the names of nested members, see :class:`.flattening.Flattened`.
     live : bool
         See :class:`ByteSource`.
     limits : Limits, optional
         What the source may cost.
+    text, **options
+        How text is written: :class:`.dialect.TextOptions`, or its attributes.
 
     Attributes
     ----------
@@ -104,14 +106,14 @@ class EventReader:
         on_bad: BadRowPolicy = fail,
         name: str | None = None,
         compression: str | None = "auto",
-        separator: str | None = None,
-        columns: Sequence[str] | None = None,
-        nulls: Sequence[str] = (),
         flatten: str | None = None,
         live: bool = False,
         limits: Limits | None = None,
+        text: TextOptions | None = None,
+        **options: Any,
     ) -> None:
         self.layout = layout
+        self._text = text or TextOptions(**options)
         self.limits = limits or Limits()
         self.rows = 0
         self.bad = 0
@@ -127,10 +129,13 @@ class EventReader:
         """The column of the source with the time of day, where there is one."""
         try:
             head = self._source.peek(4096)
+            if format not in ("parquet", "arrow") and not is_binary(head):
+                self._source.begin_text(self._text.encoding)
+                head = self._source.peek(4096)
             self.format = detect(self.name, head, format)
             if self.format == "json" and looks_like_lines(head):
                 self.format = "ndjson"
-            self._reader = self._open(separator, columns, nulls, self._rewriting(flatten))
+            self._reader: ChunkReader = self._open(self._rewriting(flatten))
         except BaseException:
             self._source.close()
             raise
@@ -150,18 +155,12 @@ class EventReader:
             return Enclosed(columns, self.layout.rename, behind=flattened)
         return flattened
 
-    def _open(
-        self,
-        separator: str | None,
-        columns: Sequence[str] | None,
-        nulls: Sequence[str],
-        rewriting: Rewriting | None,
-    ) -> ChunkReader:
+    def _open(self, rewriting: Rewriting | None) -> ChunkReader:
         layout = self.layout
         if self.format == "csv":
-            reader = CsvRecords(self._source, separator=separator, columns=columns, nulls=nulls)
+            reader = CsvRecords(self._source, self._text, layout.notes)
             self._meter.columns(len(reader.names))
-            self._bound = layout.bind(reader.names, self.name)
+            self._bound = layout.bind(reader.names, self.name, reader.way_out)
             layout.check_names(reader.names, self.name)
             self._clock = next((raw for raw in reader.names if layout.is_time_of_day(raw)), None)
             return reader
@@ -314,9 +313,13 @@ class EventReader:
             if out == layout.time:
                 self._observe_time(field, columns, raw)
             elif field.type is None:
-                field.type = self._infer(raw, values, numbers=raw not in quoted)
+                plain = self._plain(field, values)
+                field.type = self._infer(raw, plain, numbers=raw not in quoted)
                 layout.check(field, self.name, self._reader.typed)
-                self._tell_of_commas(field, values)
+                if self.format == "csv" and field.type == pa.string() and not self._text.decimal:
+                    layout.note(f"comma:{field.name}", kept_as_text(field.name, values))
+            elif field.fixed:
+                self._plain(field, values)
             elif self._reader.typed and not field.fixed:
                 new = infer_typed(values)
                 field.type = (wider(field.type, new) if new is not None else None) or field.type
@@ -343,18 +346,17 @@ class EventReader:
             return infer_typed(values)
         return infer_text(values, numbers=numbers)
 
-    def _tell_of_commas(self, field: Field, values: pa.Array) -> None:
-        """Numbers with a decimal comma, in CSV with another separator, stay text: that is said."""
-        reader = self._reader
-        if not isinstance(reader, CsvRecords) or reader.separator == "," or field.type is None:
-            return
-        if is_text(field.type) and has_decimal_commas(values):
-            name = field.name.replace('"', '""')
-            self.layout.note(
-                f"comma:{field.name}",
-                f"{field.name}: numbers with a decimal comma are kept as text; in SQL they are "
-                f"""CAST(replace("{name}", ',', '.') AS DOUBLE)""",
-            )
+    def _plain(self, field: Field, values: pa.Array) -> pa.Array:
+        """Values of CSV that may be numbers with a decimal comma or groups, without these."""
+        numeric = field.type is None or is_number(field.type)
+        if not isinstance(self._reader, CsvRecords) or not (numeric and is_text(values.type)):
+            return values
+        if self._text.decimal is None and field.decimal is None and self._reader.delimiter != ",":
+            field.decimal = decimal_of(values)
+            if field.decimal:
+                self.layout.note("decimal", f"{field.name}: numbers are read with a decimal comma")
+        decimal = self._text.decimal or field.decimal
+        return values if decimal is None else plain_numbers(values, decimal)
 
     def _parse_type(self, raw: str, out: str, columns: Columns) -> pa.DataType | None:
         """What the format's parser is to make of a column."""
@@ -370,7 +372,8 @@ class EventReader:
             or is_json(type_)
         )
         if self.format == "csv":
-            if direct and not pa.types.is_decimal(type_):
+            grouped = self._text.decimal or field.decimal
+            if direct and not (grouped and is_number(type_)) and not pa.types.is_decimal(type_):
                 return type_
             if out == self.layout.time and self._rule.kind == "epoch" and values is not None:
                 try:
@@ -428,7 +431,7 @@ class EventReader:
                 continue
             if values is None:
                 values = pa.nulls(count, field.type or pa.string())
-            results[name] = self._convert_column(field, flatten(values))
+            results[name] = self._convert_column(field, self._plain(field, flatten(values)))
         return results
 
     def _with_default(self, field: Field, values: Any, count: int) -> Converted:
@@ -456,7 +459,7 @@ class EventReader:
             return result
         if field.name == layout.time and pa.types.is_integer(type_):
             return result
-        for candidate in _ladder(type_):
+        for candidate in ladder(type_):
             other = self._convert_to(values, candidate, rule, field)
             if other.bad < result.bad:
                 field.type = candidate
@@ -500,6 +503,8 @@ class EventReader:
             for at in np.flatnonzero(fresh).tolist():
                 value = None if values is None else shown_value(values, at)
                 reason = result.reasons[result.codes[at] - 1].format(value=shown(value))
+                if self.format == "csv" and value and is_number(result.values.type):
+                    reason += "" if self._text.decimal else way_out(value)
                 found.append((int(records[at]), name, value, reason))
         return good, found
 
@@ -531,18 +536,6 @@ class EventReader:
         schema = target.arrow if target is not None else pa.schema(fields)
         arrays = [results[field.name].values for field in schema]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _ladder(type_: pa.DataType) -> tuple[pa.DataType, ...]:
-    """Types that an inferred type may widen to."""
-    if pa.types.is_integer(type_):
-        return (pa.int64(), pa.float64())
-    if pa.types.is_timestamp(type_):
-        finer = {"s": ("ms", "us", "ns"), "ms": ("us", "ns"), "us": ("ns",), "ns": ()}
-        return tuple(pa.timestamp(unit, type_.tz) for unit in finer[type_.unit])
-    if pa.types.is_date(type_):
-        return (pa.timestamp("us"),)
-    return ()
 
 
 def read_batches(

@@ -2,13 +2,14 @@
 
 Purpose
     :class:`ByteSource` gives every reader the same thing: a name for messages, the decompressed
-    bytes in order with a look ahead, and for formats that need it a file that can be seeked in.
+    bytes in order with a look ahead, text as UTF-8 whatever its encoding, and for formats that need
+    it a file that can be seeked in.
 
 Guarantee
     Compression is recognised by its magic bytes.  A compressed source that ends too early is an
     :class:`~chronicle.errors.InvalidData`, never a short but plausible answer.  ``consumed``
     counts the raw bytes taken so far, for a progress bar.  Memory is bounded by the reads that are
-    asked for.
+    asked for.  A byte that its encoding does not have is an error with its line.
 
 Limits
     A Parquet file or an Arrow *file* (as opposed to a stream) from a pipe is first copied to an
@@ -17,6 +18,7 @@ Limits
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import select
@@ -133,6 +135,10 @@ class ByteSource:
         self._plain: Any = self._buffered
         self._descriptor = _pipe_of(file) if live and self.compression is None else None
         self._head = b""
+        self._is_text = False
+        self._encoding = "utf-8"
+        self._decoder: codecs.IncrementalDecoder | None = None
+        self._lines = 0
         if self.compression is not None:
             try:
                 self._plain = pa.CompressedInputStream(
@@ -170,20 +176,62 @@ class ByteSource:
         if self._path is not None and self.size is not None:
             self._raw.count = min(self.size, int(share * self.size))
 
-    def begin_text(self) -> None:
-        """Go past the mark of UTF-8 that text may begin with.
+    def begin_text(self, encoding: str | None = None) -> None:
+        """Make UTF-8 of text, and go past its byte order mark; only the first call does.
+
+        Parameters
+        ----------
+        encoding : str, optional
+            One of :data:`.dialect.ENCODINGS`; a byte order mark goes before it.
 
         Raises
         ------
         InvalidData
-            When it is of another encoding: by its mark, or because every second byte is zero.
+            When every second byte is zero, and no encoding is given.
         """
+        if self._is_text:
+            return
+        self._is_text = True
         head = self.peek(4)
-        wide = head[:2] in (b"\xff\xfe", b"\xfe\xff")
-        if wide or (len(head) == 4 and (head[::2] == b"\0\0") != (head[1::2] == b"\0\0")):
-            raise InvalidData(f"{self.name}: the text is UTF-16; convert it to UTF-8")
-        if head.startswith(b"\xef\xbb\xbf"):
+        zeros = [place for place in (0, 1) if head[place::2] == b"\0\0"]
+        order = "be" if zeros == [0] else "le"
+        if head.startswith(codecs.BOM_UTF8):
             self.read(3)
+            return
+        if head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            encoding = "utf-16-be" if self.read(2) == codecs.BOM_UTF16_BE else "utf-16-le"
+        elif encoding == "utf-16":
+            encoding = f"utf-16-{order}"
+        elif encoding in (None, "utf-8"):
+            if len(zeros) == 1:
+                raise InvalidData(
+                    f"{self.name}: the text is UTF-16 without a byte order mark: give its "
+                    f"encoding, --encoding utf-16-{order}"
+                )
+            return
+        assert encoding is not None
+        self._encoding = encoding
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+        begun, self._head = self._head, b""
+        self._head = self._decoded(begun) if begun else b""
+
+    def _decoded(self, data: bytes) -> bytes:
+        """The next bytes of text as UTF-8; with no bytes at the end, what was left over."""
+        assert self._decoder is not None
+        pending = self._decoder.getstate()[0]
+        try:
+            text = self._decoder.decode(data, final=not data).encode()
+        except UnicodeError as error:
+            at = error.start if isinstance(error, UnicodeDecodeError) else 0
+            bad = (pending + data)[at : at + 1].hex()
+            before = (pending + data)[:at].decode(self._encoding, "replace").count("\n")
+            raise InvalidData(
+                f"{self.name}, line {self._lines + before + 1}: expected {self._encoding} text, "
+                f"found the byte 0x{bad} ({getattr(error, 'reason', error)}); give the encoding "
+                "that the file has, --encoding windows-1252 or another"
+            ) from None
+        self._lines += text.count(b"\n")
+        return text
 
     def peek(self, size: int) -> bytes:
         """The next bytes, up to ``size`` of them, without taking them; none at the end only."""
@@ -207,7 +255,10 @@ class ByteSource:
         return left > 0 and bool(select.select([self._descriptor], [], [], left)[0])
 
     def read(self, size: int) -> bytes:
-        """The next bytes, ``size`` of them unless the source ends before; empty at the end."""
+        """The next bytes, ``size`` of them unless the source ends before; empty at the end.
+
+        Of text that is decoded, or comes through a pipe, they may be more or fewer.
+        """
         if not self._head:
             return self._read_plain(size)
         if len(self._head) >= size:
@@ -219,6 +270,14 @@ class ByteSource:
         return out + self._read_plain(size - len(out))
 
     def _read_plain(self, size: int) -> bytes:
+        while self._decoder is not None:
+            data = self._read_bytes(size)
+            text = self._decoded(data)
+            if text or not data:  # a part of a character is none yet
+                return text
+        return self._read_bytes(size)
+
+    def _read_bytes(self, size: int) -> bytes:
         try:
             if self._descriptor is not None:
                 return self._read_live(size)

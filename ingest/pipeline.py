@@ -287,12 +287,10 @@ class Ingest:
             request.format,
             layout=layout,
             on_bad=on_bad,
-            separator=request.separator,
-            columns=request.columns,
-            nulls=request.nulls,
             flatten=request.flatten,
             live=request.commit == "batch",
             limits=Limits(columns=request.max_columns),
+            text=request.text,
         )
 
     def _read(self, source: InputSource) -> Iterator[pa.RecordBatch]:

@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from ..errors import InvalidArgument, StreamExists
 from ..formats import READ_FORMATS, Layout, Limits, suffixes_of
+from ..formats.dialect import TextOptions
 from ..formats.time_rules import TimeRule
 from ..schema import StreamSchema
 from .report import IngestReport
@@ -50,8 +51,8 @@ class InputSource:
 
 
 @dataclass(frozen=True)
-class IngestRequest:
-    """An ingest, as asked for.
+class IngestRequest(TextOptions):
+    """An ingest, as asked for; with the options of text files.
 
     Attributes
     ----------
@@ -92,8 +93,6 @@ class IngestRequest:
         Events in a batch at most.
     dry_run : bool
         Read and check everything, store nothing.
-    separator, columns, nulls
-        For CSV; see :class:`chronicle.formats.csvtext.CsvRecords`.
     flatten : str, optional
         For JSON; see :class:`chronicle.formats.flattening.Flattened`.
     max_columns : int
@@ -123,9 +122,6 @@ class IngestRequest:
     commit: str = "end"
     batch_rows: int = BATCH_ROWS
     dry_run: bool = False
-    separator: str | None = None
-    columns: Sequence[str] | None = None
-    nulls: Sequence[str] = ()
     flatten: str | None = None
     max_columns: int = Limits.columns
     retention: str | None = None
@@ -133,7 +129,8 @@ class IngestRequest:
     unique: str | None = None
     within: str | None = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, separator: str | None) -> None:
+        super().__post_init__(separator)
         if not self.inputs:
             raise InvalidArgument("name at least one file, directory or glob, or - for stdin")
         for what, value, known in (

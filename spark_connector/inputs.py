@@ -32,6 +32,7 @@ import pyarrow as pa
 from ..errors import ConnectionFailed, InvalidArgument, MissingDependency
 from ..formats import BadRow, ByteSource, EventReader, detect, suffixes_of
 from ..formats.csvtext import CsvRecords
+from ..formats.dialect import TextOptions
 from ..formats.jsontext import looks_like_lines
 from ..ingest.request import IngestRequest, expand
 from ..schema import StreamSchema
@@ -215,7 +216,7 @@ def _pieces(
     whole = FilePiece(index, path, format_, 0, size, size, remote)
     split = None
     if not remote and suffix not in SPARK_FORMATS and size > split_bytes:
-        split = _splittable(path, format_)
+        split = _splittable(path, format_, request)
     if split is None:
         yield whole
         return
@@ -226,8 +227,10 @@ def _pieces(
         yield replace(whole, start=start, end=end)
 
 
-def _splittable(path: str, format_: str | None) -> str | None:
+def _splittable(path: str, format_: str | None, request: IngestRequest) -> str | None:
     """The format of a file of which every line end is the end of a record; None for others."""
+    if request.encoding not in (None, "utf-8"):
+        return None
     kind = suffixes_of(path)
     if kind is not None and kind.compression is not None:
         return None
@@ -238,7 +241,10 @@ def _splittable(path: str, format_: str | None) -> str | None:
         found = detect(path, head[:4096], format_)
     if found == "json" and looks_like_lines(head[:4096]):
         found = "ndjson"
-    return found if found == "ndjson" or (found == "csv" and b'"' not in head) else None
+    odd = head.startswith((b"#", b"\xff\xfe", b"\xfe\xff")) or b"\n" not in head
+    if odd or (found == "csv" and request.quote and request.quote.encode() in head):
+        return None
+    return found if found in ("ndjson", "csv") else None
 
 
 def read_slice(path: str, start: int, end: int, chunk_bytes: int = 1 << 20) -> Iterator[bytes]:
@@ -259,11 +265,12 @@ def read_slice(path: str, start: int, end: int, chunk_bytes: int = 1 << 20) -> I
             yield chunk
 
 
-def csv_header(path: str, request: IngestRequest) -> tuple[list[str], str]:
-    """Names and separator of a CSV file."""
+def behind_header(path: str, text: TextOptions) -> TextOptions:
+    """How a piece of a CSV file is read whose header stands in the first one."""
     with ByteSource(path) as source:
-        records = CsvRecords(source, separator=request.separator, columns=request.columns)
-        return records.names, records.separator
+        records = CsvRecords(source, text)
+    delimiter = records.delimiter
+    return replace(text, columns=records.names, delimiter=delimiter, header=False, skip=0)
 
 
 @dataclass(frozen=True)
@@ -312,9 +319,7 @@ def settle(
             layout=layout,
             on_bad=_overlook,
             name=piece.path,
-            separator=request.separator,
-            columns=request.columns,
-            nulls=request.nulls,
+            text=request.text,
         )
         try:
             next(iter(reader), None)

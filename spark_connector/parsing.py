@@ -42,7 +42,7 @@ from ..errors import ChronicleError
 from ..formats import BadRow, EventReader
 from ..ingest.request import IngestRequest
 from ..schema import StreamSchema
-from .inputs import FilePiece, csv_header, read_slice
+from .inputs import FilePiece, behind_header, read_slice
 from .types import ReadConversion, arrow_schema, spark_schema
 
 __all__ = ["TRAIL", "FileParser", "RowParser", "ipc_bytes"]
@@ -133,9 +133,7 @@ def _parsed(
     """Read one source: batches of good rows, and of bad ones."""
     bad: list[BadRow] = []
     try:
-        reader = EventReader(
-            source, layout=request.layout(schema), on_bad=bad.append, nulls=request.nulls, **how
-        )
+        reader = EventReader(source, layout=request.layout(schema), on_bad=bad.append, **how)
         for batch in reader:
             yield output.good(batch, origin)
             origin = replace(origin, row=origin.row + batch.num_rows)
@@ -178,12 +176,12 @@ class FileParser:
         self, piece: FilePiece, content: bytes | None, output: RowAssembler
     ) -> Iterator[pa.RecordBatch]:
         request = self.request
-        names, separator = request.columns, request.separator
+        text = request.text
         source: Any = piece.path if content is None else content
         if not piece.whole:
             source = read_slice(piece.path, piece.start, piece.end)
             if piece.start and piece.format == "csv":  # the header stands in the first piece
-                names, separator = csv_header(piece.path, request)
+                text = behind_header(piece.path, text)
         return _parsed(
             request,
             self.schema,
@@ -192,8 +190,7 @@ class FileParser:
             source,
             format=piece.format,
             name=piece.path,
-            separator=separator,
-            columns=names,
+            text=text,
         )
 
 

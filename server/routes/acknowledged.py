@@ -42,6 +42,7 @@ from starlette.types import Receive, Scope, Send
 
 from ...append_result import AppendResult
 from ...errors import ChronicleError, InvalidArgument
+from ...formats.dialect import TextOptions
 from ...streams import Stream
 from ..access.auth import Principal, ask_again
 from ..http.problems import Problem, as_problem, problem_document
@@ -69,6 +70,7 @@ def check_continuous(
     on_error: str,
     idempotency_key: str | None,
     flatten: str | None,
+    text: TextOptions,
 ) -> None:
     """Refuse what a body that is acknowledged commit by commit cannot have.
 
@@ -82,6 +84,7 @@ def check_continuous(
         f"Content-Encoding {packed}; send it as it is": packed not in ("", "identity"),
         "on_error=skip; a line that is no event ends it": on_error != "fail",
         "flatten; send flat lines": flatten is not None,
+        "options of text files; send UTF-8": text != TextOptions(),
         "an Idempotency-Key; an answer that goes on cannot be replayed": idempotency_key
         is not None,
     }

@@ -25,6 +25,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
+from ...formats.dialect import TextOptions
 from ...schema import StreamSchema
 from ...ticks import INT64_MAX
 from ..access.auth import Requester
@@ -49,6 +50,7 @@ from .parameters import (
     Limit,
     Precision,
     Start,
+    Text,
     column_names,
     to_ticks,
 )
@@ -73,6 +75,7 @@ async def append_events(
     request: Request,
     principal: Requester,
     stream: PathName,
+    text: Text,
     format: FormatName = None,
     precision: Precision = None,
     durability: Annotated[
@@ -106,7 +109,7 @@ async def append_events(
     head = binary_event(request)
     name = body_format(request) if head is None else "cloudevents"
     if ack == "each":
-        check_continuous(request, name, on_error, idempotency_key, flatten)
+        check_continuous(request, name, on_error, idempotency_key, flatten, text)
         found = await server.call(server.database.stream, stream)
         return Acknowledged(request, server, principal, found, precision, durability, commit_events)
     async with server.receiving(
@@ -119,7 +122,17 @@ async def append_events(
         async with server.appends.held(principal.client):
             note_time(request, "queue", time.perf_counter() - waited)
             job = _Append(
-                server, request, stream, name, body, precision, durability, on_error, flatten, head
+                server,
+                request,
+                stream,
+                name,
+                body,
+                precision,
+                durability,
+                on_error,
+                flatten,
+                head,
+                text,
             )
             answer, replayed = await server.call(job.run, keys, idempotency_key)
     return reply(answer, 200, {"Idempotency-Replayed": "true"} if replayed else None)
@@ -139,6 +152,7 @@ class _Append:
     on_error: str
     flatten: str | None
     head: BinaryEvent | None
+    text: TextOptions
 
     def run(self, keys: IdempotencyKeys, key: str | None) -> tuple[dict[str, Any], bool]:
         """The answer, and whether it is that of an earlier request with the same key."""
@@ -148,6 +162,8 @@ class _Append:
         said = (*said, self.body.encoding, self.body.digest)
         if self.flatten is not None or self.head is not None:
             said = (*said, self.flatten, self.head)
+        if self.text != TextOptions():
+            said = (*said, self.text)
         fingerprint = hashlib.sha256(repr(said).encode()).hexdigest()
         with keys.request(self.stream, key, fingerprint) as work:
             if work.answer is None:
@@ -170,6 +186,7 @@ class _Append:
                 columns_max=server.settings.max_columns,
                 skip=self.on_error == "skip",
                 flatten=self.flatten,
+                text=self.text,
             )
         with timed(self.request, "append"):
             done = found.append(events, durability=self.durability)

@@ -176,6 +176,14 @@ class ImportSpec(OfStore):
     time_of_day: str | None = Field(None, description="The column that goes with one of dates.")
     types: list[str] = Field(default_factory=list, description="Types: speed=double.")
     on_error: Literal["fail", "skip"] = "fail"
+    encoding: str | None = Field(None, description="Of text, where it is not UTF-8.")
+    delimiter: str | None = Field(None, description="Of CSV; else told from the header.")
+    quote: str = '"'
+    skip: int = Field(0, ge=0, description="Of CSV: lines to pass over, before the header.")
+    header: bool | None = Field(None, description="Of CSV: whether a header names the columns.")
+    columns: list[str] | None = None
+    null: list[str] = Field(default_factory=list, description="Further spellings of null in CSV.")
+    decimal: Literal[",", "."] | None = None
 
     def require(self, principal: Principal) -> None:
         """Who may append to the stream, or make it."""
@@ -200,7 +208,9 @@ class ImportSpec(OfStore):
             options = FileOptions(
                 name=self.file, time=self.time, time_format=self.time_format,
                 time_zone=self.time_zone, ambiguous=self.ambiguous, time_of_day=self.time_of_day,
-                types=self.types,
+                types=self.types, encoding=self.encoding, delimiter=self.delimiter,
+                quote=self.quote, skip=self.skip, header=self.header, columns=self.columns,
+                nulls=self.null, decimal=self.decimal,
             )  # fmt: skip
             scratch = server_directory(server.database.path, create=True)
             with contextlib.closing(StoredFile(path, scratch)) as body:

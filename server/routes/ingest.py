@@ -31,7 +31,7 @@ from ..service.bodies import Body
 from ..service.event_parsing import bad_row_json
 from ..service.file_ingest import FileOptions, in_words_of_ingest, ingest_file, look_at
 from ..service.state import Server, server_of
-from .parameters import Flatten, FormatName, column_names
+from .parameters import Flatten, FormatName, Text, column_names
 
 __all__ = ["router"]
 
@@ -43,6 +43,7 @@ Names = list[str] | None
 
 async def file_options(
     request: Request,
+    text: Text,
     format: FormatName = None,
     name: Annotated[
         str, Query(max_length=255, description="The file's name: its suffix tells the format.")
@@ -69,9 +70,6 @@ async def file_options(
     types: Annotated[Names, Query(description="Types: speed=double,zip=string.")] = None,
     rename: Annotated[Names, Query(description="New names: old=new; the others use these.")] = None,
     select: Annotated[Names, Query(description="Columns to keep, beside the time.")] = None,
-    separator: Annotated[str | None, Query(description="Of CSV; else told from it.")] = None,
-    columns: Annotated[Names, Query(description="Names, for CSV without a header.")] = None,
-    null: Annotated[Names, Query(description="A further spelling of null in CSV.")] = None,
     flatten: Flatten = None,
 ) -> FileOptions:
     """How a file is to be read."""
@@ -87,10 +85,8 @@ async def file_options(
         types=types or (),
         rename=parse_pairs(rename or (), "rename"),
         select=column_names(select),
-        separator={"tab": "\t", "\\t": "\t"}.get(separator or "", separator),
-        columns=column_names(columns),
-        nulls=null or (),
         flatten=flatten,
+        **text.by_name(),
     )
 
 

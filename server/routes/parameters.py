@@ -25,6 +25,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...errors import InvalidArgument
+from ...formats.dialect import TextOptions
 from ...schema import StreamSchema
 from ...suggestion import did_you_mean
 from ...ticks import INT64_MAX, TICKS_PER_SECOND
@@ -47,6 +48,7 @@ __all__ = [
     "RangeSpec",
     "ResultEncoding",
     "Start",
+    "Text",
     "column_names",
     "event_encoding",
     "only_known",
@@ -89,6 +91,42 @@ Flatten = Annotated[
     str | None,
     Query(description="JSON: what joins the names of nested members into columns, such as _."),
 ]
+
+
+async def text_options(
+    encoding: Annotated[
+        str | None, Query(description="Of text: latin-1, windows-1252, utf-16; else UTF-8.")
+    ] = None,
+    delimiter: Annotated[
+        str | None, Query(description="Of CSV: one character, or tab; else told from the header.")
+    ] = None,
+    separator: Annotated[str | None, Query(include_in_schema=False)] = None,
+    quote: Annotated[str, Query(description="Of CSV; empty where quotes have no meaning.")] = '"',
+    skip: Annotated[
+        int, Query(ge=0, description="Of CSV: lines to pass over, before the header.")
+    ] = 0,
+    header: Annotated[
+        bool | None, Query(description="Of CSV: whether a header names the columns.")
+    ] = None,
+    columns: Annotated[
+        list[str] | None, Query(description="Of CSV: names of the columns, instead of a header's.")
+    ] = None,
+    null: Annotated[
+        list[str] | None, Query(description="Of CSV: a further spelling of null.")
+    ] = None,
+    decimal: Annotated[
+        Literal[",", "."] | None,
+        Query(description="Of CSV: the decimal separator; the other one may group digits."),
+    ] = None,
+) -> TextOptions:
+    """How a text file is written."""
+    return TextOptions(
+        encoding=encoding, delimiter=delimiter, separator=separator, quote=quote, skip=skip,
+        header=header, columns=column_names(columns), nulls=null or (), decimal=decimal,
+    )  # fmt: skip
+
+
+Text = Annotated[TextOptions, Depends(text_options)]
 
 FeedFormatName = Annotated[
     str | None, Query(description="sse, ndjson or arrow; wins over the Accept header.")

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from ...errors import InvalidArgument, InvalidData, in_words_of
 from ...formats import BadRow, BadRowPolicy, EventReader, Layout, Limits, fail
+from ...formats.dialect import TextOptions
 from ...formats.packed import check_size
 from ...schema import StreamSchema
 from .bodies import Body
@@ -168,6 +169,7 @@ def read_events(
     columns_max: int = Limits.columns,
     skip: bool = False,
     flatten: str | None = None,
+    text: TextOptions | None = None,
 ) -> tuple[pa.Table, list[BadRow], int]:
     """Parse a body; blocks.
 
@@ -175,6 +177,8 @@ def read_events(
     ----------
     flatten : str, optional
         What joins the names of nested members of JSON.
+    text : TextOptions, optional
+        How a text format is written.
 
     Returns
     -------
@@ -214,6 +218,7 @@ def read_events(
                 reader,
                 on_bad=note,
                 flatten=flatten,
+                text=text,
                 limits=Limits(columns=columns_max, total_bytes=decoded_max),
             )
         )

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from ...errors import ChronicleError
 from ...formats import BadRow, BadRowPolicy, Layout, Limits
+from ...formats.dialect import TextOptions
 from ...formats.looking import Look, look
 from ...formats.time_rules import TimeRule, parse_time_formats
 from ...ingest import BadRows, Ingest, IngestReport, IngestRequest, InputSource
@@ -47,7 +48,7 @@ _WORDS = (
 
 
 @dataclass(frozen=True)
-class FileOptions:
+class FileOptions(TextOptions):
     """How a file is to be read; see :class:`chronicle.ingest.IngestRequest`."""
 
     name: str = "body"
@@ -60,15 +61,11 @@ class FileOptions:
     types: Sequence[str] = ()
     rename: dict[str, str] | None = None
     select: Sequence[str] | None = None
-    separator: str | None = None
-    columns: Sequence[str] | None = None
-    nulls: Sequence[str] = ()
     flatten: str | None = None
 
     def reading(self) -> dict[str, Any]:
         """Those that readers take beside the layout."""
-        names = ("separator", "columns", "nulls", "flatten")
-        return {name: getattr(self, name) for name in names}
+        return {"text": self.text, "flatten": self.flatten}
 
 
 @dataclass(frozen=True)
@@ -170,10 +167,8 @@ def ingest_file(
             types=options.types,
             rename=options.rename or {},
             select=options.select,
-            separator=options.separator,
-            columns=options.columns,
-            nulls=options.nulls,
             flatten=options.flatten,
+            **options.by_name(),
             max_columns=server.settings.max_columns,
             **chosen,
         )

@@ -105,7 +105,6 @@ def test_ingest_keeps_bad_rows_when_asked(run: Run, tmp_path: Path) -> None:
         (b"", "is empty"),
         (b"t,x\n", "there are no rows"),
         (b"x,y\n1,2\n", "no time column 't'"),
-        (b"t,x,x\n2020-01-01,1,2\n", "occurs 2 times"),
         (b"t,x\nyesterday,1\n", "does not hold times"),
         (b"t,x\nnan,1\n2020-01-01,1\n2020-01-01,1\n", "column 't'"),
         (b"t,x\n2020-01-01,1\n2020-01-02\n", "expected 2 values, found 1"),

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from chronicle.errors import InvalidArgument, UnsupportedType
 from chronicle.formats.convert import convert
-from chronicle.formats.infer import has_decimal_commas, infer_text
+from chronicle.formats.infer import infer_text
 from chronicle.formats.isolated import IsolatedReader
 from chronicle.formats.layout import Layout
+from chronicle.formats.localnumbers import decimal_of, plain_numbers
 from chronicle.formats.reader import EventReader
 from chronicle.formats.typenames import name_of_type, parse_pairs, parse_type
 
@@ -135,32 +136,64 @@ def test_json_strings_are_not_numbers() -> None:
 @pytest.mark.parametrize(
     ("texts", "found"),
     [
-        (["1,5", None, " -20,25 ", "3"], True),
-        (["1", "2"], False),
-        (["1,5", "a"], False),
-        (["1.000,5"], False),
-        (["1,5,6"], False),
-        ([None], False),
-        ([], False),
+        (["1,5", None, " -20,25 ", "3"], ","),
+        (["1", "2"], None),
+        (["1,5", "a"], None),
+        (["1.000,5"], ","),
+        (["1,5,6"], None),
+        (["1,234"], None),
+        (["1,234", "1,25"], ","),
+        (["0,123"], ","),
+        ([None], None),
+        ([], None),
     ],
 )
-def test_numbers_with_a_decimal_comma_are_told_apart(texts: list[str | None], found: bool) -> None:
-    assert has_decimal_commas(pa.array(texts, pa.string())) == found
+def test_a_decimal_comma_is_one_without_doubt(texts: list[str | None], found: str | None) -> None:
+    assert decimal_of(pa.array(texts, pa.string())) == found
+
+
+@pytest.mark.parametrize(
+    ("decimal", "text", "number"),
+    [
+        (",", "1.234,56", "1234.56"),
+        (",", "1'234'567,8", "1234567.8"),
+        (",", "-1 234", "-1234"),
+        (",", "1\u00a0234,5", "1234.5"),
+        (",", "1,5e3", "1.5e3"),
+        (",", "12", "12"),
+        (",", "1.5", None),
+        (",", "0.123", None),
+        (",", "1.234.56", None),
+        (",", "1.234'567", None),
+        (",", "1,234,567", None),
+        (".", "1,234.5", "1234.5"),
+        (".", "1,234", "1234"),
+        (".", "1.234", "1.234"),
+        (".", "1,23", None),
+        (".", "12,34,567", None),
+    ],
+)
+def test_groups_are_regular_or_no_number(decimal: str, text: str, number: str | None) -> None:
+    found = plain_numbers(pa.array([text]), decimal)
+    read = convert(found, pa.float64())
+    if number is None:
+        assert read.bad
+    else:
+        assert (found.to_pylist(), read.bad) == ([number], 0)
 
 
 @pytest.mark.parametrize("isolated", [False, True])
-def test_numbers_with_a_decimal_comma_stay_text_and_that_is_said(isolated: bool) -> None:
-    data = b't;pressure (bar);"a ""b""";x\n2024-01-01;1,5;2,5;7\n2024-01-02;;3,5;8\n'
+def test_numbers_with_a_decimal_comma_are_read_and_that_is_said(isolated: bool) -> None:
+    data = b't;pressure (bar);"a ""b""";x\n2024-01-01;1,5;2,5;7\n2024-01-02;;3,125;8\n'
     layout = Layout(time="t")
     if isolated:
         with contextlib.closing(IsolatedReader(1 << 30)) as reader:
             batches = list(reader.events(data, "csv", layout=layout))
     else:
         batches = list(EventReader(data, "csv", layout=layout))
-    assert batches[0].schema.field(1).type == pa.string()
-    notes = list(layout.notes.values())
-    assert [note.partition(":")[0] for note in notes] == ["pressure (bar)", 'a "b"']
-    assert notes[1].endswith('replace("a ""b""", \',\', \'.\') AS DOUBLE)')
+    assert batches[0].column(1).to_pylist() == [1.5, None]
+    assert batches[0].column(2).to_pylist() == [2.5, 3.125]
+    assert list(layout.notes.values()) == ["pressure (bar): numbers are read with a decimal comma"]
     layout = Layout(time="t", types={"pressure (bar)": "string", 'a "b"': "string"})
     list(EventReader(data, "csv", layout=layout))
     assert layout.notes == {}

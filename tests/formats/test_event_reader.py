@@ -322,8 +322,6 @@ def test_a_file_column_holds_the_stem(tmp_path: Path) -> None:
     ("data", "options", "message"),
     [
         (b"a,b\n1,2\n", {}, "there is no time column 't' .*columns are a, b"),
-        (b"t,a,a\n1,2,3\n", {}, "the column name 'a' occurs 2 times"),
-        (b"t,,a\n1,2,3\n", {}, "column 2 has no name"),
         (b"t,a,b\n1,2,3\n", {"rename": {"a": "b"}}, "would both become 'b'"),
         (b"t,a\n1,2\n", {"rename": {"x": "b"}}, "rename: there is no column 'x'"),
         (b"t,speed\n1,2\n", {"select": ["sped"]}, "select: .*did you mean 'speed'"),
@@ -332,7 +330,7 @@ def test_a_file_column_holds_the_stem(tmp_path: Path) -> None:
         (b"timestamp,a\n1,2\n", {"time": "timestmp"}, "did you mean 'timestamp'"),
         (b"", {}, "is empty"),
         (b"\n\n", {}, "is empty"),
-        ("t,a\n".encode("utf-16"), {}, "UTF-16"),
+        ("t,a\n".encode("utf-16-le"), {}, "UTF-16 .* --encoding utf-16-le"),
         (b't,a\n2018-08-01,"x\n', {}, "ends inside a quoted value"),
         (b"t,a\n2018-08-01,b\n2018-08-02\n", {}, r"line 3 \(row 2\): expected 2 values, found 1"),
         (b"t,a\n2018-08-01,\xff\n", {}, "line 2 .row 1.: expected UTF-8"),

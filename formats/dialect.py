@@ -1,0 +1,121 @@
+"""How a text file is written: encoding, delimiter, quotes, header, nulls, decimal separator.
+
+Purpose
+    :class:`TextOptions` has the options of text files by the names that they have in every face:
+    the command line, REST, Spark and Python.
+
+Guarantee
+    Options that construct are consistent.  The encodings are a fixed list, which is loaded before
+    a worker gives up its files: a name from outside never chooses what is imported.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from dataclasses import InitVar, dataclass, fields
+from typing import Any
+
+from ..errors import InvalidArgument
+from ..suggestion import did_you_mean
+
+__all__ = ["ENCODINGS", "TextOptions", "load_encodings"]
+
+ENCODINGS = (
+    *("utf-8", "utf-16", "utf-16-le", "utf-16-be", "latin-1", "ascii", "mac-roman"),
+    *(f"windows-{page}" for page in range(1250, 1259)),
+    *(f"iso-8859-{part}" for part in range(1, 17) if part != 12),
+    *("cp437", "cp850", "koi8-r", "koi8-u"),
+    *("shift_jis", "euc-jp", "euc-kr", "gb18030", "big5"),
+)
+_TABS = {"tab": "\t", "\\t": "\t"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    r"""How a text file is written; all but the encoding are for CSV.
+
+    Attributes
+    ----------
+    encoding : str, optional
+        One of :data:`ENCODINGS`, for every text format; UTF-8 unless a byte order mark says
+        otherwise.
+    delimiter : str, optional
+        One ASCII character, ``tab`` for a tab; inferred from the header line by default.
+    quote : str
+        One ASCII character; the empty text where quotes have no meaning.
+    skip : int
+        Lines before the header, or before the first row, that are passed over.
+    header : bool, optional
+        Whether the first line names the columns; it does unless ``columns`` names them.
+    columns : sequence of str, optional
+        Names of the columns; without them and a header they are column0, column1, ...
+    nulls : sequence of str
+        Spellings of null beside the empty value, ``NULL``, ``null`` and ``\N``.
+    decimal : {",", "."}, optional
+        The decimal separator of numbers in text; with it the other one of both, an apostrophe or
+        a blank may group digits in threes.
+    separator : str, optional
+        Earlier name of ``delimiter``.
+    """
+
+    encoding: str | None = None
+    delimiter: str | None = None
+    quote: str = '"'
+    skip: int = 0
+    header: bool | None = None
+    columns: Sequence[str] | None = None
+    nulls: Sequence[str] = ()
+    decimal: str | None = None
+    separator: InitVar[str | None] = None
+
+    def __post_init__(self, separator: str | None) -> None:
+        delimiter = self.delimiter or separator
+        if delimiter is not None:
+            delimiter = _TABS.get(delimiter, delimiter)
+            if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '\r\n"':
+                raise InvalidArgument(
+                    f"the delimiter is one ASCII character or tab, found {delimiter!r}"
+                )
+            object.__setattr__(self, "delimiter", delimiter)
+        if self.quote and (
+            len(self.quote) != 1 or not self.quote.isascii() or self.quote in f"\r\n{delimiter}"
+        ):
+            raise InvalidArgument(
+                "the quote is one ASCII character other than the delimiter, or empty for none; "
+                f"found {self.quote!r}"
+            )
+        if self.skip < 0:
+            raise InvalidArgument(f"lines to skip are 0 or more, found {self.skip}")
+        if self.decimal not in (None, ",", "."):
+            raise InvalidArgument(f"the decimal separator is , or . found {self.decimal!r}")
+        if self.encoding is not None:
+            object.__setattr__(self, "encoding", _known_encoding(self.encoding))
+
+    def by_name(self) -> dict[str, Any]:
+        """These options, and none of a class that has more."""
+        return {field.name: getattr(self, field.name) for field in fields(TextOptions)}
+
+    @property
+    def text(self) -> TextOptions:
+        """The same of a class that has more."""
+        return TextOptions(**self.by_name())
+
+
+def load_encodings() -> None:
+    """Import the decoders, for a process that will have no files."""
+    for name in ENCODINGS:
+        codecs.getincrementaldecoder(name)
+
+
+def _known_encoding(name: str) -> str:
+    """The name of an encoding as ENCODINGS has it, whatever the spelling."""
+    plain = name.strip().lower().replace("_", "-").replace(" ", "-")
+    plain = plain.replace("cp125", "windows-125").replace("iso8859", "iso-8859")
+    for known in ENCODINGS:
+        if plain in (known, known.replace("_", "-"), known.replace("-", "")):
+            return known
+    raise InvalidArgument(
+        f"unknown encoding {name!r}{did_you_mean(name, ENCODINGS) or ';'} known are "
+        f"{', '.join(ENCODINGS)}"
+    )
