@@ -330,6 +330,10 @@ HINTS = (
         "give it the type string (--types) to keep its JSON text",
         "send its JSON text as a string",
     ),
+    Hint("--encoding ", "--encoding ", "encoding="),
+    Hint("--decimal ", "--decimal ", "decimal="),
+    Hint("--no-header", "--no-header", "header=false"),
+    Hint("--skip N", "--skip N", "skip=N"),
     Hint(
         "raise the limit of columns",
         "raise --max-columns",

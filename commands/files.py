@@ -59,7 +59,7 @@ def read_file(path: Path) -> Any:
     from ..formats.kinds import suffixes_of
 
     kind = suffixes_of(path.name)
-    if kind is None:
+    if kind is None or kind.format == "xlsx":
         raise InvalidArgument(
             f"--with reads .csv, .json, .ndjson, .parquet and .arrow files, found {str(path)!r}"
         )

@@ -205,6 +205,15 @@ def ingest(
             rich_help_panel=_READING,
         ),
     ] = None,
+    sheet: Annotated[
+        str | None,
+        typer.Option(
+            "--sheet",
+            metavar="NAME",
+            help="Of Excel workbooks; the first by default.",
+            rich_help_panel=_READING,
+        ),
+    ] = None,
     max_columns: Annotated[
         int,
         typer.Option(
@@ -322,8 +331,8 @@ def ingest(
 ) -> None:
     """Append the events of files to a stream.
 
-    Reads CSV, JSON arrays, NDJSON, Parquet and Arrow, also compressed (.gz .zst .bz2), and stores
-    everything or nothing: an error in any file leaves the stream as it was.
+    Reads CSV, JSON arrays, NDJSON, Parquet, Arrow and Excel, also packed (.gz .zst .bz2 .zip), and
+    stores everything or nothing: an error in any file leaves the stream as it was.
 
     Examples:
 
@@ -366,6 +375,7 @@ def ingest(
         quote=quote,
         skip=skip,
         header=header,
+        sheet=sheet,
         columns=_listed(columns),
         nulls=null or (),
         flatten=flatten,

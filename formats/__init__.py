@@ -8,7 +8,7 @@ name loads the module that has it.
 Reading order::
 
     names             kinds  typenames
-    bytes             limits  sources  packed
+    bytes             limits  sources  packed  archives
     records           dialect  badrows  chunks  jsonscan  flatscan  flattening
                       jsonmembers  jsontext
                       lineprotocol  csvtext

@@ -52,6 +52,9 @@ NULLS = ("", "NULL", "null", "\\N")
 RECORD_BYTES_MAX = 64 << 20
 OTHER_ENCODING = "if the file has another encoding, give it: --encoding latin-1"
 HEAD_BYTES = 1 << 16
+_LINES_TRIED = 1000
+"""Line breaks inside of quotes that are passed over one by one, from the end."""
+
 _DELIMITERS = ",;\t|"
 LF, CR, HASH = b"\n\r#"
 
@@ -83,9 +86,12 @@ class Quoting:
         """Positions of the quotes, of which every second one closes; None for odd text."""
         text = np.frombuffer(data, np.uint8)
         quotes = np.flatnonzero(text == self._quote[0])
-        before = text[quotes[::2] - 1]
-        opens = (before == self._delimiter[0]) | (before == LF) | (before == self._quote[0])
-        return quotes if opens[int(quotes[0] == 0) :].all() else None
+        before = text[quotes - 1]
+        opens = (before == self._delimiter[0]) | (before == LF)
+        opens[0] |= quotes[0] == 0
+        if not opens.any():
+            return quotes[:0]
+        return quotes if (opens | (before == self._quote[0]))[::2].all() else None
 
     def may_quote(self, data: bytes) -> bool:
         """Whether there is a quote."""
@@ -110,8 +116,13 @@ class Quoting:
         if not self.may_quote(data):
             return end
         quotes = self._regular(data)
-        if quotes is not None and np.searchsorted(quotes, end) % 2 == 0:
-            return end
+        for _ in range(_LINES_TRIED):
+            if quotes is None:
+                break
+            before = int(np.searchsorted(quotes, end))
+            if before % 2 == 0:
+                return end
+            end = data.rfind(b"\n", 0, int(quotes[before - 1])) + 1
         ends = self.outside(data, LF)
         return int(ends[-1]) + 1 if len(ends) else 0
 
@@ -192,7 +203,8 @@ class CsvChunk:
         broken = sorted(unread.items())
         kept = [record for record in range(len(starts)) if record not in unread]
         if unread:
-            data = b"".join(data[starts[record] : ends[record]] for record in kept)
+            spans = list(zip(starts.tolist(), ends.tolist(), strict=True))
+            data = b"".join(data[slice(*spans[record])] for record in kept)
         careful = Careful(len(owner.names))
         types = dict.fromkeys(owner.positions, pa.string())
         if kept:
@@ -218,6 +230,7 @@ class CsvChunk:
                 for at, name in enumerate(owner.names)
             },
             records,
+            owner.quoted,
             broken=sorted(broken),
         )
 
@@ -255,13 +268,13 @@ class CsvChunk:
     def describe(self, record: int) -> BadRow:
         """Line and text of a record."""
         starts, ends = self._spans
-        start = int(starts[record])
+        start, end = int(starts[record]), int(ends[record])
         return BadRow(
             source=self._owner.source.name,
             row=self.first_row + record,
             reason="",
             line=self._lines.at(start),
-            record=self.data[start : ends[record]].rstrip(b"\r\n").decode(errors="replace"),
+            record=self.data[start:end].rstrip(b"\r\n").decode(errors="replace"),
         )
 
     @lazy
@@ -335,8 +348,7 @@ class CsvRecords:
         self._converted = b"\r\r\n" if head[max(0, end - 2) : end + 1] == b"\r\r\n" else None
         if self._line_end == b"\r":
             self._converted = b"\r"
-        for _ in range(options.skip):
-            self._take(self._next_line())
+        self._skip(options.skip)
         header = options.columns is None if options.header is None else options.header
         first = self._first_line(header)
         self.delimiter = options.delimiter or _delimiter_of(first, self.quote)
@@ -364,6 +376,11 @@ class CsvRecords:
             )
         return ""
 
+    @property
+    def quoted(self) -> frozenset[str]:
+        """Columns of text in which digits are not numbers, as far as that is known."""
+        return frozenset(self.names[at] for at in self.source.texts if at < len(self.names))
+
     def _next_line(self) -> bytes:
         """The next line with its end; the source is not read."""
         size = HEAD_BYTES
@@ -376,14 +393,29 @@ class CsvRecords:
             if size > RECORD_BYTES_MAX:
                 raise InvalidData(f"{self.source.name}: the header line does not end")
 
-    def _take(self, line: bytes) -> None:
-        self.source.read(len(line))
-        self._lines += 1
+    def _take(self, lines: bytes) -> None:
+        """Read what was looked at."""
+        self.source.read(len(lines))
+        self._lines += max(1, lines.count(self._line_end))
+
+    def _skip(self, lines: int) -> None:
+        """Pass over lines, all of what was looked at together."""
+        while lines > 0 and (head := self.source.peek(HEAD_BYTES)):
+            ends = np.flatnonzero(np.frombuffer(head, np.uint8) == self._line_end[0])[:lines]
+            self._take(head[: ends[-1] + 1] if len(ends) else self._next_line())
+            lines -= max(1, len(ends))
 
     def _first_line(self, header: bool) -> str:
         """The first line that is neither blank nor a comment; what stands before it is read."""
         self._comments = False
+        passed = re.compile(rb"(?:[ \t\r]*%b|#[^%b]*%b)++" % ((self._line_end,) * 3))
         while True:
+            head = self.source.peek(HEAD_BYTES)
+            lines = passed.match(head)
+            start = 0 if lines is None else head.rfind(self._line_end, 0, lines.end() - 1) + 1
+            if start:  # the last of these may be the header
+                self._comments |= b"#" in head[:start]
+                self._take(head[:start])
             line = self._next_line()
             if not line:
                 if header:
@@ -508,18 +540,17 @@ class CsvRecords:
         ends = self.quoting.outside(data, LF)
         starts = np.append(0, ends + 1)
         ends = np.append(ends, len(text))
-        marked = np.flatnonzero(text[np.minimum(starts, len(text) - 1)] == HASH)
-        marked = marked[starts[marked] < len(text)]
-        if not len(marked):
+        marked = np.append(text, 0)[starts] == HASH
+        if not marked.any():
             return data
         self._notes["comments"] = (
             "lines that begin with # were left out as comments, as the file begins with one"
         )
-        parts, at = [], 0
-        for start, end in zip(starts[marked].tolist(), ends[marked].tolist(), strict=True):
-            parts.append(data[at:start])
-            at = end
-        return b"".join([*parts, data[at:]])
+        steps = np.zeros(len(text) + 1, np.int8)
+        steps[starts[marked]] = 1
+        steps[ends[marked]] = -1
+        kept: npt.NDArray[np.uint8] = text[np.cumsum(steps[:-1], dtype=np.int8) == 0]
+        return kept.tobytes()
 
 
 def _delimiter_of(header: str, quote: str) -> str:

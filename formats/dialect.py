@@ -55,6 +55,8 @@ class TextOptions:
     decimal : {",", "."}, optional
         The decimal separator of numbers in text; with it the other one of both, an apostrophe or
         a blank may group digits in threes.
+    sheet : str, optional
+        Of an Excel workbook; the first by default.
     separator : str, optional
         Earlier name of ``delimiter``.
     """
@@ -67,6 +69,7 @@ class TextOptions:
     columns: Sequence[str] | None = None
     nulls: Sequence[str] = ()
     decimal: str | None = None
+    sheet: str | None = None
     separator: InitVar[str | None] = None
 
     def __post_init__(self, separator: str | None) -> None:

@@ -35,7 +35,7 @@ __all__ = ["IsolatedReader"]
 SILENCE_S = 60.0
 READING_S = 120.0
 _MAY_RAISE = {"InvalidData", "SchemaMismatch", "InvalidArgument", "UnsupportedType"}
-_MAY_RAISE |= {"ResourceLimit", "AttributeNotFound"}
+_MAY_RAISE |= {"ResourceLimit", "AttributeNotFound", "MissingDependency"}
 
 
 _TEXT, _MAYBE = (str,), (str, type(None))

@@ -61,6 +61,7 @@ _SUFFIX = {
     ".ipc": "arrow",
     ".feather": "arrow",
     ".lp": "lineprotocol",
+    ".xlsx": "xlsx",
 }
 _COMPRESSION_SUFFIX = {
     ".gz": "gzip",
@@ -69,6 +70,7 @@ _COMPRESSION_SUFFIX = {
     ".zstd": "zstd",
     ".bz2": "bz2",
     ".lz4": "lz4",
+    ".zip": "zip",
 }
 _COMPRESSION_MAGIC = (
     (b"\x1f\x8b", "gzip"),
@@ -201,6 +203,8 @@ def detect(name: str, head: bytes, format: str | None = None) -> str:
     if format is not None:
         return format
     by_name = suffixes_of(name)
+    if by_name is not None and by_name.format == "xlsx":
+        raise InvalidData(f"{name}: expected an Excel workbook, and the bytes are none")
     if by_name is not None:
         return by_name.format
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n")

@@ -37,12 +37,15 @@ class Limits:
     piece_bytes : int
         Bytes that are decoded at once: a record batch, a page, the strings that a slice of
         dictionary indices stands for.
+    unpacked_bytes : int, optional
+        Bytes that a ZIP archive may unpack to.
     total_bytes : int, optional
         Bytes of all events together, where they are held in memory; None where they pass through.
     """
 
     columns: int = 10_000
     piece_bytes: int = 1 << 30
+    unpacked_bytes: int | None = None
     total_bytes: int | None = None
 
 

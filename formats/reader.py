@@ -33,6 +33,7 @@ from ..errors import InvalidArgument, InvalidData, UnsupportedType
 from ..json_text import JSON, is_json
 from ..nested_types import is_nested
 from ..schema import StreamSchema
+from .archives import is_archive, open_archive
 from .badrows import BadRow, BadRowPolicy, fail, shown
 from .chunks import ChunkReader, RecordChunk
 from .columnar import ArrowRecords, ParquetRecords
@@ -129,6 +130,11 @@ class EventReader:
         """The column of the source with the time of day, where there is one."""
         try:
             head = self._source.peek(4096)
+            if is_archive(head):
+                self._source, format, self._text = open_archive(
+                    self._source, format, self._text, self.limits, layout.notes
+                )
+                head = self._source.peek(4096)
             if format not in ("parquet", "arrow") and not is_binary(head):
                 self._source.begin_text(self._text.encoding)
                 head = self._source.peek(4096)
@@ -272,6 +278,7 @@ class EventReader:
     def _learn(self, chunk: RecordChunk, columns: Columns) -> Columns:
         """Settle what this chunk is the first to show; parse it again where that changes how to."""
         quoted = frozenset(columns) if self.format in _OF_JSON else frozenset()
+        quoted = self._reader.quoted if isinstance(self._reader, CsvRecords) else quoted
         self._observe(columns, quoted)
         if self._reader.typed:
             return columns
@@ -557,7 +564,6 @@ def read_batches(
     Parameters
     ----------
     source : path, "-", bytes, binary file, or iterable of bytes
-        Chunks of a request body are fine.
     format : one of :data:`.kinds.READ_FORMATS`, optional
         Inferred from the name and the first bytes by default.
     time_format : str

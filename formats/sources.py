@@ -92,6 +92,8 @@ class ByteSource:
     ----------
     size : int or None
         Raw size in bytes, where it is known beforehand.
+    texts : set of int
+        Of a sheet, the columns with text that looks like a number.
     """
 
     def __init__(
@@ -104,6 +106,7 @@ class ByteSource:
     ) -> None:
         self.name = name or "<data>"
         self.size: int | None = None
+        self.texts: set[int] = set()
         self._path: Path | None = None
         self._owned: list[IO[Any]] = []
         file: IO[bytes] | None = None
@@ -314,6 +317,10 @@ class ByteSource:
             copy.write(chunk)
         copy.seek(0)
         return copy
+
+    def keep(self, whole: ByteSource) -> None:
+        """Close another source with this one, which is in it."""
+        self._owned.append(cast("IO[Any]", whole))
 
     def close(self) -> None:
         """Close what was opened here; a file given by the caller stays open."""

@@ -184,6 +184,7 @@ class ImportSpec(OfStore):
     columns: list[str] | None = None
     null: list[str] = Field(default_factory=list, description="Further spellings of null in CSV.")
     decimal: Literal[",", "."] | None = None
+    sheet: str | None = Field(None, description="Of an Excel workbook; the first by default.")
 
     def require(self, principal: Principal) -> None:
         """Who may append to the stream, or make it."""
@@ -210,7 +211,7 @@ class ImportSpec(OfStore):
                 time_zone=self.time_zone, ambiguous=self.ambiguous, time_of_day=self.time_of_day,
                 types=self.types, encoding=self.encoding, delimiter=self.delimiter,
                 quote=self.quote, skip=self.skip, header=self.header, columns=self.columns,
-                nulls=self.null, decimal=self.decimal,
+                nulls=self.null, decimal=self.decimal, sheet=self.sheet,
             )  # fmt: skip
             scratch = server_directory(server.database.path, create=True)
             with contextlib.closing(StoredFile(path, scratch)) as body:

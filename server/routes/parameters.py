@@ -118,11 +118,15 @@ async def text_options(
         Literal[",", "."] | None,
         Query(description="Of CSV: the decimal separator; the other one may group digits."),
     ] = None,
+    sheet: Annotated[
+        str | None, Query(description="Of an Excel workbook; the first by default.")
+    ] = None,
 ) -> TextOptions:
     """How a text file is written."""
     return TextOptions(
         encoding=encoding, delimiter=delimiter, separator=separator, quote=quote, skip=skip,
         header=header, columns=column_names(columns), nulls=null or (), decimal=decimal,
+        sheet=sheet,
     )  # fmt: skip
 
 

@@ -219,7 +219,7 @@ def read_events(
                 on_bad=note,
                 flatten=flatten,
                 text=text,
-                limits=Limits(columns=columns_max, total_bytes=decoded_max),
+                limits=Limits(columns_max, unpacked_bytes=decoded_max, total_bytes=decoded_max),
             )
         )
     except _Listed:

@@ -37,7 +37,10 @@ __all__ = ["FileOptions", "IngestedFile", "in_words_of_ingest", "ingest_file", "
 DECODED_FACTOR = 8
 """How much larger than its limit on the wire a file may become when it is decompressed."""
 
-_OPTION = re.compile(r"--([a-z][a-z-]*)(?: (COLUMN|append|skip|s|ms|us|ns)\b)?")
+_OPTION = re.compile(
+    r"--([a-z][a-z-]*)(?: ((?:COLUMN|append|skip|s|ms|us|ns|N|latin-1|utf-16-[bl]e|windows-1252)\b"
+    r"|[,.](?= )))?"
+)
 _WORDS = (
     ("pass time_format= ", "give time_format="),
     ("pass time_format=", "give time_format="),
@@ -107,10 +110,10 @@ def look_at(
         "target": target,
     }
     settings = server.settings
-    limits = Limits(columns=settings.max_columns, piece_bytes=settings.max_decoded_bytes)
+    most = DECODED_FACTOR * settings.max_body_bytes
+    limits = Limits(settings.max_columns, settings.max_decoded_bytes, unpacked_bytes=most)
     more: dict[str, Any] = {"rows_max": rows_max, "layout": layout, "limits": limits}
     more |= {"name": options.name, **options.reading()}
-    most = DECODED_FACTOR * settings.max_body_bytes
     try:
         Layout(**layout, timeless=True)  # what is wrong with these is said before a worker starts
         if server.reader is None:
@@ -197,7 +200,9 @@ def in_words_of_ingest(text: str) -> str:
     """A message whose hints name parameters instead of options of the command line."""
     for library, rest in _WORDS:
         text = text.replace(library, rest)
-    return _OPTION.sub(_parameter, text.replace("--create", "create=true"))
+    return _OPTION.sub(
+        _parameter, text.replace("--create", "create=true").replace("--no-header", "header=false")
+    )
 
 
 def _parameter(option: re.Match[str]) -> str:
@@ -262,7 +267,9 @@ class _FileIngest(Ingest):
             reader=server.reader,
             on_bad=on_bad,
             name=source.path,
-            limits=Limits(columns=server.settings.max_columns),
+            limits=Limits(
+                server.settings.max_columns, unpacked_bytes=self._read_within["decoded_max"]
+            ),
             **self._read_within,
             **self._options.reading(),
         )

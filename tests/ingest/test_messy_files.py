@@ -1,24 +1,29 @@
 """Files as people have them: each loads with at most one option, or its error says which one."""
 
 import bz2
+import contextlib
 import datetime as dt
 import gzip
+import io
 import random
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+import openpyxl
 import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.errors import ChronicleError, InvalidArgument
-from chronicle.formats import BadRow, EventReader, Layout, conform
+from chronicle.errors import ChronicleError, InvalidArgument, InvalidData, ResourceLimit
+from chronicle.formats import BadRow, EventReader, Layout, Limits, conform
 from chronicle.formats import csvtext as csv_module
 from chronicle.formats.csvtext import Quoting
 from chronicle.formats.dialect import ENCODINGS, TextOptions
+from chronicle.formats.isolated import IsolatedReader
 from chronicle.ingest import IngestRequest, Target, ingest
 
 DAY = dt.datetime(2024, 1, 1)
@@ -153,6 +158,69 @@ FILES = {
 }
 
 
+def zipped(files: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", method) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return out.getvalue()
+
+
+def workbook(*sheets: Sequence[Sequence[Any]]) -> bytes:
+    book = openpyxl.Workbook()
+    book.remove(book.active)
+    for number, rows in enumerate(sheets):
+        sheet = book.create_sheet(f"Sheet {number}")
+        for row in rows:
+            sheet.append(row)
+    out = io.BytesIO()
+    book.save(out)
+    return out.getvalue()
+
+
+CELLS = [
+    ["t", "v", "code", "ok"],
+    [DAY, 0.1, "007", True],
+    [],
+    [NEXT, 123456789012345, "a,b\n", None],
+]
+IN_CELLS = [(DAY, 0.1, "007", True), (NEXT, 123456789012345.0, "a,b\n", None)]
+FILES |= {
+    "zip": Messy(zipped({"x/": b"", "x/data.csv": PLAIN}), ROWS, suffix=".zip"),
+    "zip of a Mac": Messy(
+        zipped({"data.csv": PLAIN, "__MACOSX/._data.csv": b"junk"}), ROWS, suffix=".csv.zip"
+    ),
+    "zip, stored, of NDJSON": Messy(
+        zipped({"data.ndjson": b'{"t": "2024-01-01", "v": 1}'}, zipfile.ZIP_STORED),
+        [(DAY, 1)],
+        suffix=".zip",
+    ),
+    "zip of Latin-1": Messy(
+        zipped({"a.txt": "t\tv\n2024-01-01\tä\n".encode("latin-1")}, zipfile.ZIP_LZMA),
+        [(DAY, "ä")],
+        {"encoding": "latin-1"},
+        suffix=".zip",
+    ),
+    "xlsx": Messy(workbook([["t", "v"], [DAY, 1.5], [NEXT, 2]]), ROWS, suffix=".xlsx"),
+    "xlsx under another name": Messy(
+        workbook([["t", "v"], [DAY.date(), 1], [NEXT.date(), 2]], [["x"]]),
+        [(DAY, 1), (NEXT, 2)],
+        note="sheet",
+        suffix=".csv",
+    ),
+    "xlsx, another sheet": Messy(
+        workbook([["x"]], [["t", "v"], [DAY, 1]]), [(DAY, 1)], {"sheet": "Sheet 1"}, suffix=".xlsx"
+    ),
+    "xlsx, rows before the header": Messy(
+        workbook([["made by"], [], ["t", "v", "w"], [DAY, 1]]),
+        [(DAY, 1, None)],
+        {"skip": 2},
+        "t v w",
+        suffix=".xlsx",
+    ),
+}
+
+
 def load(path: Path, **options: Any) -> tuple[pa.Table, dict[str, str]]:
     layout = Layout(time=options.pop("time", "t"), types=options.pop("types", ()))
     batches = list(EventReader(path, layout=layout, **options))
@@ -269,6 +337,78 @@ def test_every_encoding_is_decoded_piece_by_piece(
     path.write_bytes(text.encode(encoding))
     table, _ = load(path, encoding=encoding, types={"v": "string"})
     assert table["v"].to_pylist() == [letter * 2 for letter in letters]
+
+
+def test_cells_keep_their_digits_and_text(tmp_path: Path) -> None:
+    path = tmp_path / "f.xlsx"
+    path.write_bytes(workbook(CELLS))
+    rows, _ = load(path, types=["v=double"])
+    assert [tuple(row.values()) for row in rows.to_pylist()] == IN_CELLS
+    assert rows.schema.field("code").type == pa.string()
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (zipped({"a.csv": PLAIN, "b.csv": PLAIN}), {}, r"found 2 \(a.csv, b.csv\); unpack it"),
+        (zipped({}), {}, "found 0"),
+        (zipped({"a.csv": PLAIN * 100})[:-30], {}, "the ZIP archive cannot be read"),
+        (
+            workbook([["t"]], [["t"]]),
+            {"sheet": "sheet 1"},
+            "did you mean 'Sheet 1'.*are Sheet 0",
+        ),
+        (workbook([["t", "v"], [DAY, 1, 2]]), {}, "line 2 .row 1.: expected 2 values, found 3"),
+        (zipped({"xl/workbook.xml": b"<a"}), {}, "the workbook cannot be read"),
+        (PLAIN, {}, "expected an Excel workbook"),
+    ],
+)
+def test_archives_that_cannot_be_read_say_why(
+    tmp_path: Path, data: bytes, options: dict[str, Any], message: str
+) -> None:
+    path = tmp_path / "f.xlsx"
+    path.write_bytes(data)
+    with pytest.raises(ChronicleError, match=message):
+        load(path, **options)
+
+
+def test_a_damaged_archive_is_told_when_it_is_unpacked(tmp_path: Path) -> None:
+    data = bytearray(zipped({"a.csv": PLAIN * 2000}))
+    data[60] ^= 0xFF
+    path = tmp_path / "f.zip"
+    path.write_bytes(data)
+    with pytest.raises(InvalidData, match="the ZIP archive cannot be read"):
+        load(path)
+
+
+def test_an_archive_unpacks_to_no_more_than_it_may() -> None:
+    """Neither by what it declares, nor by what it holds beyond that."""
+    data = zipped({"a.csv": PLAIN + b"\n" * 1_000_000})
+    limits = Limits(unpacked_bytes=100_000)
+    with pytest.raises(ResourceLimit, match="100,000"):
+        EventReader(data, layout=Layout(time="t"), limits=limits)
+    size = (len(PLAIN) + 1_000_000).to_bytes(4, "little")
+    assert data.count(size) == 2
+    lying = data.replace(size, len(PLAIN).to_bytes(4, "little"))
+    with pytest.raises(InvalidData, match="the ZIP archive cannot be read"):
+        list(EventReader(lying, layout=Layout(time="t"), limits=limits))
+
+
+def test_archives_are_read_in_a_worker_too() -> None:
+    reader = IsolatedReader(1 << 30)
+    with contextlib.closing(reader):
+        for data in (zipped({"a.csv": PLAIN}), workbook([["t", "v"], [DAY, 1.5], [NEXT, 2]])):
+            for body in (data, gzip.compress(data)):
+                layout = Layout(time="t")
+                packed = "gzip" if body is not data else None
+                batches = reader.events(body, None, layout=layout, encoding=packed)
+                found = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+                assert found == ROWS
+        for name in ENCODINGS:
+            data = "t,v\n2024-01-01,x\n".encode(name)
+            text = TextOptions(encoding=name)
+            (batch,) = reader.events(data, "csv", layout=Layout(time="t"), text=text)
+            assert batch["v"].to_pylist() == ["x"]
 
 
 def naive(data: bytes, delimiter: int, quote: int, wanted: int) -> list[int]:

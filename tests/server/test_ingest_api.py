@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import bz2
+import datetime as dt
 import gzip
 import io
 import json
+import zipfile
 from collections.abc import Callable
 from typing import Any
 
+import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -121,6 +124,56 @@ def test_options_are_those_of_the_command(api: Any, database: Any, tmp_path: Any
     for text in ("SELECT * FROM {}", "DESCRIBE {}"):
         ours = database.sql(text.format("s")).arrow()
         assert ours.equals(database.sql(text.format("other")).arrow())
+
+
+@pytest.mark.parametrize(
+    ("body", "options", "message"),
+    [
+        ("t,v\n2026-01-01,ä\n".encode("latin-1"), {"encoding": "latin-1"}, "encoding=latin-1"),
+        ("t,v\n2026-01-01,ä\n".encode("utf-16-le"), {"encoding": "utf-16"}, "encoding=utf-16-le"),
+        (
+            b't,v\n2026-01-01,"1,234"\n',
+            {"decimal": ",", "types": "v=double"},
+            "decimal=, or decima",
+        ),
+        (b't,v\n2026-01-01,"1,234.5"\n', {"decimal": ".", "types": "v=double"}, "decimal=. reads"),
+        (b"by hand\nt,v\n2026-01-01,1\n", {"skip": 1}, "skip=N"),
+        (b"2026-01-01,1\n", {"header": False, "columns": "t,v"}, "header=false"),
+        (b"t^v\n2026-01-01^1\n", {"delimiter": "^"}, "values: delimiter"),
+    ],
+)
+def test_an_error_names_the_parameter_that_helps(
+    api: Any, body: bytes, options: dict[str, Any], message: str
+) -> None:
+    asked = {"stream": "s", "create": True, "time": "t", "format": "csv"}
+    asked |= {"types": options.get("types", [])}
+    refused = api.post(INGEST, content=body, params=asked)
+    assert refused.status_code == 400, refused.text
+    assert message in refused.text
+    assert "--" not in refused.text
+    answer = api.post(INGEST, content=body, params=asked | options)
+    assert (answer.status_code, answer.json()["appended"]) == (200, 1), answer.text
+    rest = {name: value for name, value in options.items() if name != "types"}
+    appended = api.post("/v1/streams/s/events", content=body, params=rest | {"format": "csv"})
+    assert (appended.status_code, appended.json()["appended"]) == (200, 1), appended.text
+
+
+def test_workbooks_and_archives(api: Any) -> None:
+    book, out = openpyxl.Workbook(), io.BytesIO()
+    for row in (["t", "v"], [dt.datetime(2026, 1, 1), 1.5]):
+        book.active.append(row)
+    book.create_sheet("other")
+    book.save(out)
+    found = look(api, out.getvalue(), name="book.xlsx")
+    assert (found["time"], types(found)) == ("t", {"t": "timestamp", "v": "double"})
+    assert "sheet names another one (other)" in found["notes"][0]
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("a.csv", "t,v\n2026-01-01,1\n")
+    for body in (out.getvalue(), packed.getvalue()):
+        asked = {"stream": "s", "create": True, "if_exists": "append", "time": "t"}
+        answer = api.post(INGEST, content=body, params=asked)
+        assert (answer.status_code, answer.json()["appended"]) == (200, 1), answer.text
 
 
 def test_local_times_in_two_columns_and_formats(api: Any, database: Any) -> None:
