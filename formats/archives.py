@@ -35,18 +35,13 @@ from .limits import Limits
 from .packed import check_size
 from .sources import ByteSource
 
-__all__ = ["is_archive", "open_archive"]
+__all__ = ["open_archive"]
 
 _ROWS_TOGETHER = 1000
 _ROWS_MAX = 1 << 20
 """Rows that a sheet can have; the numbers of rows in a file are not to be trusted."""
 
 _NUMBER = re.compile(FLOAT_TEXT)
-
-
-def is_archive(head: bytes) -> bool:
-    """Whether the first bytes are those of a ZIP archive."""
-    return head.startswith((b"PK\x03\x04", b"PK\x05\x06"))
 
 
 def open_archive(

@@ -239,11 +239,12 @@ class CsvChunk:
         if b"\r" not in self.data:
             return np.empty(0, np.intp)
         text = np.frombuffer(self.data, np.uint8)
-        found = np.flatnonzero(text == CR)
-        alone = np.append(text, CR)[found + 1] != LF
+        alone = text == CR
+        alone[:-1] &= text[1:] != LF
         if not alone.any():
             return np.empty(0, np.intp)
-        return np.intersect1d(found[alone], self._owner.quoting.outside(self.data, CR))
+        found = self._owner.quoting.outside(self.data, CR)
+        return np.delete(found, ~alone[found])
 
     def _unreadable(self) -> dict[int, str]:
         """Records that the parser must not see, with the reason."""
@@ -364,17 +365,18 @@ class CsvRecords:
         self.names = self._unique([name.strip() for name in names])
         self.positions = [f"f{at}" for at in range(len(self.names))]
 
-    @property
     def way_out(self) -> str:
         """Which option may help where a name is not among the columns."""
-        if any(re.match(r"[+-]?\d", name) for name in self.names):
-            return "; if the file has no header: --no-header, and --columns names the columns"
+        below = next((b for b in self.source.peek(HEAD_BYTES).splitlines() if b.strip()), b"")
+        values = len(self._split(below.decode(errors="replace")))
+        if values == len(self.names) > 1:
+            if any(re.match(r"[+-]?\d", name) for name in self.names):
+                return "; if the file has no header: --no-header, and --columns names the columns"
+            return ""
+        found = "; if lines stand before the header: --skip N"
         if len(self.names) == 1:
-            return (
-                "; if lines stand before the header: --skip N; if something else than , ; tab | "
-                "is between the values: --delimiter"
-            )
-        return ""
+            found += "; if something else than , ; tab | is between the values: --delimiter"
+        return found
 
     @property
     def quoted(self) -> frozenset[str]:

@@ -29,6 +29,7 @@ __all__ = [
     "SourceKind",
     "detect",
     "format_of_media_type",
+    "is_archive",
     "is_binary",
     "media_type_of",
     "sniff_compression",
@@ -170,6 +171,11 @@ def sniff_compression(head: bytes) -> str | None:
 def is_binary(head: bytes) -> bool:
     """Whether the first bytes are those of a format that is no text."""
     return head.startswith((b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"))
+
+
+def is_archive(head: bytes) -> bool:
+    """Whether the first bytes are those of a ZIP archive, with files in it or without."""
+    return head.startswith((b"PK\x03\x04", b"PK\x05\x06"))
 
 
 def detect(name: str, head: bytes, format: str | None = None) -> str:

@@ -23,7 +23,7 @@ Limits
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -243,10 +243,12 @@ class Layout:
             self.fields[self.file_column] = self.fields.pop(self.file_column)
         return name
 
-    def bind(self, names: Sequence[str], source: str, way_out: str = "") -> dict[str, str]:
+    def bind(
+        self, names: Sequence[str], source: str, way_out: Callable[[], str] = str
+    ) -> dict[str, str]:
         """Map a source's column names to the ones that come out, in the source's order.
 
-        ``way_out`` is what helps where the time is missing.
+        ``way_out`` says what helps where the time is missing.
 
         Raises
         ------
@@ -275,7 +277,7 @@ class Layout:
             bound[raw] = out
         present = {out.lower() for out in bound.values()}
         if not self.timeless and self.time.lower() not in present:
-            raise self._no_column("time column", self.time, names, source, way_out)
+            raise self._no_column("time column", self.time, names, source, way_out())
         wanted = self.time_of_day
         if wanted is not None and not any(self.is_time_of_day(raw) for raw in names):
             raise self._no_column("column of the time of day", wanted, names, source)

@@ -40,8 +40,11 @@ _MARKS = {
     decimal: f"[{'.' if decimal == ',' else ','}{''.join(_GROUPING)}]" for decimal in _GROUPED
 }
 _COMMA = r"^([+-]?\d*),(\d*(?:[eE][+-]?\d+)?)$"
-_WITH_COMMA = r"^[+-]?(?:\d+|[1-9]\d{0,2}(?:\.\d{3})+)(?:,\d+)?$"
-_PROOF = r"^[+-]?(?:\d+,\d{1,2}|\d+,\d{4,}|0\d*,\d+|\d{4,},\d+|[1-9]\d{0,2}(?:\.\d{3})+,\d+)$"
+_WITH_COMMA = r"^[+-]?(?:\d+|[1-9]\d{0,2}(?:\.\d{3})+)(?:,\d+(?:[eE][+-]?\d+)?)?$"
+_PROOF = (
+    r"^[+-]?(?:\d+,\d{1,2}|\d+,\d{4,}|0\d*,\d+|\d{4,},\d+|[1-9]\d{0,2}(?:\.\d{3})+,\d+"
+    r"|\d+,\d+[eE][+-]?\d+)$"
+)
 """A comma that no digits are grouped by."""
 
 

@@ -33,7 +33,6 @@ from ..errors import InvalidArgument, InvalidData, UnsupportedType
 from ..json_text import JSON, is_json
 from ..nested_types import is_nested
 from ..schema import StreamSchema
-from .archives import is_archive, open_archive
 from .badrows import BadRow, BadRowPolicy, fail, shown
 from .chunks import ChunkReader, RecordChunk
 from .columnar import ArrowRecords, ParquetRecords
@@ -46,7 +45,7 @@ from .infer import infer_text, infer_typed, may_be_rounded
 from .jsonmembers import Enclosed
 from .jsonout import shown_value
 from .jsontext import JsonLines, JsonRecords, looks_like_lines
-from .kinds import detect, is_binary, stem_of
+from .kinds import detect, is_archive, is_binary, stem_of
 from .layout import Field, Layout, ladder, wider
 from .limits import Limits, Meter
 from .lineprotocol import EXPECTED, json_lines
@@ -131,6 +130,8 @@ class EventReader:
         try:
             head = self._source.peek(4096)
             if is_archive(head):
+                from .archives import open_archive
+
                 self._source, format, self._text = open_archive(
                     self._source, format, self._text, self.limits, layout.notes
                 )

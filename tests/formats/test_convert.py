@@ -144,6 +144,7 @@ def test_json_strings_are_not_numbers() -> None:
         (["1,234"], None),
         (["1,234", "1,25"], ","),
         (["0,123"], ","),
+        (["1,234e-5"], ","),
         ([None], None),
         ([], None),
     ],
