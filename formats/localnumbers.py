@@ -51,6 +51,8 @@ _PROOF = (
 def plain_numbers(values: pa.Array, decimal: str) -> pa.Array:
     """Text in which numbers have a point and no groups; what would be misread is no number."""
     trimmed = pc.utf8_trim_whitespace(values)
+    if not pc.any(pc.match_substring_regex(trimmed, _MARKS[decimal])).as_py():
+        return trimmed if decimal == "." else pc.replace_substring(trimmed, ",", ".")
     grouped = pc.match_substring_regex(trimmed, _GROUPED[decimal])
     joined = pc.replace_substring_regex(trimmed, _MARKS[decimal], "")
     text = pc.if_else(grouped, joined, trimmed)

@@ -232,7 +232,7 @@ def _splittable(path: str, format_: str | None, request: IngestRequest) -> str |
     if request.encoding not in (None, "utf-8"):
         return None
     kind = suffixes_of(path)
-    if kind is not None and kind.compression is not None:
+    if kind is not None and (kind.compression is not None or kind.format == "xlsx"):
         return None
     with ByteSource(path) as source:
         if source.compression is not None:
@@ -241,7 +241,7 @@ def _splittable(path: str, format_: str | None, request: IngestRequest) -> str |
         found = detect(path, head[:4096], format_)
     if found == "json" and looks_like_lines(head[:4096]):
         found = "ndjson"
-    odd = head.startswith((b"#", b"\xff\xfe", b"\xfe\xff")) or b"\n" not in head
+    odd = head.startswith((b"#", b"PK", b"\xff\xfe", b"\xfe\xff")) or b"\n" not in head
     if odd or (found == "csv" and request.quote and request.quote.encode() in head):
         return None
     return found if found in ("ndjson", "csv") else None

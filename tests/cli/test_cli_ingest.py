@@ -45,6 +45,24 @@ def test_ingest_with_every_option_of_columns(run: Run, tmp_path: Path) -> None:
     ]
 
 
+def test_ingest_with_every_option_of_text_files(run: Run, tmp_path: Path) -> None:
+    text = "by hand\n2020-02-01^'Maß^1'^1.234,5\n2020-02-02^-^7\n"
+    (tmp_path / "f.csv").write_bytes(text.encode("latin-1"))
+    outcome = run(
+        *("ingest", "f.csv", "--stream", "s", "--create", "--time", "t", "--encoding", "latin-1"),
+        *("--delimiter", "^", "--quote", "'", "--skip", "1", "--no-header", "--columns", "t,s,x"),
+        *("--null", "-", "--decimal", ","),
+    )
+    assert outcome.code == 0, outcome.err
+    assert json.loads(run("sql", "-f", "json", "SELECT s, x FROM s ORDER BY t").out) == [
+        {"s": "Maß^1", "x": 1234.5},
+        {"s": None, "x": 7.0},
+    ]
+    for option, value in (("--delimiter", "ab"), ("--encoding", "latin-2"), ("--decimal", ";")):
+        refused = run("ingest", "f.csv", "--stream", "s", option, value)
+        assert (refused.code, "Traceback" in refused.err) == (2, False), refused.err
+
+
 def test_ingest_reads_local_times_in_two_columns_and_formats(run: Run, tmp_path: Path) -> None:
     rows = "day;clock;x\n05.07.2026;12:00;1\n2026-07-06;13:00;2\n25.10.2026;02:30;3\n"
     (tmp_path / "local.csv").write_text(rows)
