@@ -369,7 +369,7 @@ class CsvRecords:
         """Which option may help where a name is not among the columns."""
         below = next((b for b in self.source.peek(HEAD_BYTES).splitlines() if b.strip()), b"")
         values = len(self._split(below.decode(errors="replace")))
-        if values == len(self.names) > 1:
+        if not below or values == len(self.names) > 1:
             if any(re.match(r"[+-]?\d", name) for name in self.names):
                 return "; if the file has no header: --no-header, and --columns names the columns"
             return ""
