@@ -245,6 +245,7 @@ def ingest(
     on_error: Annotated[
         str,
         typer.Option(
+            "--bad-rows",
             "--on-error",
             metavar="fail|skip|quarantine",
             help="What a row that cannot be read does.",

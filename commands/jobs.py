@@ -114,7 +114,7 @@ def start(
         str | None, typer.Option("--time", metavar="COLUMN", help="import: the time column.")
     ] = None,
     on_error: Annotated[
-        str | None, typer.Option("--on-error", help="import: fail or skip.")
+        str | None, typer.Option("--bad-rows", "--on-error", help="import: fail or skip.")
     ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for it, and print what it has come to.")

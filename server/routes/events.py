@@ -85,6 +85,9 @@ async def append_events(
     on_error: Annotated[
         Literal["fail", "skip"], Query(description="What a row that is no event does.")
     ] = "fail",
+    bad_rows: Annotated[
+        Literal["fail", "skip"] | None, Query(description="Another name of on_error.")
+    ] = None,
     flatten: Flatten = None,
     ack: Annotated[
         Literal["whole", "each"],
@@ -106,6 +109,7 @@ async def append_events(
     principal.require("ingest", stream)
     server = server_of(request)
     keys = server.keys
+    on_error = bad_rows or on_error
     head = binary_event(request)
     name = body_format(request) if head is None else "cloudevents"
     if ack == "each":

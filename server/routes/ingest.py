@@ -172,6 +172,9 @@ async def ingest(
     on_error: Annotated[
         Literal["fail", "skip"], Query(description="What a row that is no event does.")
     ] = "fail",
+    bad_rows: Annotated[
+        Literal["fail", "skip"] | None, Query(description="Another name of on_error.")
+    ] = None,
     dry_run: Annotated[bool, Query(description="Read and check all of it, store nothing.")] = False,
     idempotency_key: Annotated[
         str | None, Header(description="Ask again with the same key without storing it twice.")
@@ -199,7 +202,7 @@ async def ingest(
         ) as body,
         server.appends.held(principal.client),
     ):
-        work = _Ingest(server, body, options, stream, chosen, on_error, dry_run)
+        work = _Ingest(server, body, options, stream, chosen, bad_rows or on_error, dry_run)
         answer, replayed = await server.call(work.run, idempotency_key)
         return reply(answer, 200, {"Idempotency-Replayed": "true"} if replayed else None)
 
