@@ -26,7 +26,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["DEPTH_MAX", "as_list", "is_list", "is_nested", "normal", "rebuilt", "value_bytes"]
+__all__ = [
+    "DEPTH_MAX",
+    "as_list",
+    "decided",
+    "is_list",
+    "is_nested",
+    "normal",
+    "rebuilt",
+    "value_bytes",
+]
 
 DEPTH_MAX = 16
 Int64s = npt.NDArray[np.int64]
@@ -47,6 +56,17 @@ def is_list(type_: pa.DataType) -> bool:
 def is_nested(type_: pa.DataType) -> bool:
     """Whether a type is a list or a struct."""
     return is_list(type_) or bool(pa.types.is_struct(type_))
+
+
+def decided(type_: pa.DataType) -> pa.DataType:
+    """A type in which what has shown no value yet is text."""
+    if pa.types.is_null(type_):
+        return pa.string()
+    if pa.types.is_list(type_):
+        return pa.list_(decided(type_.value_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([pa.field(each.name, decided(each.type)) for each in type_])
+    return type_
 
 
 def normal(
@@ -108,7 +128,8 @@ def rebuilt(
     TypeError
         The shapes differ: what was found, and what was expected.
     """
-    if pa.types.is_null(array.type):
+    bare = not is_nested(array.type) and array.null_count == len(array)
+    if pa.types.is_null(array.type) or (bare and is_nested(type_)):
         return pa.nulls(len(array), type_)
     if is_list(type_):
         if not is_list(array.type):

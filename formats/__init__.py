@@ -9,8 +9,7 @@ Reading order::
 
     names             kinds  typenames
     bytes             limits  sources  packed  archives
-    records           dialect  badrows  chunks  jsonscan  flatscan  flattening
-                      jsonmembers  jsontext
+    records           dialect  badrows  chunks  flattening  jsonmarks  jsonchunk  jsontext
                       lineprotocol  csvtext
     values            isotime  decimals  converted  nestedtext
                       local_times  time_patterns  time_rules  times  convert  time_parts

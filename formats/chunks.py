@@ -4,7 +4,7 @@ Purpose
     Every format is read in chunks of complete records.  A chunk is parsed *fast*, by the types
     that are expected, and when that fails once more *carefully*, as text with a note of every
     record that is broken.  :class:`RecordChunk` is that contract; ``csvtext.py``,
-    ``jsontext.py`` and ``columnar.py`` fulfil it.
+    ``jsonchunk.py`` and ``columnar.py`` fulfil it.
 
 Invariants
     Records are numbered from 0 within a chunk, broken ones included; ``first_row`` is the number
@@ -23,7 +23,15 @@ import pyarrow as pa
 
 from .badrows import BadRow
 
-__all__ = ["CHUNK_BYTES", "SAMPLE_BYTES", "ChunkReader", "LineNumbers", "RecordChunk", "Texts"]
+__all__ = [
+    "CHUNK_BYTES",
+    "SAMPLE_BYTES",
+    "ChunkReader",
+    "LineNumbers",
+    "RecordChunk",
+    "Texts",
+    "TooWide",
+]
 
 CHUNK_BYTES = 4 << 20
 """Text read at a time."""
@@ -47,12 +55,22 @@ class Texts:
         For each row of the columns, the number of its record in the chunk.
     broken : list of (int, str)
         Records that are no rows, with the reason.
+    nested : frozenset of str
+        Columns with JSON text of lists and objects.
     """
 
     columns: dict[str, pa.Array]
     records: npt.NDArray[np.int64]
     quoted: frozenset[str] = frozenset()
     broken: list[tuple[int, str]] = field(default_factory=list)
+    nested: frozenset[str] = frozenset()
+
+
+class TooWide(Exception):
+    """A chunk has too many cells to be decoded at once; its parts have fewer."""
+
+    def __init__(self, *parts: RecordChunk) -> None:
+        self.parts = parts
 
 
 class LineNumbers:

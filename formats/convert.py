@@ -54,6 +54,8 @@ __all__ = [
     "inexact_wholes",
 ]
 
+EXACT_MAX = 2.0**53
+"""Floats below that are whole numbers of their own; from here on they may stand for others."""
 INTEGER_TEXT = r"^[+-]?\d+(\.0*)?$"
 FLOAT_TEXT = r"^(?i:[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity))$"
 
@@ -153,7 +155,7 @@ def convert(
     """
     type_ = values.type
     if is_nested(target):
-        return _nested(values, target, (rule or TimeRule("iso")).as_iso(), exact, required)
+        return _nested(values, target, (rule or TimeRule("iso")).as_iso(), exact, required, told)
     if pa.types.is_nested(type_):
         raise UnsupportedType(f"expected {name_of_type(target)}, found a column of {type_}")
     if is_json(target) and not (is_text(type_) or pa.types.is_null(type_)):
@@ -178,13 +180,22 @@ def convert(
 
 
 def _nested(
-    values: pa.Array, target: pa.DataType, times: TimeRule, exact: bool, required: bool
+    values: pa.Array,
+    target: pa.DataType,
+    times: TimeRule,
+    exact: bool,
+    required: bool,
+    told: bool,
 ) -> Converted:
     """Lists and structs, from JSON text or from others."""
 
     def leaf(part: pa.Array, wanted: pa.DataType) -> Converted:
         rule = times if pa.types.is_timestamp(wanted) else None
-        return convert(flatten(part), wanted, rule=rule, exact=exact)
+        found = convert(flatten(part), wanted, rule=rule, exact=exact)
+        if told and exact and pa.types.is_float64(part.type):
+            rounded = pc.fill_null(pc.greater_equal(pc.abs(part), EXACT_MAX), False)
+            return _outcome(found.values, rounded.to_numpy(zero_copy_only=False), wanted)
+        return found
 
     if is_text(values.type):
         result = read_nested(values, target, leaf)

@@ -29,14 +29,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..nested_types import is_nested
+from ..json_text import JSON
+from ..nested_types import decided, is_list, is_nested
 from ..schema import stored_nested
-from .convert import FLOAT_TEXT, INTEGER_TEXT, inexact_wholes
+from .convert import EXACT_MAX, FLOAT_TEXT, INTEGER_TEXT, inexact_wholes
 from .isotime import parse_iso
+from .nestedtext import parsed
 from .times import is_text
 
 __all__ = [
     "NUMERIC_SHARE",
+    "clock_type",
+    "infer_nested",
     "infer_text",
     "infer_typed",
     "may_be_rounded",
@@ -45,8 +49,6 @@ __all__ = [
 NUMERIC_SHARE = 0.8
 """Share of a text column's values that must be numbers for the column to be numeric."""
 
-EXACT_MAX = 2.0**53
-"""Floats below that are whole numbers of their own; from here on they may stand for others."""
 _BOOL_TEXT = r"^(?i:true|false)$"
 _PLAIN_NUMBER = r"^[+-]?(?P<w>\d*)\.?(?P<f>\d*)$"
 
@@ -77,6 +79,57 @@ def infer_text(values: pa.Array, *, numbers: bool = True) -> pa.DataType | None:
             return pa.date32()
         return pa.timestamp("ns" if np.any(times.nanos % 1000) else "us")
     return pa.string()
+
+
+def clock_type(values: pa.Array | None, *, csv: bool) -> pa.DataType | None:
+    """What a parser is to make of a column of the time of day: the text that it is."""
+    if csv:
+        return pa.string()
+    if values is None or pa.types.is_null(values.type):
+        return None
+    shown = is_text(values.type) or pa.types.is_timestamp(values.type)
+    return pa.string() if shown else values.type
+
+
+def infer_nested(values: pa.Array) -> pa.DataType:
+    """Type of a column of lists or objects: JSON where they are not all alike.
+
+    Parameters
+    ----------
+    values : pyarrow.Array
+        As a parser of JSON gave them, or their text.
+
+    Returns
+    -------
+    pyarrow.DataType
+        With null for what has shown no value yet.  Times are text: what they mean is not told.
+    """
+    if is_text(values.type):
+        try:
+            values = parsed(values)
+        except pa.ArrowInvalid:
+            return JSON
+    type_ = _regular(values.type)
+    if stored_nested(decided(type_)) is None or _may_be_rounded_inside(values):
+        return JSON
+    return type_
+
+
+def _regular(type_: pa.DataType) -> pa.DataType:
+    """A type with text for times."""
+    if is_list(type_):
+        return pa.list_(_regular(type_.value_type))
+    if pa.types.is_struct(type_):
+        return pa.struct([(each.name, _regular(each.type)) for each in type_])
+    return pa.string() if pa.types.is_timestamp(type_) else type_
+
+
+def _may_be_rounded_inside(values: pa.Array) -> bool:
+    if is_list(values.type):
+        return _may_be_rounded_inside(values.flatten())
+    if pa.types.is_struct(values.type):
+        return any(map(_may_be_rounded_inside, values.flatten()))
+    return may_be_rounded([values])
 
 
 def may_be_rounded(columns: Iterable[pa.Array]) -> bool:

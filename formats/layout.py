@@ -30,14 +30,14 @@ import pyarrow as pa
 
 from ..errors import InvalidArgument, InvalidData, SchemaMismatch, UnsupportedType
 from ..json_text import is_json
-from ..nested_types import is_nested
+from ..nested_types import decided, is_list, is_nested
 from ..schema import StreamSchema, storage_of
 from ..suggestion import did_you_mean
 from .convert import convert
 from .time_rules import Offsets, TimeRule, parse_time_formats
 from .typenames import name_of_type, parse_types
 
-__all__ = ["Field", "Layout", "conform", "ladder", "wider"]
+__all__ = ["Field", "Layout", "conform", "widenings", "wider"]
 
 
 @dataclass
@@ -292,15 +292,20 @@ class Layout:
             f"{source}: there is no {what} {name!r}{hint} (columns are {shown}){way_out}"
         )
 
-    @property
-    def json_columns(self) -> list[str]:
-        """The columns that are known to be JSON, lists or structs."""
-        known = {name: field.type for name, field in self.fields.items()} | self.types
-        return [
-            name
-            for name, type_ in known.items()
-            if type_ is not None and (is_json(type_) or is_nested(type_))
-        ]
+    def kind_of(self, raw: str) -> tuple[pa.DataType | None, bool]:
+        """Type of a column of a source, None where it is not known yet, and whether it stays."""
+        name = self.rename.get(raw, raw)
+        field = self.fields.get(self._key(name))
+        if field is not None:
+            return field.type, field.fixed
+        given = next((t for n, t in self.types.items() if n.lower() == name.lower()), None)
+        return given, given is not None
+
+    def has_whole(self) -> bool:
+        """Whether some column is JSON, or a list or struct of a type that stays."""
+        kinds = [(field.type, field.fixed) for field in self.fields.values()]
+        kinds += [(type_, True) for type_ in self.types.values()]
+        return any(t is not None and (is_json(t) or (fixed and is_nested(t))) for t, fixed in kinds)
 
     def check_names(self, names: Sequence[str], source: str) -> None:
         """Refuse options that name columns which a source does not have.
@@ -322,13 +327,10 @@ class Layout:
 
     # ---------------------------------------------------------------------------------- types
 
-    def check(self, field: Field, source: str, typed: bool) -> None:
-        """Refuse a type that no stream can store, with a way out.
-
-        What JSON has inside of brackets may be of another type in the next record: it is not told.
-        """
+    def check(self, field: Field, source: str) -> None:
+        """Refuse a type that no stream can store, with a way out."""
         type_ = field.type
-        if type_ is None or (typed and storage_of(type_) is not None):
+        if type_ is None or storage_of(decided(type_)) is not None:
             return
         if pa.types.is_nested(type_):
             what = "arrays" if pa.types.is_list(type_) else "objects"
@@ -343,7 +345,7 @@ class Layout:
             return self.target.arrow
         return pa.schema(
             [
-                pa.field(field.name, field.type or pa.string(), field.name != self.time)
+                pa.field(field.name, decided(field.type or pa.null()), field.name != self.time)
                 for field in self.fields.values()
             ]
         )
@@ -351,7 +353,7 @@ class Layout:
     def settle(self) -> None:
         """Fix the types as they are now: what does not fit them from here on is a bad value."""
         for field in self.fields.values():
-            field.type = field.type or pa.string()
+            field.type = decided(field.type or pa.null())
             field.fixed = True
 
     def adopt(self, schema: pa.Schema, time: str) -> None:
@@ -366,23 +368,15 @@ class Layout:
             self.notes.setdefault(about, text)
 
 
-def ladder(type_: pa.DataType) -> tuple[pa.DataType, ...]:
-    """Types that an inferred type may widen to."""
-    if pa.types.is_integer(type_):
-        return (pa.int64(), pa.float64())
-    if pa.types.is_timestamp(type_):
-        finer = {"s": ("ms", "us", "ns"), "ms": ("us", "ns"), "us": ("ns",), "ns": ()}
-        return tuple(pa.timestamp(unit, type_.tz) for unit in finer[type_.unit])
-    if pa.types.is_date(type_):
-        return (pa.timestamp("us"),)
-    return ()
-
-
 def wider(old: pa.DataType, new: pa.DataType) -> pa.DataType | None:
     """The smallest type that holds the values of both; None when there is none."""
-    if old == new:
+    if old == new or pa.types.is_null(new):
         return old
     types = pa.types
+    if types.is_null(old):
+        return new
+    if is_nested(old) or is_nested(new):
+        return _wider_nested(old, new)
     if types.is_floating(old) and types.is_floating(new):
         return pa.float64()
     if types.is_integer(old) and types.is_integer(new):
@@ -412,6 +406,35 @@ def wider(old: pa.DataType, new: pa.DataType) -> pa.DataType | None:
     if types.is_large_string(old) and types.is_string(new):
         return old
     return None
+
+
+def widenings(type_: pa.DataType) -> tuple[pa.DataType, ...]:
+    """Types that an inferred type may widen to."""
+    if pa.types.is_integer(type_):
+        return (pa.int64(), pa.float64())
+    if pa.types.is_timestamp(type_):
+        finer = {"s": ("ms", "us", "ns"), "ms": ("us", "ns"), "us": ("ns",), "ns": ()}
+        return tuple(pa.timestamp(unit, type_.tz) for unit in finer[type_.unit])
+    if pa.types.is_date(type_):
+        return (pa.timestamp("us"),)
+    return ()
+
+
+def _wider_nested(old: pa.DataType, new: pa.DataType) -> pa.DataType | None:
+    """The same for lists, and for structs: one with the fields of both."""
+    if is_list(old) and is_list(new):
+        item = wider(old.value_type, new.value_type)
+        return None if item is None else pa.list_(item)
+    if not (pa.types.is_struct(old) and pa.types.is_struct(new)):
+        return None
+    fields: dict[str, pa.DataType] = {each.name: each.type for each in old}
+    for each in new:
+        found = wider(fields.get(each.name, pa.null()), each.type)
+        if found is None:
+            return None
+        fields[each.name] = found
+    both = pa.struct(list(fields.items()))
+    return None if storage_of(decided(both)) is None else both
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

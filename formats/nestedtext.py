@@ -36,7 +36,7 @@ from ..nested_types import as_list, is_list, is_nested, rebuilt
 from .converted import Converted
 from .typenames import name_of_type
 
-__all__ = ["conform_nested", "nested_text", "read_nested"]
+__all__ = ["conform_nested", "nested_text", "parsed", "read_nested"]
 
 _TEXT = pa.large_string()
 _DIRECT = ("bool", "int", "uint", "float", "double", "decimal", "string", "large_string")
@@ -66,9 +66,9 @@ def read_nested(text: pa.Array, type_: pa.DataType, leaf: Leaf) -> Converted:
         Converts the values of a part that is neither list nor struct.
     """
     checked = read_json(text)
-    parsed = _parsed_as(type_)
+    parsed_as = _parsed_as(type_)
     found, good = _halved(
-        checked.values.storage, type_, lambda part: _values(part, type_, parsed, leaf)
+        checked.values.storage, type_, lambda part: _values(part, type_, parsed_as, leaf)
     )
     if checked.faults is not None:
         good &= checked.faults == 0
@@ -128,9 +128,24 @@ def _halved(
     return pa.concat_arrays(pieces), good
 
 
-def _values(text: pa.Array, type_: pa.DataType, parsed: pa.DataType, leaf: Leaf) -> pa.Array:
+def _values(text: pa.Array, type_: pa.DataType, parsed_as: pa.DataType, leaf: Leaf) -> pa.Array:
     if not len(text):
         return pa.nulls(0, type_)
+    return _rebuilt(parsed(text, parsed_as), type_, leaf)
+
+
+def parsed(text: pa.Array, type_: pa.DataType | None = None) -> pa.Array:
+    """JSON text as Arrow's parser reads it.
+
+    Parameters
+    ----------
+    type_ : pyarrow.DataType, optional
+        What to make of it, members that it lacks an error; by default what is found.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+    """
     lines = _joined('{"v":', pc.fill_null(text, "null").cast(_TEXT), "}\n")
     _, offsets, data = lines.buffers()
     borders = np.frombuffer(offsets, np.int64)[lines.offset : lines.offset + len(lines) + 1]
@@ -139,12 +154,13 @@ def _values(text: pa.Array, type_: pa.DataType, parsed: pa.DataType, leaf: Leaf)
         pa.BufferReader(body),
         read_options=pa_json.ReadOptions(block_size=body.size + 1, use_threads=False),
         parse_options=pa_json.ParseOptions(
-            explicit_schema=pa.schema([("v", parsed)]), unexpected_field_behavior="error"
+            explicit_schema=None if type_ is None else pa.schema([("v", type_)]),
+            unexpected_field_behavior="infer" if type_ is None else "error",
         ),
     )
     if table.num_rows != len(text):
-        raise _Bad
-    return _rebuilt(table.column("v").combine_chunks(), type_, leaf)
+        raise pa.ArrowInvalid("some text is not one value")
+    return table.column("v").combine_chunks()
 
 
 def nested_text(array: pa.Array, leaf: Callable[[pa.Array], tuple[pa.Array, bool]]) -> pa.Array:

@@ -29,24 +29,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import InvalidArgument, InvalidData, UnsupportedType
+from ..errors import InvalidData, UnsupportedType
 from ..json_text import JSON, is_json
-from ..nested_types import is_nested
+from ..nested_types import decided, is_nested
 from ..schema import StreamSchema
 from .badrows import BadRow, BadRowPolicy, fail, shown
-from .chunks import ChunkReader, RecordChunk
+from .chunks import ChunkReader, RecordChunk, TooWide
 from .columnar import ArrowRecords, ParquetRecords
 from .convert import convert, flatten
 from .converted import Converted
 from .csvtext import CsvRecords
 from .dialect import TextOptions
-from .flattening import IGNORED, Flattened, Rewriting, Unwrapped
-from .infer import infer_text, infer_typed, may_be_rounded
-from .jsonmembers import Enclosed
+from .flattening import form_of
+from .infer import clock_type, infer_nested, infer_text, infer_typed, may_be_rounded
 from .jsonout import shown_value
-from .jsontext import JsonLines, JsonRecords, looks_like_lines
+from .jsontext import JsonLines, JsonRecords, Reading, looks_like_lines
 from .kinds import detect, is_archive, is_binary, stem_of
-from .layout import Field, Layout, ladder, wider
+from .layout import Field, Layout, widenings, wider
 from .limits import Limits, Meter
 from .lineprotocol import EXPECTED, json_lines
 from .localnumbers import decimal_of, is_number, kept_as_text, plain_numbers, way_out
@@ -142,28 +141,14 @@ class EventReader:
             self.format = detect(self.name, head, format)
             if self.format == "json" and looks_like_lines(head):
                 self.format = "ndjson"
-            self._reader: ChunkReader = self._open(self._rewriting(flatten))
+            self._reader: ChunkReader = self._open(flatten)
         except BaseException:
             self._source.close()
             raise
 
-    def _rewriting(self, flatten: str | None) -> Rewriting | None:
-        """What is done to records of JSON before they are parsed."""
-        columns = self.layout.json_columns
-        if self.format == "cloudevents":
-            unwrapped = Unwrapped(self.layout.target, self.layout.time, flatten)
-            if columns:
-                return Enclosed(columns, self.layout.rename, before=unwrapped)
-            return unwrapped
-        if flatten is not None and self.format not in ("json", "ndjson"):
-            raise InvalidArgument(f"flatten is for json and ndjson; {self.name} is {self.format}")
-        flattened = None if flatten is None else Flattened(flatten)
-        if columns and self.format in ("json", "ndjson"):
-            return Enclosed(columns, self.layout.rename, behind=flattened)
-        return flattened
-
-    def _open(self, rewriting: Rewriting | None) -> ChunkReader:
+    def _open(self, flatten: str | None) -> ChunkReader:
         layout = self.layout
+        form = form_of(self.format, flatten, layout.target, layout.time, self.name)
         if self.format == "csv":
             reader = CsvRecords(self._source, self._text, layout.notes)
             self._meter.columns(len(reader.names))
@@ -172,11 +157,8 @@ class EventReader:
             self._clock = next((raw for raw in reader.names if layout.is_time_of_day(raw)), None)
             return reader
         if self.format in ("parquet", "arrow"):
-            batches: ParquetRecords | ArrowRecords = (
-                ParquetRecords(self._source, self.limits)
-                if self.format == "parquet"
-                else ArrowRecords(self._source, self.limits)
-            )
+            kind = ParquetRecords if self.format == "parquet" else ArrowRecords
+            batches: ParquetRecords | ArrowRecords = kind(self._source, self.limits)
             try:
                 names = batches.schema.names
             except UnicodeDecodeError as error:
@@ -189,13 +171,14 @@ class EventReader:
             clock = [] if self._clock is None else [self._clock]
             batches.keep([*self._bound, *clock], nested)
             return batches
-        ignore = layout.select is not None
-        if self.format == "lineprotocol":
+        reading = Reading(self.name, self._meter, layout.select is not None, form)
+        if self.format == "lineprotocol":  # its text is text, in a JSON column the JSON itself
             lines = ByteSource(self._translated(), name=self.name, compression=None)
-            return JsonLines(lines, self.limits, ignore_new=ignore)
+            return JsonLines(lines, reading)
+        reading.kind, reading.has_whole = layout.kind_of, layout.has_whole
         if self.format == "ndjson":
-            return JsonLines(self._source, self.limits, ignore_new=ignore, rewriting=rewriting)
-        return JsonRecords(self._source, self.limits, ignore_new=ignore, rewriting=rewriting)
+            return JsonLines(self._source, reading)
+        return JsonRecords(self._source, reading)
 
     def _translated(self) -> Iterator[bytes]:
         """Line protocol as NDJSON; a line without a time has that at which reading began."""
@@ -227,8 +210,7 @@ class EventReader:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         try:
-            for chunk in self._reader.chunks():
-                batch = self._read(chunk)
+            for batch in self._batches():
                 if batch is not None and batch.num_rows:
                     self._meter.hold(batch.nbytes)
                     self.rows += batch.num_rows
@@ -241,6 +223,18 @@ class EventReader:
     def close(self) -> None:
         """Close the source."""
         self._source.close()
+
+    def _batches(self) -> Iterator[pa.RecordBatch | None]:
+        """What each chunk gives; those that are too wide in pieces."""
+        for chunk in self._reader.chunks():
+            waiting: list[RecordChunk] = [chunk]
+            while waiting:
+                try:
+                    batch = self._read(waiting.pop())
+                except TooWide as wide:
+                    waiting += reversed(wide.parts)
+                else:
+                    yield batch
 
     # ------------------------------------------------------------------------------- one chunk
 
@@ -256,7 +250,7 @@ class EventReader:
             if not len(records):
                 self._report(chunk, broken, [])
                 return None
-            self._observe(columns, texts.quoted)
+            self._observe(columns, texts.quoted, texts.nested)
         count = len(next(iter(columns.values()))) if columns else 0
         if records is None:
             records = np.arange(count)
@@ -285,7 +279,7 @@ class EventReader:
             return columns
         types = {raw: self._parse_type(raw, out, columns) for raw, out in self._bound.items()}
         if self._clock is not None:
-            types[self._clock] = self._parse_clock(columns.get(self._clock))
+            types[self._clock] = clock_type(columns.get(self._clock), csv=self.format == "csv")
         self._types = types
         for raw, type_ in types.items():
             values = columns.get(raw)
@@ -293,14 +287,15 @@ class EventReader:
                 return chunk.parse(types)
         return columns
 
-    def _observe(self, columns: Columns, quoted: frozenset[str]) -> None:
+    def _observe(
+        self, columns: Columns, quoted: frozenset[str], nested: frozenset[str] | None = None
+    ) -> None:
         """Bind new columns, and tell the types of undecided ones.
 
-        ``quoted`` are the columns of text in which digits are not numbers.
+        ``quoted`` are the columns of text in which digits are not numbers, ``nested`` those in
+        which some of it is a list or an object, where records were read one by one.
         """
         layout = self.layout
-        if self.format == "cloudevents":
-            columns = {raw: columns[raw] for raw in columns if not raw.startswith(IGNORED)}
         if self.format in _OF_JSON:
             if not self._bound:
                 self._bound = layout.bind(list(columns), self.name)
@@ -321,9 +316,8 @@ class EventReader:
             if out == layout.time:
                 self._observe_time(field, columns, raw)
             elif field.type is None:
-                plain = self._plain(field, values)
-                field.type = self._infer(raw, plain, numbers=raw not in quoted)
-                layout.check(field, self.name, self._reader.typed)
+                field.type = self._infer(raw, self._plain(field, values), quoted, nested)
+                layout.check(field, self.name)
                 if self.format == "csv" and field.type == pa.string() and not self._text.decimal:
                     layout.note(f"comma:{field.name}", kept_as_text(field.name, values))
             elif field.fixed:
@@ -331,6 +325,11 @@ class EventReader:
             elif self._reader.typed and not field.fixed:
                 new = infer_typed(values)
                 field.type = (wider(field.type, new) if new is not None else None) or field.type
+            elif is_nested(field.type) and not field.fixed and nested is None:
+                wide = wider(field.type, infer_nested(values)) if not is_text(values.type) else None
+                if wide is None:
+                    raise pa.ArrowInvalid("some value is none of the column's type")
+                field.type = wide
 
     def _observe_time(self, field: Field, columns: Columns, raw: str) -> None:
         """Settle how the time column is read, from the first chunk that has a time."""
@@ -344,15 +343,22 @@ class EventReader:
         field.type = decision.type
         self.layout.note(f"time:{self._rule}", decision.note)
 
-    def _infer(self, raw: str, values: pa.Array, *, numbers: bool) -> pa.DataType | None:
+    def _infer(
+        self, raw: str, values: pa.Array, quoted: frozenset[str], nested: frozenset[str] | None
+    ) -> pa.DataType | None:
         reader = self._reader
+        if isinstance(reader, JsonLines | JsonRecords):
+            if raw in reader.reading.irregular:
+                return JSON
+            if raw in (nested or ()) or is_nested(values.type):
+                return infer_nested(values)
         if isinstance(reader, ParquetRecords | ArrowRecords) and is_json(
             reader.schema.field(raw).type
         ):
             return JSON
         if self._reader.typed or not is_text(values.type):
             return infer_typed(values)
-        return infer_text(values, numbers=numbers)
+        return infer_text(values, numbers=raw not in quoted)
 
     def _plain(self, field: Field, values: pa.Array) -> pa.Array:
         """Values of CSV that may be numbers with a decimal comma or groups, without these."""
@@ -392,20 +398,11 @@ class EventReader:
             return pa.string()
         if values is None or pa.types.is_null(values.type):
             return None
-        if is_text(values.type):
+        if is_text(values.type) or (type_ is not None and is_json(type_)):
             return type_ if direct and is_text(type_) else pa.string()
         if pa.types.is_timestamp(values.type):
             return pa.string()
         return type_ if direct else values.type
-
-    def _parse_clock(self, values: pa.Array | None) -> pa.DataType | None:
-        """What the format's parser is to make of the time of day: the text that it is."""
-        if self.format == "csv":
-            return pa.string()
-        if values is None or pa.types.is_null(values.type):
-            return None
-        shown = is_text(values.type) or pa.types.is_timestamp(values.type)
-        return pa.string() if shown else values.type
 
     def _joined(self, columns: Columns) -> Columns:
         """The columns with the time in one, where the source has it in two."""
@@ -459,15 +456,19 @@ class EventReader:
         elif rule is None and field.type is not None and is_nested(field.type):
             rule = layout.rule.as_iso()
         type_ = field.type or (pa.string() if rule is None else pa.timestamp("us"))
+        type_ = decided(type_)
         try:
             result = self._convert_to(values, type_, rule, field)
         except UnsupportedType as error:
             raise UnsupportedType(f"{self.name}, column {field.name!r}: {error}") from None
         if not result.bad or field.fixed:
             return result
+        if is_nested(type_):
+            way = f"; the type json keeps any value ({field.name}=json in the types)"
+            return replace(result, reasons=tuple(reason + way for reason in result.reasons))
         if field.name == layout.time and pa.types.is_integer(type_):
             return result
-        for candidate in ladder(type_):
+        for candidate in widenings(type_):
             other = self._convert_to(values, candidate, rule, field)
             if other.bad < result.bad:
                 field.type = candidate

@@ -236,6 +236,11 @@ class ByteSource:
         self._lines += text.count(b"\n")
         return text
 
+    @property
+    def is_live(self) -> bool:
+        """Whether ``read`` may give less than it was asked for before the end."""
+        return self._descriptor is not None
+
     def peek(self, size: int) -> bytes:
         """The next bytes, up to ``size`` of them, without taking them; none at the end only."""
         until = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import json
 import pkgutil
 import threading
 import time
@@ -19,7 +18,6 @@ import chronicle
 from chronicle import interpreted, machine_code, sorting
 from chronicle.compiled import Kernel, interpretable, kernel
 from chronicle.compiled_beside import Beside
-from chronicle.formats import csvtext, jsonscan
 from chronicle.indexes import kernels as index_kernels
 from chronicle.indexes import lookup
 from chronicle.ownership import Owner
@@ -215,38 +213,6 @@ def test_each_gives_the_same_as_machine_code(
         lacking = set(interpretables()) - set(twice)
         elsewhere = ("chronicle.formats.", "chronicle.indexes.")  # tests of their own
         assert not [name for name in lacking if not name.startswith(elsewhere)]
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_texts_are_read_as_machine_code_reads_them(twice: dict[str, int], seed: int) -> None:
-    random = np.random.default_rng(seed)
-    text = random.choice(np.frombuffer(b'"",;\n\n\rab', np.uint8), 900)
-    for wanted in (csvtext.LF, csvtext.CR):
-        for room in (0, 5, 900):
-            csvtext._breaks(text, ord(","), wanted, np.zeros(room, np.int64))
-    records = [
-        {str(name): random.choice([1, "a]b", -2.5e3, None, True]) for name in random.choice(9, 3)}
-        | ({"in": [{"x": '"' * int(random.integers(0, 3))}]} if random.random() < 0.3 else {})
-        for _ in range(40)
-    ]
-    written = json.dumps(records, default=str, indent=random.choice([None, 1])).encode()
-    lines = "\n".join(json.dumps(record, default=str) for record in records).encode()
-    state, broken = np.zeros(jsonscan.STATES, np.int64), random.integers(0, len(written), 2)
-    for begin in range(0, len(written), 700):
-        piece = np.frombuffer(bytearray(written[begin : begin + 700]), np.uint8)
-        if seed % 2:
-            piece[broken % piece.size] = random.choice(list(b'{}[]",\\ 7'), 2)
-        jsonscan.scan(piece, state)
-        jsonscan.record_spans(piece, np.zeros((30, 2), np.int64))
-    for given in (written, lines, bytes(text), lines.replace(b":", b"}", 1)):
-        for keys in (0, 8, 64):
-            paths = np.zeros(4, np.uint64)
-            data = np.frombuffer(given, np.uint8)
-            for by_line in (False, True):
-                hashed = np.zeros(keys, np.uint64)
-                jsonscan.survey(data, by_line, np.uint64(2**63 + seed), paths, hashed)
-    wanted = {name for name in interpretables() if name.startswith("chronicle.formats.")}
-    assert wanted == {name for name in twice if name.startswith("chronicle.formats.")}
 
 
 @pytest.mark.parametrize("seed", range(4))

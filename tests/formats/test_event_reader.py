@@ -23,7 +23,6 @@ from chronicle.errors import (
     InvalidArgument,
     InvalidData,
     SchemaMismatch,
-    UnsupportedType,
 )
 from chronicle.formats import (
     BadRow,
@@ -276,10 +275,9 @@ def test_json_numbers_as_text_and_text_as_numbers() -> None:
     assert table["x"].to_pylist() == [2.5, 3.0]
 
 
-def test_nested_values_are_refused_with_a_way_out() -> None:
+def test_nested_values_are_kept_or_left_out() -> None:
     data = b'[{"t": 1533101250, "p": {"lat": 1}, "x": 2}]'
-    with pytest.raises(UnsupportedType, match="'p' holds objects"):
-        read(data, "json")
+    assert read(data, "json")["p"].to_pylist() == [{"lat": 1}]
     assert read(data, "json", select=["x"]).to_pydict()["x"] == [2]
     assert read(data, "json", types=["p=string"])["p"].to_pylist() == ['{"lat": 1}']
 

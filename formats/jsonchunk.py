@@ -1,0 +1,554 @@
+"""Some records of JSON, parsed whole by Arrow or one by one in Python.
+
+Purpose
+    Arrow's JSON parser makes numbers, text, lists and structs of records.  :class:`JsonChunk` gives
+    it what it reads exactly, takes out before what it does not (members for columns of type JSON,
+    which may be anything: ``jsonmarks.py``), and lets a form (``flattening.py``) say which columns
+    the members become.
+
+Guarantee
+    Nothing is read twice under one name, and no number that no ``float64`` holds as infinity.  What
+    is nested deeper than :data:`~chronicle.formats.limits.DEPTH_MAX` is a broken record, more
+    different keys than the limit an error: a chunk is parsed by the members that are known, each
+    other one an error; only then, and where brackets are many, it is looked at closely.
+    Where many rows meet many keys, a chunk is cut into smaller ones.
+
+    A member that is an object in one record and a number in the next is JSON text, byte by byte,
+    where its column has no other type yet.
+
+Limits
+    A chunk with a broken record, or with a field that is a number in one record and text in the
+    next, is read the slow way, in Python.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pa_json
+
+from ..errors import ResourceLimit
+from ..json_text import is_json
+from ..lazy import lazy
+from ..nested_types import is_list, is_nested
+from .badrows import BadRow, shown
+from .chunks import LineNumbers, Texts, TooWide
+from .flattening import Form, Path, Plain, members, opened
+from .jsonmarks import Taken, count_keys, depths, taken_out
+from .limits import DEPTH_MAX, Meter
+
+__all__ = ["JsonChunk", "Reading"]
+
+_BLOCK_BYTES = 1 << 20
+_CELLS_MAX = 16 << 20
+"""Rows times keys of a chunk: a decoder fills in a null for every key that a row does not have."""
+
+_NAMES_BYTES = 16 << 20
+_TRIES_MAX = 16
+"""Columns that are found to be irregular one by one; more of them, record by record."""
+_DEEP = f"expected at most {DEPTH_MAX} brackets inside each other, found more"
+_ODD_NUMBER = re.compile(rb"[0-9][eE][-+0-9]|[0-9.]{37}")
+_CHANGED = re.compile(r"Column\(/(.*)\) changed from (\w+) to (\w+)")
+Spans = npt.NDArray[np.int64]
+Types = Mapping[str, pa.DataType | None]
+
+
+Kind = tuple[pa.DataType | None, bool]
+
+
+def _undecided(name: str) -> Kind:
+    del name
+    return None, False
+
+
+@dataclass
+class Reading:
+    """What the chunks of a source share.
+
+    Attributes
+    ----------
+    form : Form
+        Which columns the members of records become.
+    kind : callable
+        Type of a column, by its name in the records, and whether that was given; None for a type
+        that is not known yet.
+    has_whole : callable
+        Whether some column is to be the JSON text of a member.
+    irregular : set of str
+        Columns that were found to be objects or lists in one record and something else in another.
+    shape : pyarrow.Schema, optional
+        The members that were seen, as the parser gives them.
+    """
+
+    source: str
+    meter: Meter
+    ignores_new: bool = False
+    form: Form = field(default_factory=Plain)
+    kind: Callable[[str], Kind] = _undecided
+    has_whole: Callable[[], bool] = bool
+    irregular: set[str] = field(default_factory=set)
+    shape: pa.Schema | None = None
+
+    def is_whole(self, name: str) -> bool:
+        """Whether a column is to be the JSON text of a member."""
+        if name in self.irregular:
+            return True
+        type_, given = self.kind(name)
+        return type_ is not None and (is_json(type_) or (given and is_nested(type_)))
+
+    def is_nested(self, name: str) -> bool:
+        """Whether a column is JSON, a list or a struct, or may become one."""
+        type_ = self.kind(name)[0]
+        return name in self.irregular or type_ is None or is_json(type_) or is_nested(type_)
+
+    def taken(self, path: Path) -> str | None:
+        """The column that a member becomes as text; None for one that is parsed."""
+        name = self.form.column(path)
+        return name if name is not None and self.is_whole(name) else None
+
+    def learn(self, schema: pa.Schema) -> None:
+        """Know the members of a chunk."""
+        if self.shape is not None and self.shape.equals(schema):
+            return
+        known = pa.struct([] if self.shape is None else list(self.shape))
+        merged = _merged(known, pa.struct(list(schema)))
+        self.meter.columns(_leaves(merged), "different keys")
+        self.shape = pa.schema(list(merged))
+
+
+def _merged(old: pa.DataType, new: pa.DataType) -> pa.DataType:
+    """A type with the members of both."""
+    if pa.types.is_null(new):
+        return old
+    if is_list(old) and is_list(new):
+        return pa.list_(_merged(old.value_type, new.value_type))
+    if not (pa.types.is_struct(old) and pa.types.is_struct(new)):
+        return new
+    fields = {each.name: each.type for each in old}
+    for each in new:
+        fields[each.name] = _merged(fields.get(each.name, pa.null()), each.type)
+    return pa.struct(list(fields.items()))
+
+
+def _leaves(type_: pa.DataType) -> int:
+    """How many members, those of objects in them included."""
+    if is_list(type_):
+        return _leaves(type_.value_type)
+    if not pa.types.is_struct(type_):
+        return 0
+    return sum(1 + _leaves(each.type) for each in type_)
+
+
+def _plain(type_: pa.DataType, null: pa.DataType | None) -> pa.DataType | None:
+    """What the parser is told to make of what it made a type of: text stays text.
+
+    Text that looks like a time is made a time by the parser.  ``null`` for what is not known yet.
+    """
+    if pa.types.is_null(type_):
+        return null
+    if pa.types.is_timestamp(type_):
+        return pa.string()
+    if is_list(type_):
+        item = _plain(type_.value_type, null)
+        return None if item is None else pa.list_(item)
+    if pa.types.is_struct(type_):
+        fields = [(each.name, _plain(each.type, null)) for each in type_]
+        known = [(name, found) for name, found in fields if found is not None]
+        return pa.struct(known) if known else None
+    return type_
+
+
+class JsonChunk:
+    """Some complete JSON records; see :class:`~chronicle.formats.chunks.RecordChunk`."""
+
+    def __init__(
+        self,
+        reading: Reading,
+        data: bytes,
+        first_row: int,
+        first_line: int | None,
+        spans: Spans,
+    ) -> None:
+        self.reading = reading
+        self.data = data
+        self.first_row = first_row
+        self.first_line = first_line
+        self._spans = spans
+        self._without: Taken | None = None
+        self._counted = False
+        self._tries = 0
+
+    @property
+    def rows(self) -> int:
+        """Number of records, broken ones included."""
+        return len(self._spans)
+
+    def _halves(self) -> tuple[JsonChunk, JsonChunk]:
+        """The chunk in two."""
+        half = self.rows // 2
+        cut = int(self._spans[half, 0])
+        line = self.first_line
+        after = None if line is None else line + self.data.count(b"\n", 0, cut)
+        reading, row, spans = self.reading, self.first_row, self._spans
+        return (
+            JsonChunk(reading, self.data[:cut], row, line, spans[:half]),
+            JsonChunk(reading, self.data[cut:], row + half, after, spans[half:] - cut),
+        )
+
+    # ---------------------------------------------------------------------------- before parsing
+
+    def _check_records(self) -> None:
+        """Refuse what a decoder is not to see."""
+        text = np.frombuffer(self.data, np.uint8)
+        starts, ends = self._spans[:, 0], self._spans[:, 1]
+        if self.first_line is not None and not (
+            (text[starts] == ord("{")).all() and (text[ends - 1] == ord("}")).all()
+        ):  # so no record can begin on one line and end on another
+            raise pa.ArrowInvalid("some line does not hold exactly one object")
+        if not self.data.isascii():
+            try:
+                self.data.decode()
+            except UnicodeDecodeError as error:
+                raise pa.ArrowInvalid(str(error)) from None
+        opening = (text | 32) == ord("{")  # brackets of both kinds
+        count = int(np.count_nonzero(opening))
+        if count > max(DEPTH_MAX, self.rows):
+            at = np.flatnonzero(opening)
+            most = np.diff(np.append(np.searchsorted(at, starts), len(at))).max()
+            if most > DEPTH_MAX and len(self._too_deep):
+                raise pa.ArrowInvalid("some record is nested too deeply")
+
+    @lazy
+    def _too_deep(self) -> frozenset[int]:
+        """Records that no decoder is to see."""
+        return frozenset(np.flatnonzero(depths(self.data, self._spans) > DEPTH_MAX).tolist())
+
+    def _check_keys(self) -> None:
+        """Refuse more keys than are read, and more cells than are decoded at once."""
+        most, colons = self.reading.meter.limits.columns, self.data.count(b":")
+        if self._counted or (colons <= most and self.rows * colons <= _CELLS_MAX):
+            return
+        different = count_keys(self.data, self._spans, most)
+        self.reading.meter.columns(different, "different keys")
+        if self.rows > 1 and self.rows * different > _CELLS_MAX:
+            raise TooWide(*self._halves())
+        self._counted = True
+
+    # ----------------------------------------------------------------------------------- parsing
+
+    def parse(self, types: Types | None) -> dict[str, pa.Array]:
+        """Columns parsed fast; fields that ``types`` does not name as Arrow sees fit.
+
+        Text that looks like a time stays text: what it means is decided elsewhere.  Whole numbers
+        that only ``uint64`` holds are not made floats of.
+        """
+        self._check_records()
+        if any(
+            type_ is not None and pa.types.is_decimal(type_) for type_ in (types or {}).values()
+        ) and _ODD_NUMBER.search(self.data):  # which Arrow reads wrongly; see decimals.py
+            raise pa.ArrowInvalid("some number is to be read digit by digit")
+        given = types or {}
+        while True:
+            try:
+                columns = self._columns(self._read(given))
+                break
+            except pa.ArrowInvalid as error:
+                if not self._is_irregular(str(error)):
+                    raise
+        large = [
+            name
+            for name, column in columns.items()
+            if pa.types.is_float64(column.type)
+            and given.get(name) is None
+            and _only_large_integers(column)
+        ]
+        if large:
+            wanted = {**given, **dict.fromkeys(large, pa.uint64())}
+            with contextlib.suppress(pa.ArrowInvalid):
+                columns = self._columns(self._read(wanted))
+        if any(_is_infinite(column) for column in columns.values()):  # JSON cannot say infinity
+            raise pa.ArrowInvalid("some number is beyond the range of its type")
+        return columns
+
+    def _is_irregular(self, reason: str) -> bool:
+        """Whether a column turns out to be no list and no struct, but JSON of any kind."""
+        found = _CHANGED.search(reason)
+        reading = self.reading
+        self._tries += 1
+        if found is None or type(reading.form) is not Plain or self._tries > _TRIES_MAX:
+            return False
+        path, *kinds = found.groups()
+        if "/" not in path and not {"object", "array"} & set(kinds):
+            return False
+        name = path
+        while True:  # names may have a slash themselves
+            if reading.kind(name)[0] is None and name not in reading.irregular:
+                before = len(self._taken().members)
+                reading.irregular.add(name)
+                self._without = None
+                if len(self._taken().members) > before:
+                    return True
+                reading.irregular.discard(name)
+                self._without = None
+            if "/" not in name:
+                return False
+            name = name.rpartition("/")[0]
+
+    def _taken(self) -> Taken:
+        """The records without the members that are to be text, and these."""
+        if self._without is None:
+            self._without = self._take_out()
+        return self._without
+
+    def _take_out(self) -> Taken:
+        reading, spans, parent = self.reading, self._spans, self.reading.form.parent
+        if not (reading.irregular or reading.has_whole()):
+            return Taken(self.data, spans, {})
+        return taken_out(self.data, spans, reading.taken, parent)
+
+    def _read(self, types: Types) -> pa.Table:
+        """The records as the parser gives them: by the members that are known, or all there are."""
+        reading, data, form = self.reading, self._taken().data, self.reading.form
+        shape = pa.schema([]) if reading.shape is None else reading.shape
+        if reading.ignores_new and type(form) is Plain and types and None not in types.values():
+            told = {n: t for n, t in types.items() if not reading.is_whole(n)}
+            return self._parsed(data, pa.schema(list(told.items())), "ignore")
+        if len(shape) and self.rows * _leaves(pa.struct(list(shape))) <= _CELLS_MAX:
+            with contextlib.suppress(pa.ArrowInvalid):
+                return self._parsed(data, self._told(shape, types, pa.string()), "error")
+        self._check_keys()
+        known = self._told(shape, types, None, only_given=True)
+        table = self._parsed(data, known, "infer")
+        names = table.schema.names
+        again = self._told(table.schema, types, None)
+        if any(table.schema.field(each.name).type != each.type for each in again):
+            table = self._parsed(data, again, "infer").select(names)
+        reading.learn(table.schema)
+        return table
+
+    def _told(
+        self, schema: pa.Schema, types: Types, null: pa.DataType | None, only_given: bool = False
+    ) -> pa.Schema:
+        """What the parser is told to make of members; ``null`` for those without a value yet."""
+        reading, form = self.reading, self.reading.form
+
+        def told(path: Path, type_: pa.DataType) -> pa.DataType | None:
+            if pa.types.is_struct(type_) and form.opens(path):
+                inner = [(each.name, told((*path, each.name), each.type)) for each in type_]
+                known = [(name, found) for name, found in inner if found is not None]
+                return pa.struct(known) if known else None
+            name = form.column(path)
+            wanted = types.get(name) if name is not None and not reading.is_whole(name) else None
+            if wanted is not None and not is_nested(wanted):
+                return wanted
+            if only_given:
+                return None
+            return _plain(type_, null)
+
+        fields = [(each.name, told((each.name,), each.type)) for each in schema]
+        return pa.schema([(name, found) for name, found in fields if found is not None])
+
+    def _parsed(self, data: bytes, schema: pa.Schema, unexpected: str) -> pa.Table:
+        options = pa_json.ParseOptions(
+            explicit_schema=schema if len(schema) else None, unexpected_field_behavior=unexpected
+        )
+        block = _BLOCK_BYTES
+        while True:
+            try:
+                table = pa_json.read_json(
+                    pa.BufferReader(data),
+                    read_options=pa_json.ReadOptions(block_size=block),
+                    parse_options=options,
+                )
+                break
+            except pa.ArrowInvalid as error:
+                if block > len(data) or "straddling" not in str(error):
+                    raise
+                block = len(data) + 1
+        if table.num_rows != self.rows:
+            raise pa.ArrowInvalid("some record is not exactly one object")
+        return table
+
+    def _columns(self, table: pa.Table) -> dict[str, pa.Array]:
+        """The columns that the members of records become."""
+        reading, taken = self.reading, self._taken()
+        known = {each.name: each.type for each in reading.shape or ()}
+        given = {
+            name: _undone(table.column(name).combine_chunks(), known.get(name, pa.int64()))
+            for name in table.schema.names
+        }
+        found = list(opened(given, reading.form))
+        nulls = reading.form.parent is not None and b"null" in taken.data
+        columns = reading.form.columns(found, self.rows, nulls)
+        if sum(map(len, columns)) > _NAMES_BYTES:
+            raise ResourceLimit(
+                f"the names of nested members take more than {_NAMES_BYTES >> 20} MB when they are "
+                "joined; they repeat too much, send them flat"
+            )
+        for name, column in columns.items():
+            whole = name not in taken.members and reading.is_whole(name)
+            if whole and not pa.types.is_null(column.type):
+                raise pa.ArrowInvalid(f"the column {name!r} is the text of a member")
+        return {**columns, **{name: taken.text(name, self.rows) for name in taken.members}}
+
+    def texts(self) -> Texts:
+        """Every field as text, record by record in Python; only for chunks with a bad record."""
+        self._check_keys()
+        reading, taken = self.reading, self._taken()
+        values: dict[str, list[str | None]] = {}
+        strings: dict[str, int] = {}
+        others: dict[str, int] = {}
+        nested: set[str] = set()
+        records: list[int] = []
+        broken: list[tuple[int, str]] = []
+        for record, (start, end) in enumerate(taken.spans.tolist()):
+            try:
+                if record in self._too_deep:
+                    raise ValueError(_DEEP)
+                found = reading.form.record(
+                    list(members(_load(taken.data[start:end]), reading.form))
+                )
+            except ValueError as error:
+                broken.append((record, str(error)))
+                continue
+            row = len(records)
+            records.append(record)
+            for name, value in found.items():
+                column = values.get(name)
+                if column is None:
+                    column = values[name] = [None] * row
+                    strings[name] = others[name] = 0
+                if isinstance(value, str) and not isinstance(value, _Text):
+                    strings[name] += 1
+                elif isinstance(value, dict | list):
+                    value = _Text(_dump(value))
+                    strings[name] += 1
+                    nested.add(name)
+                elif value is not None:
+                    value = _Text(_dump(value))
+                    others[name] += 1
+                column.append(value)
+            if len(values) != len(found):
+                for column in values.values():
+                    if len(column) == row:
+                        column.append(None)
+        columns: dict[str, pa.Array] = {}
+        places = np.asarray(records, np.int64)
+        for name, column in values.items():
+            if name in taken.members:
+                columns[name] = taken.text(name, self.rows).take(pa.array(places))
+                continue
+            decided = reading.kind(name)[0] is not None
+            if reading.is_nested(name) and (decided or name in nested):
+                column = [_dump(v) if type(v) is str else v for v in column]
+            columns[name] = pa.array(column, pa.string())
+        quoted = frozenset(name for name in values if strings[name] > others[name])
+        return Texts(columns, places, quoted, broken, frozenset(nested))
+
+    def describe(self, record: int) -> BadRow:
+        """Row, line and text of a record."""
+        start, end = self._spans[record].tolist()
+        line = None if self._lines is None else self._lines.at(start)
+        text = self.data[start:end].strip().decode(errors="replace")
+        source = self.reading.source
+        return BadRow(source, self.first_row + record, "", line=line, record=text)
+
+    @lazy
+    def _lines(self) -> LineNumbers | None:
+        return None if self.first_line is None else LineNumbers(self.data, self.first_line)
+
+
+def _undone(column: pa.Array, known: pa.DataType) -> pa.Array:
+    """A column whose parts without a value, now or before, have no type either."""
+    if pa.types.is_null(known):
+        return pa.nulls(len(column)) if column.null_count == len(column) else column
+    if pa.types.is_struct(known) and pa.types.is_struct(column.type):
+        names = [each.name for each in column.type]
+        types = {each.name: each.type for each in known}
+        parts = [
+            _undone(column.field(at), types.get(name, pa.int64())) for at, name in enumerate(names)
+        ]
+        if any(part.type != each.type for part, each in zip(parts, column.type, strict=True)):
+            return pa.StructArray.from_arrays(parts, names, mask=column.is_null())
+    elif is_list(known) and is_list(column.type):
+        items = _undone(column.values, known.value_type)
+        if items.type != column.type.value_type:
+            return pa.ListArray.from_arrays(column.offsets, items, mask=column.is_null())
+    return column
+
+
+class _Text(str):
+    """JSON text of a value that is no string; of a number all its digits."""
+
+    __slots__ = ()
+
+
+def _is_infinite(column: pa.Array) -> bool:
+    """Whether some number, inside of others as well, is beyond all doubles."""
+    if is_list(column.type):
+        return _is_infinite(column.flatten())
+    if pa.types.is_struct(column.type):
+        return any(map(_is_infinite, column.flatten()))
+    return pa.types.is_floating(column.type) and bool(pc.any(pc.is_inf(column)).as_py())
+
+
+def _only_large_integers(column: pa.Array) -> bool:
+    """Whether floats are whole numbers, at least one of them beyond what int64 holds."""
+    low, high = pc.min_max(column).as_py().values()
+    if low is None or low < 0 or not 2.0**63 <= high <= 2.0**64:
+        return False
+    return bool(pc.all(pc.equal(column, pc.floor(column))).as_py())
+
+
+def _dump(value: object) -> str:
+    """A value as JSON text again, with the digits of its numbers as they were."""
+    if isinstance(value, _Text):
+        return value
+    if isinstance(value, dict):
+        items = (f"{json.dumps(k, ensure_ascii=False)}: {_dump(v)}" for k, v in value.items())
+        return "{" + ", ".join(items) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_dump, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the field {twice!r} occurs twice")
+    return record
+
+
+def _load(text: bytes) -> dict[str, Any]:
+    """One record; a ValueError says what is wrong with it."""
+    try:
+        value = json.loads(
+            text.decode(),
+            parse_float=_Text,
+            parse_int=_Text,
+            parse_constant=_Text,
+            object_pairs_hook=_once,
+        )
+    except UnicodeDecodeError as error:
+        raise ValueError(f"expected UTF-8 text, found {error.reason}") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not valid JSON: {error.msg} at character {error.pos + 1}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"expected an object, found {shown(json.dumps(value))}")
+    if b"\\u" in text:
+        try:
+            _dump(value).encode()
+        except UnicodeEncodeError:
+            raise ValueError("expected Unicode text, found half of a surrogate pair") from None
+    return cast("dict[str, Any]", value)
