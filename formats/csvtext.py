@@ -40,6 +40,7 @@ import pyarrow.csv as pa_csv
 
 from ..errors import InvalidData
 from ..lazy import lazy
+from ..schema import StreamSchema
 from .badrows import BadRow
 from .chunks import CHUNK_BYTES, SAMPLE_BYTES, LineNumbers, Texts
 from .convert import FLOAT_TEXT
@@ -320,6 +321,8 @@ class CsvRecords:
     options : TextOptions
     notes : dict of str to str, optional
         Takes what is assumed, by what it is about.
+    target : StreamSchema, optional
+        Of the stream that the rows go to: a doubled name that it lacks is an error.
 
     Attributes
     ----------
@@ -335,9 +338,14 @@ class CsvRecords:
     typed = False
 
     def __init__(
-        self, source: ByteSource, options: TextOptions, notes: dict[str, str] | None = None
+        self,
+        source: ByteSource,
+        options: TextOptions,
+        notes: dict[str, str] | None = None,
+        target: StreamSchema | None = None,
     ) -> None:
         self.source = source
+        self._known = None if target is None else {name.lower() for name in target.names}
         self.nulls = [*NULLS, *options.nulls]
         self.quote = options.quote
         self._notes = {} if notes is None else notes
@@ -491,6 +499,11 @@ class CsvRecords:
                     f"column {at + 1} has no name in the header, and is called {given}"
                 )
             elif given != name:
+                if self._known is not None and given.lower() not in self._known:
+                    raise InvalidData(
+                        f"{self.source.name}: the column name {name!r} occurs more than once, and "
+                        f"the stream has no {given!r}; --columns gives other names"
+                    )
                 self._notes[f"name:{at}"] = (
                     f"the name {name!r} occurs more than once, and column {at + 1} is called "
                     f"{given}; --columns gives other names"

@@ -150,7 +150,7 @@ class EventReader:
         layout = self.layout
         form = form_of(self.format, flatten, layout.target, layout.time, self.name)
         if self.format == "csv":
-            reader = CsvRecords(self._source, self._text, layout.notes)
+            reader = CsvRecords(self._source, self._text, layout.notes, layout.target)
             self._meter.columns(len(reader.names))
             self._bound = layout.bind(reader.names, self.name, reader.way_out)
             layout.check_names(reader.names, self.name)
