@@ -321,8 +321,6 @@ class CsvRecords:
     options : TextOptions
     notes : dict of str to str, optional
         Takes what is assumed, by what it is about.
-    target : StreamSchema, optional
-        Of the stream that the rows go to: a doubled name that it lacks is an error.
 
     Attributes
     ----------
@@ -338,14 +336,10 @@ class CsvRecords:
     typed = False
 
     def __init__(
-        self,
-        source: ByteSource,
-        options: TextOptions,
-        notes: dict[str, str] | None = None,
-        target: StreamSchema | None = None,
+        self, source: ByteSource, options: TextOptions, notes: dict[str, str] | None = None
     ) -> None:
         self.source = source
-        self._known = None if target is None else {name.lower() for name in target.names}
+        self._doubled: dict[str, str] = {}
         self.nulls = [*NULLS, *options.nulls]
         self.quote = options.quote
         self._notes = {} if notes is None else notes
@@ -483,27 +477,36 @@ class CsvRecords:
                 f"expected names between {self.delimiter!r}, and lines that end in LF or CR LF"
             ) from None
 
+    def names_for(self, target: StreamSchema | None) -> list[str]:
+        """The names; an error where one that is doubled became one that the stream lacks."""
+        known = set() if target is None else {name.lower() for name in target.names}
+        for given, name in self._doubled.items():
+            if known and given.lower() not in known:
+                raise InvalidData(
+                    f"{self.source.name}: the column name {name!r} occurs more than once, and the "
+                    f"stream has no {given!r}; --columns gives other names"
+                )
+        return self.names
+
     def _unique(self, names: list[str]) -> list[str]:
         """Each name once, as DuckDB makes them; what is changed is noted."""
         found: dict[str, str] = {}
         taken = {name.lower() for name in names}
+        numbers: dict[str, int] = {}
         for at, name in enumerate(names):
             wanted = name or f"column{at}"
-            given, number = wanted, 0
+            given, number = wanted, numbers.get(wanted.lower(), 0)
             while given.lower() in found or (number and given.lower() in taken):
                 number += 1
                 given = f"{wanted}_{number}"
+            numbers[wanted.lower()] = number
             found[given.lower()] = given
             if not name:
                 self._notes[f"name:{at}"] = (
                     f"column {at + 1} has no name in the header, and is called {given}"
                 )
             elif given != name:
-                if self._known is not None and given.lower() not in self._known:
-                    raise InvalidData(
-                        f"{self.source.name}: the column name {name!r} occurs more than once, and "
-                        f"the stream has no {given!r}; --columns gives other names"
-                    )
+                self._doubled[given] = name
                 self._notes[f"name:{at}"] = (
                     f"the name {name!r} occurs more than once, and column {at + 1} is called "
                     f"{given}; --columns gives other names"

@@ -150,11 +150,11 @@ class EventReader:
         layout = self.layout
         form = form_of(self.format, flatten, layout.target, layout.time, self.name)
         if self.format == "csv":
-            reader = CsvRecords(self._source, self._text, layout.notes, layout.target)
+            reader = CsvRecords(self._source, self._text, layout.notes)
             self._meter.columns(len(reader.names))
-            self._bound = layout.bind(reader.names, self.name, reader.way_out)
+            self._bound = layout.bind(reader.names_for(layout.target), self.name, reader.way_out)
             layout.check_names(reader.names, self.name)
-            self._clock = next((raw for raw in reader.names if layout.is_time_of_day(raw)), None)
+            self._clock = next(filter(layout.is_time_of_day, reader.names), None)
             return reader
         if self.format in ("parquet", "arrow"):
             kind = ParquetRecords if self.format == "parquet" else ArrowRecords
@@ -165,7 +165,7 @@ class EventReader:
                 raise InvalidData(f"the name of a column is not UTF-8: {error}") from None
             self._bound = layout.bind(names, self.name)
             layout.check_names(names, self.name)
-            self._clock = next((raw for raw in names if layout.is_time_of_day(raw)), None)
+            self._clock = next(filter(layout.is_time_of_day, names), None)
             kinds = {raw: layout.fields[out].type for raw, out in self._bound.items()}
             nested = [raw for raw, kind in kinds.items() if kind is None or is_nested(kind)]
             clock = [] if self._clock is None else [self._clock]

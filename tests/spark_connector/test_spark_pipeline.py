@@ -110,7 +110,7 @@ def test_times_of_two_columns_and_a_zone_are_read_alike(spark: Any, tmp_path: Pa
 
 
 def test_the_first_bad_row_ends_a_strict_run(spark: Any, tmp_path: Path) -> None:
-    file = csv_file(tmp_path / "a.csv", 50, bad={30: "2024-01-01,s1,x", 40: "never,s1,1"})
+    file = csv_file(tmp_path / "a.csv", 50, bad={30: "2024-01-01T00:00:00Z,s1,x", 40: "never,s1,1"})
     with pytest.raises(InvalidData, match=r"a\.csv, line 32.*column 'value'.*found 'x'"):
         run(spark, tmp_path, [file])
     assert not (tmp_path / "store").exists()  # nor an empty stream
