@@ -7,20 +7,23 @@ FROM python:3.11-slim-bookworm AS base
 ENV PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     PIP_NO_CACHE_DIR=1 \
-    PIP_DISABLE_PIP_VERSION_CHECK=1 \
-    NUMBA_CACHE_DIR=/cache/numba
+    PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN groupadd --gid 10001 chronicle \
  && useradd --uid 10001 --gid 10001 --create-home chronicle \
- && mkdir -p /data /cache/numba /quarantine \
- && chown -R chronicle:chronicle /data /cache /quarantine
+ && mkdir -p /data /quarantine \
+ && chown -R chronicle:chronicle /data /quarantine
 WORKDIR /src
 
-FROM base AS server
+# The wheel carries the machine code of the kernels: the images need no compiler.
+FROM base AS wheel
 COPY . /src
-RUN pip install ".[server,cli,flight]"
+RUN CHRONICLE_KERNELS=_kernels,_kernels_v3 pip wheel --no-deps --wheel-dir /wheels .
+
+FROM base AS server
+COPY --from=wheel /wheels /wheels
+RUN pip install "$(ls /wheels/*.whl)[server,cli,flight]"
 USER 10001:10001
 WORKDIR /data
-RUN chronicle warm
 # HTTP; Flight SQL, where CHRONICLE_FLIGHT_PORT=8001 opens it
 EXPOSE 8000 8001
 CMD ["chronicle", "serve", "--store", "/data", "--host", "0.0.0.0", "--port", "8000"]
@@ -29,8 +32,8 @@ FROM base AS spark
 RUN apt-get update \
  && apt-get install -y --no-install-recommends openjdk-17-jre-headless procps tini \
  && rm -rf /var/lib/apt/lists/*
-COPY . /src
-RUN pip install ".[cli,spark]" \
+COPY --from=wheel /wheels /wheels
+RUN pip install "$(ls /wheels/*.whl)[cli,spark]" \
  && ln -s "$(python -c 'import pyspark, os; print(os.path.dirname(pyspark.__file__))')" /opt/spark
 ENV SPARK_HOME=/opt/spark \
     PATH=/opt/spark/bin:$PATH \

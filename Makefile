@@ -5,6 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 VERSIONS := .ci/constraints.txt
+comma := ,
 INSTALL := $(BIN)/python -m pip install --quiet --editable ".[all]" --group dev
 
 # As many processes as there are cores.  Tests start processes of their own: what they compile of
@@ -15,12 +16,31 @@ TOGETHER := -n logical --maxprocesses 4 --dist worksteal
 DEFAULT_TIER := -m "smoke or not (heavy or extra or slow or bench)"
 SINCE ?= HEAD
 
-.PHONY: help setup versions java browser console console-check pictures demo test test-changed test-all crash mutants nightly spark lint format bench clean
+.PHONY: help setup kernels wheel test-bounds versions java browser console console-check pictures demo test test-changed test-all crash mutants nightly spark lint format bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
-setup: $(STAMP) ## make the virtual environment and install Chronicle into it, editable
+setup: $(STAMP) kernels ## make the virtual environment and install Chronicle into it, editable
+
+# The functions that are machine code: compiled anew where they, or what they read, have changed.
+KERNELS := .build/kernels.stamp
+KERNEL_SOURCES := $(shell find *.py store indexes query live formats -name '*.py')
+
+kernels: $(KERNELS) ## compile the kernels that have changed
+
+$(KERNELS): $(STAMP) $(wildcard kernel_build/*) native.py $(KERNEL_SOURCES)
+	$(BIN)/python -m kernel_build . --if-changed
+	touch $@
+
+wheel: setup ## a wheel in dist/ that installs without a compiler
+	CHRONICLE_KERNELS=$(if $(filter x86_64,$(shell uname -m)),_kernels$(comma)_kernels_v3,_kernels) \
+		$(BIN)/python -m build --wheel --no-isolation --skip-dependency-check
+
+test-bounds: setup ## the tests of what kernels do, with kernels that check each index
+	mkdir -p .build/bounds && $(BIN)/python -m kernel_build .build/bounds --bounds
+	CHRONICLE_KERNELS_FROM="$(CURDIR)/.build/bounds" $(PYTEST) $(TOGETHER) $(DEFAULT_TIER) \
+		tests/store tests/indexes tests/query tests/live tests/formats
 
 # The editable install does not put pyspark_chronicle where Spark looks for data sources (it lists
 # the directories of sys.path): a .pth file does.
@@ -28,8 +48,9 @@ $(STAMP): pyproject.toml $(VERSIONS)
 	$(PYTHON) -c "import sys; sys.exit('Chronicle needs Python 3.11 or newer, found ' + sys.version) if sys.version_info < (3, 11) else 0"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(INSTALL) --constraint $(VERSIONS) || \
-		{ echo "Not all versions of $(VERSIONS) can be had here: the newest that fit instead."; $(INSTALL); }
+	CHRONICLE_KERNELS=none $(INSTALL) --constraint $(VERSIONS) || \
+		{ echo "Not all versions of $(VERSIONS) can be had here: the newest that fit instead."; \
+		  CHRONICLE_KERNELS=none $(INSTALL); }
 	echo "$(CURDIR)/spark_connector/discovery" > \
 		"$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/chronicle_discovery.pth"
 	touch $(STAMP)

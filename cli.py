@@ -67,7 +67,6 @@ COMMANDS = {
     "mcp": "mcp",
     "token": "tokens",
     "job": "jobs",
-    "warm": "serving",
     "demo": "demonstrate",
     "bench": "upkeep",
 }

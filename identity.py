@@ -36,8 +36,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .compiled import kernel
 from .errors import UnsupportedType
+from .native import kernel
 
 __all__ = ["DIGEST_BYTES", "digests", "event_bytes", "row_words", "seed_of", "words_of"]
 

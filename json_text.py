@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .compiled import kernel
+from .native import kernel
 
 __all__ = [
     "DEPTH_MAX",

@@ -22,7 +22,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .compiled import kernel
+from .native import kernel
 
 __all__ = ["PairNumbers", "Pairs"]
 

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from .compiled import interpretable, kernel
+from .native import kernel
 
 __all__ = ["distinct", "firsts", "numbered", "order_of", "places_in"]
 
@@ -119,11 +119,6 @@ def places_in(values: Ints, wanted: Ints, side: Literal["left", "right"] = "left
     return found
 
 
-def _searched(values, wanted, right, out):  # type: ignore[no-untyped-def]
-    out[:] = np.searchsorted(values, wanted, side="right" if right else "left")
-
-
-@interpretable(instead=_searched)
 @kernel
 def _merge(values, wanted, right, out):  # type: ignore[no-untyped-def]
     """For each number how many values are below it, or not above it (``right``).

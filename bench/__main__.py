@@ -10,7 +10,6 @@ import argparse
 import importlib
 import sys
 
-from ..interpreted import compile_first
 from .harness import write_section
 
 BENCHMARKS = [
@@ -53,7 +52,6 @@ def main(arguments: list[str] | None = None) -> int:
     unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:
         parser.error(f"no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
-    compile_first()
     for name in options.names or BENCHMARKS:
         section = importlib.import_module(f".{name}", __package__).run(short=options.short)
         if options.short:

@@ -21,9 +21,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numba
 import numpy as np
 
-from ..compiled import kernel
 from ..live.kernels.filters import compact, norm_below
 from ..live.kernels.partial_matches import follow
 from ..live.kernels.sliding import sliding_sum
@@ -31,6 +31,8 @@ from ..live.kernels.window_join import join_near
 from .harness import Row, Section
 
 __all__ = ["run"]
+
+kernel = numba.njit(nogil=True, error_model="numpy")
 
 SHARES = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 

@@ -25,11 +25,11 @@ from __future__ import annotations
 import time
 
 import duckdb
+import numba
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..compiled import kernel
 from ..query.situations.compiled import CompiledSituations
 from ..query.situations.derive_kernels import GROUP, NAME, START, UNTIL
 from ..query.situations.deriving import Deriver
@@ -38,6 +38,8 @@ from ..query.situations.ordering import Statistics, join_orders
 from .flink import FlinkJob, measure
 
 __all__ = ["flink_drivers", "iseq", "islands"]
+
+kernel = numba.njit(nogil=True, error_model="numpy")
 
 Limits = tuple[float, float, float]
 _BEFORE, _MEETS, _AFTER = 1 << 0, 1 << 1, 1 << 12

@@ -8,14 +8,11 @@ Guarantee
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidArgument, StoreLocked
-from .terminal import is_terminal, say
 
 if TYPE_CHECKING:
     from ..client import RemoteDatabase, StreamRoutes, Transport
@@ -27,15 +24,6 @@ __all__ = ["DEFAULT_STORE", "Connection", "connection_of"]
 DEFAULT_STORE = "chronicle-data"
 TIMEOUT_SECONDS = 300.0
 RETRIES = 1
-
-
-@cache
-def _tell_of_compiling() -> None:
-    """Somebody who waits at a terminal is told why the first query on a machine takes longer."""
-    from ..compiled import when_compiling
-
-    if is_terminal(sys.stderr):
-        when_compiling(lambda: say("compiling kernels for this machine; they are kept"))
 
 
 @dataclass(frozen=True)
@@ -56,7 +44,6 @@ class Connection:
         """Open the store; with ``mode="rw"`` and ``create`` it is made where there is none."""
         from ..database import open_database
 
-        _tell_of_compiling()
         try:
             if mode == "rw" and not create:
                 open_database(self.path, "r").close()  # says that there is none

@@ -237,7 +237,7 @@ def _query(database: Database, what: str, text: str) -> pa.Table:
     again = min(_timed(lambda: database.sql(text).arrow()) for _ in range(3))
     for line in plain_table(table.to_batches(), table.schema):
         print(f"   {line}")
-    print(f"   {_duration(first)} the first time, {_duration(again)} when warm", flush=True)
+    print(f"   {_duration(first)} the first time, {_duration(again)} after that", flush=True)
     return table
 
 

@@ -1,20 +1,18 @@
-"""``chronicle serve`` and ``warm``: the server, and what it compiles."""
+"""``chronicle serve``: the server."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ..errors import StorageFailed
 from .connection import connection_of
 from .options import StoreOption
 from .terminal import say
 from .tokens import needs_server
 
-__all__ = ["serve", "warm"]
+__all__ = ["serve"]
 
 
 def serve(
@@ -60,21 +58,3 @@ def serve(
         settings,
         announce=lambda url: say(f"Chronicle serves {settings.store} at {url} (API: {url}/docs)"),
     )
-
-
-def warm() -> None:
-    """Compile what a server and the first queries need, and keep it for this machine."""
-    from .. import machine_code
-    from ..scratch import ScratchDirectory
-    from ..server.warmup import compile_ahead
-
-    place = machine_code.cache_directory()
-    if not machine_code.keeps_machine_code:
-        raise StorageFailed(
-            f"kernels cannot be kept: {place} cannot be written; CHRONICLE_CACHE_DIR names another "
-            "directory"
-        )
-    started = time.perf_counter()
-    with ScratchDirectory("warm") as directory:
-        compile_ahead(directory / "store")
-    say(f"kernels are in {place} after {time.perf_counter() - started:.1f} s")

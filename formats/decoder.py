@@ -39,7 +39,6 @@ from ..errors import ChronicleError
 from ..isolation.batches import describe, pack
 from ..isolation.channel import Channel, ChannelClosed
 from ..json_text import JSON, read_json
-from ..machine_code import cache_directory, keep_no_machine_code
 from ..schema import StreamSchema
 from .badrows import BadRow
 from .dialect import load_encodings
@@ -53,7 +52,7 @@ from .time_rules import parse_time_format
 if TYPE_CHECKING:
     from ..isolation.confinement import Confinement
 
-__all__ = ["prepare", "readable", "serve"]
+__all__ = ["prepare", "serve"]
 
 BAD_ROWS_TOGETHER = 64
 SMALL_ROWS = 4096
@@ -71,7 +70,7 @@ _SAMPLES: dict[str, bytes] = {
 
 
 def prepare() -> None:
-    """Load the kernels, in the nursery: all but Arrow's parsers, which would begin threads.
+    """Load what reads, in the nursery: all but Arrow's parsers, which would begin threads.
 
     Patterns of times are read by an instance of one thread, which a fork survives.
     """
@@ -88,14 +87,8 @@ def prepare() -> None:
     read_json(pa.array(['{"a": [1, "b"]}', None]))
 
 
-def readable() -> list[str]:
-    """Where kernels that were compiled before lie."""
-    return [str(cache_directory())]
-
-
 def serve(channel: Channel, spec: Mapping[str, Any], confined: Confinement) -> None:
     """Read bodies until the owner hangs up."""
-    keep_no_machine_code()
     mimetypes.knownfiles.clear()  # which openpyxl would have read
     channel.send({"ready": asdict(confined)})
     while True:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..compiled import interpretable, kernel
+from ..native import kernel
 
 __all__ = [
     "count_bits",
@@ -36,7 +36,6 @@ __all__ = [
 ]
 
 
-@interpretable()
 @kernel
 def float_keys(bits, keys):  # type: ignore[no-untyped-def]
     """Order-preserving keys of doubles given as their bits; one key for zero, one for NaN."""
@@ -55,7 +54,6 @@ def float_keys(bits, keys):  # type: ignore[no-untyped-def]
             keys[i] = word | sign
 
 
-@interpretable(plain=True)
 @kernel
 def settle(keys, positions, budget):  # type: ignore[no-untyped-def]
     """Insertion sort of pairs nearly in order; False when it takes over ``budget`` moves."""
@@ -80,7 +78,6 @@ def settle(keys, positions, budget):  # type: ignore[no-untyped-def]
     return True
 
 
-@interpretable(plain=True)
 @kernel
 def pack_positions(positions, width, words):  # type: ignore[no-untyped-def]
     """Write positions as ``width`` bits each."""
@@ -101,7 +98,6 @@ def pack_positions(positions, width, words):  # type: ignore[no-untyped-def]
         words[at] = gathered
 
 
-@interpretable(plain=True)
 @kernel
 def unpack_positions(words, width, first, end, out):  # type: ignore[no-untyped-def]
     """Read entries [first, end) of a position block."""
@@ -116,7 +112,6 @@ def unpack_positions(words, width, first, end, out):  # type: ignore[no-untyped-
         out[i - first] = np.int64(value & mask)
 
 
-@interpretable(wraps=True, plain=True)
 @kernel
 def mark(words, width, first, end, base, bits, size):  # type: ignore[no-untyped-def]
     """Set bit ``base + position``, where in [0, size), for entries [first, end) of a block."""
@@ -139,7 +134,6 @@ def mark(words, width, first, end, base, bits, size):  # type: ignore[no-untyped
             bits[place >> np.uint64(6)] |= one << (place & np.uint64(63))
 
 
-@interpretable(wraps=True)
 @kernel
 def count_bits(bits):  # type: ignore[no-untyped-def]
     """Number of set bits."""
@@ -154,7 +148,6 @@ def count_bits(bits):  # type: ignore[no-untyped-def]
     return total
 
 
-@interpretable()
 @kernel
 def positions_of_bits(bits, base, out):  # type: ignore[no-untyped-def]
     """Positions of the set bits, ascending, each plus ``base``; ``out`` has room for all."""
@@ -182,7 +175,6 @@ def positions_of_bits(bits, base, out):  # type: ignore[no-untyped-def]
             word &= word - np.uint64(1)
 
 
-@interpretable(wraps=True)
 @kernel
 def _entry(block, count, key, upper):  # type: ignore[no-untyped-def]
     """First entry of a key block with a key >= ``key`` (> ``key`` when ``upper``)."""
@@ -235,7 +227,6 @@ def upper_entry(block: npt.NDArray[np.int64], count: int, key: np.uint64) -> int
     return int(_entry(block, count, key, True))
 
 
-@interpretable(wraps=True)
 @kernel
 def ticks_at(block, count, positions, out):  # type: ignore[no-untyped-def]
     """Ticks at ascending positions of a time block (packed like keys, in position order)."""
@@ -283,7 +274,6 @@ def ticks_at(block, count, positions, out):  # type: ignore[no-untyped-def]
         out[i] = np.int64(value)
 
 
-@interpretable(wraps=True)
 @kernel
 def first_not_below(block, count, ticks, upper, out):  # type: ignore[no-untyped-def]
     """For each tick the first position of a time block with a tick >= it (> it when ``upper``).

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..compiled import interpretable, kernel
+from ..native import kernel
 from ..schema import Attribute
 from ..store.layout import Encoding
 from ..store.packing import unpack
@@ -102,7 +102,6 @@ class KeyRanges:
         return self._shared
 
 
-@interpretable()
 @kernel
 def _ranks(fences, begins, entries, block, key, beyond, out):  # type: ignore[no-untyped-def]
     """About how many entries of each run have keys below ``key`` (all when ``beyond``).
@@ -136,7 +135,6 @@ def _ranks(fences, begins, entries, block, key, beyond, out):  # type: ignore[no
             out[i] = number * block + part * within
 
 
-@interpretable()
 @kernel
 def _of_a_value(fences, begins, entries, often, low, high, out):  # type: ignore[no-untyped-def]
     """At least what one value has, for each run that has one in [low, high], or is asked for one.

@@ -139,7 +139,6 @@ def confine(
     directory: str | None,
     file_bytes: int,
     *,
-    readable: Iterable[str] = (),
     offline: bool = False,
 ) -> Confinement:
     """Give up everything but some memory and one directory; for good.
@@ -152,8 +151,6 @@ def confine(
         The only place that may be written; none by default.
     file_bytes : int
         Largest file there.
-    readable : iterable of str
-        Directories that may be read, besides those of code.
     offline : bool
         Whether the process has left the network already (see :func:`without_network`).
     """
@@ -164,7 +161,7 @@ def confine(
             Path("/proc/self/oom_score_adj").write_text("1000")
         _drop_capabilities()
         if _libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
-            landlock = _landlock(directory, (*_code(), *readable))
+            landlock = _landlock(directory, _code())
             seccomp = _refuse_calls()
     return Confinement(memory_bytes, landlock, seccomp, offline or seccomp)
 

@@ -15,8 +15,7 @@ Layout
     Control messages are JSON on a ``SOCK_SEQPACKET``: ``{"fork": {...}}`` is answered by
     ``{"pid": n}`` with two descriptors, the worker's socket and its pidfd; ``{"reap": pid}`` by
     ``{"status": n}``.  The entry module has ``prepare()`` (imports, warm-up) and
-    ``serve(channel, spec, confined)`` (the worker's life), and perhaps ``readable()``
-    (directories).
+    ``serve(channel, spec, confined)`` (the worker's life).
 """
 
 from __future__ import annotations
@@ -43,8 +42,7 @@ START_S = 60.0
 STOP_S = 5.0
 _PASSED_ON = (
     *("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH"),
-    *("PYTHONHOME", "VIRTUAL_ENV", "CHRONICLE_CACHE_DIR", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME"),
-    *("NUMBA_DISABLE_JIT", "ASAN_OPTIONS", "SYSTEMROOT"),
+    *("PYTHONHOME", "VIRTUAL_ENV", "ASAN_OPTIONS", "SYSTEMROOT"),
 )
 """Variables of the environment that a worker may see; tokens are not among them."""
 
@@ -56,9 +54,8 @@ _SETTINGS = {
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
     "OMP_THREAD_LIMIT": "1",
-    "CHRONICLE_COMPILE": "first",
 }
-"""Allocators that give memory back and reserve little; no thread or process that nobody asked for.
+"""Allocators that give memory back and reserve little; no thread that nobody asked for.
 """
 
 _START = "from chronicle.isolation.nursery import run_nursery; run_nursery({fd}, {entry!r})"
@@ -219,7 +216,6 @@ def _live(end: socket.socket, module: Any, spec: dict[str, Any], nursery: int) -
         spec["memory_bytes"],
         spec["directory"],
         spec["file_bytes"],
-        readable=module.readable() if hasattr(module, "readable") else (),
         offline=spec["offline"],
     )
     with contextlib.suppress(ChannelClosed):

@@ -38,8 +38,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..compiled import kernel
 from ..identity import words_of
+from ..native import kernel
 from ..pair_numbers import PairNumbers, Pairs
 from ..sorting import distinct
 from ..ticks import INT64_MIN

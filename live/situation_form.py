@@ -32,8 +32,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..compiled import kernel
 from ..errors import ChronicleError, ResourceLimit
+from ..native import kernel
 from ..query.contract.result import Result
 from ..query.pattern.groups import KeyCodes
 from ..query.replay.situation_ticks import furthest

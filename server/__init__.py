@@ -8,7 +8,7 @@ Reading order, bottom up; each folder imports only those above it in this list::
     service        what requests share: bodies, idempotency, transactions, metrics, the state
     routes         a module for each kind of route
     flight         a second door: Flight SQL, over gRPC
-    the process    logs  http_protocol  api_document  app  listening  warmup  run
+    the process    logs  http_protocol  api_document  app  listening  run
 
 Names are imported when asked for: managing tokens must not load a web framework.
 """

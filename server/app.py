@@ -38,7 +38,6 @@ from starlette.responses import Response
 
 from .. import __version__
 from ..errors import ChronicleError, StreamNotFound
-from ..ownership import LOADING
 from .access.settings import Settings, is_loopback, load_settings
 from .access.statement_rights import visible_to
 from .api_document import describe
@@ -73,7 +72,7 @@ def create_app(
     database: Database,
     settings: Settings | None = None,
     *,
-    warm: bool = False,
+    prepare: bool = False,
     close_database: bool = False,
 ) -> FastAPI:
     """Make the application that serves a database.
@@ -84,9 +83,9 @@ def create_app(
         Open, for writing or reading.
     settings : Settings, optional
         Read from the environment by default.
-    warm : bool
-        Whether to load compiled kernels and the query engine beside the first requests; the server
-        is not ready until then.
+    prepare : bool
+        Whether to load the query engine and have workers wait before the server says that it is
+        ready.
     close_database : bool
         Whether to flush and close the database when the application stops.
     """
@@ -116,7 +115,7 @@ def create_app(
     )
 
     server = Server(database, settings or load_settings())
-    server.warm = not warm
+    server.prepared = not prepare
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -128,7 +127,7 @@ def create_app(
             await asyncio.to_thread(server.stop)
             raise
         background = [asyncio.create_task(_tidy(server)), asyncio.create_task(_look(server))]
-        warming = asyncio.create_task(asyncio.to_thread(_get_warm, server)) if warm else None
+        preparing = asyncio.create_task(asyncio.to_thread(server.prepare)) if prepare else None
         try:
             yield
         finally:
@@ -139,8 +138,8 @@ def create_app(
                 await app.state.flight.stop()
             await app.state.agents.close()
             await asyncio.to_thread(server.stop)
-            if warming is not None:
-                await warming
+            if preparing is not None:
+                await preparing
             if close_database:
                 await asyncio.to_thread(database.close)
                 logger.info("the store %s is closed", database.path)
@@ -218,13 +217,6 @@ async def _flight(server: Server) -> FlightListener | None:
     listener = FlightListener(server)
     await listener.start()
     return listener
-
-
-def _get_warm(server: Server) -> None:
-    """Load Numba when the server listens, not before."""
-    with LOADING:
-        from .warmup import get_warm
-    get_warm(server)
 
 
 async def _tidy(server: Server) -> None:

@@ -6,8 +6,7 @@ Purpose
 Guarantee
     The store is opened (and its lock taken) and the address is bound before anything is announced,
     so a mistake in either is one clear error.  Without tokens only loopback addresses are bound.
-    The server answers as soon as it listens, however cold the cache of compiled kernels is: it
-    warms up beside requests (:mod:`.warmup`).  SIGTERM and SIGINT: no new connections, running
+    The server answers as soon as it listens.  SIGTERM and SIGINT: no new connections, running
     requests get ``CHRONICLE_DRAIN_TIMEOUT_MS`` to end, what is left is cancelled, the store is
     flushed and closed, and the process ends with code 0.  Before that, while it opens the store,
     SIGINT is a :class:`KeyboardInterrupt`.
@@ -30,7 +29,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..database import open_database
 from ..errors import InvalidArgument, MissingDependency
-from ..interpreted import leave_compiling
 from .access.settings import Settings, is_loopback, load_settings
 from .access.tls import certificates_of
 from .access.tokens import TokenFile
@@ -69,7 +67,6 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
     KeyboardInterrupt
         When SIGINT came before the server listened; the store is closed.
     """
-    leave_compiling()  # until the warm-up, which has a process of its own for that, is over
     settings = settings or load_settings()
     check_binding(settings)
     certificates = certificates_of(settings)
@@ -93,7 +90,7 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
                 f"the server needs {error.name}; install chronicle-eventstore[server]"
             ) from None
         configure_logging(settings)
-        app = create_app(database, settings, warm=True, close_database=True)
+        app = create_app(database, settings, prepare=True, close_database=True)
         stack.callback(app.state.server.close_workers)
         database.begin_workers()  # they come to life beside the libraries
         stack.callback(gc.unfreeze)  # or what the libraries hold is never let go

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..compiled import interpretable, kernel
+from ..native import kernel
 from .layout import ROW_ATTRIBUTES, ROWS_PER_ATTRIBUTE, ValueKind
 
 __all__ = [
@@ -49,7 +49,6 @@ Words = npt.NDArray[np.int64]
 HEAD_WORDS = 3
 
 
-@interpretable()
 @kernel
 def aggregate_integers(values, flip, validity, bit_offset, starts, table, row):  # type: ignore[no-untyped-def]
     """Aggregate integers of each range [starts[z], starts[z+1]) into column z of a table.
@@ -96,7 +95,6 @@ def aggregate_integers(values, flip, validity, bit_offset, starts, table, row): 
         table[row + 4, zone] = (sum_high >> np.int64(32)) + carry
 
 
-@interpretable()
 @kernel
 def aggregate_prefixes(words, codes, validity, bit_offset, starts, table, row):  # type: ignore[no-untyped-def]
     """As :func:`aggregate_integers`, of numbers without a sign that codes stand for; no sums."""
@@ -123,7 +121,6 @@ def aggregate_prefixes(words, codes, validity, bit_offset, starts, table, row): 
         table[row + 4, zone] = 0
 
 
-@interpretable()
 @kernel
 def aggregate_floats(values, validity, bit_offset, starts, table, row):  # type: ignore[no-untyped-def]
     """Aggregate doubles of each range into column z of a table.
@@ -253,7 +250,6 @@ def _merged_floats(mine, other):  # type: ignore[no-untyped-def]
     return low, high, new, rest
 
 
-@interpretable()
 @kernel
 def merge_children(table, first, end, selected, kinds, words):  # type: ignore[no-untyped-def]
     """Merge columns [first, end) of an entry table into an element over the selected attributes.

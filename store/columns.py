@@ -39,9 +39,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from ..compiled import interpretable, kernel
 from ..errors import CorruptBlock
 from ..json_text import json_column
+from ..native import kernel
 from ..nested_types import value_bytes
 from ..schema import Attribute, Storage
 from .aggregates import (
@@ -122,7 +122,6 @@ class EncodedChunk:
     pages: int
 
 
-@interpretable()
 @kernel
 def _copy_bits(source, bit_start, count, out):  # type: ignore[no-untyped-def]
     """Copy ``count`` bits from any bit position to the start of ``out``."""
@@ -138,16 +137,6 @@ def _copy_bits(source, bit_start, count, out):  # type: ignore[no-untyped-def]
         out[out.size - 1] &= np.uint8(0xFF >> spare)
 
 
-def _prefixes_of_all(offsets, data, out):  # type: ignore[no-untyped-def]
-    starts, ends = offsets[: out.size], offsets[1 : out.size + 1]
-    out[:] = 0
-    for place in range(8):
-        there = np.flatnonzero(starts + place < ends)
-        byte = data[starts[there] + place].astype(np.uint64)
-        out[there] |= byte << np.uint64(8 * (7 - place))
-
-
-@interpretable(instead=_prefixes_of_all)
 @kernel
 def _prefixes(offsets, data, out):  # type: ignore[no-untyped-def]
     """First eight bytes of each value as a big-endian number, padded with zeros."""

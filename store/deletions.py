@@ -44,9 +44,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from ..compiled import interpretable, kernel
 from ..errors import CorruptBlock
 from ..lazy import lazy
+from ..native import kernel
 from .file_contract import Files
 from .tap import Spans, tick_ranges
 
@@ -61,7 +61,6 @@ _HEAD = struct.Struct("<8sQQ")
 _LENGTH = struct.Struct("<Q")
 
 
-@interpretable()
 @kernel
 def _rank(ticks, places, before, ranks):  # type: ignore[no-untyped-def]
     """Ranks of the events at ascending places among those of their ticks.
@@ -84,7 +83,6 @@ def _rank(ticks, places, before, ranks):  # type: ignore[no-untyped-def]
             ranks[k] += before
 
 
-@interpretable()
 @kernel
 def _find(ticks, wanted, ranks, before, places):  # type: ignore[no-untyped-def]
     """Where events stand that are given by ascending ticks, and ranks; gives how many there are.

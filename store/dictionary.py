@@ -30,8 +30,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from ..compiled import interpretable, kernel
 from ..errors import CorruptBlock
+from ..native import kernel
 from ..schema import Attribute, Storage
 from .block import frame_head, open_block, verify_chunk
 from .layout import BLOCK_FRAME, DICTIONARY_HEADER, BlockKind, align
@@ -156,16 +156,6 @@ class DictionaryBuilder:
         return [head, body, padding], len(head) + len(body) + len(padding)
 
 
-def _translated(indices, codes, found):  # type: ignore[no-untyped-def]
-    if indices.size and (indices.min() < 0 or indices.max() >= codes.size):
-        return -1
-    found[:] = codes[indices]
-    missing = found < 0
-    found[missing] = 0
-    return int(np.count_nonzero(missing))
-
-
-@interpretable(instead=_translated)
 @kernel
 def _translate(indices, codes, found):  # type: ignore[no-untyped-def]
     """The code of each value, 0 of one that has none; gives how many have none.

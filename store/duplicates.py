@@ -48,7 +48,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..compiled import kernel
+from ..native import kernel
 from ..schema import Storage, StreamSchema
 from ..sorting import distinct, order_of
 from ..ticks import INT64_MAX, INT64_MIN, moved

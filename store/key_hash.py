@@ -27,7 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..compiled import kernel
+from ..native import kernel
 from ..schema import Storage, StreamSchema
 from ..sorting import numbered
 from .columns import ColumnView

@@ -33,7 +33,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..compiled import kernel
+from ..native import kernel
 from ..ticks import INT64_MAX, INT64_MIN
 from .key_hash import Hashes
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..compiled import interpretable, kernel
+from ..native import kernel
 from .lent_memory import is_lent
 from .packing import pooled
 
@@ -33,13 +33,6 @@ _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 """What values of so many bytes are copied as."""
 
 
-def _copied_between(values, places, out):  # type: ignore[no-untyped-def]
-    kept = np.ones(values.size, np.bool_)
-    kept[places] = False
-    out[:] = values[kept]
-
-
-@interpretable(instead=_copied_between)
 @kernel
 def _copy_between(values, places, out):  # type: ignore[no-untyped-def]
     """Copy all values but those at some places, which ascend; ``out`` may begin where they do."""

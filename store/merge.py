@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..compiled import interpretable, kernel
+from ..native import kernel
 from ..schema import StreamSchema
 from ..sorting import order_of
 from .late_merge import BatchMerger, Side, sort_late
@@ -183,7 +183,6 @@ def sort_nearly(batch: pa.RecordBatch, ticks: npt.NDArray[np.int64]) -> pa.Recor
     return sort_late(batch, ticks, late, late[order_of(ticks[late])])
 
 
-@interpretable()
 @kernel
 def _stragglers(ticks, late):  # type: ignore[no-untyped-def]
     """Positions of events that are older than one before them; returns how many."""

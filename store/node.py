@@ -19,8 +19,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..compiled import interpretable, kernel
 from ..errors import CorruptBlock
+from ..native import kernel
 from ..schema import StreamSchema
 from .block import Frame, frame_head, open_block
 from .layout import (
@@ -37,7 +37,6 @@ __all__ = ["LevelBuilder", "build_node", "find_children", "read_node"]
 Table = npt.NDArray[np.int64]
 
 
-@interpretable()
 @kernel
 def find_children(table, start, last):  # type: ignore[no-untyped-def]
     """Find the children whose time range meets [start, last].

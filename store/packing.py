@@ -21,59 +21,19 @@ Limits
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..compiled import interpretable, kernel, machine_operation
+from ..native import kernel, machine_operation
 from .layout import ZONE_EVENTS, Encoding
 from .lent_memory import lent
 
 __all__ = ["Packing", "fill_nulls", "pack", "pooled", "unpack"]
 
 
-def _zones(
-    values: npt.NDArray[np.int64], zone_events: int, delta: bool
-) -> Iterator[tuple[Any, Any, npt.NDArray[np.uint64]]]:
-    """Base, minimum and what is stored of each zone; differences wrap around."""
-    for first in range(0, values.size, zone_events):
-        part = values[first : first + zone_events]
-        if delta:
-            steps = np.diff(part)
-            low = steps.min() if steps.size else np.int64(0)
-            yield part[0], low, (steps - low).view(np.uint64)
-        else:
-            low = part.min()
-            yield low, 0, (part - low).view(np.uint64)
-
-
-def _plan_zones(values, zone_events, bases, minimums, widths, words, delta):  # type: ignore[no-untyped-def]
-    words[0] = 0
-    for zone, (base, low, stored) in enumerate(_zones(values, zone_events, delta)):
-        width = int(np.bitwise_or.reduce(stored)).bit_length()
-        bases[zone], minimums[zone], widths[zone] = base, low, width
-        words[zone + 1] = words[zone] + (width * stored.size + 63) // 64
-
-
-def _pack_zones(values, zone_events, bases, minimums, widths, words, delta, packed):  # type: ignore[no-untyped-def]
-    packed[:] = 0
-    for zone, (_, _, stored) in enumerate(_zones(values, zone_events, delta)):
-        width = int(widths[zone])
-        if width == 0:
-            continue
-        bits = np.arange(stored.size) * width
-        places, shifts = bits >> 6, (bits & 63).astype(np.uint64)
-        begins = np.flatnonzero(np.diff(places, prepend=-1))
-        word = packed[words[zone] :]
-        word[places[begins]] = np.bitwise_or.reduceat(stored << shifts, begins)
-        over = np.flatnonzero((bits & 63) + width > 64)
-        word[places[over] + 1] |= stored[over] >> (np.uint64(64) - shifts[over])
-
-
-@interpretable(instead=_plan_zones)
 @kernel
 def _plan(values, zone_events, bases, minimums, widths, words, delta):  # type: ignore[no-untyped-def]
     """Choose base, minimum and width of each zone; count the packed words before each.
@@ -117,7 +77,6 @@ def _plan(values, zone_events, bases, minimums, widths, words, delta):  # type: 
         words[zone + 1] = words[zone] + (width * stored + 63) // 64
 
 
-@interpretable(instead=_pack_zones)
 @kernel
 def _pack(values, zone_events, bases, minimums, widths, words, delta, packed):  # type: ignore[no-untyped-def]
     """Write the packed words of every zone, each of them once.
@@ -170,34 +129,6 @@ def _pack(values, zone_events, bases, minimums, widths, words, delta, packed):  
             out[at] = gathered
 
 
-def _unpack_zones(  # type: ignore[no-untyped-def]
-    bases, minimums, words, widths, packed, zone_events, count, first_zone, delta, out
-):
-    at, zone = 0, first_zone
-    while at < out.size:
-        first = zone * zone_events
-        events = min(first + zone_events, count, first + out.size - at) - first
-        width = int(widths[zone])
-        stored = np.zeros(events - 1 if delta else events, np.uint64)
-        if width:
-            bits = np.arange(stored.size) * width
-            places, shifts = (bits >> 6) + words[zone], (bits & 63).astype(np.uint64)
-            stored |= packed[places] >> shifts
-            over = np.flatnonzero((bits & 63) + width > 64)
-            stored[over] |= packed[places[over] + 1] << (np.uint64(64) - shifts[over])
-            if width < 64:
-                stored &= np.uint64((1 << width) - 1)
-        part = np.empty(events, np.uint64)
-        base = bases[zone : zone + 1].view(np.uint64)
-        if delta:
-            part[0] = base[0]
-            part[1:] = np.cumsum(stored + minimums[zone : zone + 1].view(np.uint64)) + base
-        else:
-            part[:] = stored + base
-        out[at : at + events] = part.view(np.int64)
-        at, zone = at + events, zone + 1
-
-
 @machine_operation()
 def _word_at(typing_context, words, byte):  # type: ignore[no-untyped-def]
     """The eight bytes that begin at any byte of packed words."""
@@ -214,7 +145,6 @@ def _word_at(typing_context, words, byte):  # type: ignore[no-untyped-def]
     return types.uint64(words, types.uint64), generate
 
 
-@interpretable(instead=_unpack_zones)
 @kernel
 def _unpack(bases, minimums, words, widths, packed, zone_events, count, first_zone, delta, out):  # type: ignore[no-untyped-def]
     """Decode consecutive zones from ``first_zone`` until ``out`` is full.
@@ -273,7 +203,6 @@ def _unpack(bases, minimums, words, widths, packed, zone_events, count, first_zo
         zone += 1
 
 
-@interpretable()
 @kernel
 def fill_nulls(values, validity, bit_offset, out):  # type: ignore[no-untyped-def]
     """Copy values, giving each null slot the valid value before it (0 at the start)."""

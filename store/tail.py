@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..compiled import interpretable, kernel
+from ..native import kernel
 from ..ownership import OwnedLock
 from ..schema import StreamSchema
 from ..sorting import order_of
@@ -47,7 +47,6 @@ BATCHES_MAX = 1024
 """Batches of a tail that are kept apart before they are joined: small ones are mostly overhead."""
 
 
-@interpretable()
 @kernel
 def is_sorted(values):  # type: ignore[no-untyped-def]
     """Whether an int64 array never decreases."""

@@ -20,11 +20,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numba
 import numpy as np
 import numpy.typing as npt
 
-from chronicle.compiled import kernel
-
+kernel = numba.njit(nogil=True, error_model="numpy")
 Ints = npt.NDArray[np.int64]
 NEVER = np.int64(10**9)
 """Later than any tick: the end of what lasts."""

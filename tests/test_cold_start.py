@@ -143,21 +143,3 @@ def test_an_index_on_a_stream_that_is_dropped_while_it_is_built(
             database.create_index("s", "x")
         assert database.streams() == ["s"] * made_again
     assert not list(tmp_path.rglob("definitions"))
-
-
-def test_compiled_forms_that_name_a_class_which_is_gone_are_made_anew(tmp_path: Path) -> None:
-    """As after an upgrade: the file of a kernel is as it was, that of its argument's class not."""
-    (tmp_path / "kernels.py").write_text(
-        "from chronicle.compiled import kernel\n@kernel\ndef total(pair):\n    return pair[0] + 1\n"
-    )
-    for name in ("Pair", "Couple"):
-        (tmp_path / "pairs.py").write_text(
-            f"from typing import NamedTuple\nclass {name}(NamedTuple):\n    a: int\n"
-        )
-        done = subprocess.run(
-            [sys.executable, "-Bc",
-             f"import kernels, pairs\nprint(kernels.total(pairs.{name}(4)))"],
-            env={**os.environ, "CHRONICLE_CACHE_DIR": str(tmp_path / "cache")},
-            cwd=tmp_path, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.stdout == "5\n", done.stderr[-2000:]

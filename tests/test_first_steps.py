@@ -53,7 +53,7 @@ def printed_by(command: str, place: Path) -> str:
         check=False,
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}"
-    printed = re.sub(r"^.*compiling kernels.*\n", "", done.stdout, flags=re.MULTILINE)
+    printed = done.stdout
     for what, instead in MACHINE:
         printed = what.sub(instead, printed)
     return printed

@@ -24,7 +24,7 @@ LAYERS: dict[str, int] = {
     "time_values": 1,
     "append_result": 0,
     "ownership": 1,
-    "compiled": 2,
+    "native": 2,
     "identity": 3,
     "pair_numbers": 3,
     "json_text": 3,
@@ -65,7 +65,7 @@ ENTRY = {"__init__"}  # re-exports from every layer, lazily
 @cache
 def sources() -> list[Path]:
     """Python files of the package, tests and the environment left out."""
-    skipped = {"tests", "docs", ".venv", ".build", "build", "dist"}
+    skipped = {"tests", "docs", ".venv", ".build", "build", "dist", "kernel_build", "setup.py"}
     return [
         path
         for path in sorted(ROOT.rglob("*.py"))
@@ -74,9 +74,6 @@ def sources() -> list[Path]:
 
 
 ONE_ROOM = {
-    "machine_code": "compiled",
-    "interpreted": "compiled",
-    "compiled_beside": "compiled",
     "streams": "database",
     "stream_aggregates": "database",
     "live_database": "database",
@@ -85,8 +82,7 @@ ONE_ROOM = {
     "viewing_database": "database",
     "tailing": "database",
 }
-"""Modules of the root that make up one room: a stream of a database knows its database, a kernel
-how it becomes machine code."""
+"""Modules of the root that make up one room: a stream of a database knows its database."""
 
 FLOORS = (
     "contract",
@@ -113,10 +109,10 @@ UNORDERED = {"."}
 IMPORTED_BY_NAME = {
     "bench/__main__.py",
     "cli.py",
-    "compiled_beside.py",
     "formats/__init__.py",
     "ingest/engines.py",
     "isolation/nursery.py",
+    "native.py",
     "server/__init__.py",
     "spark_connector/discovery/pyspark_chronicle/__init__.py",
 }

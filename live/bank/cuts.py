@@ -26,8 +26,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ...compiled import kernel, kernel_calling
-from ...query.pattern import horizons
+from ...native import kernel
 from ...query.pattern.horizons import horizon, within
 from ...query.pattern.outcomes import TO_NEXT
 from ...ticks import INT64_MIN, moved
@@ -106,7 +105,7 @@ def bare_rows(
     return listed[:count], cut[:count], rejoins[:count]
 
 
-@kernel_calling(horizons)
+@kernel
 def _latest_free(query, partition, first, last, window, tick, offsets, bound, low, cut, listed):
     """See :func:`free_rows`; gives how many (pattern, partition) have matches.
 

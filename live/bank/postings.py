@@ -36,9 +36,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ...compiled import kernel, kernel_calling, trailing_zeros
+from ...native import kernel, trailing_zeros
 from ...query.pattern.groups import take_ranges
-from . import predicate_index
 from .predicate_index import PredicateIndex, Read, holds_all, in_order
 
 __all__ = ["SPANS_FOR_ROW", "Postings"]
@@ -53,7 +52,7 @@ EDGE, HITS = np.uint8(128), np.uint8(127)
 SORTED_BY_HAND = 24
 
 
-@kernel_calling(predicate_index)
+@kernel
 def _narrowed(symbol, first, span, begin, end, row, order, tests, keys, valid, base, ends, out):
     """Rows of symbols with more to test: those of their spans that pass; see ``Postings``."""
     n = 0

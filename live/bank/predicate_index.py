@@ -43,9 +43,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...compiled import kernel
 from ...errors import SqlError
 from ...lazy import lazy
+from ...native import kernel
 from ...query.pattern.columns import flat
 from ...query.pattern.groups import take_ranges
 from ...query.pattern.scalar import evaluate_all

@@ -29,8 +29,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...compiled import kernel, kernel_calling
-from ...query.pattern import horizons, jumping, outcomes, search, waiting
+from ...native import kernel
 from ...query.pattern.horizons import horizon
 from ...query.pattern.jumping import Stars, match_bits
 from ...query.pattern.outcomes import DONE, GROUP, MATCHES, RUNS
@@ -149,7 +148,7 @@ def by_query(hit_row, hit_use, use_query, use_bits, first, row, bits):
         cursor[q] = at + 1
 
 
-@kernel_calling(horizons, jumping, outcomes, search, waiting)
+@kernel
 def search_bank(
     queries, tables, hits, fresh, kept, now, final, at, frame, visited, known, nothing, state,
     output, parts, kept_out, buffers,

@@ -23,8 +23,7 @@ Guarantee
 
 from __future__ import annotations
 
-from ...compiled import kernel, kernel_calling
-from . import window_join
+from ...native import kernel
 from .window_join import at_least, at_most
 
 __all__ = ["chain", "fill_pairs", "follow"]
@@ -40,7 +39,7 @@ def chain(code, head, before):
             head[code[i]] = i
 
 
-@kernel_calling(window_join)
+@kernel
 def follow(
     left_tick, left_code, left_head, left_before, right_tick, right_code, right_head, right_before,
     left_old, right_old, before, behind, left_from, right_from,
@@ -87,7 +86,7 @@ def follow(
     return pairs
 
 
-@kernel_calling(window_join)
+@kernel
 def fill_pairs(
     left_tick, left_before, right_tick, right_before, left_old, right_old, before, behind,
     left_from, right_from, left, right,

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...compiled import kernel
+from ...native import kernel
 
 __all__ = ["follow"]
 

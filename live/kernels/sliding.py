@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...compiled import kernel
+from ...native import kernel
 
 __all__ = ["sliding_max", "sliding_sum"]
 

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...compiled import kernel
+from ...native import kernel
 from ...ticks import INT64_MAX, INT64_MIN
 
 __all__ = ["Pairs", "at_least", "at_most", "join_near", "window_join"]

@@ -24,8 +24,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...compiled import kernel, kernel_calling
-from . import any_lists, horizons, outcomes, search
+from ...native import kernel
 from .any_lists import PASS, start_alone
 from .search import horizon_of
 
@@ -84,7 +83,7 @@ def sums(counts, upto):
         upto[k] = total
 
 
-@kernel_calling(outcomes, search, any_lists, horizons)
+@kernel
 def count_starts(
     starts, groups, alone, stop, classes, tables, time, task, entries, scratch, one, tail, progress,
     counts,

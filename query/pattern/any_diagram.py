@@ -41,8 +41,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...compiled import kernel, kernel_calling
-from . import any_lists, any_partners, functions, horizons, machine, outcomes, search
+from ...native import kernel
+from . import functions
 from .any_lists import window_end
 from .any_partners import ask, first_behind
 from .image import H_PATH, H_STRIDE, ROW_ROW
@@ -204,7 +204,7 @@ def list_of(p, row, source, key, far, holds, held, slot, gaps, behind, diagram, 
     return count
 
 
-@kernel_calling(any_partners, functions, machine)
+@kernel
 def fits(c0, c1, skip, known, y, q, shape, domain, image, floats, begin, end):
     """Whether conditions ``c0 .. c1`` but for ``skip`` hold for row ``y``; -1: not known."""
     depth = shape.keeps.shape[1]
@@ -248,7 +248,7 @@ def candidate_behind(made, low, high, row):
     return low
 
 
-@kernel_calling(any_partners)
+@kernel
 def reach_back(shape, domain, start, stop, last):
     """Per position the last row from which the pattern can still be gone through before ``stop``.
 
@@ -272,7 +272,7 @@ def reach_back(shape, domain, start, stop, last):
         last[p] = found
 
 
-@kernel_calling(any_lists, any_partners, functions, machine, outcomes, search, horizons)
+@kernel
 def draw(block, own, offsets, image, floats, shape, domain, task, diagram, progress, budget):
     """Make the lists of a block of first events.
 

@@ -40,8 +40,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...compiled import kernel, kernel_calling
-from . import horizons, outcomes, search
+from ...native import kernel
 from .horizons import LATEST, within
 from .search import horizon_of
 
@@ -101,7 +100,7 @@ def room_for(entries: int, states: int) -> tuple[ListEntries, Scratch]:
     return made, Scratch(head, reach, end, np.empty((states, 3), np.int64))
 
 
-@kernel_calling(outcomes, search, horizons)
+@kernel
 def decide(classes, entry, offsets, position, time, task, to_end, alone, begin, stop):
     """Move each group past the starts whose windows are complete.
 
@@ -138,7 +137,7 @@ def decide(classes, entry, offsets, position, time, task, to_end, alone, begin, 
             stop[g] = r
 
 
-@kernel_calling(horizons)
+@kernel
 def build_list(low, high, decided, group, classes, tables, time, ticks, entries, scratch, used,
                starts, groups, found):  # fmt: skip
     """Make the lists of rows ``low .. high``, and entries of the starts before ``decided``.
@@ -220,7 +219,7 @@ def build_list(low, high, decided, group, classes, tables, time, ticks, entries,
     return used, found
 
 
-@kernel_calling(horizons)
+@kernel
 def build_groups(begin, stop, position, classes, tables, time, ticks, entries, scratch, starts,
                  groups):  # fmt: skip
     """Make the lists of all groups; returns the number of starts, from the last to the first."""
@@ -249,7 +248,7 @@ def window_end(time, start, stop, horizon):
     return low
 
 
-@kernel_calling(outcomes, search, horizons)
+@kernel
 def start_alone(start, stop, classes, tables, time, task, entries, scratch, one):
     """Make the lists of one start only; returns its entry, 0 when no match begins there.
 

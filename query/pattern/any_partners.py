@@ -29,8 +29,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...compiled import kernel, kernel_calling, trailing_zeros
-from . import functions, horizons, machine, outcomes, search
+from ...native import kernel, trailing_zeros
+from . import functions
 from .functions import value_at
 from .image import H_FIRST_N, H_LAST_N, H_PATH, H_STRIDE, ROW_LAST, ROW_ROW
 from .machine import EQ_F, LE_F, LE_I, LT_F, LT_I, holds
@@ -158,7 +158,7 @@ def compare(op, image, floats, left, x, right, y):
     return np.int64(truth)
 
 
-@kernel_calling(functions, machine)
+@kernel
 def ask(spec, image, floats, depth, place, x, y, begin, end):
     """Whether a condition holds for row ``y``: 1, 0, or :data:`FAILED`.
 
@@ -208,7 +208,7 @@ def first_key(keys, key):
     return low
 
 
-@kernel_calling(functions, machine, outcomes, search, horizons)
+@kernel
 def join(spec, asking, slot, depth, place, left, groups, right, key, keys, keyed, time, task,
          budget, progress, counts, partner):  # fmt: skip
     """Go on with the pairs of rows ``left`` and ``right``; whether all are made.
@@ -295,7 +295,7 @@ def join(spec, asking, slot, depth, place, left, groups, right, key, keys, keyed
     return 1
 
 
-@kernel_calling(outcomes, search, horizons)
+@kernel
 def narrow(words, p, q, must, left, groups, first, partner, right, known, time, task, mark):
     """Clear position ``p`` of rows without a partner at ``q``, and the other way round.
 

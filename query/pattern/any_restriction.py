@@ -23,8 +23,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...compiled import kernel_calling
-from . import any_diagram, any_lists, any_partners, functions, horizons, machine, outcomes, search
+from ...native import kernel
+from . import functions
 from .any_diagram import (
     ALL,
     BEGIN,
@@ -56,9 +56,7 @@ from .any_lists import EARLIEST
 __all__ = ["restrict"]
 
 
-@kernel_calling(
-    any_diagram, any_lists, any_partners, functions, machine, outcomes, search, horizons
-)
+@kernel
 def restrict(turns, block, own, offsets, image, floats, shape, domain, diagram, marks, frames,
              entries, starts, progress, budget):  # fmt: skip
     """Go on with the entries of first events.

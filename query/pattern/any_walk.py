@@ -23,8 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...compiled import kernel, kernel_calling
-from . import any_count, any_lists, horizons, outcomes, search
+from ...native import kernel
 from .any_count import below, count_list, window_low
 from .any_lists import PASS, start_alone
 from .outcomes import DONE, MATCHES, OUTPUT_FULL, RUNS
@@ -35,7 +34,7 @@ __all__ = ["DEPTH", "START", "WAITS", "descend", "walk", "walk_even"]
 START, DEPTH, WAITS = range(3)
 
 
-@kernel_calling(outcomes, search, any_lists, any_count, horizons)
+@kernel
 def walk(starts, groups, alone, stop, classes, tables, rows, task, entries, scratch, one, path,
          cursor, at, state, output):  # fmt: skip
     """Put matches out until there are no more or there is no room for the next.
@@ -116,7 +115,7 @@ def _next(e, horizon, reach, transition, smaller, child):
             return e
 
 
-@kernel_calling(outcomes, search, horizons)
+@kernel
 def walk_even(starts, groups, width, time, task, entries, path, prefix, cursor, at, number, row,
               group, numbers):  # fmt: skip
     """Put out the rows of matches of ``width`` events each; returns how many.
@@ -186,7 +185,7 @@ def walk_even(starts, groups, width, time, task, entries, path, prefix, cursor, 
     return found
 
 
-@kernel_calling(outcomes, search, any_lists, any_count, horizons)
+@kernel
 def descend(start, left, low, alone, stop, classes, tables, time, task, entries, scratch, one, tail,
             path, cursor, at):  # fmt: skip
     """Stand before match ``left`` of a start, counted from 0, of which there are more than that.

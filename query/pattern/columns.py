@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...compiled import interpretable, kernel
+from ...native import kernel
 from ...ticks import TICKS_PER_SECOND
 
 __all__ = ["flat", "numbers", "shift_rows", "shifted", "string_codes", "time_ticks"]
@@ -122,7 +122,6 @@ def shift_rows(offsets, shift, rows):  # type: ignore[no-untyped-def]
             rows[i] = j if begin <= j < end else -1
 
 
-@interpretable()
 @kernel
 def _shift_valid(offsets, shift, source, valid):  # type: ignore[no-untyped-def]
     """``valid[i] = source[i + shift]`` within the partition, else False."""

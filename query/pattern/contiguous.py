@@ -27,8 +27,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...compiled import kernel_calling
-from . import functions, horizons, machine, outcomes, search, waiting
+from ...native import kernel
+from . import functions
 from .image import H_PATH, H_STRIDE, ROW_ROW
 from .machine import begin_path, extend_path, holds
 from .outcomes import (
@@ -57,7 +57,7 @@ from .waiting import has_stack, restore_path, save_path
 __all__ = ["match_contiguous"]
 
 
-@kernel_calling(functions, machine, outcomes, search, waiting, horizons)
+@kernel
 def match_contiguous(
     edges, condition, image, floats, cursor, visited, visited_words, rows, task,
     attempts, state, output

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...compiled import interpretable, kernel
+from ...native import kernel
 from ..conditions.key_values import comparable
 from .columns import flat
 
@@ -70,7 +70,6 @@ class KeyCodes:
         return codes
 
 
-@interpretable()
 @kernel
 def _counting_sort(codes, offsets, order):  # type: ignore[no-untyped-def]
     for i in range(codes.shape[0]):
@@ -106,7 +105,6 @@ def present_groups(codes: IntArray, count: int) -> tuple[IntArray, IntArray, Int
     return order, in_order[first], np.append(first, len(codes)).astype(np.int64)
 
 
-@interpretable()
 @kernel
 def _fill_ranges(begin, end, out):  # type: ignore[no-untyped-def]
     at = 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...compiled import kernel
+from ...native import kernel
 
 __all__ = ["LATEST", "horizon", "within"]
 

@@ -46,8 +46,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...compiled import interpretable, kernel_calling
-from . import horizons, outcomes, search, waiting
+from ...native import kernel
 from .automaton import ACCEPT, Automaton
 from .outcomes import (
     DONE,
@@ -149,8 +148,7 @@ def stars_of(automaton: Automaton, plan: ConditionPlan) -> Stars:
     return Stars(np.uint64(every), kind, exits, first, last)
 
 
-@interpretable()
-@kernel_calling(outcomes, search, waiting, horizons)
+@kernel
 def match_bits(
     edges, stars, frame, visited, visited_words, known, rows, task, attempts, state, output
 ):

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...compiled import kernel
+from ...native import kernel
 from ...sorting import firsts
 from ...ticks import INT64_MIN
 from .automaton import ANCHOR_END

@@ -27,7 +27,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ...compiled import kernel
+from ...native import kernel
 from ...ticks import INT64_MAX, INT64_MIN
 from .groups import take_ranges
 

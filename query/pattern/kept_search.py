@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...compiled import kernel, kernel_calling, trailing_zeros
-from . import horizons
+from ...native import kernel, trailing_zeros
 from .horizons import LATEST, horizon, within
 
 __all__ = ["completing", "expire", "has_last_event", "next_start"]
@@ -31,7 +30,7 @@ def next_start(words, rows, end, first_bits):
         rows[i] = r
 
 
-@kernel_calling(horizons)
+@kernel
 def expire(time, rows, end, window, now):
     """Move each of ``rows`` past those whose window is over, at most to its end."""
     for i in range(rows.shape[0]):
@@ -52,7 +51,7 @@ def has_last_event(words, begin, end, finals, out):
                 break
 
 
-@kernel_calling(horizons)
+@kernel
 def completing(words, follow, finals, time, window, begin, fresh, end, skipping):
     """Clear the bits from which no match can be completed by a row from ``fresh[g]`` on.
 

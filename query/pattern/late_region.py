@@ -45,10 +45,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...compiled import kernel, kernel_calling
+from ...native import kernel
 from ...ticks import INT64_MAX, INT64_MIN, moved
 from ..sql.match_clause import Skip
-from . import horizons
 from .advancing import AdvancingMatch
 from .columns import flat, numbers
 from .decided import Decided
@@ -223,7 +222,7 @@ def _first_at(offsets: IntArray, tick: IntArray, wanted: IntArray) -> IntArray:
     return out
 
 
-@kernel_calling(horizons)
+@kernel
 def _uncover(offsets, tick, leads, window, place):
     """Move a place of each partition back until no match leads from before it to it or behind."""
     for g in range(offsets.shape[0] - 1):

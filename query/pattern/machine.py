@@ -23,8 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...compiled import kernel, kernel_calling
-from . import functions
+from ...native import kernel
 from .functions import ANY_F, COUNT, MAX_F, MIN_F, SUM_F, combine, of_one, of_two, value_at
 from .image import (
     H_BEGIN,
@@ -158,7 +157,7 @@ def extend_path(words, floats, column, new, depth, place, row):
     return bad
 
 
-@kernel_calling(functions)
+@kernel
 def holds(words, floats, which, column, depth, place, row, begin, end, number, threads):
     """Whether a condition is true for the row as next of a partial match: 1, 0, or why not known.
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ...compiled import kernel
 from ...lazy import lazy
+from ...native import kernel
 
 __all__ = ["Matches"]
 

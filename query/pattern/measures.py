@@ -30,8 +30,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...compiled import interpretable, kernel
 from ...errors import SqlError
+from ...native import kernel
 from ..sql.pattern_parser import position_error
 from .binding import (
     CLASSIFIER,
@@ -138,7 +138,6 @@ def _navigate(first, place, member, match, index, from_first, offset, final, out
             at += 1
 
 
-@interpretable()
 @kernel
 def _navigate_once(
     runs, begin, place, lengths, member, match, index, from_first, offset, final, out
@@ -163,7 +162,6 @@ def _navigate_once(
                 left -= count
 
 
-@interpretable()
 @kernel
 def _target_rows(runs, run_row, begin, match, index, shift, first, end, out):
     """Row number ``shift`` rows from a row of a match, or -1."""

@@ -27,8 +27,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...compiled import interpretable, kernel, kernel_calling, trailing_zeros
-from . import horizons
+from ...native import kernel, trailing_zeros
 from .horizons import LATEST, within
 
 __all__ = [
@@ -53,7 +52,6 @@ LT, LE, GT, GE, EQ, NE = range(6)
 BLOCK = 2048
 
 
-@interpretable(wraps=True)
 @kernel
 def run_tests(floats, integers, booleans, spec, low_f, high_f, low_i, high_i, bits, initial, words):
     """Set ``words``: ``initial`` less the bits of the tests that a row fails.
@@ -132,8 +130,7 @@ def _chain(follow):
     return chain
 
 
-@interpretable()
-@kernel_calling(horizons)
+@kernel
 def feasible(
     words, follow, finals, time, window, begins, ends_at, position, now, final, lookahead, lazy
 ):
@@ -255,7 +252,7 @@ def feasible(
             state = kept
 
 
-@kernel_calling(horizons)
+@kernel
 def feasible_any(
     words, follow, finals, time, window, begins, ends_at, position, now, final, lookahead
 ):

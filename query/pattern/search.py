@@ -27,8 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...compiled import kernel, kernel_calling
-from . import horizons, outcomes
+from ...native import kernel
 from .horizons import horizon
 from .outcomes import (
     LABELS,
@@ -136,13 +135,13 @@ def search_end(begin, end, task):
     return end if task.final else max(begin, end - task.lookahead)
 
 
-@kernel_calling(horizons)
+@kernel
 def horizon_of(time, start, task):
     """Greatest tick of a match that begins at a row."""
     return horizon(time[start], task.window)
 
 
-@kernel_calling(outcomes)
+@kernel
 def has_room(state, output, runs, labels, labels_max):
     """Whether another match can be put out."""
     return not (
@@ -152,7 +151,7 @@ def has_room(state, output, runs, labels, labels_max):
     )
 
 
-@kernel_calling(outcomes)
+@kernel
 def begin_match(state, output, group, start, length, number, labels):
     """Put a match out, whose runs follow; ``labels`` of its rows wait to be taken."""
     m = state[MATCHES]
@@ -164,7 +163,7 @@ def begin_match(state, output, group, start, length, number, labels):
     state[LABELS] += labels
 
 
-@kernel_calling(outcomes)
+@kernel
 def following_row(start, length, chosen, skip):
     """Where the search goes on after a match, or why it cannot, as a negative number.
 

@@ -37,8 +37,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...compiled import kernel_calling
-from . import functions, horizons, machine, outcomes, search
+from ...native import kernel
+from . import functions
 from .image import H_PATH, H_STRIDE, ROW_PARENT, ROW_ROW
 from .machine import begin_path, extend_path, holds
 from .outcomes import (
@@ -90,7 +90,7 @@ class Strategy(NamedTuple):
     taken: npt.NDArray[np.bool_]
 
 
-@kernel_calling(outcomes, search, horizons)
+@kernel
 def _put_out(state, output, task, image, g, s, depth, thread, number):
     """Put out the first ``depth`` rows of the path as labeled by a thread; False: there is no room.
 
@@ -115,7 +115,7 @@ def _put_out(state, output, task, image, g, s, depth, thread, number):
     return True
 
 
-@kernel_calling(functions, machine, outcomes, search, horizons)
+@kernel
 def match_selected(
     edges, condition, image, floats, frame, thread_done, stamp, strategy, rows, task, state, output
 ):  # fmt: skip

@@ -34,7 +34,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...compiled import kernel
+from ...native import kernel
 from ...store.snapshot import Snapshot
 from ...ticks import INT64_MAX
 from ..conditions.ranges import half_open, tail_start

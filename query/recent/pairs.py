@@ -35,7 +35,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from ...compiled import kernel
+from ...native import kernel
 from ...sorting import order_of
 from ...ticks import INT64_MAX, INT64_MIN, moved
 

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...compiled import kernel
+from ...native import kernel
 from ...sorting import order_of
 from ...ticks import INT64_MAX, INT64_MIN, TICKS_PER_SECOND, moved
 from ..replay.replay_plan import ReplayIntervals

@@ -27,7 +27,6 @@ import pyarrow as pa
 from ...indexes.kernels import count_bits, positions_of_bits
 from ...indexes.lookup import IndexMetrics, KeyRanges, mark_run
 from ...indexes.stream_indexes import StreamIndexes
-from ...interpreted import compile_first
 from ...schema import StreamSchema
 from ...scratch import ScratchDirectory
 from ...store import Store, StreamOptions
@@ -82,7 +81,6 @@ _WALKING = f"A AS x < {_WALKED}, C AS x > A.x + 2"  # no C: each A is followed t
 
 def calibrate_patterns(events: int = EVENTS) -> Weights:
     """Measure this machine; :func:`.cost.save_weights` keeps the answer in a store."""
-    compile_first()
     with ScratchDirectory("calibration") as directory, Store.open(directory, "rw") as store:
         stream = store.create_stream("s", _SCHEMA, StreamOptions(codec="none"))
         rng = np.random.default_rng(7)

@@ -35,17 +35,16 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from ...compiled import interpretable, kernel, kernel_calling
 from ...indexes.ahead import ahead
 from ...indexes.index_key import DerivedKey, index_key
 from ...indexes.kernels import count_bits, positions_of_bits
 from ...indexes.lookup import IndexMetrics, KeyRanges, excluded, mark_run
 from ...indexes.runs import Run
 from ...indexes.stream_indexes import Catalogue, StreamIndexes
+from ...native import kernel
 from ...schema import StreamSchema
 from ...sorting import order_of
 from ...ticks import moved
-from ..pattern import horizons
 from ..pattern.horizons import horizon
 from .coarse import CoarseMap
 from .event_lookup import mark_events
@@ -367,7 +366,6 @@ def _absent_until(
     return max(0, int(until[0]) - chunk.origin)
 
 
-@interpretable()
 @kernel
 def _keep_inside(bits, starts, ends):  # type: ignore[no-untyped-def]
     """Clear the bits outside of sorted, disjoint spans."""
@@ -394,8 +392,7 @@ def _keep_inside(bits, starts, ends):  # type: ignore[no-untyped-def]
         bits[last] &= tail
 
 
-@interpretable()
-@kernel_calling(horizons)
+@kernel
 def _merge(  # type: ignore[no-untyped-def]
     groups, first, starts, bounds, lengths, between, ends_at, ticks, end_ticks, window, span, out
 ):

@@ -28,10 +28,10 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from ...compiled import kernel
 from ...indexes.index_key import HASH_BITS, PairKey
 from ...indexes.lookup import read_entries, read_nulls
 from ...indexes.runs import Run
+from ...native import kernel
 from ...sorting import order_of
 from ...store.layout import ZONE_EVENTS
 from ...store.prune import Range

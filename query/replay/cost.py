@@ -26,7 +26,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ...compiled import interpretable, kernel
+from ...native import kernel
 from ..contract.constants import ConstantsFile
 
 __all__ = [
@@ -351,7 +351,6 @@ def _estimate(  # type: ignore[no-untyped-def]
     out[6] = secondary
 
 
-@interpretable()
 @kernel
 def _estimate_all(  # type: ignore[no-untyped-def]
     choices, events, rates, entries, runs, passes, lengths, fits, rooms, window, leading, trailing,

@@ -23,10 +23,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...compiled import interpretable, kernel
 from ...indexes.index_key import DerivedKey, index_key
 from ...indexes.keys import KEY_MAX, encode, key_range
 from ...indexes.looking_back import ColumnReader
+from ...native import kernel
 from ...schema import Attribute, StreamSchema
 from ...store.layout import ZONE_EVENTS
 from ...store.leaf_map import LeafMap
@@ -81,7 +81,6 @@ def satisfied(array: pa.Array, atoms: Sequence[Atom], attribute: Attribute) -> M
     return found
 
 
-@interpretable()
 @kernel
 def _set_bits(flags, base, bits, size):  # type: ignore[no-untyped-def]
     """Set bit ``base + i`` where ``flags[i]``, as far as it lies in [0, size)."""

@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...compiled import kernel
+from ...native import kernel
 from ...sorting import distinct, order_of, places_in
 from ...ticks import INT64_MAX, moved
 from .bands import Band

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...compiled import interpretable, kernel
+from ...native import kernel
 from ..pattern.compiled import CompiledMatch
 from ..pattern.match_stream import MatchStream
 from ..pattern.matcher import MatchLimits
@@ -28,14 +28,6 @@ from ..pattern.matcher import MatchLimits
 __all__ = ["IntervalStream"]
 
 
-def _mark_all_inside(sequence, starts, ends, out):  # type: ignore[no-untyped-def]
-    at = np.searchsorted(ends, sequence, side="right")
-    before_end = np.flatnonzero(at < starts.size)
-    out[:] = False
-    out[before_end] = starts[at[before_end]] <= sequence[before_end]
-
-
-@interpretable(instead=_mark_all_inside)
 @kernel
 def _mark_inside(sequence, starts, ends, out):  # type: ignore[no-untyped-def]
     """Flag the numbers that lie in spans; most lie where the number before them does."""

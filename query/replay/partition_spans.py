@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...compiled import interpretable, kernel
+from ...native import kernel
 from ...sorting import distinct, order_of
 from ...ticks import moved
 from .partition_keys import PartitionKeys
@@ -39,7 +39,6 @@ __all__ = ["PartitionSpans", "RowFlags", "positions", "ranks", "united_partition
 Ints = npt.NDArray[np.int64]
 
 
-@interpretable()
 @kernel
 def _flag_rows(codes, base, stride, lows, highs, cursor, stops, flags, value):  # type: ignore[no-untyped-def]
     """Set ``flags[i]`` to a value where row ``base + i`` lies in a span of its partition."""

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...compiled import kernel
+from ...native import kernel
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from ...ticks import INT64_MIN

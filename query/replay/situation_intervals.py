@@ -33,8 +33,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...compiled import kernel
 from ...indexes.stream_indexes import StreamIndexes
+from ...native import kernel
 from ...sorting import distinct, order_of
 from ...store.snapshot import Snapshot
 from ...ticks import INT64_MAX, INT64_MIN

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...compiled import interpretable, kernel
+from ...native import kernel
 from .cost import Estimate, Model
 
 __all__ = ["Assignment", "greedy", "optimal"]
@@ -66,7 +66,6 @@ class _Choices:
         return _Choices(self.counts[kept[:count]], self.priced[kept[:count]])
 
 
-@interpretable()
 @kernel
 def _unbeaten(order, terms, secondary, most, kept):  # type: ignore[no-untyped-def]
     """Choices, in order of terms and primary cost, whose secondary cost is below all before."""

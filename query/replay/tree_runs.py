@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...compiled import kernel
+from ...native import kernel
 from ...sorting import order_of
 from ...store.prune import Prune
 from ...store.snapshot import Snapshot

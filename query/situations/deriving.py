@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...compiled import kernel
+from ...native import kernel
 from ...ticks import INT64_MAX
 from ..pattern.buffers import row_words
 from ..pattern.columns import flat, numbers

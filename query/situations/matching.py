@@ -20,8 +20,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from ...compiled import kernel
 from ...errors import ResourceLimit
+from ...native import kernel
 from ...ticks import INT64_MAX, INT64_MIN
 from ..pattern.compiled import MatchLimits
 from ..pattern.groups import group_rows

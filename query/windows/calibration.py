@@ -28,7 +28,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...interpreted import compile_first
 from ...schema import StreamSchema
 from ...store import Store, StreamOptions
 from ...store.memory_files import MemoryFiles
@@ -85,7 +84,6 @@ def calibrate(events: int = EVENTS, check: Callable[[], None] = lambda: None) ->
     check : callable
         Called between measurements; may raise to stop.
     """
-    compile_first()
     measured: list[_Measurement] = []
     for codec, round_values in (("none", False), ("lz4", True)):
         with Store.open("calibration", "rw", files=MemoryFiles()) as store:

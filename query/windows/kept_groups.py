@@ -35,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...compiled import kernel_calling
+from ...native import kernel
 from ...pair_numbers import PairNumbers, Pairs
 from . import kernels as k
 from .fields import FieldPlan
@@ -69,7 +69,7 @@ def is_kept(plan: FieldPlan) -> bool:
     return all(op in _IN_ANY_ORDER for op in plan.own.fields[:, 0].tolist())
 
 
-@kernel_calling(k)
+@kernel
 def _merge_rows(fields, words, row, others):
     """Merge partials into some rows."""
     floats = words.view(np.float64)

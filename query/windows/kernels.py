@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...compiled import interpretable, kernel
+from ...native import kernel
 
 __all__ = [
     "ADD",
@@ -80,7 +80,6 @@ _SIGNED_MAX = np.int64(9223372036854775807)
 _SIGNED_MIN = np.int64(-9223372036854775807 - 1)
 
 
-@interpretable()
 @kernel
 def fill_identity(words, first, end, fields):  # type: ignore[no-untyped-def]
     """Make rows [first, end) of ``words`` identities."""
@@ -373,7 +372,6 @@ def open_slice(value, slicing):  # type: ignore[no-untyped-def]
     return number, last, gap
 
 
-@interpretable()
 @kernel
 def slice_runs(values, slicing, position, ids, starts):  # type: ignore[no-untyped-def]
     """Cut consecutive events into runs of one slice each.

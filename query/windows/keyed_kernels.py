@@ -24,8 +24,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...compiled import interpretable, kernel_calling
-from . import kernels, slide_kernels
+from ...native import kernel
 from .kernels import absorb, absorb_row, fill_identity, fold_ordered, load_validity
 from .slide_kernels import first_window, slide_of, window_ended
 
@@ -42,8 +41,7 @@ STATE_WORDS = 5
 _SIGNED_MAX = np.int64(9223372036854775807)
 
 
-@interpretable()
-@kernel_calling(kernels, slide_kernels)
+@kernel
 def group_rows(ids, starts, runs, gaps, codes, slots, groups, group_ids, group_keys):  # type: ignore[no-untyped-def]
     """Number the pairs of slice and key among rows that are cut into runs of one slice each.
 
@@ -85,8 +83,7 @@ def group_rows(ids, starts, runs, gaps, codes, slots, groups, group_ids, group_k
     return count
 
 
-@interpretable()
-@kernel_calling(kernels, slide_kernels)
+@kernel
 def fold_groups(values, validity, bit_offset, groups, op, counts, unsigned, words, at):  # type: ignore[no-untyped-def]
     """Fold one field of rows into the partials of their groups; ``counts``: rows are counted."""
     floats = words.view(np.float64)
@@ -127,8 +124,7 @@ def fold_groups(values, validity, bit_offset, groups, op, counts, unsigned, word
             absorb(op, words, floats, group, at, value, value, values_float[row], 0.0)
 
 
-@interpretable(wraps=True)
-@kernel_calling(kernels, slide_kernels)
+@kernel
 def slide_groups(  # type: ignore[no-untyped-def]
     ids, keys, words, first, finish, pairing, overlap, fields, nodes, pool, links, backs, active,
     state, steps, out, out_keys, out_words,

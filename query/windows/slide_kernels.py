@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...compiled import kernel_calling
-from . import kernels
+from ...native import kernel
 from .kernels import absorb_row, fill_identity
 
 __all__ = ["STATE_WORDS", "first_window", "slide_of", "slide_windows", "window_ended"]
@@ -25,7 +24,7 @@ _SIGNED_MAX = np.int64(9223372036854775807)
 _SIGNED_MIN = np.int64(-9223372036854775807 - 1)
 
 
-@kernel_calling(kernels)
+@kernel
 def slide_of(number, pairing):  # type: ignore[no-untyped-def]
     """The slide of a slice, which is the window that it begins or that begins last before it."""
     if pairing == 0:
@@ -35,7 +34,7 @@ def slide_of(number, pairing):  # type: ignore[no-untyped-def]
     return number >> 1
 
 
-@kernel_calling(kernels)
+@kernel
 def _slides_before(number, pairing):  # type: ignore[no-untyped-def]
     """How many slides begin before a slice, counted from slide 0."""
     if pairing == 1:
@@ -45,7 +44,7 @@ def _slides_before(number, pairing):  # type: ignore[no-untyped-def]
     return number
 
 
-@kernel_calling(kernels)
+@kernel
 def window_ended(window, number, pairing, overlap):  # type: ignore[no-untyped-def]
     """Whether a window's last slice lies before a slice."""
     before = _slides_before(number, pairing)
@@ -57,7 +56,7 @@ def window_ended(window, number, pairing, overlap):  # type: ignore[no-untyped-d
     return distance > np.uint64(overlap)
 
 
-@kernel_calling(kernels)
+@kernel
 def first_window(number, pairing, overlap):  # type: ignore[no-untyped-def]
     """First window that does not end before a slice."""
     if pairing != 0:
@@ -67,7 +66,7 @@ def first_window(number, pairing, overlap):  # type: ignore[no-untyped-def]
     return number - (overlap - 1)
 
 
-@kernel_calling(kernels)
+@kernel
 def slide_windows(  # type: ignore[no-untyped-def]
     ids, words, first, count, finish, pairing, overlap, fields, ring_ids, ring, back, state,
     steps, out, out_words,

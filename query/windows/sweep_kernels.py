@@ -18,9 +18,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...compiled import kernel_calling
+from ...native import kernel
 from ...store import layout
-from . import kernels
 from .kernels import absorb, fill_identity, fold_floats, fold_integers, open_slice
 
 __all__ = [
@@ -52,7 +51,7 @@ LEAVES_CUT = 8
 STATE_WORDS = 9
 
 
-@kernel_calling(kernels)
+@kernel
 def _absorb_range(fields, ints, floats, i, table, table_floats, base, width, first, end):  # type: ignore[no-untyped-def]
     """Merge children [first, end) of an entry table into partial i, field by field.
 
@@ -99,7 +98,7 @@ def _absorb_range(fields, ints, floats, i, table, table_floats, base, width, fir
                     )  # fmt: skip
 
 
-@kernel_calling(kernels)
+@kernel
 def _enter(value, slicing, ids, words, fields, state):  # type: ignore[no-untyped-def]
     """Open the slice of a tick or position; continue the last one where it is the same."""
     number, last, gap = open_slice(value, slicing)
@@ -116,7 +115,7 @@ def _enter(value, slicing, ids, words, fields, state):  # type: ignore[no-untype
     state[0] = row + 1
 
 
-@kernel_calling(kernels)
+@kernel
 def _absorb_whole(  # type: ignore[no-untyped-def]
     table, table_floats, base, children, child, last, by_position, fields, words, floats, state
 ):
@@ -148,7 +147,7 @@ def _absorb_whole(  # type: ignore[no-untyped-def]
     return child
 
 
-@kernel_calling(kernels)
+@kernel
 def sweep_nodes(table, first_child, start, last, slicing, fields, ids, words, state):  # type: ignore[no-untyped-def]
     """Absorb children of an entry table from left to right, up to one that a boundary cuts.
 
@@ -198,7 +197,7 @@ def sweep_nodes(table, first_child, start, last, slicing, fields, ids, words, st
     return children
 
 
-@kernel_calling(kernels)
+@kernel
 def cut_leaves(table, first_child, start, last, slicing, position):  # type: ignore[no-untyped-def]
     """Mark children, from ``first_child`` on, whose events a sweep may have to look at."""
     children = table.shape[1]
@@ -229,7 +228,7 @@ def cut_leaves(table, first_child, start, last, slicing, position):  # type: ign
     return marks
 
 
-@kernel_calling(kernels)
+@kernel
 def _unpack_zone(data, at, events, zone, delta, out, row):  # type: ignore[no-untyped-def]
     """Decode one zone of a bit-packed chunk that begins at word ``at``."""
     zones = (events + 511) // 512
@@ -267,7 +266,7 @@ def _unpack_zone(data, at, events, zone, delta, out, row):  # type: ignore[no-un
             out[row, i] = np.int64(value + part)
 
 
-@kernel_calling(kernels)
+@kernel
 def _load_plain(data, narrow, at, load, first, count, out, row):  # type: ignore[no-untyped-def]
     """Copy plain values [first, first + count) of a chunk at byte ``at``, widened to 64 bits.
 
@@ -303,7 +302,7 @@ def _load_plain(data, narrow, at, load, first, count, out, row):  # type: ignore
             out[row, i] = (u8[at + (bit >> 3)] >> (bit & 7)) & 1
 
 
-@kernel_calling(kernels)
+@kernel
 def _load_zone(data, narrow, leaf, events, zone, position, load, given, given_row, out, valid, row):  # type: ignore[no-untyped-def]
     """Bring one zone of a column into rows of ``out`` and ``valid``; say whether it has nulls."""
     entry = (leaf >> 3) + 10 + 5 * position
@@ -333,7 +332,7 @@ def _load_zone(data, narrow, leaf, events, zone, position, load, given, given_ro
     return nullable
 
 
-@kernel_calling(kernels)
+@kernel
 def cut_zones(data, leaf, start, last, slicing, position):  # type: ignore[no-untyped-def]
     """Mark the zones of the leaf at byte ``leaf`` whose events a sweep has to look at."""
     base = (leaf >> 3) + 8
@@ -344,7 +343,7 @@ def cut_zones(data, leaf, start, last, slicing, position):  # type: ignore[no-un
     return cut_leaves(rows.reshape((5, zones)), 0, start, last, slicing, position)
 
 
-@kernel_calling(kernels)
+@kernel
 def _run_end(ticks, first, end, bound):  # type: ignore[no-untyped-def]
     """First of the ascending ticks in (first, end) that exceeds a bound, in ever longer steps."""
     low = first
@@ -363,7 +362,7 @@ def _run_end(ticks, first, end, bound):  # type: ignore[no-untyped-def]
     return high
 
 
-@kernel_calling(kernels)
+@kernel
 def sweep_leaves(  # type: ignore[no-untyped-def]
     data, narrow, table, first_child, ready, given, start, last, slicing, fields, columns,
     time_position, ids, words, state, scratch, valid, events_max,

@@ -137,7 +137,7 @@ async def send_rows(
     tally = Tally(limit, server.settings.max_rows, looks_ahead=looks_ahead)
     started = time.perf_counter()
     ready = None
-    if at_once is not None and server.warm and server.haste.may(text):
+    if at_once is not None and server.prepared and server.haste.may(text):
         try:
             with server.haste.watching(text):
                 ready = _ready(at_once, query)

@@ -64,14 +64,12 @@ async def readyz(
     request: Request,
     given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)] = None,
 ) -> Response:
-    """200 when the store is open, SQL is answered and kernels are loaded; 503 while it is not so.
+    """200 when the store is open and SQL is answered at its usual speed; 503 while it is not so.
 
     With a token the answer also describes the store.
     """
     server = server_of(request)
     state = server.condition
-    if state == "warming":
-        raise _not_ready("warming: requests are served, and load what they need", state)
     if state != "ready":
         raise _not_ready(f"the server is {state}", state)
     try:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import threading
 import time
@@ -113,8 +114,7 @@ class Server:
         self.haste = Haste()
         self.drops = Drops()
         self.ready = False
-        self.warm = True
-        self.stop_warming = threading.Event()
+        self.prepared = True
         self.stopping = False
         self.on_drain: list[Callable[[float], None]] = []
         """Called on the event loop with the seconds that running requests have to end."""
@@ -206,12 +206,10 @@ class Server:
 
     @property
     def condition(self) -> str:
-        """Starting, warming (requests are served, some of them slowly), ready or stopping."""
+        """Starting, ready or stopping."""
         if self.stopping:
             return "stopping"
-        if not self.ready:
-            return "starting"
-        return "ready" if self.warm else "warming"
+        return "ready" if self.ready and self.prepared else "starting"
 
     def store_gauges(self) -> dict[str, float]:
         """Sums over all streams of the numbers in their ``stats()``, and how moving does."""
@@ -277,11 +275,21 @@ class Server:
                 self._reader = IsolatedReader(self.settings.body_memory_bytes)
             return self._reader
 
-    def warm_workers(self) -> None:
-        """Have worker processes wait for work; blocks until they do."""
-        if self.reader is not None:
-            self.reader.pool.warm(WARM_WORKERS)
-        self.database.warm_workers(WARM_WORKERS)
+    def prepare(self) -> None:
+        """Load the query engine and have worker processes wait, then be ready; blocks."""
+        try:
+            if self.reader is not None:
+                self.reader.pool.warm(WARM_WORKERS)
+            self.database.warm_workers(WARM_WORKERS)
+            with contextlib.closing(self.database.sql("SELECT 1")) as result:
+                result.arrow()
+            # a collection beside a large statement then walks that, not all the libraries
+            gc.collect()
+            gc.freeze()
+        except Exception:
+            if not self.stopping:
+                logger.exception("not everything could be prepared; requests load what they need")
+        self.prepared = True
 
     def close_workers(self) -> None:
         """End the processes that read bodies; those of queries are the database's."""
@@ -412,7 +420,6 @@ class Server:
     def drain(self, seconds: float) -> None:
         """Report that the server stops; cancel what runs after a time.  On the event loop."""
         self.stopping = True
-        self.stop_warming.set()
         self.followers.end()
         for begin in self.on_drain:
             begin(seconds)
@@ -421,7 +428,6 @@ class Server:
     def stop(self) -> None:
         """Cancel what runs and close everything but the database; blocks."""
         self.stopping = True
-        self.stop_warming.set()
         self.ready = False
         self.running.cancel_all()
         self._answers.shutdown(wait=True, cancel_futures=True)

@@ -25,8 +25,7 @@ HANGS = """
 import sys, time
 from pathlib import Path
 from chronicle.ingest.store_sink import StoreSink
-from chronicle.server import load_settings, serve, warmup
-warmup.warm_up = lambda stop: True
+from chronicle.server import load_settings, serve
 reached = Path(sys.argv[1] + ".reached")
 step = "STEP"
 

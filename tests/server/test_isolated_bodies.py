@@ -220,8 +220,7 @@ def test_a_reader_that_stops_ends_its_worker(reader: IsolatedReader) -> None:
 
 SERVER = """
 import sys
-from chronicle.server import load_settings, serve, warmup
-warmup.warm_up = lambda stop: True
+from chronicle.server import load_settings, serve
 serve(load_settings(store=sys.argv[1], port=0), announce=lambda url: print(url, flush=True))
 """
 

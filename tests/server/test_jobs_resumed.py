@@ -26,10 +26,9 @@ from .test_server_process import SPEC, Process, start  # noqa: F401
 HANGS = """
 import sys, time
 from pathlib import Path
-from chronicle.server import load_settings, serve, warmup
+from chronicle.server import load_settings, serve
 from chronicle.store import backup
 from chronicle.streams import Stream
-warmup.warm_up = lambda stop: True
 reached = Path(sys.argv[1] + ".reached")
 
 def hanging(work):

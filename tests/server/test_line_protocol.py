@@ -40,7 +40,7 @@ def database(tmp_path: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def client(database: Any) -> Iterator[Client]:
-    made = Client(create_app(database, Settings(store=database.path), warm=False), "127.0.0.1")
+    made = Client(create_app(database, Settings(store=database.path)), "127.0.0.1")
     yield made
     made.close()
 
@@ -123,7 +123,7 @@ def test_who_may_write(tmp_path: Path) -> None:
     _, reader = tokens.create_token(store, "reader", ["read"])
     with chronicle.open(store) as database:
         database.sql(CPU)
-        client = Client(create_app(database, Settings(store=store), warm=False), "127.0.0.1")
+        client = Client(create_app(database, Settings(store=store)), "127.0.0.1")
         try:
             for scheme in ("Bearer", "Token", "token"):
                 headers = {"Authorization": f"{scheme} {writer}"}

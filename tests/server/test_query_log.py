@@ -36,7 +36,7 @@ def served(tmp_path: Path) -> Iterator[Any]:
     }
     settings = Settings(store=store, query_log_entries=5, slow_query_ms=1, isolation="none")
     database = chronicle.open(store)
-    client = Client(create_app(database, settings, warm=False), "127.0.0.1")
+    client = Client(create_app(database, settings), "127.0.0.1")
 
     def ask(name: str, sql: str, **more: Any) -> Any:
         headers = {"Authorization": f"Bearer {made[name]}"}
@@ -130,7 +130,7 @@ def test_slow_queries_are_logged(served: Any, caplog: Any) -> None:
 def test_a_cancelled_query_is_remembered_as_that(tmp_path: Path) -> None:
     with chronicle.open(tmp_path / "store") as database:
         settings = Settings(store=tmp_path / "store", isolation="none")
-        client = Client(create_app(database, settings, warm=False), "127.0.0.1")
+        client = Client(create_app(database, settings), "127.0.0.1")
         try:
             long = "SELECT count(*) FROM range(1000000) a, range(1000000) b"
             asked = threading.Thread(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 
 import chronicle
@@ -31,8 +29,7 @@ from .conftest import HOUR_MS, PATIENT
 PROGRAM = """
 import sys
 from chronicle.errors import ChronicleError, outside
-from chronicle.server import load_settings, run, serve, warmup
-warmup.warm_up = lambda stop: True  # three seconds of work that nothing here is about
+from chronicle.server import load_settings, run, serve
 run.HARD_STOP_S = 600
 try:
     serve(load_settings(store=sys.argv[1], port=int(sys.argv[2])))
@@ -243,47 +240,20 @@ def test_answers_that_end_early(start: Callable[..., Process]) -> None:
     assert server.wait() == 0, "\n".join(server.log)
 
 
-def compilers(server: int) -> dict[str, psutil.Process]:
-    """The children of a server that compile, by what they are told to do."""
-    found = {}
-    for child in psutil.Process(server).children():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            for name in re.findall(r"compile_\w+(?=\()", " ".join(child.cmdline())):
-                found[name] = child
-    return found
-
-
-@contextlib.contextmanager
-def warm_up_held(server: int, cache: Path) -> Iterator[None]:
-    """Stop the process that compiles for the warm-up, but not while it has the cache to itself."""
-    wait_until(lambda: "compile_ahead" in compilers(server) and list(cache.rglob("lock")))
-    compiler = compilers(server)["compile_ahead"]
-    with open(next(cache.rglob("lock"))) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        compiler.suspend()
-        wait_until(lambda: compiler.status() == psutil.STATUS_STOPPED)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            compiler.resume()
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_server_serves_while_its_kernels_are_compiled(tmp_path: Path, number: int) -> None:
-    """It answers, and a signal ends it, before they are; nothing is left, the store is closed."""
-    scratch, cache = tmp_path / "tmp", tmp_path / "cache"
+def test_a_server_serves_as_soon_as_it_listens(tmp_path: Path, number: int) -> None:
+    """It answers, and a signal ends it, ready or not; nothing is left, the store is closed."""
+    scratch = tmp_path / "tmp"
     scratch.mkdir()
     command = (  # who starts tests in the background hands down that interrupts are ignored
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
         "from chronicle.cli import main; main()"
     )
-    environment = {"CHRONICLE_CACHE_DIR": str(cache), "TMPDIR": str(scratch)}
     process = subprocess.Popen(
         [sys.executable, "-c", command, "serve", "--store", str(tmp_path / "store"), "--port", "0"],
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, **environment},
+        env={**os.environ, "TMPDIR": str(scratch)},
     )
     try:
         assert process.stderr is not None
@@ -291,18 +261,13 @@ def test_a_server_serves_while_its_kernels_are_compiled(tmp_path: Path, number: 
         assert found, process.communicate()[1]
         with httpx.Client(base_url=found[0], timeout=PATIENCE_S) as http:
             assert http.get("/healthz").status_code == 200
-            ready = http.get("/readyz")
-            assert (ready.status_code, ready.json()["state"]) == (503, "warming")
             assert http.post("/v1/streams", json=SPEC).status_code == 201
             stored = http.post("/v1/streams/s/events", json=[{"t": 1, "x": 0.5}])
             assert stored.json()["count"] == 1, stored.text
             rows = http.get("/v1/query", params={"q": "SELECT x + 1 AS y FROM s"}).json()["rows"]
             assert rows == [{"y": 1.5}]
-            wait_until(lambda: any(scratch.glob("chronicle-warm-*/child")))
-            assert http.get("/readyz").json()["state"] == "warming"
-        with warm_up_held(process.pid, cache):
-            process.send_signal(number)
-            _, said = process.communicate(timeout=PATIENCE_S)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=PATIENCE_S)
     finally:
         process.kill()
     assert process.returncode == 0, said
@@ -311,21 +276,6 @@ def test_a_server_serves_while_its_kernels_are_compiled(tmp_path: Path, number: 
     assert list(scratch.iterdir()) == []
     with chronicle.open(tmp_path / "store") as database:  # no lock, nothing to repair
         assert database.check().ok
-    assert not list(cache.rglob("*.tmp*"))
-
-
-def test_warming_up_with_kernels_compiles_nothing() -> None:
-    """What a query compiles that was thoughtlessly added to it shows here, too."""
-    program = (
-        "from numba.core import event; from chronicle.server.warmup import warm_up\n"
-        "with event.install_recorder('numba:compile') as compiled: assert warm_up()\n"
-        "print(compiled.buffer)"
-    )
-    for _ in range(2):  # the first one may fill the cache
-        done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True
-        )
-    assert done.stdout == "[]\n"
 
 
 def test_starting_where_it_cannot_be(tmp_path: Path) -> None:

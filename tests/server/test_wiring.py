@@ -111,11 +111,11 @@ def test_readiness_follows_the_store(fake: Any, client: Any) -> None:
     assert response.headers["retry-after"] == "1"
     assert client.get("/healthz").status_code == 200
     server = client.app.state.server
-    server.warm = False
-    assert client.get("/readyz").json()["state"] == "warming"
+    server.prepared = False
+    assert client.get("/readyz").json()["state"] == "starting"
     server.stopping = True
     assert client.get("/readyz").json()["state"] == "stopping"
-    server.stopping, server.warm = False, True
+    server.stopping, server.prepared = False, True
 
 
 def test_tokens_are_managed_without_a_web_framework() -> None:

@@ -28,7 +28,6 @@ Layout
 from __future__ import annotations
 
 import argparse
-import hashlib
 import os
 import re
 import shutil
@@ -98,29 +97,18 @@ def source_of(root: Path, mutant: Mutant) -> Path:
 class Bench:
     """A copy of the project in which one mutant at a time is written and tested.
 
-    The copy is importable as ``chronicle`` from ``place``, where its kernels and the temporary
-    files of its tests are, too.
+    The copy is importable as ``chronicle`` from ``place``, where the temporary files of its tests
+    are, too.
     """
 
     def __init__(self, place: Path, expression: str) -> None:
         self.place = place
         self.copy = place / "chronicle"
-        self.kernels = place / "kernels"
         self.expression = expression
         self._sound: dict[tuple[str, ...], str] = {}
         (place / "tmp").mkdir(parents=True)
         shutil.copytree(ROOT, self.copy, ignore=IGNORED)
-        self._copy_kernels()
-
-    def _copy_kernels(self) -> None:
-        sys.path.append(str(self.place))
-        from chronicle.machine_code import cache_directory
-
-        known = cache_directory()
-        for folder in {file.parent for file in self.copy.rglob("*.py")}:
-            compiled = known / _cache_name(ROOT / folder.relative_to(self.copy))
-            if compiled.is_dir():
-                shutil.copytree(compiled, self.kernels / known.name / _cache_name(folder))
+        shutil.copytree(ROOT / ".build" / "kernels", self.copy / ".build" / "kernels")
 
     def judge(self, mutant: Mutant) -> tuple[str, str]:
         """Run the tests of a mutant without it, once, then with it: the verdict, and by whom."""
@@ -129,26 +117,29 @@ class Bench:
         except (NotOnce, OSError) as error:
             return "not found", str(error)
         if mutant.tests not in self._sound:
-            failing = self._failing(mutant, self.kernels, keep=True)
+            failing = self._failing(mutant, keep=True)
             self._sound[mutant.tests] = ", ".join(failing)
         if self._sound[mutant.tests]:
             return "not judged", f"fails without it: {self._sound[mutant.tests]}"
         text, times = path.read_text(encoding="utf-8"), path.stat()
-        kernels = self.kernels
-        if "@kernel" in text:
-            kernels = self.place / "kernels-of-this-one"  # Numba replaces files, never changes them
-            shutil.copytree(self.kernels, kernels, copy_function=os.link)
         path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
         try:
-            names = self._failing(mutant, kernels, keep=False)
+            names = self._compiled(path) or self._failing(mutant, keep=False)
         finally:
             path.write_text(text, encoding="utf-8")
-            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # so that its kernels fit
-            if kernels != self.kernels:
-                shutil.rmtree(kernels)
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+            self._compiled(path)
         return ("noticed", ", ".join(names)) if names else ("SURVIVES", " ".join(mutant.tests))
 
-    def _failing(self, mutant: Mutant, kernels: Path, *, keep: bool) -> list[str]:
+    def _compiled(self, path: Path) -> list[str]:
+        """Compile the kernels anew where a file has some; what was printed, if that fails."""
+        if "@kernel" not in path.read_text(encoding="utf-8"):
+            return []
+        command = [sys.executable, "-m", "kernel_build", str(self.copy)]
+        done = subprocess.run(command, cwd=self.copy, capture_output=True, text=True, check=False)
+        return [done.stderr[-400:]] if done.returncode else []
+
+    def _failing(self, mutant: Mutant, *, keep: bool) -> list[str]:
         """Tests that fail in the copy as it is; what was printed, where no test says it.
 
         With ``keep``, the copy's byte code stays: that of a mutant must not outlive it.
@@ -161,7 +152,6 @@ class Bench:
         own = {
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),
             "PYTHONDONTWRITEBYTECODE": "" if keep else "1",
-            "CHRONICLE_CACHE_DIR": str(kernels),
             "TMPDIR": str(self.place / "tmp"),
         }
         try:
@@ -175,11 +165,6 @@ class Bench:
             return []
         found = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", done.stdout, re.M)
         return found or [f"exit code {done.returncode}: {done.stdout[-400:]}{done.stderr[-400:]}"]
-
-
-def _cache_name(folder: Path) -> str:
-    """What Numba calls a folder in its cache; another name costs compiling, nothing else."""
-    return f"{folder.name}_{hashlib.sha1(str(folder).encode()).hexdigest()}"
 
 
 def shares(mutants: list[Mutant], jobs: int) -> list[list[Mutant]]:

@@ -25,14 +25,9 @@ from chronicle.errors import ResourceLimit, SqlError
 from chronicle.query.pattern import (
     any_batches,
     any_blocks,
-    any_count,
-    any_diagram,
     any_drawing,
     any_joins,
     any_output,
-    any_partners,
-    any_restriction,
-    any_walk,
 )
 
 from ...patience import wait_until
@@ -212,31 +207,6 @@ def test_memory_does_not_grow_with_the_matches_in_threads() -> None:
         tracemalloc.stop()
         assert results <= matches_max * 32  # four whole numbers each
         assert arrays <= matches_max * (len(names) * 24 + 60)
-
-
-def test_kernels_are_compiled_once_whatever_the_size() -> None:
-    """A choice that samples more of a larger buffer must not compile for another layout."""
-    r = random.Random(1)
-    rows = [
-        {"t": i, "k": "p", "x": float(r.randint(0, 9)), "y": r.randint(0, 3)} for i in range(4000)
-    ]
-    table = pa.Table.from_pylist(rows, schema=SCHEMA)
-    clause = CLAUSE.format(
-        "A B C D", "WITHIN 12", "DEFINE A AS y = 0, B AS y = 1, C AS x > A.x, D AS x = B.x"
-    )
-    local = clause.replace("C AS x > A.x, D AS x = B.x", "C AS x > 1")
-    kernels = (
-        any_partners.join, any_partners.narrow, any_diagram.draw, any_restriction.restrict,
-        any_walk.walk_even, any_count.count_starts,
-    )  # fmt: skip
-    forms: list[list[int]] = []
-    for part in (table.slice(0, 40), table):
-        for asked in ({"wanted": "tree"}, {"wanted": "tree", "weighted": True}, {"threads": 2}, {}):
-            rows_of(compiled(clause, **asked), part)
-        for asked in ({}, {"weighted": True}, {"threads": 2}):
-            rows_of(compiled(local, **asked), part)
-        forms.append([len(kernel.form.signatures) for kernel in kernels])
-    assert forms[0] == forms[1]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import QueryTimeout
-from chronicle.query.windows import kernels, slide_kernels, sweep_kernels
+from chronicle.query.windows import kernels
 from chronicle.query.windows.aggregation import IndexAggregation, ReplayAggregation, SelectedRange
 from chronicle.query.windows.fields import Aggregate, FieldPlan
 from chronicle.query.windows.slide import Slider
@@ -364,11 +364,3 @@ def test_merging_partials_is_independent_of_order() -> None:
         assert arrays[0][0].as_py() == math.fsum(values)
         assert arrays[1][0].as_py() == values.min()
         assert arrays[2][0].as_py() == values.max()
-
-
-def test_kernels_are_compiled_anew_when_those_they_call_change() -> None:
-    """The cache of the sweep carries the stamp of the file whose kernels it calls."""
-    file = Path(str(kernels.__file__)).stat()
-    for caller in (sweep_kernels.sweep_leaves, slide_kernels.slide_windows):
-        stamp = caller.form._cache._cache_file._source_stamp
-        assert stamp[-1] == (file.st_mtime_ns, file.st_size)

@@ -1,0 +1,220 @@
+"""``python -m kernel_build DIRECTORY``: compile the kernels of this tree into an extension module.
+
+Purpose
+    ``setup.py`` and ``make kernels`` run it.  It imports the modules that have kernels, with Numba
+    in the place of machine code, compiles the forms of ``forms.toml`` in as many processes as there
+    are processors, and links them by the system's C compiler, or by ``ziglang``.
+
+Layout
+    ``DIRECTORY/_kernels.<abi>.so`` runs on every processor of its architecture, ``_kernels_v3``
+    on x86-64 with AVX2.  ``.build/kernels`` keeps objects, so that only what has changed is
+    compiled anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Any
+
+SOURCE = Path(__file__).resolve().parent.parent
+LEVELS = {"_kernels": "x86-64-v2", "_kernels_v3": "x86-64-v3"}
+"""Modules of x86-64, and the processors that run them; other architectures have the first."""
+
+FOLDERS = ("store", "indexes", "query", "live", "formats")
+TOLD_EVERY = 20
+
+
+def main() -> None:
+    """Compile what the command line names."""
+    parser = argparse.ArgumentParser(prog="kernel_build", description="compile the kernels")
+    parser.add_argument("directory", type=Path, help="where the extension module goes")
+    parser.add_argument("--modules", nargs="+", choices=LEVELS, help="default: this machine's")
+    parser.add_argument("--bounds", action="store_true", help="check each index: slow, for tests")
+    parser.add_argument("--if-changed", action="store_true", help="unless all are as compiled")
+    parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--part", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.check:
+        check()
+    elif options.part is not None:
+        compile_part(options.part, options.bounds)
+    elif not (options.if_changed and is_current(options.directory)):
+        for module in options.modules or [importlib.import_module("native").of_this_machine()]:
+            build(options.directory, module, options.bounds)
+
+
+def is_current(directory: Path) -> bool:
+    """Whether the kernels of the tree are those that were compiled; asked in another process."""
+    made = list(directory.glob("_kernels*"))
+    newest = max(file.stat().st_mtime for file in Path(__file__).parent.glob("*.*"))
+    if not made or min(file.stat().st_mtime for file in made) < newest:
+        return False
+    command = [sys.executable, "-m", "kernel_build", str(directory), "--check"]
+    return subprocess.run(command, cwd=SOURCE, stderr=subprocess.DEVNULL).returncode == 0
+
+
+def check() -> None:
+    """Fail where a kernel, or a named tuple that one takes, is not as it was compiled."""
+    native = import_kernels(None)
+    if native.loaded().DIGESTS["forms.toml"] != digest_of_forms():
+        raise SystemExit("kernel_build: arguments have changed")
+
+
+def digest_of_forms() -> str:
+    """Of all forms, and of the fields of their named tuples; behind :func:`import_kernels`."""
+    from .forms import fields_of, read_form
+
+    found = hashlib.blake2b()
+    for name, texts in forms_of(Path(__file__).parent / "forms.toml").items():
+        for text in texts:
+            types = read_form(text, f"chronicle.{name.rpartition('.')[0]}")
+            found.update(repr((name, text, fields_of(types))).encode())
+    return found.hexdigest()[:16]
+
+
+def build(directory: Path, module: str, bounds: bool) -> None:
+    """Compile and link one extension module."""
+    level = LEVELS[module] if platform.machine() == "x86_64" else "generic"
+    os.environ.update(NUMBA_CPU_NAME=level, NUMBA_CPU_FEATURES="")
+    print(f"compiling Chronicle's kernels for {level}", file=sys.stderr, flush=True)
+    for claim in objects(bounds).glob("*.claim"):
+        claim.unlink()
+    command = [sys.executable, "-m", "kernel_build", str(directory)]
+    command += ["--bounds"] if bounds else []
+    others = [
+        subprocess.Popen([*command, "--part", str(part)], cwd=SOURCE)
+        for part in range(1, os.cpu_count() or 1)
+    ]
+    compiler, kernels = compile_part(0, bounds)
+    if [each for each in others if each.wait()]:
+        raise SystemExit("kernel_build: a process that compiles has failed; see above")
+    from .wrappers import extension
+
+    forms = {
+        name: [compiler.made(kernel, text) for text in texts]
+        for name, (kernel, texts) in kernels.items()
+    }
+    digests = {name: compiler.digest(kernel) for name, kernel in compiler.kernels.items()}
+    digests["forms.toml"] = digest_of_forms()
+    source = objects(bounds) / f"{module}.c"
+    source.write_text(extension(module, forms, digests))
+    link(directory, module, source, [form.object for each in forms.values() for form in each])
+
+
+def objects(bounds: bool) -> Path:
+    """Where objects are kept."""
+    found = SOURCE / ".build" / ("kernels_bounds" if bounds else "kernels")
+    found.mkdir(parents=True, exist_ok=True)
+    return found
+
+
+def compile_part(part: int, bounds: bool) -> tuple[Any, dict[str, tuple[Any, list[str]]]]:
+    """Compile what no other process compiles, from the beginning or from the end."""
+    from .compiling import Compiler
+
+    compiler = Compiler(objects(bounds), bounds=bounds)
+    import_kernels(compiler)
+    texts = forms_of(Path(__file__).parent / "forms.toml")
+    missing = sorted(texts.keys() - compiler.kernels.keys())
+    if missing:
+        raise SystemExit(f"kernel_build/forms.toml: there is no kernel {', '.join(missing)}")
+    kernels = {name: (compiler.kernels[name], texts[name]) for name in texts}
+    work = [(name, kernel, text) for name, (kernel, forms) in kernels.items() for text in forms]
+    for number, (name, kernel, text) in enumerate(work[::-1] if part % 2 else work):
+        if part == 0 and number % TOLD_EVERY == 0:
+            print(f"  {number} of {len(work)} forms", file=sys.stderr, flush=True)
+        try:
+            compiler.made(kernel, text)
+        except Exception as error:
+            raise SystemExit(f"kernel_build: {name} ({text}): {error}") from error
+    return compiler, kernels
+
+
+def import_kernels(compiler: Any) -> Any:
+    """Import the modules that have kernels; with a compiler, Numba's forms of these.
+
+    Returns
+    -------
+    module
+        ``chronicle.native``.
+
+    Raises
+    ------
+    ImportError
+        Without a compiler: a kernel has changed since it was compiled.
+    """
+    with tempfile.TemporaryDirectory() as names:  # the tree is the package, whatever its name
+        os.symlink(SOURCE, Path(names) / "chronicle")
+        sys.path.insert(0, names)
+        native = importlib.import_module("chronicle.native")
+        native.compiler = compiler
+        if compiler is not None:
+            import numba
+            from numba.cpython.unsafe.numbers import trailing_zeros
+
+            native.carray, native.trailing_zeros = numba.carray, trailing_zeros
+        patterns = ("*.py", *(f"{folder}/**/*.py" for folder in FOLDERS))
+        for path in sorted(file for pattern in patterns for file in SOURCE.glob(pattern)):
+            if "\n@kernel\n" in path.read_text():
+                place = path.relative_to(SOURCE).with_suffix("")
+                importlib.import_module(".".join(("chronicle", *place.parts)))
+    return native
+
+
+def forms_of(path: Path) -> dict[str, list[str]]:
+    """The forms of each kernel; where one is for several types ``T``, that of each."""
+    with path.open("rb") as file:
+        modules = tomllib.load(file)
+    found = {}
+    for module, kernels in modules.items():
+        for name, given in kernels.items():
+            forms = given
+            if isinstance(given, dict):
+                forms = [re.sub(r"\bT\b", each, given["form"]) for each in given["T"]]
+            found[f"{module}.{name}"] = forms
+    return found
+
+
+def link(directory: Path, module: str, source: Path, files: list[Path]) -> None:
+    """Make the extension module of C text and objects, and see that it can be imported."""
+    import numpy
+
+    target = directory / f"{module}{sysconfig.get_config_var('EXT_SUFFIX')}"
+    part = source.with_name(target.name)
+    listed = source.with_suffix(".files")
+    listed.write_text("\n".join(str(file) for file in dict.fromkeys(files)))
+    includes = (Path(__file__).parent, sysconfig.get_paths()["include"], numpy.get_include())
+    flags = ("-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-s", "-w")
+    command = [*c_compiler(), *flags, *(f"-I{include}" for include in includes)]
+    subprocess.run([*command, str(source), f"@{listed}", "-lm", "-o", str(part)], check=True)
+    look = f"import importlib.util as u; s = u.spec_from_file_location({module!r}, {str(part)!r})"
+    subprocess.run([sys.executable, "-c", f"{look}; u.module_from_spec(s)"], check=True)
+    shutil.move(part, target)
+
+
+def c_compiler() -> list[str]:
+    """The system's C compiler, or the one that comes as a Python package."""
+    given = os.environ.get("CC", "").split()
+    found = given or [name for name in ("cc", "gcc", "clang") if shutil.which(name)][:1]
+    if not found and importlib.util.find_spec("ziglang"):
+        found = [sys.executable, "-m", "ziglang", "cc"]
+    if not found:
+        raise SystemExit("kernel_build: no C compiler: install one, or `pip install ziglang`")
+    return found
+
+
+if __name__ == "__main__":
+    main()

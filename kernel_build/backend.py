@@ -1,0 +1,40 @@
+"""The build backend: setuptools', which needs Numba and a C compiler to compile the kernels.
+
+Limits
+    With ``CHRONICLE_KERNELS=none`` nothing is compiled: ``make setup`` does so afterwards, with
+    what is installed then.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from setuptools import build_meta
+from setuptools.build_meta import *  # noqa: F403
+
+NUMBA = "numba>=0.68,<0.69"
+"""The one whose calling convention ``wrappers.py`` knows."""
+
+
+def _needed() -> list[str]:
+    if os.environ.get("CHRONICLE_KERNELS") == "none":
+        return []
+    with (Path(__file__).parent.parent / "pyproject.toml").open("rb") as file:
+        needed = [NUMBA, *tomllib.load(file)["project"]["dependencies"]]
+    compilers = ("cc", "gcc", "clang")
+    given = os.environ.get("CC") or any(shutil.which(name) for name in compilers)
+    return needed if given else [*needed, "ziglang>=0.15"]
+
+
+def get_requires_for_build_wheel(config_settings: Any = None) -> list[str]:
+    """What has to be there to build a wheel."""
+    return [*build_meta.get_requires_for_build_wheel(config_settings), *_needed()]
+
+
+def get_requires_for_build_editable(config_settings: Any = None) -> list[str]:
+    """What has to be there for an editable install."""
+    return [*build_meta.get_requires_for_build_editable(config_settings), *_needed()]

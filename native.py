@@ -1,0 +1,140 @@
+"""Kernels: the functions over arrays that are machine code in the installed package.
+
+Purpose
+    A hot loop is written as a plain function over arrays (arrays, then scalars, then outputs), with
+    :func:`kernel` above it.  ``kernel_build/`` compiles all of them when the package is built and
+    links them into one extension module, ``_kernels``; :func:`kernel` gives what is there.
+
+Guarantee
+    No compiler is loaded at run time: a first call takes as long as a second.  A call releases the
+    GIL.  Arithmetic is exact: no fast-math, integers wrap, NaN and signed zeros mean what IEEE 754
+    says.  A kernel that was changed since the build, or a constant that it reads, is an error when
+    its module is imported, never stale machine code.
+
+Limits
+    ``kernel_build/forms.toml`` says for which types of arguments a kernel is compiled; a call with
+    others is a :class:`TypeError`.  Array arguments are contiguous where the form does not say
+    otherwise.  A kernel without a form can be called by other kernels only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+__all__ = ["carray", "digest_of", "kernel", "machine_operation", "trailing_zeros"]
+
+compiler: Any = None
+"""Set by ``kernel_build`` before other modules are imported: makes Numba's forms of kernels."""
+
+WRITTEN: dict[str, Callable[..., Any]] = {}
+"""Kernels as Python functions, by name: for tests that look into a call."""
+
+_machine_code: Any = None
+
+
+def carray(*_: Any) -> Any:
+    """Memory at a pointer as an array, in kernels only."""
+    raise TypeError("this operation is for machine code")
+
+
+def trailing_zeros(word: Any) -> int:
+    """Number of the lowest bit of a word; 64 where there is none."""
+    word = int(word)
+    return (word & -word).bit_length() - 1 if word else 64
+
+
+def machine_operation(
+    plain: Callable[..., Any] = carray,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An operation that kernels call, written in terms of LLVM: what Numba calls an intrinsic.
+
+    Parameters
+    ----------
+    plain : callable, optional
+        The same in Python.
+    """
+    return lambda generate: plain if compiler is None else compiler.operation(generate)
+
+
+def loaded() -> ModuleType:
+    """The extension module with the kernels."""
+    global _machine_code
+    if _machine_code is None:
+        for name in dict.fromkeys((of_this_machine(), "_kernels")):
+            try:
+                _machine_code = importlib.import_module(f".{name}", __package__)
+                break
+            except ModuleNotFoundError:
+                continue
+        else:
+            raise ImportError(
+                "Chronicle's kernels were not compiled for this Python and processor: in a clone "
+                "run `make kernels`, else install the package anew"
+            )
+    found: ModuleType = _machine_code
+    return found
+
+
+def of_this_machine() -> str:
+    """The module of kernels for the processor at hand."""
+    features = importlib.import_module("numpy._core._multiarray_umath").__cpu_features__
+    fast = all(features.get(name) for name in ("AVX2", "FMA3", "BMI2", "LZCNT"))
+    return "_kernels_v3" if fast else "_kernels"
+
+
+def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Machine code of a function over arrays.
+
+    Raises
+    ------
+    ImportError
+        It is not what was compiled: ``make kernels`` compiles it.
+    """
+    if compiler is not None:
+        made: Callable[..., Any] = compiler.form(function)
+        return made
+    machine_code = loaded()
+    name = f"{function.__module__.partition('.')[2]}.{function.__name__}"
+    digest = machine_code.DIGESTS.get(name)
+    if digest != digest_of(function):
+        what = "is not among the compiled kernels" if digest is None else "was changed"
+        raise ImportError(f"the kernel {name} {what}: run `make kernels`")
+    WRITTEN[name] = function
+    return getattr(machine_code, name.replace(".", "_"), None) or _inner(name)
+
+
+def _inner(name: str) -> Callable[..., Any]:
+    def refuse(*arguments: Any) -> Any:
+        types = _machine_code.types_of(*arguments)
+        raise TypeError(f"the kernel {name} has no form for ({types}): see kernel_build/forms.toml")
+
+    return refuse
+
+
+def digest_of(function: Callable[..., Any]) -> str:
+    """Of a kernel's code and the constants that it reads; not of the kernels that it calls."""
+    code, around = function.__code__, function.__globals__
+    constants = [each for each in code.co_consts if each != function.__doc__]
+    found = hashlib.blake2b(repr((code.co_code, constants, code.co_varnames)).encode())
+    for name in code.co_names:
+        value = around.get(name)
+        if isinstance(value, ModuleType):
+            for inner in code.co_names:
+                found.update(_told(f"{name}.{inner}", getattr(value, inner, None)))
+        else:
+            found.update(_told(name, value))
+    return found.hexdigest()[:16]
+
+
+def _told(name: str, value: Any) -> bytes:
+    if isinstance(value, np.ndarray):
+        return f"{name}={value.dtype}{value.shape}".encode() + value.tobytes()
+    parts = value if isinstance(value, tuple) else (value,)
+    known = all(isinstance(part, (int, float, str, np.generic, type(None))) for part in parts)
+    return f"{name}={value!r}".encode() if known else name.encode()

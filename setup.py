@@ -1,0 +1,44 @@
+"""Builds the package: its kernels are compiled before it is installed (``kernel_build/``)."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+SOURCE = Path(__file__).resolve().parent
+
+
+class BuildKernels(build_ext):
+    """Compile the kernels into the package that is built, or into the tree of an editable one."""
+
+    def build_extension(self, ext: Extension) -> None:
+        """Compile one module of kernels."""
+        directory = Path(self.get_ext_fullpath(ext.name)).resolve().parent
+        directory.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "kernel_build", str(directory)]
+        name = ext.name.rpartition(".")[2]
+        subprocess.run([*command, "--modules", name], cwd=SOURCE, check=True)
+
+
+def modules() -> list[str]:
+    """The modules to build: what CHRONICLE_KERNELS names, or that of this machine."""
+    named = os.environ.get("CHRONICLE_KERNELS")
+    if named is not None:
+        return [] if named == "none" else named.split(",")
+    sys.path.insert(0, str(SOURCE))
+    try:
+        return [importlib.import_module("native").of_this_machine()]
+    except ModuleNotFoundError:  # without NumPy it is only asked what the package is
+        return ["_kernels"]
+
+
+setup(
+    ext_modules=[Extension(f"chronicle.{name}", []) for name in modules()],
+    cmdclass={"build_ext": BuildKernels},
+)
