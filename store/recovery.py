@@ -170,18 +170,27 @@ def _with_segments(files: Files, directory: str, body: dict[str, Any]) -> Stream
 
 
 def load(files: Files, directory: str) -> Recovered:
-    """Read manifest and log of a stream.
+    """Read manifest and log of a stream, which its writer may replace meanwhile.
 
     Raises
     ------
     StreamNotFound
         When the directory has no manifest.
+    FileNotFoundError
+        When the log that the manifest names is missing.
     CorruptStore
         When what is there contradicts itself.
     """
     manifest = stream_manifest(files, directory)
-    path = f"{directory}/{log_name(manifest.log)}"
-    contents = read_log(files, path)
+    while True:
+        path = f"{directory}/{log_name(manifest.log)}"
+        try:
+            contents = read_log(files, path)
+            break
+        except FileNotFoundError:
+            before, manifest = manifest, stream_manifest(files, directory)
+            if manifest.log == before.log:
+                raise
     journal = journal_from(contents, manifest, path)
     return Recovered(manifest, journal, contents.valid_length, len(contents.records), contents.torn)
 

@@ -10,6 +10,7 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -23,7 +24,7 @@ from chronicle.errors import (
     StorageFailed,
     StoreClosed,
 )
-from chronicle.store import EventStream, Store, StreamOptions
+from chronicle.store import EventStream, Store, StreamOptions, recovery
 from chronicle.store.commits import Commits
 from chronicle.store.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
 from chronicle.store.lock import ReaderLease
@@ -379,6 +380,31 @@ def test_a_backup_taken_while_writing_is_one_commit(tmp_path: Path) -> None:
             assert count % 7 == 0
             assert sorted(numbers(found.snapshot())) == list(range(count))
             found.append(batch_of([10**6], 10**6))
+
+
+def test_a_log_is_replaced_between_its_manifest_and_itself(
+    memory: MemoryFiles, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a backup, or an ingest beside a writer, may find it."""
+    stream = store.create_stream("s", SCHEMA, SMALL)
+    stream.append(batch_of(range(10)))
+    read, paths = recovery.read_log, []
+
+    def late(files: Any, path: str) -> Any:
+        paths.append(path)
+        if len(paths) == 1:
+            stream.append(batch_of(range(5), 500))  # late events
+            stream.compact()
+        return read(files, path)
+
+    monkeypatch.setattr(recovery, "read_log", late)
+    found = recovery.load(store.files, store.directory_of("s"))
+    assert len(set(paths)) == 2
+    assert not store.files.exists(paths[0])
+    assert found.manifest.log == stream.commits.manifest.log
+    store.files.remove(paths[1])
+    with pytest.raises(FileNotFoundError):
+        recovery.load(store.files, store.directory_of("s"))
 
 
 def test_a_backup_links_what_never_changes(tmp_path: Path) -> None:
