@@ -35,7 +35,7 @@ $(KERNELS): $(STAMP) $(wildcard kernel_build/*) native.py $(KERNEL_SOURCES)
 
 wheel: setup ## a wheel in dist/ that installs without a compiler
 	CHRONICLE_KERNELS=$(if $(filter x86_64,$(shell uname -m)),_kernels$(comma)_kernels_v3,_kernels) \
-		$(BIN)/python -m build --wheel --no-isolation --skip-dependency-check
+		$(BIN)/python -m build --wheel
 
 test-bounds: setup ## the tests of what kernels do, with kernels that check each index
 	mkdir -p .build/bounds && $(BIN)/python -m kernel_build .build/bounds --bounds
