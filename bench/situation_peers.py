@@ -160,6 +160,7 @@ def iseq(clause: CompiledSituations, table: pa.Table) -> tuple[int, float]:
     columns = [np.ascontiguousarray(runs[order, i]) for i in (NAME, GROUP, START, UNTIL)]
     room = np.empty((len(clause.names), len(runs) + 1), np.int64)
     limit = np.int64(2**62 if window >= FAR else window)
+    columns[-1] += 1  # ISEQ's situations end at the first tick that is no longer in them
     found = _search(*columns, orders, allowed, limit, room, np.empty_like(room))
     return len(found), time.process_time() - begun
 
