@@ -10,6 +10,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 SOURCE = Path(__file__).resolve().parent
 
@@ -26,6 +27,15 @@ class BuildKernels(build_ext):
         subprocess.run([*command, "--modules", name], cwd=SOURCE, check=True)
 
 
+class BuildModules(build_py):
+    """Leave this file out of the package, whose directory it lies in."""
+
+    def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
+        """The modules of a package."""
+        found = super().find_package_modules(package, package_dir)
+        return [each for each in found if each[1] != "setup"]
+
+
 def modules() -> list[str]:
     """The modules to build: what CHRONICLE_KERNELS names, or that of this machine."""
     named = os.environ.get("CHRONICLE_KERNELS")
@@ -40,5 +50,5 @@ def modules() -> list[str]:
 
 setup(
     ext_modules=[Extension(f"chronicle.{name}", []) for name in modules()],
-    cmdclass={"build_ext": BuildKernels},
+    cmdclass={"build_ext": BuildKernels, "build_py": BuildModules},
 )

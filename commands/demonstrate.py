@@ -233,11 +233,10 @@ def _query(database: Database, what: str, text: str) -> pa.Table:
     print(f"\n== {what}\n   " + text.replace("\n", "\n   ") + "\n")
     began = time.perf_counter()
     table = database.sql(text).arrow()
-    first = time.perf_counter() - began
-    again = min(_timed(lambda: database.sql(text).arrow()) for _ in range(3))
+    taken = time.perf_counter() - began
     for line in plain_table(table.to_batches(), table.schema):
         print(f"   {line}")
-    print(f"   {_duration(first)} the first time, {_duration(again)} after that", flush=True)
+    print(f"   {_duration(taken)}", flush=True)
     return table
 
 

@@ -144,10 +144,11 @@ def _latest_free(query, partition, first, last, window, tick, offsets, bound, lo
             back = True
         listed[count, 0] = query[i]
         listed[count, 1] = p
-        here = tick[begin + at]
-        near = here < low[p] or (w > 0 and within(low[p], here, w - 1))
-        in_doubt = back and low[p] > NOTHING_BEFORE and near
-        cut[count] = NONE if in_doubt else at
+        cut[count] = at
+        if back and low[p] > NOTHING_BEFORE:
+            here = tick[begin + at]
+            if here < low[p] or (w > 0 and within(low[p], here, w - 1)):
+                cut[count] = NONE
         count += 1
         i = stop
     return count
