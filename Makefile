@@ -5,8 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 VERSIONS := .ci/constraints.txt
-comma := ,
-INSTALL := $(BIN)/python -m pip install --quiet --editable ".[all]" --group dev
+INSTALL := CHRONICLE_KERNELS=none $(BIN)/python -m pip install --quiet --editable ".[all]" --group dev
 
 # As many processes as there are cores.  Tests start processes of their own: what they compile of
 # Python is kept, whatever the environment says.
@@ -34,8 +33,7 @@ $(KERNELS): $(STAMP) $(wildcard kernel_build/*) native.py $(KERNEL_SOURCES)
 	touch $@
 
 wheel: setup ## a wheel in dist/ that installs without a compiler
-	CHRONICLE_KERNELS=$(if $(filter x86_64,$(shell uname -m)),_kernels$(comma)_kernels_v3,_kernels) \
-		$(BIN)/python -m build --wheel
+	CHRONICLE_KERNELS=_kernels,_kernels_v3 $(BIN)/python -m build --wheel
 
 test-bounds: setup ## the tests of what kernels do, with kernels that check each index
 	mkdir -p .build/bounds && $(BIN)/python -m kernel_build .build/bounds --bounds
@@ -48,9 +46,8 @@ $(STAMP): pyproject.toml $(VERSIONS)
 	$(PYTHON) -c "import sys; sys.exit('Chronicle needs Python 3.11 or newer, found ' + sys.version) if sys.version_info < (3, 11) else 0"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	CHRONICLE_KERNELS=none $(INSTALL) --constraint $(VERSIONS) || \
-		{ echo "Not all versions of $(VERSIONS) can be had here: the newest that fit instead."; \
-		  CHRONICLE_KERNELS=none $(INSTALL); }
+	$(INSTALL) --constraint $(VERSIONS) || \
+		{ echo "Not all versions of $(VERSIONS) can be had here: the newest that fit instead."; $(INSTALL); }
 	echo "$(CURDIR)/spark_connector/discovery" > \
 		"$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/chronicle_discovery.pth"
 	touch $(STAMP)

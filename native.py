@@ -33,8 +33,8 @@ __all__ = ["carray", "digest_of", "kernel", "machine_operation", "trailing_zeros
 compiler: Any = None
 """Set by ``kernel_build`` before other modules are imported: makes Numba's forms of kernels."""
 
-WRITTEN: dict[str, Callable[..., Any]] = {}
-"""Kernels as Python functions, by name: for tests that look into a call."""
+FUNCTIONS: dict[str, Callable[..., Any]] = {}
+"""The Python functions of the kernels, by name: for debuggers and tests."""
 
 _machine_code: Any = None
 
@@ -63,7 +63,7 @@ def machine_operation(
     return lambda generate: plain if compiler is None else compiler.operation(generate)
 
 
-def loaded() -> ModuleType:
+def load() -> ModuleType:
     """The extension module with the kernels."""
     global _machine_code
     if _machine_code is None:
@@ -78,8 +78,8 @@ def loaded() -> ModuleType:
                 "Chronicle's kernels were not compiled for this Python and processor: in a clone "
                 "run `make kernels`, else install the package anew"
             )
-    found: ModuleType = _machine_code
-    return found
+    module: ModuleType = _machine_code
+    return module
 
 
 def of_this_machine() -> str:
@@ -98,19 +98,19 @@ def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
         It is not what was compiled: ``make kernels`` compiles it.
     """
     if compiler is not None:
-        made: Callable[..., Any] = compiler.form(function)
-        return made
-    machine_code = loaded()
+        form: Callable[..., Any] = compiler.form(function)
+        return form
+    machine_code = load()
     name = f"{function.__module__.partition('.')[2]}.{function.__name__}"
-    digest = machine_code.DIGESTS.get(name)
-    if digest != digest_of(function) and sys.flags.optimize < 2:  # -OO makes other byte code
-        what = "is not among the compiled kernels" if digest is None else "was changed"
+    compiled = machine_code.DIGESTS.get(name)
+    if compiled != digest_of(function) and sys.flags.optimize < 2:  # -OO makes other byte code
+        what = "is not among the compiled kernels" if compiled is None else "was changed"
         raise ImportError(f"the kernel {name} {what}: run `make kernels`")
-    WRITTEN[name] = function
-    return getattr(machine_code, name.replace(".", "_"), None) or _inner(name)
+    FUNCTIONS[name] = function
+    return getattr(machine_code, name.replace(".", "_"), None) or _without_form(name)
 
 
-def _inner(name: str) -> Callable[..., Any]:
+def _without_form(name: str) -> Callable[..., Any]:
     def refuse(*arguments: Any) -> Any:
         types = _machine_code.types_of(*arguments)
         raise TypeError(f"the kernel {name} has no form for ({types}): see kernel_build/forms.toml")
@@ -122,18 +122,18 @@ def digest_of(function: Callable[..., Any]) -> str:
     """Of a kernel's code and the constants that it reads; not of the kernels that it calls."""
     code, around = function.__code__, function.__globals__
     constants = [each for each in code.co_consts if each != function.__doc__]
-    found = hashlib.blake2b(repr((code.co_code, constants, code.co_varnames)).encode())
+    digest = hashlib.blake2b(repr((code.co_code, constants, code.co_varnames)).encode())
     for name in code.co_names:
         value = around.get(name)
         if isinstance(value, ModuleType):
             for inner in code.co_names:
-                found.update(_told(f"{name}.{inner}", getattr(value, inner, None)))
+                digest.update(_description(f"{name}.{inner}", getattr(value, inner, None)))
         else:
-            found.update(_told(name, value))
-    return found.hexdigest()[:16]
+            digest.update(_description(name, value))
+    return digest.hexdigest()[:16]
 
 
-def _told(name: str, value: Any) -> bytes:
+def _description(name: str, value: Any) -> bytes:
     if isinstance(value, np.ndarray):
         return f"{name}={value.dtype}{value.shape}".encode() + value.tobytes()
     parts = value if isinstance(value, tuple) else (value,)

@@ -142,7 +142,7 @@ class _Sheet(ByteSource):
             raise InvalidData(f"{source}: the workbook has no sheet with cells")
         if name is None and len(names) > 1:
             rest = ", ".join(names[1:6]) + (", ..." if len(names) > 6 else "")
-            notes["sheet"] = f"read is the sheet {names[0]}; --sheet names another one ({rest})"
+            notes["sheet"] = f"the sheet {names[0]} was read; --sheet reads another one ({rest})"
         elif name is not None and name not in names:
             hint = did_you_mean(name, names) or ";"
             raise InvalidArgument(

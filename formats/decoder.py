@@ -70,7 +70,7 @@ _SAMPLES: dict[str, bytes] = {
 
 
 def prepare() -> None:
-    """Load what reads, in the nursery: all but Arrow's parsers, which would begin threads.
+    """Load the readers, in the nursery: all but Arrow's parsers, which would begin threads.
 
     Patterns of times are read by an instance of one thread, which a fork survives.
     """

@@ -14,7 +14,7 @@ Guarantee
 Layout
     Control messages are JSON on a ``SOCK_SEQPACKET``: ``{"fork": {...}}`` is answered by
     ``{"pid": n}`` with two descriptors, the worker's socket and its pidfd; ``{"reap": pid}`` by
-    ``{"status": n}``.  The entry module has ``prepare()`` (imports, warm-up) and
+    ``{"status": n}``.  The entry module has ``prepare()`` (imports) and
     ``serve(channel, spec, confined)`` (the worker's life).
 """
 

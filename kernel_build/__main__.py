@@ -34,7 +34,7 @@ LEVELS = {"_kernels": "x86-64-v2", "_kernels_v3": "x86-64-v3"}
 """Modules of x86-64, and the processors that run them; other architectures have the first."""
 
 FOLDERS = ("store", "indexes", "query", "live", "formats")
-TOLD_EVERY = 20
+PROGRESS_EVERY = 20
 
 
 def main() -> None:
@@ -58,9 +58,9 @@ def main() -> None:
 
 def is_current(directory: Path) -> bool:
     """Whether the kernels of the tree are those that were compiled; asked in another process."""
-    made = list(directory.glob("_kernels*"))
+    modules = list(directory.glob("_kernels*"))
     newest = max(file.stat().st_mtime for file in Path(__file__).parent.glob("*.*"))
-    if not made or min(file.stat().st_mtime for file in made) < newest:
+    if not modules or min(file.stat().st_mtime for file in modules) < newest:
         return False
     command = [sys.executable, "-m", "kernel_build", str(directory), "--check"]
     return subprocess.run(command, cwd=SOURCE, stderr=subprocess.DEVNULL).returncode == 0
@@ -69,7 +69,7 @@ def is_current(directory: Path) -> bool:
 def check() -> None:
     """Fail where a kernel, or a named tuple that one takes, is not as it was compiled."""
     native = import_kernels(None)
-    if native.loaded().DIGESTS["forms.toml"] != digest_of_forms():
+    if native.load().DIGESTS["forms.toml"] != digest_of_forms():
         raise SystemExit("kernel_build: arguments have changed")
 
 
@@ -104,7 +104,7 @@ def build(directory: Path, module: str, bounds: bool) -> None:
     from .wrappers import extension
 
     forms = {
-        name: [compiler.made(kernel, text) for text in texts]
+        name: [compiler.compile(kernel, text) for text in texts]
         for name, (kernel, texts) in kernels.items()
     }
     digests = {name: compiler.digest(kernel) for name, kernel in compiler.kernels.items()}
@@ -134,10 +134,10 @@ def compile_part(part: int, bounds: bool) -> tuple[Any, dict[str, tuple[Any, lis
     kernels = {name: (compiler.kernels[name], texts[name]) for name in texts}
     work = [(name, kernel, text) for name, (kernel, forms) in kernels.items() for text in forms]
     for number, (name, kernel, text) in enumerate(work[::-1] if part % 2 else work):
-        if part == 0 and number % TOLD_EVERY == 0:
+        if part == 0 and number % PROGRESS_EVERY == 0:
             print(f"  {number} of {len(work)} forms", file=sys.stderr, flush=True)
         try:
-            compiler.made(kernel, text)
+            compiler.compile(kernel, text)
         except Exception as error:
             raise SystemExit(f"kernel_build: {name} ({text}): {error}") from error
     return compiler, kernels

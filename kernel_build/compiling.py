@@ -74,7 +74,7 @@ class Compiler:
         """Of a kernel's own code."""
         return self._digests[kernel]
 
-    def made(self, kernel: Any, text: str) -> Form:
+    def compile(self, kernel: Any, text: str) -> Form:
         """A form of a kernel; compiled unless it is there, or another process does so."""
         form = Form(self.directory, self._key(kernel, text))
         if form.is_there() or not form.claimed():

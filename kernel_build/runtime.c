@@ -200,7 +200,7 @@ static PyObject *no_form(const char *name, PyObject *const *arguments, Py_ssize_
     return NULL;
 }
 
-static PyObject *made_module(struct PyModuleDef *definition, const char *digests[][2]) {
+static PyObject *make_module(struct PyModuleDef *definition, const char *digests[][2]) {
     import_array();
     PyObject *made = PyModule_Create(definition), *found = PyDict_New();
     for (int i = 0; digests[i][0] != NULL; i++) {

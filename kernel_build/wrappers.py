@@ -71,7 +71,7 @@ def extension(module: str, kernels: dict[str, list[Form]], digests: dict[str, st
         f"static const char *digests[][2] = {{\n{table}    {{NULL, NULL}}\n}};\n"
         "static struct PyModuleDef definition = "
         f'{{PyModuleDef_HEAD_INIT, "{module}", NULL, -1, methods}};\n'
-        f"PyMODINIT_FUNC PyInit_{module}(void) {{ return made_module(&definition, digests); }}\n"
+        f"PyMODINIT_FUNC PyInit_{module}(void) {{ return make_module(&definition, digests); }}\n"
     )
 
 

@@ -69,7 +69,7 @@ def test_memory_of_a_kernel_belongs_to_its_result() -> None:
 
 
 def test_a_kernel_that_was_changed_is_an_error_at_its_import() -> None:
-    function = native.WRITTEN["store.node.find_children"]
+    function = native.FUNCTIONS["store.node.find_children"]
     assert native.kernel(function) is find_children
     changed: dict[str, Any] = {**function.__globals__, "__name__": function.__module__}
     exec("def find_children(table, start, end):\n    return 1, 2, 3, 4", changed)
@@ -82,7 +82,7 @@ def test_a_kernel_that_was_changed_is_an_error_at_its_import() -> None:
 
 def test_a_constant_that_a_kernel_reads_is_part_of_it() -> None:
     assert join_kernels.OPEN != 5
-    function = native.WRITTEN["query.situations.join_kernels._relation"]
+    function = native.FUNCTIONS["query.situations.join_kernels._relation"]
     same = native.digest_of(function)
     around = {**function.__globals__}
     around["OPEN"] = np.int64(5)
@@ -91,28 +91,41 @@ def test_a_constant_that_a_kernel_reads_is_part_of_it() -> None:
 
 
 def test_each_kernel_that_python_calls_has_a_form() -> None:
-    """By name: what is used outside of kernels, in the module that has it or by an import."""
+    """Calls outside of kernels: by name, imported or not, and as a module's attribute."""
     forms = tomllib.loads((ROOT / "kernel_build" / "forms.toml").read_text())
-    kernels: dict[str, str] = {}
-    used: dict[str, set[str]] = {}
+    kernels, called = set(), set()
     for path in [*ROOT.glob("*.py"), *(f for d in FOLDERS for f in ROOT.glob(f"{d}/**/*.py"))]:
-        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        for node in ast.parse(path.read_text()).body:
+        module = path.relative_to(ROOT).with_suffix("").parts
+        tree = ast.parse(path.read_text())
+        homes = imported_names(tree, module)
+        for node in tree.body:
             if isinstance(node, ast.FunctionDef) and any(
                 isinstance(mark, ast.Name) and mark.id == "kernel" for mark in node.decorator_list
             ):
-                kernels[f"{module}.{node.name}"] = node.name
+                kernels.add(".".join((*module, node.name)))
                 continue
             for part in ast.walk(node):
-                if isinstance(part, ast.Call):
-                    called = part.func
-                    name = called.id if isinstance(called, ast.Name) else None
-                    if name is not None:
-                        used.setdefault(module, set()).add(name)
+                target = part.func if isinstance(part, ast.Call) else None
+                if isinstance(target, ast.Name):
+                    called.add(homes.get(target.id, ".".join((*module, target.id))))
+                elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+                    called.add(f"{homes.get(target.value.id)}.{target.attr}")
     listed = {f"{module}.{name}" for module, names in forms.items() for name in names}
-    assert listed <= kernels.keys()
-    called = {f"{module}.{name}" for module, names in used.items() for name in names}
-    assert called & kernels.keys() <= listed
+    assert listed <= kernels
+    assert len(called & kernels) > 100
+    assert called & kernels <= listed
+
+
+def imported_names(tree: ast.Module, module: tuple[str, ...]) -> dict[str, str]:
+    """What relative imports call, by the names that they give it."""
+    return {
+        each.asname or each.name: ".".join(
+            (*module[: len(module) - node.level], *(node.module or "").split("."), each.name)
+        ).replace("..", ".")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.level
+        for each in node.names
+    }
 
 
 def test_the_fields_of_a_named_tuple_are_those_that_were_compiled() -> None:

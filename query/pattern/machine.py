@@ -10,10 +10,6 @@ Layout
     selection the number of its thread.  Trackers keep for each column where FIRST and LAST are and
     what the running aggregates are, so that a condition costs the same at any length of the match.
     Columns, like all that conditions read, lie in one block of words (:mod:`.image`).
-
-Limits
-    Numba does not notice that other files call code of this one: they name it in
-    ``kernel_calling``.
 """
 
 # ruff: noqa: SIM109

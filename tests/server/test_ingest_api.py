@@ -166,7 +166,7 @@ def test_workbooks_and_archives(api: Any) -> None:
     book.save(out)
     found = look(api, out.getvalue(), name="book.xlsx")
     assert (found["time"], types(found)) == ("t", {"t": "timestamp", "v": "double"})
-    assert "sheet names another one (other)" in found["notes"][0]
+    assert "sheet reads another one (other)" in found["notes"][0]
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("a.csv", "t,v\n2026-01-01,1\n")

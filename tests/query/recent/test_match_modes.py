@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from chronicle.errors import SqlError
-from chronicle.native import WRITTEN
+from chronicle.native import FUNCTIONS
 from chronicle.query.pattern import match_stream, selection
 from chronicle.query.pattern.compiled import compile_match
 from chronicle.query.sql.match_clause import clause_of_text
@@ -56,7 +56,7 @@ def small_buffers() -> Any:
 def kernels_as_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the kernels of modules that are loaded run as the functions that were written."""
     written = {}
-    for name, function in WRITTEN.items():
+    for name, function in FUNCTIONS.items():
         home = sys.modules[f"chronicle.{name.rpartition('.')[0]}"]
         written[id(getattr(home, function.__name__))] = function
     for module in [m for n, m in sys.modules.items() if n.startswith("chronicle.")]:
