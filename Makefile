@@ -24,11 +24,11 @@ setup: $(STAMP) kernels ## make the virtual environment and install Chronicle in
 
 # The functions that are machine code: compiled anew where they, or what they read, have changed.
 KERNELS := .build/kernels.stamp
-KERNEL_SOURCES := $(shell find *.py store indexes query live formats -name '*.py')
+KERNEL_SOURCES := $(shell find core store indexes query live formats -name '*.py')
 
 kernels: $(KERNELS) ## compile the kernels that have changed
 
-$(KERNELS): $(STAMP) $(wildcard kernel_build/*) native.py $(KERNEL_SOURCES)
+$(KERNELS): $(STAMP) $(wildcard kernel_build/*) core/native.py $(KERNEL_SOURCES)
 	$(BIN)/python -m kernel_build . --if-changed
 	touch $@
 

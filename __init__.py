@@ -1,7 +1,7 @@
 """Chronicle: an event store that answers pattern and window queries from its indexes.
 
-``chronicle.open(path)`` gives a :class:`~chronicle.database.Database`; streams of events go in
-through :meth:`~chronicle.streams.Stream.append`, answers come out through ``db.sql`` and
+``chronicle.open(path)`` gives a :class:`~chronicle.api.database.Database`; streams of events go in
+through :meth:`~chronicle.api.streams.Stream.append`, answers come out through ``db.sql`` and
 ``stream.scan``. ``chronicle.connect(url)`` gives the same of a server. Importing this package
 loads neither Spark nor a web framework, nor the store itself: ``open`` does.
 """
@@ -15,8 +15,8 @@ from . import errors
 from .errors import *  # noqa: F403  (the error classes are the public vocabulary of failures)
 
 if TYPE_CHECKING:
+    from .api.database import Database
     from .client import AsyncDatabase, RemoteDatabase
-    from .database import Database
 
 _INSIDE = ("HINTS", "OUTSIDE", "Hint", "Outside")
 
@@ -65,7 +65,7 @@ def open(
     ------
     NotAStore, StoreLocked, UnsupportedFormat, CorruptStore
     """
-    from .database import open_database
+    from .api.database import open_database
 
     return open_database(
         path,

@@ -16,11 +16,16 @@ Layout
 Limits
     Maps, durations, intervals and time-of-day are refused.  Dictionary columns are declared by
     their value type: encoding is the store's business.
+
+Also here:
+
+* Uniqueness: which events a stream takes for one and the same.
 """
 
 from __future__ import annotations
 
 import base64
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,22 +34,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from .core.caches import lazy
+from .core.json_text import JSON, is_json, json_value, repeated
+from .core.nested_types import is_nested, normal
+from .core.suggestion import did_you_mean
+from .core.times import TICKS_PER_SECOND, ticks_of, time_of
 from .errors import AttributeNotFound, InvalidArgument, SchemaMismatch, UnsupportedType
-from .json_text import JSON, is_json, json_value, repeated
-from .lazy import lazy
-from .nested_types import is_nested, normal
-from .suggestion import did_you_mean
-from .ticks import TICKS_PER_SECOND
-from .time_values import ticks_of, time_of
-
-__all__ = [
-    "Attribute",
-    "Storage",
-    "StreamSchema",
-    "storage_of",
-    "stored_nested",
-    "stream_schema",
-]
 
 
 class Storage(Enum):
@@ -466,3 +461,102 @@ def stream_schema(name: str, schema: pa.Schema | StreamSchema, time: str | None)
             f"pyarrow.schema([('t', pyarrow.timestamp('us'))]); found a {type(schema).__name__}"
         )
     return StreamSchema(schema, time)
+
+
+_NAME = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^",]+?))\s*(,|$)')
+
+
+@dataclass(frozen=True)
+class Uniqueness:
+    """What makes an event a duplicate.
+
+    Attributes
+    ----------
+    columns : tuple of str
+        The key, in the schema's names.
+    within : int
+        Ticks, inclusive.
+    """
+
+    columns: tuple[str, ...]
+    within: int
+
+
+def key_names(given: str | Sequence[str]) -> tuple[str, ...]:
+    """The columns that a setting names: a list, or a text with commas between them.
+
+    In a text, a name that holds a comma stands in double quotes.
+
+    Raises
+    ------
+    InvalidArgument
+        There is none, one is there twice, or it is no list of names.
+    """
+    names: tuple[str, ...]
+    if isinstance(given, str):
+        names = _split(given)
+    elif isinstance(given, Sequence) and all(isinstance(name, str) for name in given):
+        names = tuple(given)
+    else:
+        names = ()
+    if not names or not all(names):
+        raise InvalidArgument(
+            f"unique names the columns of a key, such as 'device, seq'; found {given!r}"
+        )
+    folded = [name.lower() for name in names]
+    twice = next((name for i, name in enumerate(names) if name.lower() in folded[:i]), None)
+    if twice is not None:
+        raise InvalidArgument(f"unique names {twice!r} twice")
+    return names
+
+
+def key_text(names: Sequence[str]) -> str:
+    """The text that :func:`key_names` reads as these names."""
+    plain = re.compile(r'[^",\s]+')
+    return ", ".join(
+        name if plain.fullmatch(name) else '"' + name.replace('"', '""') + '"' for name in names
+    )
+
+
+def stream_settings(
+    options: Mapping[str, Any] | None,
+    unique: str | Sequence[str] | None,
+    within: str | int | None,
+) -> dict[str, Any]:
+    """Settings of a stream with those two, where they are given."""
+    settings = dict(options or {})
+    if unique is not None:
+        settings["unique"] = unique
+    if within is not None:
+        settings["within"] = within
+    return settings
+
+
+def _split(text: str) -> tuple[str, ...]:
+    names, at = [], 0
+    while True:
+        found = _NAME.match(text, at)
+        if found is None:
+            return ()
+        names.append(found[2] if found[1] is None else found[1].replace('""', '"'))
+        if not found[3]:
+            return tuple(names)
+        at = found.end()
+
+
+def resolved(names: Sequence[str], schema: StreamSchema) -> tuple[str, ...]:
+    """Columns as the schema calls them.
+
+    Raises
+    ------
+    AttributeNotFound, InvalidArgument
+    """
+    found = tuple(schema.resolve(name) for name in names)
+    for name in found:
+        attribute = schema.attribute(name)
+        if not attribute.comparable:
+            raise InvalidArgument(
+                f"unique names {name!r}, which is {attribute.type_name}: such values are not "
+                "compared; keep what makes an event unique in columns of its own"
+            )
+    return found

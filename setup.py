@@ -45,7 +45,7 @@ def modules() -> list[str]:
         return [n for n in wanted if n == "_kernels" or platform.machine() == "x86_64"]
     sys.path.insert(0, str(SOURCE))
     try:
-        return [importlib.import_module("native").of_this_machine()]
+        return [importlib.import_module("core.native").of_this_machine()]
     except ModuleNotFoundError:  # without NumPy it is only asked what the package is
         return ["_kernels"]
 

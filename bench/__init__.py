@@ -4,7 +4,7 @@ Reading order: ``harness`` (what all share), ``figures`` (their pictures), ``sta
 ``durability``, ``changing`` (what is stored), ``index_ingest`` (events in),
 ``windows``, ``rollups``, ``patterns`` with ``flink`` as a peer,
 ``skip_till_any``, ``situations`` (with ``situation_peers`` and ``situation_history``),
-``recency``, ``factory``, ``crimes``, ``pattern_stream`` and
+``recency``, ``crimes``, ``pattern_stream`` and
 ``pattern_indexes`` (patterns by replay intervals), ``cold`` (from disks and objects), ``moving``,
 ``segments`` (many of them), ``selective`` (of every kind), ``spark_connector``, ``spark_patterns``,
 ``isolation`` (what worker processes cost),

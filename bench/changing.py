@@ -15,7 +15,7 @@ import pyarrow as pa
 
 import chronicle
 
-from ..streams import Stream
+from ..api.streams import Stream
 from .harness import Row, Section, medians, paired
 
 __all__ = ["run"]

@@ -44,7 +44,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..database import Database, open_database
+from ..api.database import Database, open_database
 from .harness import Row, Section
 
 __all__ = ["SCHEMA", "crimes", "run"]

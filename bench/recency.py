@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..database import open_database
+from ..api.database import open_database
 from ..query.pattern.compiled import InputColumns, compile_match
 from ..query.sql.match_clause import clause_of_text
 from .harness import Row, Section

@@ -31,7 +31,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from ..database import Database, open_database
+from ..api.database import Database, open_database
 from .harness import Row, Section
 
 __all__ = [

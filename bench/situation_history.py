@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..database import Database, open_database
+from ..api.database import Database, open_database
 from .harness import Row, paired
 
 __all__ = [

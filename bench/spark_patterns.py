@@ -35,7 +35,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..database import open_database
+from ..api.database import open_database
 from ..schema import StreamSchema
 from ..store import EventStream
 from .harness import Row

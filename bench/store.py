@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 import chronicle
 
-from ..streams import Stream
+from ..api.streams import Stream
 from .harness import Row, Section, medians, paired
 
 __all__ = ["run"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..append_result import AppendResult
+from ..core.append_result import AppendResult
 from ..errors import ConnectionFailed
 from ..schema import StreamSchema
 

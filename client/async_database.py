@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from ..errors import InvalidArgument, QueryTimeout, StreamNotFound, no_rollup
 from ..query.sql.first_word import only_reads
-from ..schema import StreamSchema, stream_schema
-from ..uniqueness import stream_settings
+from ..schema import StreamSchema, stream_schema, stream_settings
 from . import calls, server_calls
 from .answers import damage_of, names_of, plan_of
 from .async_jobs import AsyncJob
@@ -56,7 +55,7 @@ class AsyncDatabase:
         if_not_exists: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> AsyncStream:
-        """Create a stream; as :meth:`chronicle.database.Database.create_stream`."""
+        """Create a stream; as :meth:`chronicle.api.database.Database.create_stream`."""
         made = stream_schema(name, schema, time)
         call = StreamCalls(name).create(
             made, codec, retention, stream_settings(options, unique, within), if_not_exists

@@ -153,7 +153,7 @@ def live(name: str, what: str = "", method: str = "GET", **query: object | None)
 
 
 def create_live(name: str, sql: str, **said: Any) -> Call:
-    """A new live query; its options as of :meth:`chronicle.database.Database.create_live`."""
+    """A new live query; its options as of :meth:`chronicle.Database.create_live`."""
     options = {key: in_json(value) for key, value in dict(said.pop("options") or {}).items()}
     body = {"name": name, "sql": sql, "options": options}
     body |= {key: _length(value) for key, value in said.items()}

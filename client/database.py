@@ -27,8 +27,7 @@ import pyarrow as pa
 
 from ..errors import InvalidArgument, QueryTimeout, StreamNotFound, no_rollup
 from ..query.sql.first_word import only_reads
-from ..schema import StreamSchema, stream_schema
-from ..uniqueness import stream_settings
+from ..schema import StreamSchema, stream_schema, stream_settings
 from . import calls, server_calls
 from .answers import damage_of, names_of, plan_of
 from .calls import Parameters
@@ -76,7 +75,7 @@ class RemoteDatabase:
         if_not_exists: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> RemoteStream:
-        """Create a stream; as :meth:`chronicle.database.Database.create_stream`."""
+        """Create a stream; as :meth:`chronicle.api.database.Database.create_stream`."""
         made = stream_schema(name, schema, time)
         call = StreamCalls(name).create(
             made, codec, retention, stream_settings(options, unique, within), if_not_exists
@@ -126,7 +125,7 @@ class RemoteDatabase:
         *,
         read_only: bool = False,
     ) -> Result:
-        """Run one SQL statement; as :meth:`chronicle.database.Database.sql`.
+        """Run one SQL statement; as :meth:`chronicle.api.database.Database.sql`.
 
         Parameters
         ----------

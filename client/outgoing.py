@@ -16,9 +16,8 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import InvalidArgument
-from ..incoming import tables_of
-from ..schema import StreamSchema
-from ..uniqueness import key_names, key_text
+from ..formats.tables import tables_of
+from ..schema import StreamSchema, key_names, key_text
 
 __all__ = [
     "PIECE_ROWS",

@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..append_result import AppendResult
+from ..core.append_result import AppendResult
 from ..errors import ConnectionFailed, SchemaMismatch
 from . import calls
 from .answers import (

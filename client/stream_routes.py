@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..lazy import lazy
+from ..core.caches import lazy
 from ..schema import StreamSchema
 from .answers import schema_of
 from .calls import check

@@ -11,7 +11,7 @@ Reading order::
     notebooks         notebook
     for agents        mcp
     of a server       tokens  jobs  serving
-    other commands    streams  upkeep  objects  calibrate  demonstrate
+    other commands    streams  upkeep  objects  calibrate  demonstrate  factory (its events)
 
 Modules of the database are imported inside the commands, so that ``--help`` stays quick.
 """

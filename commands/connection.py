@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InvalidArgument, StoreLocked
 
 if TYPE_CHECKING:
+    from ..api.database import Database
     from ..client import RemoteDatabase, StreamRoutes, Transport
-    from ..database import Database
     from ..ingest import Target
 
 __all__ = ["DEFAULT_STORE", "Connection", "connection_of"]
@@ -42,7 +42,7 @@ class Connection:
 
     def database(self, mode: str = "r", *, create: bool = True) -> Database:
         """Open the store; with ``mode="rw"`` and ``create`` it is made where there is none."""
-        from ..database import open_database
+        from ..api.database import open_database
 
         try:
             if mode == "rw" and not create:

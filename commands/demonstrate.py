@@ -1,6 +1,6 @@
 """``chronicle demo``: what Chronicle is for, on an embedded store, from nothing to answers.
 
-Generates the factory stream (``bench/factory.py``), ingests it, and shows what is special: sums
+Generates the factory stream (``commands/factory.py``), ingests it, and shows what is special: sums
 from the tree, a window, a pattern found through indexes beside a replay of everything and beside
 the way one asks DuckDB, situations, an alert that goes on; reads the stream as a Spark DataFrame.
 Prints what comes out and how long it took.  Where PySpark or Java is missing it says so and leaves
@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..core.scratch import ScratchDirectory
 from ..errors import CorruptStore, InvalidArgument
-from ..scratch import ScratchDirectory
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ..database import Database
+    from ..api.database import Database
 
 __all__ = ["PATTERN", "STREAM", "demo"]
 
@@ -144,8 +144,8 @@ def demo(
 
 
 def _embedded(place: Path, events: int) -> None:
-    from ..bench.factory import MACHINES, SCHEMA, factory_events
-    from ..database import open_database
+    from ..api.database import open_database
+    from .factory import MACHINES, SCHEMA, factory_events
 
     clock = _Clock()
     with clock.step(f"Generate {events:,} events of {MACHINES} machines", events):

@@ -18,7 +18,7 @@ from .tail import FollowOption, TailFormatOption, check_tail_format, write_feed
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ..database import Database
+    from ..api.database import Database
 
 __all__ = ["live"]
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..core.suggestion import did_you_mean
 from ..errors import ChronicleError, InvalidArgument, in_words_of
 from ..query.sql.first_word import only_reads
-from ..suggestion import did_you_mean
 from .connection import Connection
 from .line_editing import editing
 from .output import ANSWER_FORMATS, check_format, write_answer

@@ -16,8 +16,8 @@ from .sql_script import pointed_at
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from ..api.database import Database
     from ..client import RemoteDatabase
-    from ..database import Database
 
 __all__ = ["Session"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Annotated
 
@@ -229,8 +230,13 @@ def bench(
     ] = False,
 ) -> None:
     """Measure Chronicle against its peers on this machine: ratios, on small data by default."""
-    from ..bench.__main__ import main
-
-    code = main([*(names or ()), *([] if full else ["--short"])])
+    try:
+        benchmarks = importlib.import_module("chronicle.bench.__main__")
+    except ModuleNotFoundError:
+        raise InvalidArgument(
+            "the benchmarks are not installed with Chronicle: run `make bench` in a clone of its "
+            "repository"
+        ) from None
+    code = benchmarks.main([*(names or ()), *([] if full else ["--short"])])
     if code:
         raise typer.Exit(code)

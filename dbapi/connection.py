@@ -16,8 +16,8 @@ from .exceptions import InterfaceError, NotSupportedError, translated
 from .sharing import Shared, share
 
 if TYPE_CHECKING:
+    from ..api.database import Database
     from ..client import RemoteDatabase
-    from ..database import Database
 
 __all__ = ["Connection", "connect"]
 

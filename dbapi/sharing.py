@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..database import Database
+    from ..api.database import Database
 
 __all__ = ["Shared", "share"]
 

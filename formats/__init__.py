@@ -13,6 +13,7 @@ Reading order::
                       lineprotocol  csvtext
     values            isotime  decimals  converted  nestedtext
                       local_times  time_patterns  time_rules  times  convert  time_parts
+    Python objects    tables
     typed files       arrowframes  parquetpages  int96  columnar
     events            infer  localnumbers  layout  reader  looking
     in a worker       decoder  isolated
@@ -24,7 +25,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ..ownership import LOADING
+from ..core.ownership import LOADING
 
 if TYPE_CHECKING:
     from .badrows import BadRow, BadRowPolicy, fail

@@ -26,8 +26,8 @@ from datetime import date, datetime, time, timedelta
 from itertools import chain
 from typing import IO, Any
 
+from ..core.suggestion import did_you_mean
 from ..errors import InvalidArgument, InvalidData, MissingDependency
-from ..suggestion import did_you_mean
 from .convert import FLOAT_TEXT
 from .dialect import TextOptions
 from .kinds import suffixes_of

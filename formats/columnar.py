@@ -10,7 +10,7 @@ Guarantee
     Arrow stream has to end with its end-of-stream marker.  Memory is bounded by some
     pages of each column (Parquet) or one batch (Arrow), and what these unpack to is held against
     the limits before it is unpacked (``arrowframes.py``, ``parquetpages.py``).  No value is
-    touched before its batch has been found sound (``soundness.py``).
+    touched before its batch has been found sound (``core/soundness.py``).
 
 Limits
     A Parquet file or Arrow file from a pipe goes through a temporary file (``sources.py``).  A
@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ..core.ownership import LOADING
+from ..core.soundness import require_sound
 from ..errors import InvalidData, UnsupportedType
-from ..ownership import LOADING
 from ..schema import storage_of
-from ..soundness import require_sound
 from .arrowframes import FramedStream, check_file
 from .badrows import BadRow
 from .chunks import Texts

@@ -33,9 +33,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.json_text import REASONS, is_json, read_json
+from ..core.nested_types import is_nested
 from ..errors import UnsupportedType
-from ..json_text import REASONS, is_json, read_json
-from ..nested_types import is_nested
 from .converted import Codes, Converted, flag
 from .decimals import GOOD, parse_decimals
 from .isotime import parse_iso

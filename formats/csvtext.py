@@ -38,8 +38,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
+from ..core.caches import lazy
 from ..errors import InvalidData
-from ..lazy import lazy
 from ..schema import StreamSchema
 from .badrows import BadRow
 from .chunks import CHUNK_BYTES, SAMPLE_BYTES, LineNumbers, Texts

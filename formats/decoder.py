@@ -35,10 +35,10 @@ import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet
 
+from ..core.json_text import JSON, read_json
 from ..errors import ChronicleError
 from ..isolation.batches import describe, pack
 from ..isolation.channel import Channel, ChannelClosed
-from ..json_text import JSON, read_json
 from ..schema import StreamSchema
 from .badrows import BadRow
 from .dialect import load_encodings

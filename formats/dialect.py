@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, fields
 from typing import Any
 
+from ..core.suggestion import did_you_mean
 from ..errors import InvalidArgument
-from ..suggestion import did_you_mean
 
 __all__ = ["ENCODINGS", "TextOptions", "load_encodings"]
 

@@ -29,8 +29,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..json_text import JSON
-from ..nested_types import decided, is_list, is_nested
+from ..core.json_text import JSON
+from ..core.nested_types import decided, is_list, is_nested
 from ..schema import stored_nested
 from .convert import EXACT_MAX, FLOAT_TEXT, INTEGER_TEXT, inexact_wholes
 from .isotime import parse_iso

@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..core.nested_types import is_nested
 from ..errors import InvalidData
-from ..nested_types import is_nested
 
 __all__ = ["Int96Columns", "names_of_int96"]
 

@@ -36,10 +36,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
+from ..core.caches import lazy
+from ..core.json_text import is_json
+from ..core.nested_types import is_list, is_nested
 from ..errors import ResourceLimit
-from ..json_text import is_json
-from ..lazy import lazy
-from ..nested_types import is_list, is_nested
 from .badrows import BadRow, shown
 from .chunks import LineNumbers, Texts, TooWide
 from .flattening import Form, Path, Plain, members, opened

@@ -39,11 +39,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..durations import holds_intervals, iso_nested, iso_text
-from ..json_text import is_json
-from ..nested_types import is_nested
-from ..ticks import INT64_MAX, INT64_MIN, TICKS_PER_SECOND
-from ..time_values import FOUR_DIGIT_YEARS, time_text
+from ..core.json_text import is_json
+from ..core.nested_types import is_nested
+from ..core.times import (
+    FOUR_DIGIT_YEARS,
+    INT64_MAX,
+    INT64_MIN,
+    TICKS_PER_SECOND,
+    holds_intervals,
+    iso_nested,
+    iso_text,
+    time_text,
+)
 from .convert import flatten
 from .nestedtext import nested_text
 from .times import is_text

@@ -28,11 +28,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from ..core.json_text import is_json
+from ..core.nested_types import decided, is_list, is_nested
+from ..core.suggestion import did_you_mean
 from ..errors import InvalidArgument, InvalidData, SchemaMismatch, UnsupportedType
-from ..json_text import is_json
-from ..nested_types import decided, is_list, is_nested
 from ..schema import StreamSchema, storage_of
-from ..suggestion import did_you_mean
 from .convert import convert
 from .time_rules import Offsets, TimeRule, parse_time_formats
 from .typenames import name_of_type, parse_types

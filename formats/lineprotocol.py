@@ -35,8 +35,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from ..core.native import kernel
 from ..errors import InvalidData
-from ..native import kernel
 
 if TYPE_CHECKING:
     from .sources import ByteSource

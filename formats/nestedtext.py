@@ -30,9 +30,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
+from ..core.json_text import read_json
+from ..core.nested_types import as_list, is_list, is_nested, rebuilt
 from ..errors import UnsupportedType
-from ..json_text import read_json
-from ..nested_types import as_list, is_list, is_nested, rebuilt
 from .converted import Converted
 from .typenames import name_of_type
 

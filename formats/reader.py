@@ -29,9 +29,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.json_text import JSON, is_json
+from ..core.nested_types import decided, is_nested
 from ..errors import InvalidData, UnsupportedType
-from ..json_text import JSON, is_json
-from ..nested_types import decided, is_nested
 from ..schema import StreamSchema
 from .badrows import BadRow, BadRowPolicy, fail, shown
 from .chunks import ChunkReader, RecordChunk, TooWide

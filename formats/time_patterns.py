@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.ownership import LOADING, ModuleLock, leave_to_parent
 from ..errors import InvalidArgument
-from ..ownership import LOADING, ModuleLock, leave_to_parent
 
 __all__ = ["likely", "open_patterns", "strptime"]
 

@@ -41,8 +41,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.times import INT64_MAX, NS_PER_SECOND, TICKS_PER_SECOND
 from ..errors import InvalidArgument, InvalidData
-from ..ticks import INT64_MAX, NS_PER_SECOND, TICKS_PER_SECOND
 from .badrows import shown
 from .converted import Codes, Converted, flag
 from .decimals import TOO_FINE as DIGITS_TOO_FINE

@@ -16,10 +16,10 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
+from ..core.json_text import JSON
+from ..core.nested_types import is_list
+from ..core.suggestion import did_you_mean
 from ..errors import InvalidArgument
-from ..json_text import JSON
-from ..nested_types import is_list
-from ..suggestion import did_you_mean
 
 __all__ = ["arrow_name_of_type", "name_of_type", "parse_pairs", "parse_type", "parse_types"]
 

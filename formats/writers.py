@@ -23,8 +23,8 @@ from typing import IO, Any
 
 import pyarrow as pa
 
+from ..core.ownership import LOADING
 from ..errors import InvalidArgument
-from ..ownership import LOADING
 from .jsonout import csv_bytes, csv_header, json_bytes
 from .kinds import WRITE_FORMATS
 

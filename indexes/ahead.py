@@ -29,7 +29,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..ownership import OwnThreads
+from ..core.ownership import OwnThreads
 from .lookup import KeyRanges
 from .opened import OpenedIndexes
 from .runs import Run

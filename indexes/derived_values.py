@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..sorting import numbered, order_of
+from ..core.sorting import numbered, order_of
 
 __all__ = [
     "ABSENT",

@@ -46,8 +46,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.ownership import LOADING
 from ..errors import InvalidArgument, UnsupportedType
-from ..ownership import LOADING
 from ..schema import Attribute, Storage, StreamSchema
 from ..store.leaf_map import LeafMap
 from ..store.prune import Range

@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..native import kernel
+from ..core.native import kernel
 
 __all__ = [
     "count_bits",

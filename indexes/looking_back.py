@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..sorting import firsts, order_of
+from ..core.sorting import firsts, order_of
 from .derived_values import partition_codes
 
 __all__ = ["ColumnReader", "as_array", "last_events"]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..native import kernel
+from ..core.native import kernel
 from ..schema import Attribute
 from ..store.layout import Encoding
 from ..store.packing import unpack

@@ -1,7 +1,7 @@
 """The indexes of all streams of a store: made, kept up to date, closed.
 
 Purpose
-    What :class:`chronicle.database.Database` calls.  In a writing process one background thread
+    What :class:`chronicle.api.database.Database` calls.  In a writing process one background thread
     builds runs for committed leaves: after each commit of an indexed stream, and for existing data
     when an index is made.
 

@@ -36,8 +36,8 @@ import numpy as np
 import numpy.typing as npt
 from sortedcontainers import SortedDict
 
+from ..core.caches import Lru
 from ..errors import ChronicleError, CorruptStore, StorageFailed, StoreClosed
-from ..lru import Lru
 from . import definitions
 from .catalogue import Catalogue, RunsChanged, TimeRange
 from .definitions import Definitions

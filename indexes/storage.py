@@ -47,9 +47,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ..core.ownership import LOADING, OwnThreads, leave_to_parent
+from ..core.scratch import ScratchDirectory
 from ..errors import ChronicleError, CorruptStore, StorageFailed, StorageFull, StoreClosed
-from ..ownership import LOADING, OwnThreads, leave_to_parent
-from ..scratch import ScratchDirectory
 
 __all__ = [
     "BATCH_BYTES",

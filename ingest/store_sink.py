@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ..core.times import INT64_MAX, INT64_MIN
 from ..errors import InvalidArgument, NotAStore, ReadOnlyStore, StoreLocked, StreamNotFound
 from ..indexes.staged import announce, build_staged, taking_over
 from ..schema import StreamSchema
@@ -49,12 +50,11 @@ from ..store.staging import (
     staged_jobs,
     sweep_staging,
 )
-from ..ticks import INT64_MAX, INT64_MIN
 from .external_sort import runs_in_order
 from .sink import Job, Outcome, Over
 
 if TYPE_CHECKING:
-    from ..database import Database
+    from ..api.database import Database
 
 __all__ = ["StoreSink"]
 

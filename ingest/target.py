@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..api.database import Database, open_database
 from ..client import Transport
-from ..database import Database, open_database
 from ..errors import InvalidArgument
 from .quarantine import quarantine_path
 from .request import IngestRequest

@@ -37,8 +37,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..core.scratch import ScratchDirectory
 from ..errors import ChronicleError, MissingDependency, StoreClosed, WorkerLost
-from ..scratch import ScratchDirectory
 from .channel import Channel, ChannelClosed, Garbage
 from .nursery import Nursery, NurseryLost, exit_reason
 from .region import Region

@@ -33,7 +33,7 @@ SOURCE = Path(__file__).resolve().parent.parent
 LEVELS = {"_kernels": "x86-64-v2", "_kernels_v3": "x86-64-v3"}
 """Modules of x86-64, and the processors that run them; other architectures have the first."""
 
-FOLDERS = ("store", "indexes", "query", "live", "formats")
+FOLDERS = ("core", "store", "indexes", "query", "live", "formats")
 PROGRESS_EVERY = 20
 
 
@@ -52,7 +52,7 @@ def main() -> None:
     elif options.part is not None:
         compile_part(options.part, options.bounds)
     elif not (options.if_changed and is_current(options.directory)):
-        for module in options.modules or [importlib.import_module("native").of_this_machine()]:
+        for module in options.modules or [importlib.import_module("core.native").of_this_machine()]:
             build(options.directory, module, options.bounds)
 
 
@@ -149,7 +149,7 @@ def import_kernels(compiler: Any) -> Any:
     Returns
     -------
     module
-        ``chronicle.native``.
+        ``chronicle.core.native``.
 
     Raises
     ------
@@ -159,15 +159,14 @@ def import_kernels(compiler: Any) -> Any:
     with tempfile.TemporaryDirectory() as names:  # the tree is the package, whatever its name
         os.symlink(SOURCE, Path(names) / "chronicle")
         sys.path.insert(0, names)
-        native = importlib.import_module("chronicle.native")
+        native = importlib.import_module("chronicle.core.native")
         native.compiler = compiler
         if compiler is not None:
             import numba
             from numba.cpython.unsafe.numbers import trailing_zeros
 
             native.carray, native.trailing_zeros = numba.carray, trailing_zeros
-        patterns = ("*.py", *(f"{folder}/**/*.py" for folder in FOLDERS))
-        for path in sorted(file for pattern in patterns for file in SOURCE.glob(pattern)):
+        for path in sorted(file for folder in FOLDERS for file in SOURCE.glob(f"{folder}/**/*.py")):
             if "\n@kernel\n" in path.read_text():
                 place = path.relative_to(SOURCE).with_suffix("")
                 importlib.import_module(".".join(("chronicle", *place.parts)))

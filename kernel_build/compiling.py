@@ -56,7 +56,7 @@ class Compiler:
 
     def form(self, function: Callable[..., Any]) -> Any:
         """Numba's form of a kernel, which other kernels call."""
-        from chronicle.native import digest_of
+        from chronicle.core.native import digest_of
 
         made = numba.njit(boundscheck=self._bounds, **_OPTIONS)(function)
         made.get_call_template = _by_types(made.get_call_template)

@@ -27,8 +27,8 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
+from ..core.identity import seed_of
 from ..errors import SqlError
-from ..identity import seed_of
 from ..query.binding.match_binding import BoundMatch
 from ..query.binding.select_outputs import is_plain
 from ..query.binding.situation_binding import BoundSituations

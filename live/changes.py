@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..identity import digests, row_words
+from ..core.identity import digests, row_words
 from ..query.run.net_operator import settled
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans

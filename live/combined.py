@@ -17,9 +17,9 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from ..core.times import moved
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans
-from ..ticks import moved
 from .changes import Corrected, Results
 from .forms import EVENTS_BETWEEN, Form
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..identity import digests
+from ..core.identity import digests
 from ..query.windows.spec import CountWindows
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans

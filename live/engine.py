@@ -24,7 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..durations import iso_text
+from ..core.times import iso_text
 from ..errors import ChronicleError, InvalidArgument, ReadOnlyStore
 from ..query.contract.live import LiveRequest
 from ..query.contract.rollups import Rollup

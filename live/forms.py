@@ -36,6 +36,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..core.times import INT64_MAX, INT64_MIN, moved
 from ..query.contract.cancellation import QueryControl
 from ..query.contract.result import Result
 from ..query.engine import QueryEngine, Region
@@ -45,7 +46,6 @@ from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans
-from ..ticks import INT64_MAX, INT64_MIN, moved
 from .changes import Corrected, Results
 from .relations import engine_with
 

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..identity import digests
-from ..native import kernel
+from ..core.identity import digests
+from ..core.native import kernel
 from ..query.pattern.groups import take_ranges
 from ..query.pattern.match_identity import RANK
 from ..store.snapshot import Snapshot

@@ -7,14 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..ticks import INT64_MAX, INT64_MIN
+from ..core.times import INT64_MAX, INT64_MIN
 from .engine import LiveQueries
 
 __all__ = ["LiveHandle"]
 
 
 class LiveHandle:
-    """A live query by name; made by :meth:`chronicle.database.Database.live`."""
+    """A live query by name; made by :meth:`chronicle.api.database.Database.live`."""
 
     def __init__(self, live: LiveQueries, name: str) -> None:
         self._live = live

@@ -27,11 +27,11 @@ from typing import Any
 
 from sqlglot import exp
 
+from ..core.times import NS_PER_SECOND
 from ..errors import SqlError
 from ..query.binding.binder import conjuncts
 from ..query.conditions.constants import Folder, Kind
 from ..schema import StreamSchema
-from ..ticks import NS_PER_SECOND
 from .refusals import refused
 
 __all__ = ["BoundJoin", "JoinedStream", "bind_join"]

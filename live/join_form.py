@@ -29,12 +29,12 @@ import numpy.typing as npt
 import pyarrow as pa
 from sqlglot import exp
 
-from ..identity import digests
+from ..core.identity import digests
+from ..core.times import moved
 from ..query.engine import QueryEngine
 from ..query.pattern.groups import KeyCodes
 from ..schema import StreamSchema
 from ..store.tap import Spans, united
-from ..ticks import moved
 from .changes import Results
 from .combined import Combined, Moment
 from .forms import Evaluator, chosen, half_open, ticks_of

@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..core.times import moved
 from ..query.pattern.groups import KeyCodes
-from ..ticks import moved
 from .kernels.following_join import chain, fill_pairs, follow
 from .kernels.window_join import Pairs
 

@@ -31,10 +31,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..core.times import INT64_MAX
 from ..query.pattern.late_events import Late
 from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
-from ..ticks import INT64_MAX
 from .bank.arranged import Arranged
 from .bank.corrections import Corrected, correct
 from .bank.pattern_bank import PatternBank

@@ -28,11 +28,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.times import INT64_MAX, moved
 from ..schema import StreamSchema
 from ..store.aggregates import LightweightAggregates
 from ..store.snapshot import Snapshot, StreamState
 from ..store.tap import Spans
-from ..ticks import INT64_MAX, moved
 from .changes import Results
 from .combined import Combined, Moment
 from .forms import Form

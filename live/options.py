@@ -7,13 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..durations import iso_text
+from ..core.suggestion import did_you_mean
+from ..core.times import iso_text, moved
 from ..errors import ChronicleError, InvalidArgument
 from ..query.contract.live import Given, LiveRequest
 from ..query.sql.dialect import error_at
 from ..store import EventStream, StreamOptions
-from ..suggestion import did_you_mean
-from ..ticks import moved
 from .analysis import Analysed
 from .definition import LiveDefinition
 from .watermark import combined_watermark

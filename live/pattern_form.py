@@ -28,8 +28,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.identity import digests
+from ..core.times import INT64_MAX, INT64_MIN, moved
 from ..errors import ChronicleError, ResourceLimit
-from ..identity import digests
 from ..query.contract.result import Result
 from ..query.pattern.advancing import known_with_last_event
 from ..query.pattern.compiled import CompiledMatch
@@ -40,7 +41,6 @@ from ..query.split.known import KnownPart, known_part, told_at_once
 from ..query.split.reach import Reach
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, united
-from ..ticks import INT64_MAX, INT64_MIN, moved
 from .changes import Corrected, Results, beyond
 from .forms import Evaluator, Form, Ticks, chosen, half_open, ticks_of
 from .late_between import late_among, late_between

@@ -43,12 +43,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..core.times import INT64_MIN, moved
 from ..errors import ChronicleError
 from ..query.pattern.matcher import MatchLimits
 from ..store import EventStream
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans
-from ..ticks import INT64_MIN, moved
 from .bank.cards import Card
 from .bank.corrections import Corrected
 from .bank.layer import Layer

@@ -33,6 +33,8 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from ..core.sorting import firsts
+from ..core.times import moved
 from ..query.pattern.advancing import AdvancingMatch, marks_ends
 from ..query.pattern.compiled import CompiledMatch, MatchLimits
 from ..query.pattern.groups import KeyCodes
@@ -44,11 +46,9 @@ from ..query.split.known import known_part, told_at_once
 from ..query.split.parts import Cut
 from ..query.split.reach import Reach
 from ..schema import StreamSchema
-from ..sorting import firsts
 from ..store.segment import ScanMetrics
 from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of_column
-from ..ticks import moved
 from .forms import half_open
 
 __all__ = ["STATE_BYTES_MAX", "Correction", "Known", "PatternState", "Step", "keeps_state"]

@@ -37,9 +37,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ..core.times import INT64_MAX, INT64_MIN, moved
 from ..errors import ChronicleError, InvalidArgument, ResourceLimit
 from ..store.tap import Spans, united
-from ..ticks import INT64_MAX, INT64_MIN, moved
 from .bank.cards import Card
 from .changes import Changes, Results, difference
 from .combined import Combined, Moment, OneStream

@@ -30,8 +30,8 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
+from ..core.identity import seed_of
 from ..errors import SqlError
-from ..identity import seed_of
 from ..query.binding import recent_binding
 from ..query.binding.match_binding import BoundMatch
 from ..query.binding.recent_binding import BoundRecent, BoundRows, BoundSide, timed

@@ -36,13 +36,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..identity import digests
+from ..core.identity import digests
+from ..core.times import INT64_MAX, moved
 from ..query.pattern.groups import KeyCodes
 from ..query.recent.pairs import Pairing, back
 from ..query.recent.regions import Regions
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans, united
-from ..ticks import INT64_MAX, moved
 from .changes import Results
 from .combined import Combined, Moment, OneStream
 from .forms import chosen, half_open

@@ -38,11 +38,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..identity import words_of
-from ..native import kernel
-from ..pair_numbers import PairNumbers, Pairs
-from ..sorting import distinct
-from ..ticks import INT64_MIN
+from ..core.identity import words_of
+from ..core.native import kernel
+from ..core.pair_numbers import PairNumbers, Pairs
+from ..core.sorting import distinct
+from ..core.times import INT64_MIN
 from .changes import Results, Said
 
 __all__ = ["ROWS_MAX", "Recollection", "RecollectionBudget"]

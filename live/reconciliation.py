@@ -24,8 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from ..core.times import INT64_MAX, INT64_MIN, moved
 from ..store.tap import Spans
-from ..ticks import INT64_MAX, INT64_MIN, moved
 from .changes import Changes, Corrected, Results, Said, beyond, difference, newly
 from .combined import Combined, Moment, fewer
 from .definition import LiveDefinition

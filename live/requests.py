@@ -26,7 +26,7 @@ def request_of(
     options: Mapping[str, Any],
     if_not_exists: bool,
 ) -> LiveRequest:
-    """A request; the arguments are those of :meth:`chronicle.database.Database.create_live`."""
+    """A request; the arguments are those of :meth:`chronicle.api.database.Database.create_live`."""
     text = sql.strip().removesuffix(";").rstrip()
     words = isinstance(start, str) and start.lower() in ("first", "now")
     ignores = isinstance(late, str) and late.lower() in ("correct", "ignore")

@@ -24,6 +24,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from ..core.times import INT64_MAX, INT64_MIN
 from ..errors import ChronicleError, SqlError
 from ..query.binding.window_binding import BoundWindows
 from ..query.binding.window_operands import (
@@ -38,7 +39,6 @@ from ..query.sql.dialect import parse_statement
 from ..query.windows.fields import aggregate_column, key_column
 from ..store import EventStream, Store
 from ..store.retention import Hold
-from ..ticks import INT64_MAX, INT64_MIN
 from .analysis import Analysed
 from .combined import OneStream
 from .definition import LiveDefinition

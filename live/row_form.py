@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from ..identity import digests
+from ..core.identity import digests
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans
 from .changes import Results

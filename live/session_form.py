@@ -14,10 +14,10 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from ..identity import digests
+from ..core.identity import digests
+from ..core.times import INT64_MAX, INT64_MIN, moved
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, united
-from ..ticks import INT64_MAX, INT64_MIN, moved
 from .changes import Results
 from .forms import Evaluator, Form, chosen, half_open, ticks_of
 from .window_form import END, START

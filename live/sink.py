@@ -29,13 +29,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.json_text import is_json, read_json
+from ..core.times import INT64_MAX, INT64_MIN
 from ..errors import InvalidArgument, InvalidData, ResourceLimit, UnsupportedType
-from ..json_text import is_json, read_json
 from ..query.binding.net_binding import CHANGELOG, DIFFERENCE
 from ..schema import StreamSchema
 from ..store import EventStream, Range, Snapshot, StreamReader
 from ..store.tail import ticks_of_column
-from ..ticks import INT64_MAX, INT64_MIN
 from .changes import Changes, Said
 from .recollection import ROWS_MAX, Recollection, RecollectionBudget
 from .removals import Removals

@@ -32,18 +32,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..core.native import kernel
+from ..core.sorting import distinct
+from ..core.times import INT64_MAX, INT64_MIN, moved
 from ..errors import ChronicleError, ResourceLimit
-from ..native import kernel
 from ..query.contract.result import Result
 from ..query.pattern.groups import KeyCodes
 from ..query.replay.situation_ticks import furthest
 from ..query.situations.compiled import CompiledSituations
 from ..query.split.situation_parts import SituationRange
-from ..sorting import distinct
 from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans, united
-from ..ticks import INT64_MAX, INT64_MIN, moved
 from .changes import Results
 from .forms import Evaluator, Form, chosen, half_open, ticks_of
 from .pattern_form import MATCH

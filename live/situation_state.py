@@ -30,6 +30,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from ..core.times import moved
 from ..query.pattern.compiled import MatchLimits
 from ..query.replay.situation_ticks import FromTick
 from ..query.situations.compiled import CompiledSituations
@@ -37,7 +38,6 @@ from ..query.split.situation_parts import SituationPart, SituationRange
 from ..schema import StreamSchema
 from ..store.segment import ScanMetrics
 from ..store.snapshot import Snapshot
-from ..ticks import moved
 from .forms import half_open
 from .pattern_state import STATE_BYTES_MAX
 from .removals import Removals

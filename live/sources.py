@@ -25,12 +25,12 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pyarrow as pa
 
+from ..core.times import INT64_MIN, moved
 from ..store import EventStream
 from ..store.bulk_jobs import truncated_at
 from ..store.options import retention_limits
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, united
-from ..ticks import INT64_MIN, moved
 from .combined import Combined, Moment
 from .definition import LiveDefinition
 from .forms import ticks_of

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from ..identity import digests, seed_of
+from ..core.identity import digests, seed_of
 from ..store.tap import Spans, united
 from .changes import Results
 from .combined import Combined, Moment

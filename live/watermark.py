@@ -19,8 +19,8 @@ import os
 import time
 from collections.abc import Iterable
 
+from ..core.times import INT64_MIN
 from ..store.snapshot import Snapshot
-from ..ticks import INT64_MIN
 
 __all__ = ["AHEAD_SECONDS", "combined_watermark", "watermark_of"]
 

@@ -21,7 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..identity import digests
+from ..core.identity import digests
+from ..core.times import INT64_MAX, INT64_MIN, moved
 from ..query.windows.kept_groups import (
     GroupHook,
     Keeping,
@@ -33,7 +34,6 @@ from ..query.windows.spec import TimeWindows
 from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, tick_ranges, united
-from ..ticks import INT64_MAX, INT64_MIN, moved
 from .changes import Corrected, Results
 from .forms import Evaluator, Form, Ticks, chosen, half_open, ticks_of
 from .relations import snapshot_of

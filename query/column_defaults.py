@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlglot import exp
 
-from ..json_text import is_json
+from ..core.json_text import is_json
 from ..schema import StreamSchema
 from .contract.cancellation import QueryControl
 from .insertion import Insertion

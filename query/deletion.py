@@ -25,15 +25,15 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from ..core.threads import Check, Done, in_order, processors
+from ..core.times import INT64_MAX, INT64_MIN
 from ..errors import SchemaMismatch, SqlError
-from ..in_order import Check, Done, in_order, processors
 from ..schema import StreamSchema
 from ..store.deleting import Change, Choice
 from ..store.lent_memory import Lender, lending
 from ..store.prune import Prune
 from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of
-from ..ticks import INT64_MAX, INT64_MIN
 from .conditions.ranges import half_open
 from .conditions.row_truths import columns_of, has_row_truths, row_truths
 from .contract.cancellation import QueryControl

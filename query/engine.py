@@ -28,9 +28,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from ..core.ownership import LOADING
+from ..core.threads import processors
 from ..errors import InvalidArgument, SqlError, StreamNotFound
-from ..in_order import processors
-from ..ownership import LOADING
 from ..store.snapshot import Snapshot
 from .contract.access import Access, Tell, VisibleStreams
 from .contract.cancellation import Cancellation, QueryControl, checked_by
@@ -196,7 +196,7 @@ class QueryEngine:
         cancellation: Cancellation | None = None,
         allowed: Callable[[Access], None] | None = None,
     ) -> Result:
-        """Run one statement; see :meth:`chronicle.database.Database.sql`."""
+        """Run one statement; see :meth:`chronicle.api.database.Database.sql`."""
         control = QueryControl(timeout, cancellation)
         read = self._read(text, control, allowed)
         if isinstance(read, PreparedQuery):

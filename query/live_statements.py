@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlglot import exp
 
+from ..core.suggestion import did_you_mean
 from ..errors import SqlError
-from ..suggestion import did_you_mean
 from .conditions.constants import Folder, Kind
 from .contract.cancellation import QueryControl
 from .contract.live import Given, LiveRequest, LiveStatements

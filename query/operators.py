@@ -21,8 +21,8 @@ from typing import Any
 
 from sqlglot import exp
 
-from ..lazy import lazy
-from ..ownership import LOADING
+from ..core.caches import lazy
+from ..core.ownership import LOADING
 from .binding.from_operator import Binders, BoundOperator, OperatorSite
 from .contract.frames import Frame
 from .plan.nodes import (

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlglot import exp
 
+from ..core.suggestion import did_you_mean
 from ..errors import (
     AttributeNotFound,
     InvalidArgument,
@@ -30,7 +31,6 @@ from ..errors import (
 )
 from ..indexes.index_key import index_key
 from ..schema import StreamSchema
-from ..suggestion import did_you_mean
 from .column_defaults import default_of
 from .contract.access import Access
 from .contract.cancellation import QueryControl

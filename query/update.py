@@ -28,12 +28,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
+from ..core.json_text import REASONS, is_json, read_json
+from ..core.times import time_text
 from ..errors import AttributeNotFound, InvalidData, SqlError
-from ..json_text import REASONS, is_json, read_json
 from ..schema import StreamSchema
 from ..store.recent import BatchSnapshot
 from ..store.tail import ticks_of
-from ..time_values import time_text
 from .contract.cancellation import QueryControl
 from .deletion import Deletion
 from .insertion import SHOWN_CHARACTERS, Insertion

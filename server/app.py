@@ -52,7 +52,7 @@ from .service.middleware import RequestMiddleware
 from .service.state import TIDY_EVERY_S, Server
 
 if TYPE_CHECKING:
-    from ..database import Database
+    from ..api.database import Database
     from .flight.listening import FlightListener
 
 __all__ = ["create_app"]

@@ -27,7 +27,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..database import open_database
+from ..api.database import open_database
 from ..errors import InvalidArgument, MissingDependency
 from .access.settings import Settings, is_loopback, load_settings
 from .access.tls import certificates_of

@@ -24,8 +24,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..core.suggestion import did_you_mean
 from ..errors import InvalidArgument
-from ..suggestion import did_you_mean
 
 __all__ = ["OPTIONS", "Option", "Options"]
 

@@ -15,11 +15,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from ..core.times import time_text
 from ..errors import InvalidArgument, InvalidData
 from ..ingest.sink import Over
 from ..schema import StreamSchema
 from ..store.tail import ticks_of
-from ..time_values import time_text
 from .backend import time_bounds
 from .options import Options
 

@@ -26,9 +26,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import datasource as spark
 
+from ..core.times import INT64_MAX, INT64_MIN, TICKS_PER_SECOND
 from ..schema import Attribute, StreamSchema
 from ..store.prune import AllOf, AnyOf, IsNull, NotNull, Prune, Range
-from ..ticks import INT64_MAX, INT64_MIN, TICKS_PER_SECOND
 from .backend import ScanRequest
 
 __all__ = ["narrow"]

@@ -46,11 +46,11 @@ import pyarrow.compute as pc
 from pyspark.sql import types as T  # noqa: N812  (the name that Spark's own documentation uses)
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from ..core.json_text import REASONS, is_json, read_json
+from ..core.nested_types import is_list, is_nested, rebuilt
+from ..core.soundness import require_sound
 from ..errors import InvalidData, SchemaMismatch, UnsupportedType
-from ..json_text import REASONS, is_json, read_json
-from ..nested_types import is_list, is_nested, rebuilt
 from ..schema import StreamSchema
-from ..soundness import require_sound
 
 __all__ = ["ReadConversion", "WriteConversion", "arrow_schema", "spark_schema", "spark_type"]
 

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..native import kernel
+from ..core.native import kernel
 from .layout import ROW_ATTRIBUTES, ROWS_PER_ATTRIBUTE, ValueKind
 
 __all__ = [

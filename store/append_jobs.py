@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..append_result import AppendResult
+from ..core.append_result import AppendResult
 from .append_queue import QueuedAppend
 from .conform import AppendRules
 from .duplicates import Keys

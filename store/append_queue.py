@@ -41,8 +41,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
+from ..core.ownership import OwnedLock
 from ..errors import StorageFailed
-from ..ownership import OwnedLock
 
 __all__ = ["AppendQueue", "QueuedAppend"]
 

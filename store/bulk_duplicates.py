@@ -35,9 +35,8 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from ..schema import StreamSchema
-from ..ticks import INT64_MAX, INT64_MIN, moved
-from ..uniqueness import Uniqueness
+from ..core.times import INT64_MAX, INT64_MIN, moved
+from ..schema import StreamSchema, Uniqueness
 from .commits import Commits
 from .duplicates import compared_columns, duplicates_among, keys_of, stored_events, without
 from .key_window import KeyWindow, Ticks

@@ -36,7 +36,7 @@ import urllib.parse
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..lazy import lazy
+from ..core.caches import lazy
 from ..schema import StreamSchema
 from .deletions import KnownDeletions
 from .evolution import Evolution, evolution_of

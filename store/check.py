@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..core.json_text import is_json, read_json
 from ..errors import ChronicleError, CorruptStore
-from ..json_text import is_json, read_json
 from ..schema import StreamSchema
 from .block import open_block
 from .catalog import StreamManifest, log_name, segment_name

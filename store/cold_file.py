@@ -45,8 +45,8 @@ from functools import partial
 
 import numpy as np
 
+from ..core.ownership import ModuleLock, OwnedLock, OwnThreads
 from ..errors import SnapshotExpired, StorageFailed, StoreClosed
-from ..ownership import ModuleLock, OwnedLock, OwnThreads
 from .cold_stub import PAGE, SUFFIX, ColdStub
 from .file_contract import Files, short_read
 from .object_store import REQUESTS, object_store

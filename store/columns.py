@@ -39,10 +39,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from ..core.json_text import json_column
+from ..core.native import kernel
+from ..core.nested_types import value_bytes
 from ..errors import CorruptBlock
-from ..json_text import json_column
-from ..native import kernel
-from ..nested_types import value_bytes
 from ..schema import Attribute, Storage
 from .aggregates import (
     aggregate_floats,

@@ -34,8 +34,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from ..core.ownership import OwnedLock
 from ..errors import CorruptStore, StorageFailed, StorageFull, StoreClosed, StreamOwned
-from ..ownership import OwnedLock
 from ..schema import StreamSchema
 from . import garbage
 from .bulk_jobs import truncated_at

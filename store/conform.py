@@ -17,8 +17,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ..errors import InvalidData, SchemaMismatch
-from ..schema import StreamSchema
-from ..uniqueness import Uniqueness
+from ..schema import StreamSchema, Uniqueness
 from .catalog import StreamManifest
 from .columns import SIZED
 from .options import StreamOptions, moving_ticks, retention_limits, uniqueness

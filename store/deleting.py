@@ -52,8 +52,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..core.threads import processors
 from ..errors import ResourceLimit
-from ..in_order import processors
 from .catalog import SegmentEntry, StreamManifest
 from .commits import Commits
 from .compaction import ATTEMPTS, active_first, rewritten, show, spill

@@ -44,9 +44,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from ..core.caches import lazy
+from ..core.native import kernel
 from ..errors import CorruptBlock
-from ..lazy import lazy
-from ..native import kernel
 from .file_contract import Files
 from .tap import Spans, tick_ranges
 

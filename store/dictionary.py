@@ -30,8 +30,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from ..core.native import kernel
 from ..errors import CorruptBlock
-from ..native import kernel
 from ..schema import Attribute, Storage
 from .block import frame_head, open_block, verify_chunk
 from .layout import BLOCK_FRAME, DICTIONARY_HEADER, BlockKind, align

@@ -2,7 +2,7 @@
 
 Purpose
     :class:`RecentKeys` takes the duplicates out of what is appended to a stream with ``unique``
-    (:mod:`..uniqueness` defines them); :func:`duplicates_among` is the decision itself, which bulk
+    (``schema.py`` defines them); :func:`duplicates_among` is the decision itself, which bulk
     loads share (:mod:`.bulk_duplicates`).
 
 How it goes
@@ -48,11 +48,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..native import kernel
-from ..schema import Storage, StreamSchema
-from ..sorting import distinct, order_of
-from ..ticks import INT64_MAX, INT64_MIN, moved
-from ..uniqueness import Uniqueness
+from ..core.native import kernel
+from ..core.sorting import distinct, order_of
+from ..core.times import INT64_MAX, INT64_MIN, moved
+from ..schema import Storage, StreamSchema, Uniqueness
 from .columns import ColumnView
 from .commits import Commits
 from .key_hash import Hashes, key_groups, key_hashes, with_whole_key

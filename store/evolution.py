@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..lazy import lazy
+from ..core.caches import lazy
 from ..schema import Attribute, StreamSchema
 from .columns import ChunkEntry, ColumnView
 from .layout import (

@@ -25,8 +25,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
+from ..core.ownership import Owner
 from ..errors import InvalidArgument, StorageFailed, StoreClosed
-from ..ownership import Owner
 from .file_contract import (
     AppendFile,
     FileLock,

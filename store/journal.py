@@ -44,9 +44,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ..core.soundness import require_sound
 from ..errors import CorruptStore, InvalidData
 from ..schema import StreamSchema
-from ..soundness import require_sound
 from .merge import add_late, join_late
 from .segment_writer import Extent
 from .tail import Tail, concat_batches, sort_batch, ticks_of

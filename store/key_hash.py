@@ -6,7 +6,7 @@ Purpose
     from those that only have the same hash.
 
 Guarantee
-    Equality is that of :mod:`..uniqueness`: -0.0 is 0.0 and NaN is NaN.  Hashes hold for one
+    Equality is that of ``schema.py``: -0.0 is 0.0 and NaN is NaN.  Hashes hold for one
     process: they begin with a number that it draws, so that nobody can choose keys that meet.
 
 Layout
@@ -27,9 +27,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..native import kernel
+from ..core.native import kernel
+from ..core.sorting import numbered
 from ..schema import Storage, StreamSchema
-from ..sorting import numbered
 from .columns import ColumnView
 
 __all__ = ["Hashes", "key_groups", "key_hashes", "with_whole_key"]

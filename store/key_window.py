@@ -33,8 +33,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..native import kernel
-from ..ticks import INT64_MAX, INT64_MIN
+from ..core.native import kernel
+from ..core.times import INT64_MAX, INT64_MIN
 from .key_hash import Hashes
 
 __all__ = ["KeyWindow", "Suspects"]

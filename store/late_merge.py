@@ -31,7 +31,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..native import carray, kernel, machine_operation
+from ..core.native import carray, kernel, machine_operation
 from .tail import ticks_of_column
 
 MOVED = 32

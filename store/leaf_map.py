@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..lru import Lru
-from ..sorting import distinct
+from ..core.caches import Lru
+from ..core.sorting import distinct
 from .layout import ROW_COUNT, ROW_FIRST, ROW_LAST, ROW_LENGTH, ROW_OFFSET, SECTION_BYTES
 from .leaf import LeafReader
 from .sections import Ranges

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..native import kernel
+from ..core.native import kernel
 from .lent_memory import is_lent
 from .packing import pooled
 

@@ -34,9 +34,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..native import kernel
+from ..core.native import kernel
+from ..core.sorting import order_of
 from ..schema import StreamSchema
-from ..sorting import order_of
 from .late_merge import BatchMerger, Side, sort_late
 
 __all__ = ["add_late", "join_late", "merge_sources", "sort_nearly"]

@@ -19,8 +19,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from ..core.native import kernel
 from ..errors import CorruptBlock
-from ..native import kernel
 from ..schema import StreamSchema
 from .block import Frame, frame_head, open_block
 from .layout import (

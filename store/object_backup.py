@@ -39,10 +39,10 @@ from pathlib import Path
 
 import xxhash
 
+from ..core.ownership import OwnedLock
+from ..core.scratch import ScratchDirectory
+from ..core.threads import Check, Done
 from ..errors import CorruptStore, InvalidArgument, StorageFailed
-from ..in_order import Check, Done
-from ..ownership import OwnedLock
-from ..scratch import ScratchDirectory
 from .backup import Sealed, backup_store, begin_unfinished
 from .backups import Backup, described
 from .file_contract import ReadFile

@@ -34,8 +34,8 @@ from typing import TypeVar
 
 import xxhash
 
+from ..core.threads import Check, Done, Task, in_order
 from ..errors import CorruptStore, InvalidArgument, UnsupportedFormat
-from ..in_order import Check, Done, Task, in_order
 from .backups import Backup
 from .object_store import ObjectStore
 from .progress import each

@@ -31,9 +31,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pyarrow as pa
 
+from ..core.caches import Lru
+from ..core.ownership import ModuleLock
 from ..errors import InvalidArgument, StorageFailed
-from ..lru import Lru
-from ..ownership import ModuleLock
 from .direct_file import DirectWriter, contents
 
 __all__ = ["REQUESTS", "ObjectStore", "object_store"]

@@ -23,7 +23,7 @@ import weakref
 from collections import OrderedDict
 from typing import Protocol
 
-from ..ownership import ModuleLock
+from ..core.ownership import ModuleLock
 
 __all__ = ["OpenFiles", "Reopened", "open_files"]
 

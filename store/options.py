@@ -15,10 +15,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from ..core.times import INT64_MAX
 from ..errors import InvalidArgument
-from ..schema import StreamSchema
-from ..ticks import INT64_MAX
-from ..uniqueness import Uniqueness, key_names, resolved
+from ..schema import StreamSchema, Uniqueness, key_names, resolved
 
 __all__ = [
     "DURABILITIES",
@@ -91,7 +90,7 @@ class StreamOptions:
         that positions of followers are given up, the oldest first.
     unique : str or sequence of str, optional
         Columns of a key, such as ``"device, seq"``: an event whose key is stored already is not
-        stored again (:mod:`..uniqueness`).  Kept as a tuple of names.
+        stored again (``schema.py``).  Kept as a tuple of names.
     within : str, optional
         How near in time these two events have to be: ``"1 hour"``, or a number of ticks for integer
         time.  Goes with ``unique``.

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..native import kernel, machine_operation
+from ..core.native import kernel, machine_operation
 from .layout import ZONE_EVENTS, Encoding
 from .lent_memory import lent
 

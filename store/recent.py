@@ -35,9 +35,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from ..core.soundness import require_sound
 from ..errors import InvalidData
 from ..schema import StreamSchema
-from ..soundness import require_sound
 from .catalog import log_name
 from .deletions import DeletedEvents
 from .difference import added_events

@@ -26,8 +26,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ..core.times import time_text
 from ..errors import InvalidArgument
-from ..time_values import time_text
 from .bulk_duplicates import Sift, snapshot_of
 from .bulk_jobs import BulkCommit, committed
 from .commits import Commits

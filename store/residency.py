@@ -19,7 +19,7 @@ import mmap
 import weakref
 from collections import OrderedDict
 
-from ..ownership import ModuleLock
+from ..core.ownership import ModuleLock
 
 __all__ = ["RESIDENT_BYTES", "Residency", "resident"]
 

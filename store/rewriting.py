@@ -36,7 +36,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from ..in_order import Check, Done, Task, in_order
+from ..core.threads import Check, Done, Task, in_order
 from ..schema import StreamSchema
 from .catalog import SegmentEntry
 from .commits import Commits

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..core.caches import Lru
 from ..errors import CorruptBlock
-from ..lru import Lru
 from ..schema import StreamSchema
 from .catalog import SegmentList, StreamManifest
 from .file_contract import Files

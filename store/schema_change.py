@@ -34,9 +34,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..core.suggestion import did_you_mean
 from ..errors import InvalidArgument, SchemaMismatch
 from ..schema import StreamSchema
-from ..suggestion import did_you_mean
 from .catalog import Layout, StreamManifest
 from .commits import Commits
 from .conform import widened

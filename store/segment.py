@@ -26,9 +26,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..core.times import INT64_MAX, INT64_MIN
 from ..errors import CorruptStore
 from ..schema import StreamSchema
-from ..ticks import INT64_MAX, INT64_MIN
 from .aggregates import merge_children
 from .cold_file import AHEAD_BYTES
 from .columns import ColumnView

@@ -35,8 +35,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from ..core.ownership import OwnedLock
 from ..errors import CorruptBlock, UnsupportedFormat
-from ..ownership import OwnedLock
 from ..schema import StreamSchema
 from .cold_file import ColdFile, ColdMapping
 from .cold_files import ColdFiles

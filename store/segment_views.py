@@ -36,9 +36,9 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
+from ..core.caches import Lru
+from ..core.ownership import OwnedLock
 from ..errors import ChronicleError
-from ..lru import Lru
-from ..ownership import OwnedLock
 from .catalog import SegmentEntry, SegmentList, StreamManifest
 from .file_contract import Files
 from .lock import ReaderLease

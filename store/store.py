@@ -40,6 +40,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..core.ownership import LOADING, OwnedLock
 from ..errors import (
     ChronicleError,
     CorruptStore,
@@ -52,7 +53,6 @@ from ..errors import (
     StreamNotFound,
     UnsupportedFormat,
 )
-from ..ownership import LOADING, OwnedLock
 from ..schema import StreamSchema
 from .catalog import directory_name, stream_name
 from .check import CheckReport, check_stream

@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..append_result import AppendResult
+from ..core.append_result import AppendResult
 from ..errors import ChronicleError, InvalidArgument, SchemaMismatch, StoreClosed
 from ..schema import StreamSchema
 from .append_jobs import Append, AppendSeries

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ownership import OwnedLock
+from ..core.ownership import OwnedLock
 from ..schema import StreamSchema
 from .catalog import StreamManifest, log_name
 from .file_contract import Files

@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..native import kernel
-from ..ownership import OwnedLock
+from ..core.native import kernel
+from ..core.ownership import OwnedLock
+from ..core.sorting import order_of
 from ..schema import StreamSchema
-from ..sorting import order_of
 from .columns import ColumnView
 from .layout import (
     ROW_ATTRIBUTES,

@@ -25,8 +25,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..core.ownership import OwnedLock
 from ..errors import CorruptStore, StreamExists
-from ..ownership import OwnedLock
 from .file_contract import Files
 from .manifest import read_manifest, write_manifest
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.database import Database
+from chronicle.api.database import Database
 from chronicle.errors import InvalidArgument, InvalidData, SchemaMismatch, UnsupportedFormat
 from chronicle.formats.reader import read_batches
 from chronicle.schema import StreamSchema

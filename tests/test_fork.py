@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.database import Database
+from chronicle.api.database import Database
 from chronicle.errors import StorageFailed, StoreClosed, StoreLocked
 from chronicle.store.lock import ReaderLease, live_leases
 from chronicle.store.staging import commit_staged
@@ -342,7 +342,7 @@ def test_a_fork_waits_for_imports(tmp_path: Path) -> None:
     (tmp_path / "slow_module.py").write_text("import time\ntime.sleep(0.3)\n")
     program = """
         import os, signal, sys, threading, time
-        from chronicle.ownership import LOADING
+        from chronicle.core.ownership import LOADING
 
         sys.path.insert(0, sys.argv[1])
 

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 import chronicle
-from chronicle.database import Database
+from chronicle.api.database import Database
 from chronicle.errors import ChronicleError
 
 SCRIPTS = Path(__file__).parent / "golden"

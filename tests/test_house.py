@@ -18,44 +18,26 @@ ROOT = Path(__file__).resolve().parent.parent
 
 LAYERS: dict[str, int] = {
     "errors": 0,
-    "scratch": 0,
-    "suggestion": 0,
-    "ticks": 0,
-    "time_values": 1,
-    "append_result": 0,
-    "ownership": 1,
-    "native": 2,
-    "identity": 3,
-    "pair_numbers": 3,
-    "json_text": 3,
-    "nested_types": 0,
-    "schema": 4,
-    "isolation": 1,
-    "soundness": 1,
-    "durations": 1,
-    "uniqueness": 5,
-    "in_order": 0,
-    "sorting": 3,
-    "lru": 2,
-    "lazy": 0,
-    "store": 6,
-    "indexes": 7,
-    "query": 8,
-    "formats": 6,
-    "incoming": 8,
-    "client": 9,
-    "drawing": 9,
-    "live": 9,
-    "database": 10,
-    "ingest": 11,
-    "agents": 11,
-    "server": 12,
-    "dbapi": 11,
-    "spark_connector": 12,
+    "core": 1,
+    "schema": 2,
+    "isolation": 3,
+    "store": 4,
+    "formats": 4,
+    "indexes": 5,
+    "query": 6,
+    "client": 7,
+    "drawing": 7,
+    "live": 7,
+    "api": 8,
+    "ingest": 9,
+    "agents": 9,
+    "dbapi": 9,
+    "server": 10,
+    "spark_connector": 10,
+    "commands": 11,
+    "cli": 12,
     "bench": 13,
-    "commands": 14,
-    "cli": 15,
-    "tools": 16,
+    "tools": 14,
 }
 """Rank of each room; an import may only point to a lower rank or stay in its room."""
 
@@ -72,17 +54,6 @@ def sources() -> list[Path]:
         if not skipped & set(path.relative_to(ROOT).parts) and ".egg-info" not in str(path)
     ]
 
-
-ONE_ROOM = {
-    "streams": "database",
-    "stream_aggregates": "database",
-    "live_database": "database",
-    "changing_database": "database",
-    "framed_database": "database",
-    "viewing_database": "database",
-    "tailing": "database",
-}
-"""Modules of the root that make up one room: a stream of a database knows its database."""
 
 FLOORS = (
     "contract",
@@ -109,10 +80,11 @@ UNORDERED = {"."}
 IMPORTED_BY_NAME = {
     "bench/__main__.py",
     "cli.py",
+    "commands/upkeep.py",
     "formats/__init__.py",
     "ingest/engines.py",
     "isolation/nursery.py",
-    "native.py",
+    "core/native.py",
     "server/__init__.py",
     "spark_connector/discovery/pyspark_chronicle/__init__.py",
 }
@@ -120,9 +92,8 @@ IMPORTED_BY_NAME = {
 
 
 def room(parts: tuple[str, ...]) -> str:
-    """The room that a module of the package belongs to."""
-    name = parts[0].removesuffix(".py") if parts else "__init__"
-    return ONE_ROOM.get(name, name)
+    """The folder of the root, or the module there, that a module belongs to."""
+    return parts[0].removesuffix(".py") if parts else "__init__"
 
 
 def folder(parts: tuple[str, ...]) -> str:
@@ -320,13 +291,27 @@ def test_the_map_names_what_is_there() -> None:
     assert (unnamed, missing) == (set(), [])
 
 
-def test_files_hold_one_idea() -> None:
+def docstring_lines(tree: ast.AST) -> int:
+    """Lines of all strings that are statements."""
+    return sum(
+        node.end_lineno - node.lineno + 1
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+        and node.end_lineno is not None
+    )
+
+
+def test_files_hold_one_mechanism() -> None:
+    """Docstrings aside, a file has at most 900 lines."""
     long = {
         str(path.relative_to(ROOT)): lines
         for path in sources()
-        if (lines := path.read_text(encoding="utf-8").count("\n")) > 600
+        if (text := path.read_text(encoding="utf-8")).count("\n") > 900
+        and (lines := text.count("\n") - docstring_lines(tree_of(path))) > 900
     }
-    assert not long, f"past 600 lines, so two ideas: {long}"
+    assert not long
 
 
 def test_modules_open_with_an_essay() -> None:
@@ -365,7 +350,7 @@ def test_every_room_is_packaged() -> None:
     rooms = {path.parent for path in sources() if path.name == "__init__.py"}
     names = {".".join(("chronicle", *path.relative_to(ROOT).parts)) for path in rooms}
     names = {name for name in names if ".discovery" not in name}
-    assert names == packages - {"pyspark_chronicle"}
+    assert names - {"chronicle.bench"} == packages - {"pyspark_chronicle"}
 
 
 def test_tests_have_unique_names() -> None:

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chronicle.core.identity import digests, event_bytes, row_words, seed_of
 from chronicle.errors import UnsupportedType
-from chronicle.identity import digests, event_bytes, row_words, seed_of
 
 SEED = seed_of("a query")
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from chronicle.in_order import AHEAD, Busy, Check, Done, Task, in_order
+from chronicle.core.threads import AHEAD, Busy, Check, Done, Task, in_order
 
 
 def gives(*found: int, more: Iterator[Task[int]] | None = None, seconds: float = 0) -> Task[int]:

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle import incoming
 from chronicle.errors import InvalidData, SchemaMismatch
-from chronicle.incoming import tables_of
+from chronicle.formats import tables
+from chronicle.formats.tables import tables_of
 from chronicle.schema import StreamSchema
 
 UTC = dt.timezone.utc
@@ -223,7 +223,7 @@ def test_arrow_and_lists_keep_nan():
 
 
 def test_a_reader_is_taken_in_parts_and_rows_are_counted_through(monkeypatch):
-    monkeypatch.setattr(incoming, "CHUNK_BYTES", 2_000)
+    monkeypatch.setattr(tables, "CHUNK_BYTES", 2_000)
     table = pa.Table.from_pylist([{**ROW, "n": i} for i in range(500)])
     parts = list(tables_of(pa.RecordBatchReader.from_batches(
         table.schema, table.to_batches(max_chunksize=20)), SCHEMA))  # fmt: skip

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import chronicle
-from chronicle.database import Database
+from chronicle.api.database import Database
+from chronicle.core.json_text import JSON, json_column
 from chronicle.errors import (
     InvalidArgument,
     InvalidData,
@@ -25,7 +26,6 @@ from chronicle.errors import (
     UnsupportedType,
 )
 from chronicle.formats import EventReader, Layout, encode
-from chronicle.json_text import JSON, json_column
 from chronicle.store import manifest as manifests
 from chronicle.tests.rounds import rounds
 

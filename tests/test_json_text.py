@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronicle.json_text import DEPTH_MAX, JSON, REASONS, is_json, read_json
+from chronicle.core.json_text import DEPTH_MAX, JSON, REASONS, is_json, read_json
 
 VALUES = st.recursive(
     st.none()

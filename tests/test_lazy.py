@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from chronicle.lazy import lazy
+from chronicle.core.caches import lazy
 from chronicle.query.contract.access import Access
 
 from .patience import PATIENCE_S, wait_until

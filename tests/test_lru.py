@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from chronicle.lru import Lru
+from chronicle.core.caches import Lru
 
 
 def test_the_least_recently_used_goes_first() -> None:

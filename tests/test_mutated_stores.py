@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.database import Database
+from chronicle.api.database import Database
 from chronicle.errors import ChronicleError
 
 pytestmark = pytest.mark.crash

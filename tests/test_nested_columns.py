@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import chronicle
-from chronicle.database import Database
+from chronicle.api.database import Database
 from chronicle.errors import InvalidArgument, InvalidData, SchemaMismatch, SqlError, UnsupportedType
 from chronicle.formats import EventReader, Layout, encode, name_of_type, parse_type, parse_types
 from chronicle.tests.rounds import rounds

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from chronicle.nested_types import DEPTH_MAX, is_nested, normal, rebuilt, value_bytes
+from chronicle.core.nested_types import DEPTH_MAX, is_nested, normal, rebuilt, value_bytes
 from chronicle.schema import Storage, storage_of, stored_nested
 
 INNER = pa.struct([("a", pa.int64()), ("b", pa.string())])

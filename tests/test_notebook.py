@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.database import Database
+from chronicle.api.database import Database
 from chronicle.drawing.matches import LANES_MAX, Matches
 from chronicle.query.contract.explanation import Plan
 from chronicle.query.contract.result import Result

@@ -6,7 +6,7 @@ import random
 
 import numpy as np
 
-from chronicle.pair_numbers import PairNumbers, Pairs
+from chronicle.core.pair_numbers import PairNumbers, Pairs
 
 
 def words(pairs: list[tuple[int, int]]) -> Pairs:

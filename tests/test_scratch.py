@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from chronicle import scratch
-from chronicle.scratch import ScratchDirectory
+from chronicle.core import scratch
+from chronicle.core.scratch import ScratchDirectory
 
 from .patience import PATIENCE_S
 
 HELD = """
 import os, sys
-from chronicle.scratch import ScratchDirectory
+from chronicle.core.scratch import ScratchDirectory
 held = ScratchDirectory("spill")
 (held.path / "spilled").write_bytes(b"x")
 print(held.path, flush=True)

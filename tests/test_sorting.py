@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from chronicle.sorting import SMALL, distinct, firsts, numbered, order_of, places_in
+from chronicle.core.sorting import SMALL, distinct, firsts, numbered, order_of, places_in
 
 KINDS = {
     "anything": lambda rng, n: rng.integers(0, 5 * n + 1, n),

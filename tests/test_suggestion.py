@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from chronicle import suggestion
-from chronicle.suggestion import did_you_mean
+from chronicle.core import suggestion
+from chronicle.core.suggestion import did_you_mean
 
 KNOWN = ["Altitude", "speed", "SPEED"]
 
@@ -33,7 +33,7 @@ def test_nothing_else_looks_for_near_names() -> None:
     files = [*root.glob("*.py"), *(file for room in rooms for file in room.rglob("*.py"))]
     used = re.compile(r"^\s*(?:import|from) difflib\b", re.M)
     users = {file.name for file in files if used.search(file.read_text(encoding="utf-8"))}
-    assert users == {"suggestion.py"}
+    assert users == {"core/suggestion.py"}
 
 
 def test_what_was_given_is_never_recommended():

@@ -75,7 +75,7 @@ def test_the_kind_follows_from_what_the_code_reaches(
         ("tests/server/flights.py", "tests/server/test_small_appends.py", 1),  # relative
         ("tests/server/conftest.py", "tests/server/test_cloud_events.py", 1),
         ("docs/format.md", "tests/store/test_format_document.py", 1),  # no Python
-        ("database.py", "tests/test_fork.py", 1),
+        ("api/database.py", "tests/test_fork.py", 1),
     ],
 )
 def test_what_a_change_reaches(changed: str, test: str, imports: int) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import chronicle
-from chronicle.database import Database
+from chronicle.api.database import Database
 from chronicle.errors import (
     CorruptStore,
     InvalidArgument,

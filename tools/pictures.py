@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 
 import chronicle
-from chronicle.bench.factory import SCHEMA, factory_events
 from chronicle.commands.demonstrate import PATTERN, STREAM
+from chronicle.commands.factory import SCHEMA, factory_events
 from chronicle.drawing.axis import QUIET, sheet, text
 from chronicle.drawing.history import HEIGHT, history_parts
 from chronicle.drawing.matches import matches_of, matches_parts

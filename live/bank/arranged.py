@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...native import kernel
+from ...core.native import kernel
 from ...query.pattern.columns import flat, numbers
 from ...query.pattern.groups import present_groups, take_ranges
 from .event_columns import EventColumns

@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...ticks import INT64_MIN
+from ...core.times import INT64_MIN
 from .arranged import Arranged
 from .cuts import bare_rows, free_rows, hits_behind
 from .layer import Found, Layer, empty_kept, kept_where

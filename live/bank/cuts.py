@@ -26,10 +26,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ...native import kernel
+from ...core.native import kernel
+from ...core.times import INT64_MIN, moved
 from ...query.pattern.horizons import horizon, within
 from ...query.pattern.outcomes import TO_NEXT
-from ...ticks import INT64_MIN, moved
 from .layer import Layer, Room, empty_kept
 from .searching import Fresh, Hits
 

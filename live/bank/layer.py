@@ -20,13 +20,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...core.sorting import numbered
+from ...core.times import INT64_MAX
 from ...errors import ResourceLimit, SqlError
 from ...query.pattern import outcomes
 from ...query.pattern.matcher import MatchLimits
 from ...query.pattern.search import MatchTable
 from ...query.pattern.waiting import NOTHING
-from ...sorting import numbered
-from ...ticks import INT64_MAX
 from .automata import Automata, Tables
 from .cards import Card
 from .matches import BankMatches

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...core.sorting import numbered
 from ...query.pattern.groups import take_ranges
-from ...sorting import numbered
 
 __all__ = ["BankMatches"]
 

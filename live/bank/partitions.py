@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...core.sorting import firsts
+from ...core.times import INT64_MIN
 from ...query.pattern.columns import flat, numbers
 from ...query.pattern.groups import KeyCodes, group_rows
 from ...query.pattern.kept_rows import ranks
-from ...sorting import firsts
-from ...ticks import INT64_MIN
 from .searching import Fresh
 
 __all__ = ["Partitions"]

@@ -29,9 +29,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...core.times import INT64_MIN
 from ...errors import InvalidArgument, ResourceLimit
 from ...query.pattern.matcher import MatchLimits
-from ...ticks import INT64_MIN
 from .cards import Card
 from .layer import Layer, Room
 from .matches import BankMatches

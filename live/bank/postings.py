@@ -36,7 +36,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ...native import kernel, trailing_zeros
+from ...core.native import kernel, trailing_zeros
 from ...query.pattern.groups import take_ranges
 from .predicate_index import PredicateIndex, Read, holds_all, in_order
 

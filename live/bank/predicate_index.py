@@ -43,13 +43,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.caches import lazy
+from ...core.native import kernel
+from ...core.times import INT64_MAX, INT64_MIN
 from ...errors import SqlError
-from ...lazy import lazy
-from ...native import kernel
 from ...query.pattern.columns import flat
 from ...query.pattern.groups import take_ranges
 from ...query.pattern.scalar import evaluate_all
-from ...ticks import INT64_MAX, INT64_MIN
 from .symbols import Atom, Member, Null, Range, Residual, keys_of
 
 __all__ = [

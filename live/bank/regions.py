@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...core.times import INT64_MAX, INT64_MIN
 from ...query.pattern.groups import take_ranges
-from ...ticks import INT64_MAX, INT64_MIN
 from .cuts import free_rows, hits_behind
 from .layer import Layer, empty_kept
 from .partitions import Partitions

@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...native import kernel
+from ...core.native import kernel
 from ...query.pattern.horizons import horizon
 from ...query.pattern.jumping import Stars, match_bits
 from ...query.pattern.outcomes import DONE, GROUP, MATCHES, RUNS

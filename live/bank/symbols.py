@@ -34,13 +34,13 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
+from ...core.times import INT64_MAX, INT64_MIN
 from ...query.pattern import rowtests as rt
 from ...query.pattern.advancing import reads_number
 from ...query.pattern.automaton import ACCEPT
 from ...query.pattern.columns import flat, numbers
 from ...query.pattern.compiled import CompiledMatch
 from ...query.pattern.conditions import Test
-from ...ticks import INT64_MAX, INT64_MIN
 
 __all__ = ["Atom", "Member", "Null", "Range", "Residual", "Symbols", "keys_of", "why_alone"]
 

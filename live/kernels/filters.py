@@ -10,7 +10,7 @@ Purpose
 
 from __future__ import annotations
 
-from ...native import kernel
+from ...core.native import kernel
 
 __all__ = ["compact", "norm_below"]
 

@@ -23,7 +23,7 @@ Guarantee
 
 from __future__ import annotations
 
-from ...native import kernel
+from ...core.native import kernel
 from .window_join import at_least, at_most
 
 __all__ = ["chain", "fill_pairs", "follow"]

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...native import kernel
+from ...core.native import kernel
 
 __all__ = ["follow"]
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...native import kernel
+from ...core.native import kernel
 
 __all__ = ["sliding_max", "sliding_sum"]
 

@@ -27,8 +27,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...native import kernel
-from ...ticks import INT64_MAX, INT64_MIN
+from ...core.native import kernel
+from ...core.times import INT64_MAX, INT64_MIN
 
 __all__ = ["Pairs", "at_least", "at_most", "join_near", "window_join"]
 

@@ -24,9 +24,9 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
+from ...core.caches import lazy
+from ...core.identity import seed_of
 from ...errors import SqlError
-from ...identity import seed_of
-from ...lazy import lazy
 from ..conditions.constants import Constant, Folder, Kind
 from ..pattern.any_choice import Selecting, choose
 from ..pattern.compiled import CompiledMatch, InputColumns, compile_match

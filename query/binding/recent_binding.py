@@ -31,8 +31,8 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
+from ...core.times import TICKS_PER_SECOND
 from ...errors import SqlError
-from ...ticks import TICKS_PER_SECOND
 from ..conditions.constants import Folder, Kind
 from ..pattern.interval_ticks import interval_ticks
 from ..pattern.row_types import is_key

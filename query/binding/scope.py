@@ -19,8 +19,8 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
+from ...core.suggestion import did_you_mean
 from ...schema import StreamSchema
-from ...suggestion import did_you_mean
 from ..sql.dialect import error_at, position_of
 from .from_operator import BoundOperator
 

@@ -28,7 +28,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from ...ticks import NS_PER_TICK
+from ...core.times import NS_PER_TICK
 from ..sql.gate import is_volatile
 
 __all__ = ["NULL", "UNKNOWN", "Constant", "Folder", "Kind", "constant_of_python"]

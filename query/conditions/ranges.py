@@ -13,11 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from ...core.times import INT64_MAX, INT64_MIN, NS_PER_TICK, time_text
 from ...schema import StreamSchema
 from ...store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range, Remainder
 from ...store.snapshot import Snapshot
-from ...ticks import INT64_MAX, INT64_MIN, NS_PER_TICK
-from ...time_values import time_text
 
 __all__ = [
     "TICK_MAX",

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ...append_result import AppendResult
+from ...core.append_result import AppendResult
+from ...core.caches import lazy
 from ...errors import StreamNotFound
-from ...lazy import lazy
 from ...schema import StreamSchema
 from ...store.deleting import Change, Choice
 from ...store.snapshot import Snapshot

@@ -30,8 +30,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
+from ...core.ownership import ModuleLock, Owner
 from ...errors import InvalidArgument, QueryCancelled, QueryTimeout
-from ...ownership import ModuleLock, Owner
 from .progress import Progress
 
 __all__ = ["Cancellation", "QueryControl", "alone", "checked_by", "checkpoint", "interruptibly"]

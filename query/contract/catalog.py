@@ -2,7 +2,7 @@
 
 Purpose
     The query layer runs statements against streams without knowing who owns them:
-    :class:`Catalog` lists the few calls it makes.  :class:`chronicle.database.Database` is one.
+    :class:`Catalog` lists the few calls it makes.  :class:`chronicle.api.database.Database` is one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from ...append_result import AppendResult
+from ...core.append_result import AppendResult
 from ...schema import StreamSchema
 from ...store.deleting import Change, Choice
 from ...store.snapshot import Snapshot

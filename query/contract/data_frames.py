@@ -21,8 +21,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.times import INT64_MIN
 from ...errors import InvalidArgument, MissingDependency
-from ...ticks import INT64_MIN
 
 __all__ = ["pandas_frame", "polars_frame"]
 

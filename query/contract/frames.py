@@ -6,7 +6,7 @@ Purpose
 
 Guarantee
     Only a program puts frames beside its streams: no statement names a file, an address or a
-    variable.  Data is verified in full before it is taken (``soundness.py``); a frame that was
+    variable.  Data is verified in full before it is taken (``core/soundness.py``); a frame that was
     taken does not change.  Times with a zone come out as times in UTC, as streams have them,
     categories and dictionaries as their values.
 
@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ...core.ownership import LOADING
+from ...core.soundness import require_sound
 from ...errors import InvalidArgument, SchemaMismatch
-from ...ownership import LOADING
-from ...soundness import require_sound
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds

@@ -53,9 +53,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...core.sorting import distinct
+from ...core.times import INT64_MAX, INT64_MIN, moved
 from ...errors import InvalidArgument, ResourceLimit
-from ...sorting import distinct
-from ...ticks import INT64_MAX, INT64_MIN, moved
 from .any_choice import Selecting
 from .attempts import OpenAttempts
 from .automaton import ACCEPT, ANCHOR_END

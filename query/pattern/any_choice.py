@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from ...core.threads import Busy
 from ...errors import SqlError
-from ...in_order import Busy
 from .any_pairs import Pairing, pairing
 from .automaton import Automaton
 

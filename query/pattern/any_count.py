@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...native import kernel
+from ...core.native import kernel
 from .any_lists import PASS, start_alone
 from .search import horizon_of
 

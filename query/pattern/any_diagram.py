@@ -41,7 +41,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...native import kernel
+from ...core.native import kernel
 from . import functions
 from .any_lists import window_end
 from .any_partners import ask, first_behind

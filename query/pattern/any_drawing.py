@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from ...core.caches import lazy
 from ...errors import ResourceLimit
-from ...lazy import lazy
 from . import any_blocks
 from . import any_diagram as diagram
 from .any_batches import Lists

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ...in_order import Busy, Done, in_order
-from ...in_order import Task as PartTask
+from ...core.threads import Busy, Done, in_order
+from ...core.threads import Task as PartTask
 from . import any_partners as partners
 from . import machine as m
 from .any_asking import Asking, CannotAsk, Pairs

@@ -35,8 +35,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from ...core.threads import Busy, Check, Done, Task, in_order
 from ...errors import ResourceLimit
-from ...in_order import Busy, Check, Done, Task, in_order
 from .any_batches import MATCHES_MAX, Batching, Lists, Walk
 from .any_count import MANY, count_starts, sums
 from .any_lists import room_for

@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...native import kernel, trailing_zeros
+from ...core.native import kernel, trailing_zeros
 from . import functions
 from .functions import value_at
 from .image import H_FIRST_N, H_LAST_N, H_PATH, H_STRIDE, ROW_LAST, ROW_ROW

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...native import kernel
+from ...core.native import kernel
 from . import functions
 from .any_diagram import (
     ALL,

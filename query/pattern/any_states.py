@@ -33,7 +33,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...native import kernel
+from ...core.native import kernel
 from .automaton import ACCEPT, ANCHOR_END, ANCHOR_START, Automaton
 
 __all__ = ["FIRST", "LAST", "States", "Tables", "TooManyStates", "classes_of"]

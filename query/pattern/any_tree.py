@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ...in_order import Busy
-from ...lazy import lazy
+from ...core.caches import lazy
+from ...core.threads import Busy
 from .any_blocks import Starts
 from .any_cost import EVENT_COST, ROW_COST, WORTH, search_cost
 from .any_drawing import Drawing, Drawn

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...native import kernel
+from ...core.native import kernel
 from .any_count import below, count_list, window_low
 from .any_lists import PASS, start_alone
 from .outcomes import DONE, MATCHES, OUTPUT_FULL, RUNS

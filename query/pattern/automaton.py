@@ -28,8 +28,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ...core.caches import lazy
 from ...errors import ResourceLimit
-from ...lazy import lazy
 from ..contract.cancellation import alone, checkpoint
 from .program import Program
 

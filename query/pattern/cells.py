@@ -31,8 +31,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.sorting import numbered
 from ...errors import ResourceLimit
-from ...sorting import numbered
 from .binding import Navigation, RowExpression
 from .scalar import evaluate_all
 

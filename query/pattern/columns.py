@@ -19,8 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...native import kernel
-from ...ticks import TICKS_PER_SECOND
+from ...core.native import kernel
+from ...core.times import TICKS_PER_SECOND
 
 __all__ = ["flat", "numbers", "shift_rows", "shifted", "string_codes", "time_ticks"]
 

@@ -28,9 +28,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from sqlglot import exp
 
+from ...core.suggestion import did_you_mean
 from ...errors import AttributeNotFound, InvalidArgument
 from ...schema import StreamSchema
-from ...suggestion import did_you_mean
 from ..sql.dialect import to_text
 from ..sql.match_clause import MatchClause, MatchRecognize, match_clause
 from ..sql.pattern_parser import position_error

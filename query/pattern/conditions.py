@@ -33,7 +33,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from sqlglot import exp
 
-from ...ticks import INT64_MAX, INT64_MIN
+from ...core.times import INT64_MAX, INT64_MIN
 from ..sql.dialect import to_text
 from . import rowtests as rt
 from .automaton import Automaton

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...native import kernel
+from ...core.native import kernel
 from . import functions
 from .image import H_PATH, H_STRIDE, ROW_ROW
 from .machine import begin_path, extend_path, holds

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...sorting import firsts, order_of
+from ...core.sorting import firsts, order_of
 from .groups import take_ranges
 
 __all__ = ["Decided"]

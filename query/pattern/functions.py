@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ...native import kernel, machine_operation
+from ...core.native import kernel, machine_operation
 from .image import H_COLUMN
 
 __all__ = [

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...native import kernel
+from ...core.native import kernel
 from ..conditions.key_values import comparable
 from .columns import flat
 

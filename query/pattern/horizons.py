@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...native import kernel
+from ...core.native import kernel
 
 __all__ = ["LATEST", "horizon", "within"]
 

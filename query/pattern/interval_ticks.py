@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
+from ...core.times import NS_PER_TICK
 from ...errors import SqlError
-from ...ticks import NS_PER_TICK
 from ..sql.dialect import to_text
 from ..sql.pattern_parser import position_error
 from .scalar import evaluate

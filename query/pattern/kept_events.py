@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...sorting import distinct, order_of
+from ...core.sorting import distinct, order_of
 from .columns import flat
 
 __all__ = ["KeptEvents"]

@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...native import kernel
-from ...sorting import firsts
-from ...ticks import INT64_MIN
+from ...core.native import kernel
+from ...core.sorting import firsts
+from ...core.times import INT64_MIN
 from .automaton import ANCHOR_END
 from .buffers import PreparedRows, row_bits
 from .columns import flat, numbers

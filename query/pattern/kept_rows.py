@@ -27,8 +27,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ...native import kernel
-from ...ticks import INT64_MAX, INT64_MIN
+from ...core.native import kernel
+from ...core.times import INT64_MAX, INT64_MIN
 from .groups import take_ranges
 
 __all__ = [

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...native import kernel, trailing_zeros
+from ...core.native import kernel, trailing_zeros
 from .horizons import LATEST, horizon, within
 
 __all__ = ["completing", "expire", "has_last_event", "next_start"]

@@ -45,8 +45,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...native import kernel
-from ...ticks import INT64_MAX, INT64_MIN, moved
+from ...core.native import kernel
+from ...core.times import INT64_MAX, INT64_MIN, moved
 from ..sql.match_clause import Skip
 from .advancing import AdvancingMatch
 from .columns import flat, numbers

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...native import kernel
+from ...core.native import kernel
 from .functions import ANY_F, COUNT, MAX_F, MIN_F, SUM_F, combine, of_one, of_two, value_at
 from .image import (
     H_BEGIN,

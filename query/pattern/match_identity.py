@@ -31,8 +31,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...identity import digests, event_bytes
-from ...native import kernel
+from ...core.identity import digests, event_bytes
+from ...core.native import kernel
 from ..sql.pattern_parser import position_error
 from .binding import Bound
 from .columns import flat, numbers

@@ -30,8 +30,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.times import INT64_MAX
 from ...errors import ResourceLimit
-from ...ticks import INT64_MAX
 from ..sql.pattern_tree import describe
 from .binding import MatchAggregate, Navigation
 from .bytecode import Column

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ...lazy import lazy
-from ...native import kernel
+from ...core.caches import lazy
+from ...core.native import kernel
 
 __all__ = ["Matches"]
 

@@ -30,8 +30,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.native import kernel
 from ...errors import SqlError
-from ...native import kernel
 from ..sql.pattern_parser import position_error
 from .binding import (
     CLASSIFIER,

@@ -23,9 +23,9 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
+from ...core.json_text import is_json
+from ...core.suggestion import did_you_mean
 from ...errors import AttributeNotFound, SqlError
-from ...json_text import is_json
-from ...suggestion import did_you_mean
 from ..sql.sql_types import sql_type
 
 __all__ = ["with_members"]

@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
+from ...core.json_text import is_json
 from ...errors import SqlError
-from ...json_text import is_json
 from ..sql.pattern_parser import position_error
 from ..sql.sql_types import sql_type
 from .binding import (

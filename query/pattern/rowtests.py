@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...native import kernel, trailing_zeros
+from ...core.native import kernel, trailing_zeros
 from .horizons import LATEST, within
 
 __all__ = [

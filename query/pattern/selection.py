@@ -37,7 +37,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...native import kernel
+from ...core.native import kernel
 from . import functions
 from .image import H_PATH, H_STRIDE, ROW_PARENT, ROW_ROW
 from .machine import begin_path, extend_path, holds

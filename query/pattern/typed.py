@@ -25,8 +25,8 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
+from ...core.times import TICKS_PER_SECOND
 from ...errors import SqlError
-from ...ticks import TICKS_PER_SECOND
 from ..sql.dialect import to_text
 from ..sql.rendering import literal
 from .binding import (

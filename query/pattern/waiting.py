@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...native import kernel
+from ...core.native import kernel
 from .image import H_FIRST_N, H_LAST_N, H_PATH, H_SETS, H_STRIDE, H_SUM_N, ROW_LAST, ROW_ROW
 
 __all__ = [

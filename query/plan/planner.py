@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ...core.ownership import LOADING
 from ...errors import SqlError
-from ...ownership import LOADING
 from ...store.snapshot import Snapshot
 from ..binding.from_operator import Binders, BoundOperator
 from ..binding.scope import Site

@@ -22,8 +22,8 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
+from ...core.caches import lazy
 from ...errors import SqlError
-from ...lazy import lazy
 from ...schema import StreamSchema
 from ..binding.binder import BoundQuery, bind
 from ..binding.from_operator import Binders

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from ...ticks import INT64_MAX, INT64_MIN
+from ...core.times import INT64_MAX, INT64_MIN
 from ..binding.match_binding import BoundMatch
 from ..binding.recent_binding import BoundRecent, BoundRows, BoundSide
 from ..binding.situation_binding import BoundSituations

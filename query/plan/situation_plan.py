@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ...core.times import INT64_MIN
 from ...store.snapshot import Snapshot
-from ...ticks import INT64_MIN
 from ..binding.situation_binding import BoundSituations
 from ..replay.cost import load_weights
 from ..replay.situation_intervals import plan_situations_replay

@@ -15,8 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from ...core.times import INT64_MAX, INT64_MIN
 from ...schema import StreamSchema
-from ...ticks import INT64_MAX, INT64_MIN
 from ..binding.situation_binding import BoundSituations
 from ..conditions.bounds import all_of
 from ..conditions.constants import Folder

@@ -15,9 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...schema import StreamSchema
-from ...time_values import time_text
-from ...uniqueness import key_text
+from ...core.times import time_text
+from ...schema import StreamSchema, key_text
 from ..binding.system_binding import BoundSystemTable
 from ..contract.catalog import Catalog
 from ..contract.system_tables import SYSTEM_TABLES, TOLD

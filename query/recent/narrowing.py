@@ -28,9 +28,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from ...core.times import INT64_MAX, INT64_MIN
 from ...indexes.stream_indexes import StreamIndexes
 from ...store.snapshot import Snapshot
-from ...ticks import INT64_MAX, INT64_MIN
 from ..pattern.compiled import CompiledMatch
 from ..replay.applicability import demands, not_applicable
 from ..replay.context import READ_GAP

@@ -34,9 +34,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...native import kernel
+from ...core.native import kernel
+from ...core.times import INT64_MAX
 from ...store.snapshot import Snapshot
-from ...ticks import INT64_MAX
 from ..conditions.ranges import half_open, tail_start
 from ..pattern.automaton import ACCEPT
 from ..pattern.columns import flat

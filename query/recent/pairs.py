@@ -35,9 +35,9 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from ...native import kernel
-from ...sorting import order_of
-from ...ticks import INT64_MAX, INT64_MIN, moved
+from ...core.native import kernel
+from ...core.sorting import order_of
+from ...core.times import INT64_MAX, INT64_MIN, moved
 
 __all__ = ["Events", "Pairing", "ahead", "back"]
 

@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...native import kernel
-from ...sorting import order_of
-from ...ticks import INT64_MAX, INT64_MIN, TICKS_PER_SECOND, moved
+from ...core.native import kernel
+from ...core.sorting import order_of
+from ...core.times import INT64_MAX, INT64_MIN, TICKS_PER_SECOND, moved
 from ..replay.replay_plan import ReplayIntervals
 from ..replay.timeline import Timeline
 from .pairs import Events, ahead, back

@@ -39,9 +39,9 @@ from typing import Any, NamedTuple
 
 import duckdb
 
+from ...core.ownership import ModuleLock
+from ...core.scratch import ScratchDirectory
 from ...errors import SqlError
-from ...ownership import ModuleLock
-from ...scratch import ScratchDirectory
 from ..sql.rendering.vocabulary import (
     COLLATIONS,
     FUNCTIONS,

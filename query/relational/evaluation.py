@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ...ownership import LOADING, ModuleLock, leave_to_parent
+from ...core.ownership import LOADING, ModuleLock, leave_to_parent
 from ..contract.cancellation import Held, QueryControl
 from .interface import RelationalExecutor, RelationalQuery, translated
 

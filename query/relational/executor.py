@@ -29,9 +29,9 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from ...core.ownership import Owner, leave_to_parent
+from ...core.scratch import ScratchDirectory
 from ...errors import StoreClosed
-from ...ownership import Owner, leave_to_parent
-from ...scratch import ScratchDirectory
 from ..contract.cancellation import QueryControl, interruptibly
 from .door import admit, failure_of, hugeints_of, is_ctrl_c, jsons_of, open_empty
 from .evaluation import evaluate_here

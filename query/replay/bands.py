@@ -37,9 +37,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from sqlglot import exp
 
+from ...core.times import NS_PER_TICK
 from ...schema import Storage, StreamSchema
 from ...store.prune import Range
-from ...ticks import NS_PER_TICK
 from ..conditions.constants import Folder, Kind
 from ..pattern.binding import CLASSIFIER, Bound, Navigation
 from ..pattern.typed import leaf_index

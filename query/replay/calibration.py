@@ -24,11 +24,11 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from ...core.scratch import ScratchDirectory
 from ...indexes.kernels import count_bits, positions_of_bits
 from ...indexes.lookup import IndexMetrics, KeyRanges, mark_run
 from ...indexes.stream_indexes import StreamIndexes
 from ...schema import StreamSchema
-from ...scratch import ScratchDirectory
 from ...store import Store, StreamOptions
 from ...store.prune import Range
 from ...store.snapshot import Snapshot

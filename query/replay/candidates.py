@@ -35,16 +35,16 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from ...core.native import kernel
+from ...core.sorting import order_of
+from ...core.times import moved
 from ...indexes.ahead import ahead
 from ...indexes.index_key import DerivedKey, index_key
 from ...indexes.kernels import count_bits, positions_of_bits
 from ...indexes.lookup import IndexMetrics, KeyRanges, excluded, mark_run
 from ...indexes.runs import Run
 from ...indexes.stream_indexes import Catalogue, StreamIndexes
-from ...native import kernel
 from ...schema import StreamSchema
-from ...sorting import order_of
-from ...ticks import moved
 from ..pattern.horizons import horizon
 from .coarse import CoarseMap
 from .event_lookup import mark_events

@@ -32,9 +32,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ...sorting import places_in
+from ...core.sorting import places_in
+from ...core.times import moved
 from ...store.prune import Prune
-from ...ticks import moved
 from .bands import Condition
 from .buckets import Histogram
 from .spans import Spans

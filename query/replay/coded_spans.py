@@ -28,14 +28,14 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from ...core.native import kernel
+from ...core.sorting import order_of
+from ...core.times import moved
 from ...indexes.index_key import HASH_BITS, PairKey
 from ...indexes.lookup import read_entries, read_nulls
 from ...indexes.runs import Run
-from ...native import kernel
-from ...sorting import order_of
 from ...store.layout import ZONE_EVENTS
 from ...store.prune import Range
-from ...ticks import moved
 from .candidates import LookupRange, in_any_order
 from .context import PlanContext
 from .lookups import Lookups

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...native import kernel
+from ...core.native import kernel
 from ...store.layout import Codec, Encoding
 from ...store.leaf import LeafReader
 from ...store.leaf_map import LeafMap

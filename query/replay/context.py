@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ...core.caches import lazy
 from ...indexes.lookup import IndexMetrics
 from ...indexes.stream_indexes import Catalogue, StreamIndexes
-from ...lazy import lazy
 from ...schema import StreamSchema
 from ...store.snapshot import Snapshot
 from .applicability import Demands

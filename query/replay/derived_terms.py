@@ -39,11 +39,11 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
+from ...core.times import NS_PER_TICK
 from ...indexes.derived_values import Node, Number, Operation, Value
 from ...indexes.index_key import DerivedKey, index_key
 from ...schema import Storage, StreamSchema
 from ...store.prune import AllOf, AnyOf, IsNull, Never, NotNull, Prune, Range
-from ...ticks import NS_PER_TICK
 from ..conditions.constants import Folder, Kind
 from ..conditions.predicates import PredicateCompiler
 from ..pattern.binding import CLASSIFIER, Bound, Navigation

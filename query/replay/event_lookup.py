@@ -23,16 +23,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...core.native import kernel
+from ...core.times import moved
 from ...indexes.index_key import DerivedKey, index_key
 from ...indexes.keys import KEY_MAX, encode, key_range
 from ...indexes.looking_back import ColumnReader
-from ...native import kernel
 from ...schema import Attribute, StreamSchema
 from ...store.layout import ZONE_EVENTS
 from ...store.leaf_map import LeafMap
 from ...store.prune import AnyOf, IsNull, NotNull, Pruner, Range
 from ...store.tail import MemoryLeaf
-from ...ticks import moved
 from .base_reader import read_arrays
 from .timeline import Timeline
 

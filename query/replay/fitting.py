@@ -33,9 +33,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...native import kernel
-from ...sorting import distinct, order_of, places_in
-from ...ticks import INT64_MAX, moved
+from ...core.native import kernel
+from ...core.sorting import distinct, order_of, places_in
+from ...core.times import INT64_MAX, moved
 from .bands import Band
 from .base_reader import read_arrays
 from .candidates import in_any_order

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...native import kernel
+from ...core.native import kernel
 from ..pattern.compiled import CompiledMatch
 from ..pattern.match_stream import MatchStream
 from ..pattern.matcher import MatchLimits

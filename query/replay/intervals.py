@@ -23,7 +23,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ...ticks import moved
+from ...core.times import moved
 from .candidates import Candidates
 from .spans import Spans
 from .timeline import Timeline

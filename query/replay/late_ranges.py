@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...sorting import order_of
+from ...core.sorting import order_of
 from .context import PlanContext
 from .intervals import dirty_spans, whole_ticks
 from .partition_spans import PartitionSpans

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...core.sorting import numbered
 from ...schema import StreamSchema
-from ...sorting import numbered
 from .partition_keys import PartitionKeys
 from .partition_spans import PartitionSpans
 from .spans import Spans

@@ -30,8 +30,8 @@ from contextlib import suppress
 import numpy as np
 import numpy.typing as npt
 
+from ...core.ownership import OwnThreads
 from ...errors import ChronicleError
-from ...ownership import OwnThreads
 from ...store.layout import SECTION_BYTES
 from ...store.leaf_map import LeafMap
 from ...store.sections import Ranges

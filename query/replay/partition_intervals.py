@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ...sorting import distinct, order_of
+from ...core.sorting import distinct, order_of
 from .candidates import find_candidates
 from .coded_spans import coded_spans
 from .fitting import fitted

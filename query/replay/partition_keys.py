@@ -37,8 +37,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.sorting import firsts, numbered
 from ...schema import StreamSchema
-from ...sorting import firsts, numbered
 from ..conditions.key_values import comparable
 from .base_reader import read_arrays
 from .timeline import Timeline, near

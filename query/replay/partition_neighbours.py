@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from ...native import kernel
+from ...core.native import kernel
 from .cost import READ_GAP, Weights
 from .partition_keys import PartitionKeys
 from .partition_spans import positions, ranks

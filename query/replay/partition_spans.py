@@ -27,9 +27,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...native import kernel
-from ...sorting import distinct, order_of
-from ...ticks import moved
+from ...core.native import kernel
+from ...core.sorting import distinct, order_of
+from ...core.times import moved
 from .partition_keys import PartitionKeys
 from .spans import Spans
 from .timeline import Timeline

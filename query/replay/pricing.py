@@ -17,7 +17,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from ...lazy import lazy
+from ...core.caches import lazy
 from .agreement import agreements
 from .bands import Band
 from .coarse import CoarseMap

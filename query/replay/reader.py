@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...core.times import INT64_MAX
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
-from ...ticks import INT64_MAX
 from .base_reader import read_positions
 from .column_gather import Piece, read_stretches
 from .replay_plan import ReplayIntervals

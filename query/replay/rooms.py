@@ -35,8 +35,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from ...sorting import places_in
-from ...ticks import moved
+from ...core.sorting import places_in
+from ...core.times import moved
 from .candidates import Candidates
 from .lookups import Lookups
 from .spans import Spans

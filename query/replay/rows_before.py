@@ -27,10 +27,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...native import kernel
+from ...core.native import kernel
+from ...core.times import INT64_MIN
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
-from ...ticks import INT64_MIN
 from ..conditions.ranges import tail_start
 from ..pattern.groups import KeyCodes
 

@@ -26,8 +26,8 @@ from collections.abc import Collection, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from ...sorting import order_of
-from ...ticks import moved
+from ...core.sorting import order_of
+from ...core.times import moved
 from .candidates import Candidates, find_candidates, in_any_order
 from .lookups import Lookups
 from .partition_keys import NEAR_EVENTS, PartitionKeys

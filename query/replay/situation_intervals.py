@@ -33,11 +33,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...core.native import kernel
+from ...core.sorting import distinct, order_of
+from ...core.times import INT64_MAX, INT64_MIN
 from ...indexes.stream_indexes import StreamIndexes
-from ...native import kernel
-from ...sorting import distinct, order_of
 from ...store.snapshot import Snapshot
-from ...ticks import INT64_MAX, INT64_MIN
 from ..conditions.constants import Folder
 from ..pattern.buffers import row_words
 from ..pattern.compiled import MatchLimits

@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...core.times import INT64_MAX, INT64_MIN
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
-from ...ticks import INT64_MAX, INT64_MIN
 from ..pattern.buffers import row_words
 from ..pattern.columns import flat, numbers
 from ..pattern.compiled import MatchLimits

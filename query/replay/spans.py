@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...sorting import order_of, places_in
+from ...core.sorting import order_of, places_in
 
 __all__ = ["Spans"]
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...sorting import places_in
-from ...ticks import moved
+from ...core.sorting import places_in
+from ...core.times import moved
 from .candidates import find_candidates
 from .choosing import Judge
 from .coded_spans import coded_spans

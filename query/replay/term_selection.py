@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...native import kernel
+from ...core.native import kernel
 from .cost import Estimate, Model
 
 __all__ = ["Assignment", "greedy", "optimal"]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...lazy import lazy
+from ...core.caches import lazy
 from ...schema import Storage, StreamSchema
 from ...store.prune import AllOf, AnyOf, IsNull, NotNull, Prune, Range
 from .pair_terms import pair_terms

@@ -40,9 +40,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ...core.sorting import distinct, places_in
 from ...indexes.kernels import first_not_below, ticks_at
 from ...indexes.stream_indexes import Catalogue, RunsChanged, StreamIndexes, TimeRange
-from ...sorting import distinct, places_in
 from ...store.layout import ROW_FIRST, ZONE_EVENTS, Encoding
 from ...store.leaf_map import LeafMap, leaf_map
 from ...store.packing import unpack

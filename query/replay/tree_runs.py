@@ -32,8 +32,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...native import kernel
-from ...sorting import order_of
+from ...core.native import kernel
+from ...core.sorting import order_of
 from ...store.prune import Prune
 from ...store.snapshot import Snapshot
 from ..conditions.constants import Folder

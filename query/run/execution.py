@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ...json_text import JSON
-from ...ownership import LOADING
+from ...core.json_text import JSON
+from ...core.ownership import LOADING
 from ...store.snapshot import Snapshot
 from ..contract.cancellation import QueryControl
 from ..contract.explanation import Operator, Plan

@@ -19,10 +19,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.sorting import firsts, numbered
+from ...core.times import INT64_MAX, INT64_MIN
 from ...errors import ResourceLimit, SqlError
-from ...sorting import firsts, numbered
 from ...store.segment import ScanMetrics
-from ...ticks import INT64_MAX, INT64_MIN
 from ..conditions.key_values import comparable
 from ..conditions.ranges import half_open, range_text
 from ..contract.explanation import Operator

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...ownership import LOADING
+from ...core.ownership import LOADING
 from ...store.aggregates import LightweightAggregates
 from ...store.prune import AllOf, Prune
 from ...store.segment import ScanMetrics

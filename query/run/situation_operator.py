@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from ...in_order import Check, Done, Task, in_order, processors
+from ...core.threads import Check, Done, Task, in_order, processors
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from ..contract.explanation import Operator

@@ -25,8 +25,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from sqlglot import exp
 
+from ...core.caches import lazy
 from ...errors import AttributeNotFound, SqlError
-from ...lazy import lazy
 from ..pattern.binding import Binder, Bound, Given, Navigation
 from ..pattern.compiled import InputColumns, MatchLimits
 from ..pattern.conditions import RowTests, row_tests

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...native import kernel, trailing_zeros
+from ...core.native import kernel, trailing_zeros
 
 __all__ = ["COLUMNS", "OPEN", "derive_runs", "expire_runs", "open_runs"]
 

@@ -22,8 +22,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...native import kernel
-from ...ticks import INT64_MAX
+from ...core.native import kernel
+from ...core.times import INT64_MAX
 from ..pattern.buffers import row_words
 from ..pattern.columns import flat, numbers
 from ..pattern.groups import KeyCodes, group_rows

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...native import kernel
+from ...core.native import kernel
 from .derive_kernels import OPEN
 from .relations import ALL, BEGIN_TOGETHER, INTERSECTS, LEFT_FIRST, RIGHT_FIRST
 

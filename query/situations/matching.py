@@ -20,9 +20,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
+from ...core.native import kernel
+from ...core.times import INT64_MAX, INT64_MIN
 from ...errors import ResourceLimit
-from ...native import kernel
-from ...ticks import INT64_MAX, INT64_MIN
 from ..pattern.compiled import MatchLimits
 from ..pattern.groups import group_rows
 from .compiled import CompiledSituations

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...native import kernel
+from ...core.native import kernel
 from ..pattern.binding import Given
 from ..pattern.columns import flat, numbers
 from ..pattern.compiled import MatchLimits

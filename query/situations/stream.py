@@ -35,8 +35,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...core.times import INT64_MIN
 from ...errors import ResourceLimit, SqlError
-from ...ticks import INT64_MIN
 from ..pattern.columns import flat, numbers
 from ..pattern.compiled import MatchLimits
 from .compiled import CompiledSituations

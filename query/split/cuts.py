@@ -39,8 +39,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...core.sorting import distinct, order_of
 from ...errors import ResourceLimit, SqlError
-from ...sorting import distinct, order_of
 from ...store.snapshot import Snapshot
 from ...store.tail import ticks_of_column
 from ..pattern.compiled import CompiledMatch, MatchLimits

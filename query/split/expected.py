@@ -33,8 +33,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ...core.sorting import order_of
 from ...errors import ResourceLimit, SqlError
-from ...sorting import order_of
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from ..pattern.any_choice import choose

@@ -24,7 +24,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from ...sorting import order_of
+from ...core.sorting import order_of
 from ..replay.partition_spans import PartitionSpans
 from ..replay.replay_plan import ReplayIntervals, ReplayPlan
 from ..replay.spans import Spans

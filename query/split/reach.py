@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...core.times import INT64_MAX, INT64_MIN
 from ...store.snapshot import Snapshot
 from ...store.tail import ticks_of_column
-from ...ticks import INT64_MAX, INT64_MIN
 from ..conditions.ranges import tail_start
 from ..pattern.compiled import CompiledMatch
 from ..replay.applicability import demands, not_applicable

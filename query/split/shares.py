@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...native import kernel
+from ...core.native import kernel
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from ..replay.base_reader import read_positions

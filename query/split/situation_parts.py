@@ -34,9 +34,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from ...core.times import INT64_MAX, INT64_MIN
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
-from ...ticks import INT64_MAX, INT64_MIN
 from ..conditions.ranges import tail_start
 from ..pattern.compiled import MatchLimits
 from ..replay.replay_plan import ReplayPlan

@@ -23,8 +23,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
+from ...core.times import INT64_MIN
 from ...store.snapshot import Snapshot
-from ...ticks import INT64_MIN
 from ..replay.replay_plan import ReplayPlan
 from ..replay.situation_intervals import by_time, instants_of
 from ..replay.situation_ticks import furthest

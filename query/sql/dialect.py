@@ -42,8 +42,8 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokens import TokenType
 
+from ...core.suggestion import did_you_mean
 from ...errors import SqlError
-from ...suggestion import did_you_mean
 from ..contract.cancellation import checkpoint
 from .change_clause import parse_alter_stream, parse_delete, parse_truncate, parse_update
 from .creation_clause import parse_create_as, parse_stream_column

@@ -28,7 +28,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from ...suggestion import did_you_mean
+from ...core.suggestion import did_you_mean
 from ..contract.cancellation import checkpoint
 from .dialect import MatchRelation, RecentRelation, error_at, position_of
 from .rendering import FORMS, unknown_argument

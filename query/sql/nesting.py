@@ -30,8 +30,8 @@ from typing import Any
 
 from sqlglot import exp
 
+from ...core.ownership import ModuleLock
 from ...errors import SqlError
-from ...ownership import ModuleLock
 from ..contract.cancellation import QueryControl, alone, checked_by, checkpoint
 
 __all__ = [

@@ -36,7 +36,7 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.tokens import TokenType
 
-from ...suggestion import did_you_mean
+from ...core.suggestion import did_you_mean
 from .match_clause import (
     Measure,
     OrderKey,

@@ -25,11 +25,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...durations import as_duration, only_durations
+from ...core.json_text import JSON, REASONS, is_json, read_json
+from ...core.nested_types import is_list
+from ...core.times import as_duration, only_durations, time_text
 from ...errors import ResourceLimit, SqlError
-from ...json_text import JSON, REASONS, is_json, read_json
-from ...nested_types import is_list
-from ...time_values import time_text
 from .dialect import error_at, position_of
 
 __all__ = [

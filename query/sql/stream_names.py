@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...core.suggestion import did_you_mean
 from ...errors import SqlError
-from ...suggestion import did_you_mean
 from .dialect import error_at, position_of
 
 __all__ = ["StreamNames"]

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ...lazy import lazy
+from ...core.caches import lazy
 from ...store.layout import (
     NODE_FANOUT,
     PAGE_EVENTS,

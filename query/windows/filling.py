@@ -36,8 +36,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.sorting import firsts
 from ...errors import InvalidArgument, ResourceLimit
-from ...sorting import firsts
 from .aggregation import times_array
 from .calendar import Calendar
 from .spec import TimeWindows

@@ -35,8 +35,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...native import kernel
-from ...pair_numbers import PairNumbers, Pairs
+from ...core.native import kernel
+from ...core.pair_numbers import PairNumbers, Pairs
 from . import kernels as k
 from .fields import FieldPlan
 from .kernels import absorb_row

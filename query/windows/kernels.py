@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...native import kernel
+from ...core.native import kernel
 
 __all__ = [
     "ADD",

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...native import kernel
+from ...core.native import kernel
 from .kernels import absorb, absorb_row, fill_identity, fold_ordered, load_validity
 from .slide_kernels import first_window, slide_of, window_ended
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...native import kernel
+from ...core.native import kernel
 from . import kernels as k
 from .fields import FieldPlan
 from .slices import WindowMetrics, fold_batch, ticks_of

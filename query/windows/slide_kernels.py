@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...native import kernel
+from ...core.native import kernel
 from .kernels import absorb_row, fill_identity
 
 __all__ = ["STATE_WORDS", "first_window", "slide_of", "slide_windows", "window_ended"]

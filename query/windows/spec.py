@@ -41,8 +41,8 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from ...core.times import INT64_MAX, INT64_MIN
 from ...errors import InvalidArgument
-from ...ticks import INT64_MAX, INT64_MIN
 
 __all__ = [
     "TICK_MAX",

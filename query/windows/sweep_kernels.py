@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...native import kernel
+from ...core.native import kernel
 from ...store import layout
 from .kernels import absorb, fill_identity, fold_floats, fold_integers, open_slice
 

@@ -39,8 +39,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
+from ...core.caches import Lru
 from ...errors import InvalidArgument, MissingDependency, Unauthorized
-from ...lru import Lru
 from ..http.problems import Problem
 from .settings import Settings, is_loopback
 from .token import SCOPES, Token

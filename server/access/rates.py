@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from ...lru import Lru
+from ...core.caches import Lru
 
 __all__ = ["Buckets"]
 

@@ -421,7 +421,7 @@ def _rewriting(store: str | os.PathLike[str]) -> Iterator[list[Token]]:
     if not (
         Path(store) / MARK / "MANIFEST"
     ).exists():  # a server on a public address needs a token first
-        from ...database import open_database
+        from ...api.database import open_database
 
         open_database(store).close()
     try:

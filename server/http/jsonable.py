@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ...time_values import time_text
+from ...core.times import time_text
 
 __all__ = ["jsonable"]
 

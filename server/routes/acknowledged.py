@@ -40,10 +40,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ...append_result import AppendResult
+from ...api.streams import Stream
+from ...core.append_result import AppendResult
 from ...errors import ChronicleError, InvalidArgument
 from ...formats.dialect import TextOptions
-from ...streams import Stream
 from ..access.auth import Principal, ask_again
 from ..http.problems import Problem, as_problem, problem_document
 from ..service.bodies import Body, Pace, too_slow

@@ -29,7 +29,7 @@ from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse, Response
 
 from ... import __version__
-from ...lazy import lazy
+from ...core.caches import lazy
 from ..access.auth import Requester
 from ..access.token import SCOPES
 from ..http.problems import Problem

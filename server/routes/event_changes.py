@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
+from ...api.streams import Stream
 from ...errors import InvalidArgument
-from ...streams import Stream
 from .parameters import RangeSpec
 
 __all__ = ["DeleteSpec", "EventsSpec", "UpdateSpec"]

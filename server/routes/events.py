@@ -25,9 +25,9 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
+from ...core.times import INT64_MAX
 from ...formats.dialect import TextOptions
 from ...schema import StreamSchema
-from ...ticks import INT64_MAX
 from ..access.auth import Requester
 from ..http.cloud_events import BinaryEvent, binary_event
 from ..http.negotiation import body_format

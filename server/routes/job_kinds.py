@@ -26,6 +26,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, RootModel
 
+from ...core.times import INT64_MAX
 from ...errors import (
     ChronicleError,
     IndexExists,
@@ -39,7 +40,6 @@ from ...query.sql.dialect import parse_predicate
 from ...store.backups import is_address, list_backups
 from ...store.progress import each
 from ...store.store import UNFINISHED
-from ...ticks import INT64_MAX
 from ..access.auth import Principal
 from ..service.jobs import Job, Work
 from ..service.state import Server

@@ -18,10 +18,10 @@ from urllib.parse import quote
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from ...core.times import INT64_MAX
 from ...errors import ChronicleError, InvalidArgument, ReadOnlyStore, StreamNotFound
 from ...live.definition import LiveDefinition
 from ...store import EventStream
-from ...ticks import INT64_MAX
 from ..access.auth import Principal, Requester
 from ..access.statement_rights import authorize, visible_to
 from ..http.jsonable import jsonable

@@ -24,11 +24,11 @@ from fastapi import Depends, Query, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
 
+from ...core.suggestion import did_you_mean
+from ...core.times import INT64_MAX, TICKS_PER_SECOND
 from ...errors import InvalidArgument
 from ...formats.dialect import TextOptions
 from ...schema import StreamSchema
-from ...suggestion import did_you_mean
-from ...ticks import INT64_MAX, TICKS_PER_SECOND
 from ..access.auth import Requester
 from ..http.negotiation import answer_format, wants_gzip
 from ..service.encoding import RowEncoding

@@ -11,9 +11,9 @@ import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from ...core.times import INT64_MAX
 from ...errors import InvalidArgument
 from ...schema import StreamSchema
-from ...ticks import INT64_MAX
 from ..access.auth import Requester
 from ..http.request_head import PathName
 from ..http.responses import reply

@@ -15,10 +15,9 @@ from typing import Annotated
 import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
 
+from ...core.times import TICKS_PER_SECOND, time_text
 from ...errors import InvalidArgument
 from ...schema import StreamSchema
-from ...ticks import TICKS_PER_SECOND
-from ...time_values import time_text
 from ..access.auth import Requester
 from ..access.statement_rights import visible_to
 from ..http.request_head import PathName

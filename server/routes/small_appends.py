@@ -31,11 +31,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ...api.streams import Stream
+from ...core.caches import Lru
 from ...errors import ChronicleError
 from ...formats.kinds import format_of_media_type
-from ...lru import Lru
 from ...schema import StreamSchema
-from ...streams import Stream
 from ..access.auth import Principal
 from ..http.plain_head import plain_head
 from ..http.problems import Problem

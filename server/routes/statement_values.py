@@ -18,8 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from ...core.times import ticks_of, time_of
 from ...errors import InvalidArgument
-from ...time_values import ticks_of, time_of
 
 __all__ = ["TYPES", "values_of"]
 

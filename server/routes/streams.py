@@ -16,10 +16,10 @@ import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from ...core.times import INT64_MAX
 from ...errors import ChronicleError, InvalidArgument
 from ...formats import arrow_name_of_type, name_of_type, parse_type
 from ...schema import StreamSchema
-from ...ticks import INT64_MAX
 from ..access.auth import Principal, Requester
 from ..http.jsonable import jsonable
 from ..http.request_head import PathName, address

@@ -1,7 +1,7 @@
 """The route that follows a stream: ``GET /v1/streams/{stream}/tail``.
 
-What is told in which order, and from where one can go on, stands in :mod:`chronicle.tailing`; how
-it looks, in :mod:`..service.feeds`.
+What is told in which order, and from where one can go on, stands in :mod:`chronicle.api.tailing`;
+how it looks, in :mod:`..service.feeds`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
+from ...api.tailing import Tail
 from ...errors import ReadOnlyStore
 from ...query.contract.cancellation import QueryControl
 from ...store import EventStream
-from ...tailing import Tail
 from ..access.auth import Principal, Requester
 from ..access.statement_rights import check_predicate
 from ..http.negotiation import feed_format

@@ -10,9 +10,9 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from ...core.times import INT64_MAX
 from ...errors import InvalidArgument
 from ...formats import Limits
-from ...ticks import INT64_MAX
 from ..access.auth import Requester
 from ..http.negotiation import body_format
 from ..http.request_head import PathName

@@ -17,8 +17,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.times import TICKS_PER_SECOND
 from ...errors import InvalidArgument
-from ...ticks import TICKS_PER_SECOND
 
 __all__ = ["TIME_FORMATS", "with_times"]
 

@@ -30,9 +30,9 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from ...api.tailing import Piece, Tail
 from ...formats import media_type_of
 from ...formats.jsonout import json_bytes
-from ...tailing import Piece, Tail
 from ..http import event_stream
 from .encoding import as_text
 

@@ -38,13 +38,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...append_result import AppendResult
+from ...core.append_result import AppendResult
 from ...errors import InvalidData, SchemaMismatch
 from ...store.tail import ticks_of
 from .small_bodies import SmallBody, SmallReader
 
 if TYPE_CHECKING:
-    from ...streams import Stream
+    from ...api.streams import Stream
     from .state import Server
 
 __all__ = ["Gathering", "Stored"]

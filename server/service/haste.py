@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ...lru import Lru
+from ...core.caches import Lru
 
 __all__ = ["Haste"]
 

@@ -22,11 +22,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...api.tailing import sliced
 from ...errors import SnapshotExpired, StoreClosed
 from ...live.query import LiveQuery
 from ...live.sink import QUERY, SEQUENCE, Sink
 from ...store.recent import Commit
-from ...tailing import sliced
 from ..http.jsonable import jsonable
 from .feeds import Feed, format_of
 

@@ -51,7 +51,7 @@ from ...store.pins import Pin
 from ...store.recovery import load
 
 if TYPE_CHECKING:
-    from ...database import Database
+    from ...api.database import Database
 
 __all__ = ["Positions"]
 

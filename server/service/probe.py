@@ -21,7 +21,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ...database import Database
+    from ...api.database import Database
 
 __all__ = ["Probe"]
 

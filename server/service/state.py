@@ -53,7 +53,7 @@ from .system_rows import telling
 from .transactions import Transactions
 
 if TYPE_CHECKING:
-    from ...database import Database
+    from ...api.database import Database
     from ...formats.isolated import IsolatedReader
     from ...query.contract.access import Tell
 

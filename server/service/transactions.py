@@ -51,7 +51,7 @@ from ..access.server_directory import replace_file, server_directory
 from ..http.problems import Problem
 
 if TYPE_CHECKING:
-    from ...database import Database
+    from ...api.database import Database
 
 __all__ = ["Commit", "Transactions"]
 

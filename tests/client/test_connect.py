@@ -18,16 +18,16 @@ import pyarrow.compute as pc
 import pytest
 
 import chronicle
+from chronicle.api.database import Database
+from chronicle.api.streams import Stream
 from chronicle.client import RemoteDatabase, RemoteJob, RemoteLive, RemoteStream
 from chronicle.client.async_database import AsyncDatabase
 from chronicle.client.async_jobs import AsyncJob
 from chronicle.client.async_live import AsyncLive
 from chronicle.client.async_stream import AsyncStream
 from chronicle.client.calls import Call
-from chronicle.database import Database
 from chronicle.live.handle import LiveHandle
 from chronicle.server.access.tokens import create_token
-from chronicle.streams import Stream
 from chronicle.tests.patience import PATIENCE_S, wait_until
 
 from .conftest import FLIGHTS

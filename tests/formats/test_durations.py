@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import chronicle
-from chronicle.durations import as_duration, iso_text, only_durations
+from chronicle.core.times import as_duration, iso_text, only_durations
 from chronicle.errors import InvalidArgument, ResourceLimit
 from chronicle.formats import encode
 from chronicle.formats.jsonout import shown_columns

@@ -14,7 +14,7 @@ import pytest
 
 from chronicle.errors import InvalidData
 from chronicle.formats import BadRow, EventReader, Layout, read_batches
-from chronicle.incoming import tables_of
+from chronicle.formats.tables import tables_of
 from chronicle.schema import StreamSchema
 
 US, NS, S = pa.timestamp("us"), pa.timestamp("ns"), pa.timestamp("s")

@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chronicle.core.soundness import require_sound
 from chronicle.errors import ChronicleError, InvalidData, ResourceLimit
 from chronicle.formats import BadRow, EventReader, Layout, Limits, read_batches
-from chronicle.incoming import tables_of
+from chronicle.formats.tables import tables_of
 from chronicle.schema import StreamSchema
-from chronicle.soundness import require_sound
 from chronicle.tests.rounds import rounds
 
 SCHEMA = StreamSchema(

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from chronicle.database import Database
+from chronicle.api.database import Database
 from chronicle.live import late_history
 from chronicle.live.late_history import LateHistory
 from chronicle.store import Store

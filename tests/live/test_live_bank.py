@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.database import Database
+from chronicle.api.database import Database
 from chronicle.errors import InvalidArgument
 from chronicle.live import pattern_group, sharing
 from chronicle.live.combined import OneStream

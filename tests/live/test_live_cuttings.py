@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from chronicle.database import Database
+from chronicle.api.database import Database
 from chronicle.live import sources as sources_module
 from chronicle.store import Store
 from chronicle.store.memory_files import MemoryFiles

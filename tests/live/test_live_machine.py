@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from chronicle.database import Database
+from chronicle.api.database import Database
 from chronicle.store import Store
 from chronicle.store.memory_files import MemoryFiles
 

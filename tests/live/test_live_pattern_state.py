@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from chronicle.database import Database
+from chronicle.api.database import Database
 from chronicle.errors import ResourceLimit
 from chronicle.live import pattern_form, pattern_state
 from chronicle.live.combined import OneStream

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from chronicle.database import Database
+from chronicle.api.database import Database
 from chronicle.errors import SqlError
 from chronicle.live import recent_state
 from chronicle.live.recent_form import RecentForm

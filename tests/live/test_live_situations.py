@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from chronicle.database import Database
+from chronicle.api.database import Database
 from chronicle.errors import SqlError
 from chronicle.live import situation_state
 from chronicle.live.combined import OneStream

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from chronicle.database import Database
+from chronicle.api.database import Database
 from chronicle.errors import SqlError
 from chronicle.store import Store
 from chronicle.store.memory_files import MemoryFiles

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from chronicle.core.times import INT64_MAX, INT64_MIN
 from chronicle.errors import InvalidArgument
 from chronicle.live.bank import postings, predicate_index
 from chronicle.live.bank.cards import Card, card_of
@@ -18,7 +19,6 @@ from chronicle.live.bank.predicate_index import Columns, PredicateIndex, find_hi
 from chronicle.live.bank.symbols import Member, Null, Range, Residual, atoms_of, keys_of, why_alone
 from chronicle.query.pattern.compiled import InputColumns, compile_match
 from chronicle.query.sql.match_clause import clause_of_text
-from chronicle.ticks import INT64_MAX, INT64_MIN
 
 SCHEMA = pa.schema(
     [

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from chronicle.api.database import Database
 from chronicle.bench import recency
-from chronicle.database import Database
 from chronicle.live.recent_form import RecentForm
 from chronicle.live.recent_state import RecentState
 from chronicle.store import Store

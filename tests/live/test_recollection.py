@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.identity import words_of
+from chronicle.core.identity import words_of
 from chronicle.live import recollection
 from chronicle.live.changes import Said
 from chronicle.live.recollection import Recollection, RecollectionBudget, ids_of

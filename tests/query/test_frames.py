@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import chronicle
-from chronicle.database import Database
+from chronicle.api.database import Database
 from chronicle.errors import ChronicleError, InvalidArgument, InvalidData, SqlError
 
 ROWS = {"k": ["a", "b"], "name": ["Anna", "Bob"]}

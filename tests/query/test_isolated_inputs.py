@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.database import Database
+from chronicle.api.database import Database
 from chronicle.errors import QueryTimeout, ResourceLimit, SqlError, WorkerLost
 from chronicle.isolation.channel import Channel
 from chronicle.isolation.region import Region

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.database import Database
+from chronicle.api.database import Database
 from chronicle.errors import SqlError
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.database import Database
+from chronicle.api.database import Database
 from chronicle.query.plan import planner
 from chronicle.query.run import match_operator
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import chronicle
-from chronicle.database import Database
+from chronicle.api.database import Database
 from chronicle.errors import ChronicleError, QueryCancelled, QueryTimeout, SqlError
 from chronicle.query.contract.cancellation import Cancellation, QueryControl, alone, checked_by
 from chronicle.query.plan.prepared import PreparedQuery

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.database import Database
+from chronicle.api.database import Database
 from chronicle.query.contract.cancellation import Cancellation
 from chronicle.query.contract.progress import WATCHED_EVENTS, Progress
 from chronicle.store.segment import ScanMetrics

@@ -11,10 +11,10 @@ import pytest
 
 import chronicle
 from chronicle import cli
+from chronicle.core.times import time_text
 from chronicle.errors import SqlError
 from chronicle.formats.convert import convert
 from chronicle.formats.jsonout import json_bytes
-from chronicle.time_values import time_text
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ import sys, time
 from pathlib import Path
 from chronicle.server import load_settings, serve
 from chronicle.store import backup
-from chronicle.streams import Stream
+from chronicle.api.streams import Stream
 reached = Path(sys.argv[1] + ".reached")
 
 def hanging(work):

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 import pytest
 
+import chronicle
 import chronicle.server as server
 from chronicle.errors import CorruptStore, InvalidArgument, Unauthorized
 from chronicle.server.access.tokens import TokenFile, last_uses
@@ -54,10 +55,8 @@ def test_only_the_owner_may_read_the_file(store: Path) -> None:
 
 
 def test_a_store_is_made_when_there_is_none(tmp_path: Path) -> None:
-    import chronicle.database
-
     token, _ = server.create_token(tmp_path / "new", "first", ["admin"])
-    with chronicle.database.open_database(tmp_path / "new") as database:
+    with chronicle.open(tmp_path / "new") as database:
         assert database.streams() == []
     assert [found.id for found in server.list_tokens(tmp_path / "new")] == [token.id]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from chronicle.database import open_database
+from chronicle.api.database import open_database
 from chronicle.errors import InvalidArgument, StreamNotFound
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.schema import StreamSchema

@@ -69,9 +69,9 @@ def test_every_kind_of_data_that_python_appends(stream: Any) -> None:
 def test_a_reader_that_is_appended_in_parts_counts_them_all(
     stream: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from chronicle import incoming
+    from chronicle.formats import tables
 
-    monkeypatch.setattr(incoming, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(tables, "CHUNK_BYTES", 1)
     reader = pa.RecordBatchReader.from_batches(SCHEMA, iter(table(1, 2, 1, 2).to_batches(1)))
     assert stream.append(reader).duplicates == 2
 

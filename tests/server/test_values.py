@@ -28,13 +28,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import chronicle
+from chronicle.core.times import INT64_MAX, INT64_MIN, TICKS_PER_SECOND, time_text
 from chronicle.dbapi import connect
 from chronicle.dbapi.exceptions import DatabaseError
 from chronicle.errors import ChronicleError
 from chronicle.formats import encode, read_batches
 from chronicle.schema import StreamSchema
-from chronicle.ticks import INT64_MAX, INT64_MIN, TICKS_PER_SECOND
-from chronicle.time_values import time_text
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "values.md"
 EPOCH = dt.datetime(1970, 1, 1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chronicle.database import open_database
+from chronicle.api.database import open_database
 from chronicle.spark_connector.options import OPTIONS
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "spark.md"

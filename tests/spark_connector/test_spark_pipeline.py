@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from chronicle.database import open_database
+from chronicle.api.database import open_database
 from chronicle.errors import (
     ConnectionFailed,
     InvalidArgument,

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from chronicle.database import open_database
+from chronicle.api.database import open_database
 from chronicle.errors import InvalidArgument, SqlError
 from chronicle.query.plan import match_plan, planner
 from chronicle.query.split.parts import SpanPart

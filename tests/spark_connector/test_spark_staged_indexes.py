@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from chronicle.database import open_database
+from chronicle.api.database import open_database
 from chronicle.errors import ChronicleError
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.ingest.sink import Job

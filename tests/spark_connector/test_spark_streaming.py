@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from chronicle.database import Database, open_database
+from chronicle.api.database import Database, open_database
 from chronicle.errors import InvalidArgument, ResourceLimit, SnapshotExpired
 from chronicle.schema import StreamSchema
 from chronicle.spark_connector.options import Options

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.database import Database
+from chronicle.api.database import Database
 from chronicle.errors import CorruptStore, InvalidArgument, NotAStore, StorageFailed
 from chronicle.store import Store, StreamOptions, cold_file, moving, restoring
 from chronicle.store.cold_file import PAGE, ColdMapping, cache

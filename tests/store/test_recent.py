@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.api.tailing import Place
 from chronicle.errors import InvalidArgument, SnapshotExpired
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, recent
 from chronicle.store.memory_files import MemoryFiles
 from chronicle.store.recent import Commit, LargeCommit, logged_commits
 from chronicle.store.staging import StagingPlan, commit_staged, new_job, prepare_staging, stage
-from chronicle.tailing import Place
 
 SCHEMA = StreamSchema(pa.schema([("t", pa.int64()), ("n", pa.int64())]), "t")
 

@@ -66,7 +66,7 @@ def events(first: int, count: int, step: int = 10_000) -> pa.Table:
     return pa.table(columns, TIMED)
 
 
-def fill(stream: chronicle.streams.Stream, count: int) -> None:
+def fill(stream: chronicle.api.streams.Stream, count: int) -> None:
     """In pieces: what comes at once is cut where a piece of a million events ends."""
     for first in range(0, count, 2000):
         stream.append(events(first, 2000))

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.database import Database
+from chronicle.api.database import Database
+from chronicle.core.json_text import JSON
 from chronicle.errors import SqlError
-from chronicle.json_text import JSON
 
 DEEP = pa.struct([("c", pa.int64()), ("d", pa.struct([("e", pa.float64())]))])
 AT = pa.struct([("b", pa.int64()), ("x", pa.int64()), ("Deep", DEEP), ("l", pa.list_(pa.int64()))])

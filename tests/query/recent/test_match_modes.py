@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from chronicle.core.native import FUNCTIONS
 from chronicle.errors import SqlError
-from chronicle.native import FUNCTIONS
 from chronicle.query.pattern import match_stream, selection
 from chronicle.query.pattern.compiled import compile_match
 from chronicle.query.sql.match_clause import clause_of_text

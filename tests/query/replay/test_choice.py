@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-import chronicle.query.windows.calibration as windows
 from chronicle.commands.calibrate import calibrate
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import compile_match
@@ -39,6 +38,7 @@ from chronicle.query.replay.run_plan import run_match
 from chronicle.query.replay.symbols import known_outlines
 from chronicle.query.replay.term_selection import greedy, optimal
 from chronicle.query.sql.match_clause import clause_of_text
+from chronicle.query.windows import calibration as windows
 from chronicle.query.windows.cost import Calibration, load_calibration
 from chronicle.schema import StreamSchema
 from chronicle.store import Store

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.database import Database
+from chronicle.api.database import Database
 from chronicle.query.contract.explanation import Plan, Regions
 
 COUNT = 40_000

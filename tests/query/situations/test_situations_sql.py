@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.database import Database
+from chronicle.api.database import Database
 from chronicle.errors import SqlError
 
 FLIGHTS = Path(__file__).resolve().parents[4] / "shared" / "data" / "opensky-switzerland.json.gz"

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.database import Database
+from chronicle.api.database import Database
 
 SCHEMA = pa.schema([("t", pa.int64()), ("x", pa.float64()), ("y", pa.int32()), ("s", pa.string())])
 COUNT = 60_000

@@ -23,7 +23,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from .errors import InvalidData
+from ..errors import InvalidData
 
 __all__ = ["require_sound"]
 

@@ -9,8 +9,7 @@ Guarantee
     encodings).  What does not fit is refused before anything is stored: columns and types with
     :class:`SchemaMismatch`, values with :class:`InvalidData` and the row, counted from 1.  Time is
     never null, NaN or NaT.  Arrow data is verified in full before anything else
-    (``soundness.py``), no matter what made it: a false offset would be stored, and end the process
-    when it is read.
+    (``core/soundness.py``): a false offset would be stored, and end the process that reads it.
 
 Layout
     Tables, batches, frames and lists come out as one table and so are appended atomically.  A
@@ -35,12 +34,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .errors import InvalidData, SchemaMismatch
-from .json_text import JSON, REASONS, is_json, read_json
-from .nested_types import is_nested, rebuilt
-from .schema import Attribute, Storage, StreamSchema, storage_of
-from .soundness import require_sound
-from .suggestion import did_you_mean
+from ..core.json_text import JSON, REASONS, is_json, read_json
+from ..core.nested_types import is_nested, rebuilt
+from ..core.soundness import require_sound
+from ..core.suggestion import did_you_mean
+from ..errors import InvalidData, SchemaMismatch
+from ..schema import Attribute, Storage, StreamSchema, storage_of
 
 __all__ = ["conform_table", "tables_of"]
 

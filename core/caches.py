@@ -7,17 +7,19 @@ Purpose
 
 Guarantee
     Safe for many threads, and free in a forked child.
+
+Also here:
+
+* A property that is computed when it is asked for first, and kept.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from .ownership import ModuleLock
-
-__all__ = ["Lru"]
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -73,3 +75,29 @@ class Lru(Generic[Key, Value]):
         with self._lock.lock:
             self._values.clear()
             self.weight = 0
+
+
+class lazy(Generic[Value]):  # noqa: N801 - a decorator
+    """See the module; use it as a decorator of a method without parameters."""
+
+    def __init__(self, compute: Callable[[Any], Value]) -> None:
+        self._compute = compute
+        self._name = compute.__name__
+        self.__doc__ = compute.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> lazy[Value]: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type) -> Value: ...
+
+    def __get__(self, instance: object | None, owner: type) -> lazy[Value] | Value:
+        if instance is None:
+            return self
+        found = self._compute(instance)
+        # No __set__ here: from now on the instance's own attribute is found first.
+        instance.__dict__[self._name] = found
+        return found

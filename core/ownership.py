@@ -38,7 +38,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from .errors import StoreClosed
+from ..errors import StoreClosed
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

@@ -19,9 +19,9 @@ Layout
         57~80.3     of all that was committed after 57 and up to 80, 3 events, in order of time
 
 Where the events come from
-    The store's latest commits, in memory and in its log (:mod:`.store.recent`).  A place before
+    The store's latest commits, in memory and in its log (``store/recent.py``).  A place before
     these is caught up with: what was committed since then and is committed now is told as one, in
-    order of time (:mod:`.store.changes`), and from there on commit after commit.
+    order of time (``store/changes.py``), and from there on commit after commit.
 
 Limits
     A place before the latest commits is known only while the log tells of it, or while a tail has
@@ -45,18 +45,24 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .errors import InvalidArgument, ResourceLimit, SchemaMismatch, SnapshotExpired, StoreClosed
-from .schema import StreamSchema
-from .store import EventStream, StreamReader
-from .store.changes import new_events, new_ranges
-from .store.pin_files import keep_pin, kept_pins, load_pin, sweep_pins
-from .store.pins import Pin, pin_stream
-from .store.recent import BatchSnapshot, Commit, LargeCommit, RecentCommits, logged_commits
-from .ticks import INT64_MAX
+from ..core.times import INT64_MAX
+from ..errors import (
+    InvalidArgument,
+    ResourceLimit,
+    SchemaMismatch,
+    SnapshotExpired,
+    StoreClosed,
+)
+from ..schema import StreamSchema
+from ..store import EventStream, StreamReader
+from ..store.changes import new_events, new_ranges
+from ..store.pin_files import keep_pin, kept_pins, load_pin, sweep_pins
+from ..store.pins import Pin, pin_stream
+from ..store.recent import BatchSnapshot, Commit, LargeCommit, RecentCommits, logged_commits
 
 if TYPE_CHECKING:
+    from ..query.contract.cancellation import QueryControl
     from .database import Database
-    from .query.contract.cancellation import QueryControl
 
 __all__ = ["Piece", "Place", "Tail", "sliced"]
 

@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .errors import UnsupportedType
+from ..errors import UnsupportedType
 from .native import kernel
 
 __all__ = ["DIGEST_BYTES", "digests", "event_bytes", "row_words", "seed_of", "words_of"]

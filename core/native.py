@@ -69,7 +69,7 @@ def load() -> ModuleType:
     if _machine_code is None:
         for name in dict.fromkeys((of_this_machine(), "_kernels")):
             try:
-                _machine_code = importlib.import_module(f".{name}", __package__)
+                _machine_code = importlib.import_module(f"chronicle.{name}")
                 break
             except ModuleNotFoundError:
                 continue

@@ -1,0 +1,12 @@
+"""What every layer builds on: times and types, caches, threads and forks, kernels.
+
+A module here imports :mod:`chronicle.errors` and its neighbours, nothing else of the package.
+
+Reading order
+    ``suggestion`` (hints for misspelt names), ``times`` (ticks, and times as people write them),
+    ``nested_types`` and ``json_text`` (types of lists and structs; text that is JSON),
+    ``append_result``, ``ownership`` (locks and forks), ``caches``, ``threads`` (tasks in threads,
+    results in order), ``scratch`` (temporary directories), ``native`` (kernels, which are machine
+    code), ``sorting``, ``pair_numbers`` (a hash table of pairs), ``identity`` (names of results),
+    ``soundness`` (Arrow data from outside).
+"""
