@@ -324,13 +324,13 @@ class Database:
     def delete_events(
         self, name: str, start: int | None, end: int | None, choose: Choice | None
     ) -> int:
-        """Delete the events of ``[start, end)`` in ticks, or the chosen ones; returns their number."""
+        """Delete events of ``[start, end)`` in ticks, or the chosen ones; returns their number."""
         return self._written(name, "delete from").delete(start, end, choose)
 
     def update_events(
         self, name: str, start: int | None, end: int | None, choose: Choice | None, change: Change
     ) -> int:
-        """Update the events of ``[start, end)`` in ticks, or the chosen ones; returns their number."""
+        """Update events of ``[start, end)`` in ticks, or the chosen ones; returns their number."""
         return self._written(name, "update").update(start, end, choose, change)
 
     def move(

@@ -1,24 +1,22 @@
-"""Queries: SQL text to results, floor by floor; a folder imports only from those above it here.
+"""Queries: SQL text to results.  A folder imports only from those above it::
 
-::
-
-    contract/     what the layer asks of a database, and what its callers get
-    sql/          text to tree: grammar, clauses, gate, parameters; and the only way back to text
-    relational/   DuckDB: its door, the executor, the datasets it reads
-    conditions/   what a condition on events says to a scan: constants, bounds, predicates
+    contract/     interfaces to the database, and values that callers get
+    sql/          text to tree: grammar, clauses, gate, parameters; and back to text
+    relational/   DuckDB: gate, executor, datasets
+    conditions/   predicate pushdown: constants, bounds, predicates
     pattern/      row patterns: program, conditions, machines, measures
     situations/   patterns over stretches of time: relations, runs, joins
     windows/      windows: slices, sweep and slide, keys, costs
-    replay/       which parts of a stream a pattern or a filter needs at all
-    split/        one query as parts that other processes run
-    binding/      names: which relation, which column; what operators make of their SELECT
+    replay/       which parts of a stream a pattern or a filter needs
+    split/        one query as parts for other processes
+    recent/       recency joins: kernels, regions, narrowing
+    binding/      names: relations, columns, the SELECT around operators
     plan/         bound query to plan: immutable nodes, explained, pickled
     run/          plan to rows: one operator for each node
 
-Reading order: each folder's own, in the order above; then ``operators`` (the table of what
-may stand in FROM), ``statement_cache``, ``region``, ``engine`` (the roof: text in, result out),
-``insertion``, ``column_defaults``, ``deletion``, ``update``, ``creation``, ``live_statements``,
-``view_statements`` and ``statements`` (those that are not queries), ``matches`` (of a row pattern,
-as data).
-docs/architecture.md follows one query from text to rows.
+Reading order: each folder's own, in this order; then ``operators`` (items of FROM),
+``statement_cache``, ``region``, ``engine`` (text in, result out), ``insertion``,
+``column_defaults``, ``deletion``, ``update``, ``creation``, ``live_statements``,
+``view_statements`` and ``statements`` (not queries), ``matches`` (as data). docs/architecture.md
+follows one query from text to rows.
 """

@@ -1,12 +1,4 @@
-"""DEFAULT behind a column: a constant, as its column holds it.
-
-Guarantee
-    What INSERT would take for that column, and in the same way: a value that the type cannot take,
-    or that the cast would change, is an error at its place in the statement.
-
-Limits
-    Literals, with a sign or a type (``DATE '2018-08-01'``): what is computed once would not say so.
-"""
+"""DEFAULT of a column: a literal, because it is computed once, cast as INSERT casts it."""
 
 from __future__ import annotations
 
@@ -32,12 +24,7 @@ _LITERALS = (exp.Literal, exp.Boolean, exp.Null, exp.HexString, exp.ByteString)
 def default_of(
     engine: QueryEngine, stream: str, column: Any, type_: pa.DataType, text: str
 ) -> pa.Scalar | None:
-    """The default that the definition of a column gives; None where it gives none.
-
-    Raises
-    ------
-    SqlError
-    """
+    """The default in a column's definition, or None; raises SqlError."""
     value = column.args.get("default")
     if value is None:
         return None

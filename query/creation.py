@@ -1,14 +1,7 @@
 """CREATE STREAM ... AS SELECT: a stream that begins with the rows of a query.
 
-Guarantee
-    The stream is there with all of the rows, in the order of time, or it is not there.  Its columns
-    have the names and types of the query's; all but the time may be null.
-
-    They are taken a few batches at a time: memory does not grow with them.
-
-Limits
-    Rows that do not come in order of time are written twice; where they come from is how it was
-    when the statement began.
+Atomic.  Columns have the query's names and types, all nullable but the time.  Memory is bounded by
+a few batches; rows out of time order are written twice.
 """
 
 from __future__ import annotations
@@ -37,18 +30,7 @@ def create_as(
     control: QueryControl,
     settings: Mapping[str, Any],
 ) -> tuple[int, int]:
-    """Create the stream of a :class:`CreateStream` with a query; gives events and duplicates.
-
-    Parameters
-    ----------
-    settings : mapping
-        What stands behind WITH.
-
-    Raises
-    ------
-    SqlError, InvalidData, StreamExists
-        There is no new stream.
-    """
+    """Create the stream of a query, or raise and create none; returns events and duplicates."""
     query = tree.args["query"]
     at = position_of(query)
     result = engine.query(query.copy(), text, params, control)
@@ -82,12 +64,7 @@ def create_as(
 
 
 def require_different_names(names: Sequence[str], text: str, at: int | None) -> None:
-    """Refuse columns of a query whose names are one where case does not matter.
-
-    Raises
-    ------
-    SqlError
-    """
+    """Raise SqlError for query columns whose names differ at most in case."""
     known: dict[str, str] = {}
     for name in names:
         other = known.get(name.lower())
@@ -100,7 +77,6 @@ def require_different_names(names: Sequence[str], text: str, at: int | None) -> 
 
 
 def _schema(tree: Any, given: pa.Schema, text: str) -> StreamSchema:
-    """The columns of a query, as those of a stream."""
     at = position_of(tree.args["query"])
     require_different_names(given.names, text, at)
     folded = [name.lower() for name in given.names]

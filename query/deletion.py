@@ -1,16 +1,8 @@
 """The condition of a DELETE or UPDATE: a range of time, or which events of a snapshot.
 
-Purpose
-    :meth:`Deletion.run` has a stream delete, or change, the events that satisfy a condition.
-
-Guarantee
-    An event goes exactly when a SELECT with the same condition would return it: NULL keeps it.  A
-    condition that only bounds the time reads no event; others are evaluated once, over the range of
-    time that they leave: those that compile to comparisons of columns with constants, and of
-    remainders of them, in threads (:mod:`.conditions.row_truths`), the rest by the executor.
-
-Limits
-    A condition on one event: no subquery, aggregate or window function.
+An event is chosen exactly when a SELECT with the same condition would return it.  A condition on
+time alone reads no event; comparisons with constants are evaluated in threads
+(``conditions.row_truths``), others by the executor, over the time range that they permit.
 """
 
 from __future__ import annotations
@@ -50,37 +42,23 @@ NO_CONDITION = "where is a condition on one event; write a query for anything mo
 
 
 def check_condition(condition: Any, text: str) -> None:
-    """Refuse what is no condition on one event; raises :class:`SqlError`."""
+    """Raise ``SqlError`` for what is no condition on one event."""
     more = condition.find(exp.Query, exp.Subquery, exp.Window, exp.AggFunc)
     if more is not None:
         raise error_at(text, position_of(more), NO_CONDITION)
 
 
 PART_EVENTS = 262_144
-"""About so many events are looked at in one step, where a tick has not more."""
+"""Approximate events evaluated in one step, if a tick has not more."""
 
 THREADS_MAX = 4
 
 Looked = tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]
-"""Ticks of events, and which satisfy the condition."""
 
 
 @dataclass
 class Deletion:
-    """One DELETE, or what an UPDATE has in common with it.
-
-    Attributes
-    ----------
-    schema : StreamSchema
-        Of the stream.
-    condition : sqlglot tree or None
-        None deletes every event.
-    text : str
-        What it was parsed from.
-    params : mapping or sequence, optional
-    change : callable, optional
-        What becomes of the events instead.
-    """
+    """One DELETE, or an UPDATE if ``change`` is given; ``condition`` None: every event."""
 
     engine: QueryEngine
     stream: str
@@ -92,13 +70,7 @@ class Deletion:
     change: Change | None = None
 
     def run(self, start: int | None = None, end: int | None = None) -> int:
-        """Delete, between two ticks (half-open); gives the number of events.
-
-        Raises
-        ------
-        SqlError
-            In the condition; nothing is deleted.
-        """
+        """Delete between two ticks (half-open), or raise; returns the number of events."""
         if self.condition is None:
             return self._rewritten(start, end, None)
         check_condition(self.condition, self.text)
@@ -116,13 +88,7 @@ class Deletion:
         return self._rewritten(*bounds, lambda of: self._chosen(of, *bounds))
 
     def time_range(self) -> tuple[int | None, int | None]:
-        """The ticks, half-open, that satisfy the condition.
-
-        Raises
-        ------
-        SqlError
-            It says more than a range of time, or leaves nothing of it.
-        """
+        """The half-open ticks that satisfy the condition; SqlError if it is not a range."""
         check_condition(self.condition, self.text)
         scan = self._scan()
         if not scan.exact or scan.low > scan.high:
@@ -140,13 +106,12 @@ class Deletion:
         return catalog.update_events(self.stream, start, end, choose, self.change)
 
     def _select(self, *more: Any) -> Any:
-        """The time, which keeps aggregates that the parser does not know out of what is beside."""
+        """The time first, so that no unparsed aggregate can stand beside it."""
         time = exp.column(exp.to_identifier(self.schema.time, quoted=True))
         table = exp.Table(this=exp.to_identifier(self.stream, quoted=True))
         return exp.select(time, *more).from_(table)
 
     def _scan(self) -> Scan:
-        """The range of time that a SELECT with this condition reads."""
         query = self._select()
         query.set("where", exp.Where(this=self.condition.copy()))
         root = self.engine.plan(query, self.text, self.params, self.control).root
@@ -164,7 +129,6 @@ class Deletion:
     def _satisfying(
         self, snapshot: Snapshot, start: int | None, end: int | None, passing: Prune
     ) -> Iterator[Looked]:
-        """As :meth:`_chosen`, in threads, of a condition that has been compiled."""
         self._check_schema(snapshot)
         schema, time = self.schema, self.schema.time
         columns = list(dict.fromkeys([time, *columns_of(passing)]))
@@ -187,7 +151,6 @@ class Deletion:
         yield from in_order((partial(look, part) for part in parts), threads, self.control.check)
 
     def _chosen(self, snapshot: Snapshot, start: int | None, end: int | None) -> Iterator[Looked]:
-        """Ticks of a snapshot's events in a range, and which satisfy the condition."""
         self._check_schema(snapshot)
         boolean = exp.DataType.build("boolean")
         truth = exp.Cast(this=exp.paren(self.condition.copy(), copy=False), to=boolean)

@@ -1,17 +1,8 @@
 """The query engine: statements in, results out.
 
-Purpose
-    :class:`QueryEngine` is what a database calls with SQL text.  It keeps prepared queries by text,
-    gathers snapshots, decides what the tree answers, and hands the rest to the executor.
-
-Guarantee
-    All relations of one query see one snapshot per stream, and one moment as ``now()``.  A
-    prepared query is used again only while the streams it names have the schemas it was prepared
-    for.  Queries may run from any number of threads.
-
-Cost
-    A SELECT of bare aggregates over a range of time touches neither the executor nor an event
-    outside of two boundary leaves; planned before, it costs about the tree walk.
+Prepared queries are cached by text and reused while their streams have the same schemas.  All
+relations of one query see one snapshot per stream and one ``now()``.  Thread-safe.  A SELECT of
+bare aggregates over a time range needs no executor, and no events but those of two boundary leaves.
 """
 
 from __future__ import annotations
@@ -65,7 +56,7 @@ Parameters = Mapping[str, Any] | Sequence[Any] | None
 
 
 class _Careful:
-    """Contexts one inside the other; running out of stack in them is an error of the statement."""
+    """Nested contexts; a RecursionError inside becomes a SqlError."""
 
     __slots__ = ("_contexts",)
 
@@ -73,7 +64,7 @@ class _Careful:
         self._contexts = contexts
 
     def __enter__(self) -> None:
-        for context in self._contexts:  # none of them fails to begin
+        for context in self._contexts:  # entering never fails
             context.__enter__()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -84,16 +75,8 @@ class _Careful:
 
 
 class QueryEngine:
-    """Runs SQL against a catalog of streams.
-
-    Parameters
-    ----------
-    catalog : Catalog
-    memory_bytes : int
-        Memory limit of the executor.
-    threads : int
-    isolation : {"none", "process"}
-        Where the executor runs: in this process, or in workers.
+    """Runs SQL against a catalog of streams.  ``memory_bytes``: the executor's limit;
+    ``isolation``: ``none`` (in process) or ``process`` (workers).
     """
 
     def __init__(
@@ -105,21 +88,18 @@ class QueryEngine:
         self._prepared = StatementCache()
 
     def warm(self, count: int) -> None:
-        """Have the executor ready for so many queries at once; blocks."""
         self.executor.warm(count)
 
     def serves(self, seconds: float) -> bool:
-        """Whether the executor answers, within so long."""
         return self.executor.serves(seconds)
 
     def close(self) -> None:
-        """End the executor; results that are still open end with an error."""
         self.executor.close()
 
     def seen_by(
         self, visible: Callable[[str], bool] | None, tell: Tell | None = None
     ) -> QueryEngine:
-        """The engine for a caller to whom only some streams exist; it shares everything else."""
+        """The engine for a caller who sees only some streams; it shares everything else."""
         if visible is None and tell is None:
             return self
         view = copy.copy(self)
@@ -127,7 +107,7 @@ class QueryEngine:
         return view
 
     def over_catalog(self, catalog: Catalog) -> QueryEngine:
-        """The engine for another catalog; it shares everything but what was prepared."""
+        """The engine for another catalog; it shares everything but prepared queries."""
         view = copy.copy(self)
         view.catalog = catalog
         view._prepared = StatementCache()
@@ -136,13 +116,7 @@ class QueryEngine:
     # ------------------------------------------------------------------- statements
 
     def access(self, text: str) -> Access:
-        """What a statement reads and changes, without running it.
-
-        Raises
-        ------
-        SqlError
-            As running it would, for what is wrong with the text or with names in it.
-        """
+        """What a statement reads and changes; raises SqlError as running it would."""
         found: list[Access] = []
 
         def look(access: Access) -> None:
@@ -155,7 +129,7 @@ class QueryEngine:
     def _read(
         self, text: str, control: QueryControl, allowed: Callable[[Access], None] | None
     ) -> Any:
-        """A query, prepared, or the tree of another statement; once ``allowed`` has seen it."""
+        """A prepared query, or another statement's tree, after ``allowed`` has seen its access."""
         known = self._known(text)
         if known is not None:
             if allowed is not None:
@@ -196,7 +170,7 @@ class QueryEngine:
         cancellation: Cancellation | None = None,
         allowed: Callable[[Access], None] | None = None,
     ) -> Result:
-        """Run one statement; see :meth:`chronicle.api.database.Database.sql`."""
+        """Run one statement; see ``chronicle.api.database.Database.sql``."""
         control = QueryControl(timeout, cancellation)
         read = self._read(text, control, allowed)
         if isinstance(read, PreparedQuery):
@@ -217,7 +191,7 @@ class QueryEngine:
         cancellation: Cancellation | None = None,
         allowed: Callable[[Access], None] | None = None,
     ) -> Result | None:
-        """Run a query that is known and surely little work; None for any other statement."""
+        """Run a prepared query that is certainly small; None for any other statement."""
         known = self._known(text)
         if known is None or known.plan is None:
             return None
@@ -238,7 +212,6 @@ class QueryEngine:
         timeout: float | None = None,
         allowed: Callable[[Access], None] | None = None,
     ) -> Plan:
-        """Plan a query, and with ``analyze`` run it."""
         control = QueryControl(timeout)
         read = self._read(text, control, allowed)
         if isinstance(read, Explain):
@@ -251,7 +224,6 @@ class QueryEngine:
     def _explain(
         self, query: Any, text: str, params: Parameters, control: QueryControl, analyze: bool
     ) -> Plan:
-        """Explain a query, prepared or as a tree."""
         begun = time.perf_counter()
         if not isinstance(query, PreparedQuery):
             query = self._prepare(query, text, control)
@@ -267,15 +239,7 @@ class QueryEngine:
         params: Parameters = None,
         control: QueryControl | None = None,
     ) -> QueryPlan:
-        """Plan a parsed query; one without parameters may be divided and run elsewhere.
-
-        Parameters
-        ----------
-        tree : sqlglot tree
-            It is changed.
-        text : str
-            What it was parsed from.
-        """
+        """Plan a parsed query (the tree is modified); without parameters it may be sent."""
         control = control or QueryControl()
         with self._careful(text, control):
             prepared = self._prepare(tree, text, control)
@@ -283,18 +247,17 @@ class QueryEngine:
         return plan
 
     def run_plan(self, plan: QueryPlan, control: QueryControl | None = None) -> Result:
-        """Run a plan on the catalog's streams as they are; it may come from another process."""
+        """Run a plan, maybe from another process, on the catalog's current streams."""
         control = control or QueryControl()
         with self._careful(plan.text, control):
             return self._execution(plan, self.catalog.snapshot, control).result()
 
     def explain_plan(self, plan: QueryPlan) -> Plan:
-        """A plan as EXPLAIN shows it, over the catalog's streams as they are."""
         execution = self._execution(plan, self.catalog.snapshot, QueryControl())
         return execution.explained(time.perf_counter())
 
     def _careful(self, text: str, control: QueryControl) -> _Careful:
-        """Plan or start a statement: room for a tree as deep as one may be, and who evaluates."""
+        """The contexts of planning or starting a statement: stack headroom, control, evaluator."""
         return _Careful(headroom(text), checked_by(control), evaluated_by(self.executor, control))
 
     def _prepare(self, tree: Any, text: str, control: QueryControl) -> PreparedQuery:
@@ -310,7 +273,6 @@ class QueryEngine:
         *,
         rollups: bool = True,
     ) -> tuple[QueryPlan, Callable[[str], Snapshot]]:
-        """Plan one execution; gives the snapshots that the plan was made on, too."""
         planning = Planning.of(
             prepared, params, self.catalog, self.executor, BINDERS, PLANNERS, control
         )
@@ -348,17 +310,10 @@ class QueryEngine:
             return self._execution(*planned, control).result()
 
     def query(self, tree: Any, text: str, params: Parameters, control: QueryControl) -> Result:
-        """Run a query tree that is part of another statement."""
         return self._run(self._prepare(tree, text, control), params, control)
 
     def prepared(self, tree: Any, text: str) -> PreparedQuery:
-        """Prepare a query tree, to be evaluated over regions; the tree is changed.
-
-        Raises
-        ------
-        SqlError
-                Also where it reads a frame: what is kept outlives the program that registered that.
-        """
+        """Prepare a query tree (modified) for regions; SqlError if it reads a frame."""
         prepared = self._prepare(tree, text, QueryControl())
         for frame in prepared.bound.frames.values():
             raise error_at(text, 0, f"{frame.name!r} is a frame; only streams may be read here")
@@ -371,11 +326,10 @@ class QueryEngine:
         control: QueryControl | None = None,
         params: Parameters = None,
     ) -> Result:
-        """Evaluate a prepared query over a region."""
         return self._run(prepared, params, control or QueryControl(), region)
 
     def delete(self, name: str, predicate: str | None, start: int | None, end: int | None) -> int:
-        """Delete the events of a stream that satisfy a SQL predicate; ticks in, a number out."""
+        """Delete events by a SQL predicate between two ticks; returns their number."""
         control, condition = QueryControl(), None
         if predicate is not None:
             with turn(predicate, control):
@@ -385,13 +339,7 @@ class QueryEngine:
         return deletion.run(start, end)
 
     def time_range(self, name: str, predicate: str) -> tuple[int | None, int | None]:
-        """The ticks, half-open, whose events satisfy a SQL predicate that is about time alone.
-
-        Raises
-        ------
-        SqlError
-            Also for one that says anything else, or leaves nothing.
-        """
+        """The half-open ticks that satisfy a predicate on time alone; SqlError for others."""
         with turn(predicate, QueryControl()):
             condition = parse_predicate(predicate)
         schema = self.catalog.stream_schema(name)
@@ -405,13 +353,13 @@ class QueryEngine:
         start: int | None,
         end: int | None,
     ) -> int:
-        """Give events of a stream that satisfy a SQL predicate other values, by SQL expressions."""
+        """Update events by a SQL predicate and SQL expressions; returns their number."""
         control = QueryControl()
         if not assignments:
             raise InvalidArgument("an update says at least one column and its new value")
         texts = [*assignments.values(), *([] if predicate is None else [predicate])]
         whole, trees = "", []
-        for text in texts:  # each is read where it stands among all, so that positions are right
+        for text in texts:  # parsed at its offset in the whole text, so that positions are right
             placed = " " * len(whole) + text
             with turn(placed, control):
                 trees.append(parse_predicate(placed))
@@ -434,7 +382,6 @@ class QueryEngine:
         limit: int | None,
         control: QueryControl | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Events of a stream that satisfy a SQL predicate, in time order; ticks in, batches out."""
         control = control or QueryControl()
         prepared = self._selecting(name, predicate, tuple(columns), limit, control)
         result = self.over(prepared, Region({name: snapshot}, {name: (start, end)}), control)
@@ -446,13 +393,7 @@ class QueryEngine:
     def passing(
         self, name: str, snapshot: Snapshot, predicate: str, control: QueryControl | None = None
     ) -> pa.BooleanArray:
-        """Of each event of a snapshot, in its order, whether it satisfies a SQL predicate.
-
-        Raises
-        ------
-        SqlError
-            Also for what is no condition on one event.
-        """
+        """For each event of a snapshot whether it satisfies a SQL predicate on one event."""
         control = control or QueryControl()
         prepared = self._selecting(name, predicate, None, None, control)
         result = self.over(prepared, Region({name: snapshot}), control)
@@ -469,10 +410,7 @@ class QueryEngine:
         limit: int | None,
         control: QueryControl,
     ) -> PreparedQuery:
-        """Columns of the events that satisfy a predicate; without columns: of all, whether they do.
-
-        The time beside it keeps aggregates that the parser does not know out of the predicate.
-        """
+        """Columns of the events that satisfy a predicate; None: the time and whether each does."""
         key = (name, predicate, columns, limit)
         prepared = self._known(key)
         if prepared is not None:

@@ -1,16 +1,7 @@
 """The rows of an INSERT, in the types of the stream.
 
-Purpose
-    :meth:`Insertion.given` says what a source gives, :meth:`Insertion.rows` evaluates it with the
-    casts of the executor, as INSERT has them.
-
-Guarantee
-    A value that its column cannot take, or that the cast would change, is an error that names the
-    stream, the column, the row and the value, with the position of the value where it is written in
-    the statement.
-
-Cost
-    Only an INSERT that fails evaluates its source once more, to find the value.
+A value that its column cannot take, or that the cast would change, is an error at its position in
+the statement.  Only a failing INSERT evaluates its source again, to find the value.
 """
 
 from __future__ import annotations
@@ -37,25 +28,14 @@ if TYPE_CHECKING:
 __all__ = ["Insertion"]
 
 SHOWN_CHARACTERS = 100
-"""Most of a refused value that an error shows."""
+"""Characters of a rejected value in an error."""
 
 _FROM_COLUMN = re.compile(r" when casting from source column c(\d+)$")
 
 
 @dataclass
 class Insertion:
-    """One INSERT.
-
-    Attributes
-    ----------
-    schema : StreamSchema
-        Of the stream.
-    source : sqlglot tree
-        VALUES or a query.
-    text : str
-        The statement.
-    params : mapping or sequence, optional
-    """
+    """One INSERT; ``source``: VALUES or a query."""
 
     engine: QueryEngine
     stream: str
@@ -66,18 +46,12 @@ class Insertion:
     control: QueryControl
 
     def given(self) -> pa.Schema:
-        """Names and types of the columns that the source gives."""
         found = self._query(exp.select("*").from_(self._select().subquery("q")))
         found.close()
         return found.schema
 
     def rows(self, names: Sequence[str], given: pa.Schema) -> pa.Table:
-        """All rows, as the stream's columns of these names.
-
-        Raises
-        ------
-        SqlError
-        """
+        """All rows, cast to the stream's columns of these names; raises SqlError."""
         columns = list(self._columns(names, given.types))
         query = exp.select(*(c.cast for c in columns), *(c.loss for c in columns if c.loss))
         try:
@@ -109,7 +83,6 @@ class Insertion:
             )  # fmt: skip
 
     def _refused(self, error: SqlError, columns: Sequence[_Column]) -> SqlError:
-        """What an error of the executor is about: a value that no cast takes, as far as known."""
         failing = [
             _shown(f'"{a}" IS NOT NULL AND TRY_CAST("{a}" AS {column.kind}) IS NULL', a)
             for column in columns
@@ -118,7 +91,7 @@ class Insertion:
         try:
             query = exp.select(*failing).from_(self._numbered(len(columns)))
             table = self._query(query).arrow()
-        except SqlError:  # there is no such cast at all, or the source itself fails
+        except SqlError:  # no such cast exists, or the source itself fails
             named = _FROM_COLUMN.search(error.reason)
             if named is None:
                 return error
@@ -135,7 +108,6 @@ class Insertion:
         return next((refused for refused in found if refused is not None), error)
 
     def _first(self, column: _Column, refused: pa.ChunkedArray, why: str) -> SqlError | None:
-        """The error for the first row that has a value here."""
         if refused.null_count == len(refused):
             return None
         row, value = next((i, v) for i, v in enumerate(refused.to_pylist()) if v is not None)
@@ -149,11 +121,9 @@ class Insertion:
         )
 
     def _row(self, row: int) -> str:
-        """What a row is called."""
         return f"row {row + 1}"
 
     def _position(self, place: int, row: int | None) -> int | None:
-        """Where the statement writes what it gives for a column."""
         source = self.source
         items: list[Any] = []
         if isinstance(source, exp.Values) and row is not None:
@@ -171,7 +141,6 @@ class Insertion:
         return source
 
     def _numbered(self, count: int) -> Any:
-        """The source as a relation whose columns are c0, c1, ..."""
         subquery = self._select().subquery()
         names = [exp.to_identifier(f"c{place}", quoted=True) for place in range(count)]
         subquery.set("alias", exp.TableAlias(this=exp.to_identifier("q"), columns=names))
@@ -183,7 +152,7 @@ class Insertion:
 
 @dataclass
 class _Column:
-    """A column of the source: where it goes, its cast, and when that would change a value."""
+    """A column of the source: its target, its cast, and when the cast would change a value."""
 
     place: int
     name: str
@@ -202,14 +171,10 @@ def _cells(row: Any) -> list[Any]:
 
 
 def _read_as_text(values: Any) -> None:
-    """Have columns of VALUES that hold texts and others be texts.
-
-    The executor gives a column of VALUES one type before anything is cast to that of the stream:
-    ``(1), ('2.5')`` would be integers.
-    """
+    """Cast columns of VALUES with texts and others to text; else ``(1), ('2.5')`` is integers."""
     rows = [_cells(row) for row in values.expressions]
     if len({len(row) for row in rows}) != 1:
-        return  # the executor says what is wrong
+        return  # the executor reports the error
     for column in zip(*rows, strict=True):
         given = [cell for cell in column if not isinstance(cell, exp.Null)]
         texts = sum(1 for cell in given if isinstance(cell, exp.Literal) and cell.is_string)
@@ -219,6 +184,5 @@ def _read_as_text(values: Any) -> None:
 
 
 def _shown(condition: str, alias: str) -> Any:
-    """The text of a column's values for which a condition holds."""
     case = f'CASE WHEN {condition} THEN CAST("{alias}" AS VARCHAR) END'
     return exp.alias_(parse_predicate(case), f"@{alias}", quoted=True, copy=False)

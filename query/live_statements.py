@@ -1,9 +1,4 @@
-"""CREATE, ALTER, DROP, SHOW, DESCRIBE and EXPLAIN of live queries and roll-ups, passed on.
-
-Guarantee
-    Names and constants are checked here, with their positions; what a query may be, and what its
-    options mean for it, in :mod:`chronicle.live`.
-"""
+"""Statements about live queries; ``chronicle.live`` checks what goes beyond names and constants."""
 
 from __future__ import annotations
 
@@ -53,7 +48,6 @@ ROLLUPS = pa.schema(
 
 
 def execute_live(engine: QueryEngine, tree: Any, text: str) -> Result:
-    """Carry out a statement about live queries."""
     live = engine.catalog.live_statements
     seen = set(engine.catalog.streams())
     names = [name for name in live.names() if live.sink_of(name) in seen]
@@ -91,7 +85,6 @@ def _status(message: str) -> Result:
 
 
 def _name(names: list[str], tree: Any, text: str, what: str) -> str | None:
-    """The live query, or roll-up, that a statement names; None where it need not exist."""
     wanted = str(tree.this.name)
     if wanted in names:
         return wanted
@@ -139,7 +132,6 @@ def _option(node: Any) -> Any:
 
 
 def _given(engine: QueryEngine, node: Any, text: str) -> Given | None:
-    """The constant that an expression is."""
     if node is None:
         return None
     at = position_of(node)

@@ -1,19 +1,7 @@
 """The matches of a statement's row pattern, and the pairs of its recency join, as plain data.
 
-Purpose
-    To be drawn, listed or told: :func:`outlined` says of each match where each variable was met,
-    :func:`events_of` gives the events of one, :func:`pairs_of` the times of joined rows.  All ask
-    in SQL (:mod:`.sql.match_outline`, :mod:`.binding.recent_outline`), so they work over whatever
-    runs statements: a database, a server under the rights of a request, a client.
-
-Guarantee
-    The matches are those of the statement's MATCH_RECOGNIZE, the pairs those of its outermost
-    RECENT JOIN.  In outline there is one entry a match, whatever a star takes; where there is none,
-    each condition says how many events satisfy it by themselves.
-
-Limits
-    What stands around the clause or the join is left out.  :data:`EVENTS_MAX` events of a match are
-    given.
+Everything is queried in SQL, so it works for a database, a server request or a client.  The rest of
+the statement is ignored.  Without a match, each condition shows how many events satisfy it alone.
 """
 
 from __future__ import annotations
@@ -34,23 +22,16 @@ CONDITIONS_MAX = 12
 _ENDS = ("from", "to")
 
 Ask = Callable[[str, Mapping[str, Any] | None, int], tuple[pa.Table, bool]]
-"""The first rows of a query, at most so many, and whether there are more; parameters that it does
-not name are to be left out."""
+"""The first rows of a query and whether there are more; unused parameters must be dropped."""
 
 FindStream = Callable[[str], tuple[str, str] | None]
-"""The stream that a statement calls by a name, and its time attribute; None where it is another
-relation."""
+"""Stream and time attribute of a name in a statement; None for other relations."""
 
 
 def outlined(
     ask: Ask, sql: str, params: Mapping[str, Any] | None, limit: int, find: FindStream
 ) -> dict[str, Any]:
-    """Where each variable of a pattern was met; values as Arrow gives them to Python.
-
-    Raises
-    ------
-    SqlError
-    """
+    """Where each variable of a pattern matched, one entry per match; raises SqlError."""
     outline = match_outline(sql)
     stream, time = (outline.stream and find(outline.stream)) or (None, None)
     time = outline.time or time
@@ -100,7 +81,7 @@ def _hits(
     variable: str,
     condition: str,
 ) -> dict[str, Any]:
-    """How many events satisfy a condition by themselves; None where it speaks of several."""
+    """How many events satisfy a condition alone; None if it concerns several."""
     try:
         table, _ = ask(outline.hits(condition), params, 1)
     except SqlError:
@@ -111,19 +92,7 @@ def _hits(
 def events_of(
     ask: Ask, sql: str, params: Mapping[str, Any] | None, number: int, partition: Sequence[Any]
 ) -> dict[str, Any]:
-    """The events of one match, each with its variable.
-
-    Parameters
-    ----------
-    number : int
-        Of the match within its partition.
-    partition : sequence
-        A value for each column of PARTITION BY.
-
-    Raises
-    ------
-    SqlError
-    """
+    """The events of match ``number`` of a partition, given by its key values; raises SqlError."""
     outline = match_outline(sql)
     if len(partition) != len(outline.partition):
         raise SqlError(
@@ -147,12 +116,7 @@ def events_of(
 
 
 def pairs_of(ask: Ask, sql: str, params: Mapping[str, Any] | None, limit: int) -> dict[str, Any]:
-    """Of each pair the keys, and of each side when its row began and ended; None without one.
-
-    Raises
-    ------
-    SqlError
-    """
+    """Keys of each pair, and start and end of each side's row; raises SqlError."""
     outline = recent_outline(sql)
     table, truncated = ask(outline.text, params, limit)
     pairs = []

@@ -1,16 +1,7 @@
-"""The operators that may stand in FROM: one line for each.
+"""The operators that may stand in FROM, one line each, with their parts to bind, plan and run them.
 
-Purpose
-    :data:`OPERATORS` says, for each operator, what it is written as, which nodes of a plan are its
-    own, and where the parts are that bind it, plan it and run each of its nodes.  The binder, the
-    planner and the run are given their columns of this table; nothing else in query/ lists
-    operators.
-
-    docs/architecture.md has the recipe for another line.
-
-Guarantee
-    The parts of an operator, with the kernels below them, are loaded by the first statement that
-    names it: whoever asks for ``SELECT 1`` waits for none of them.
+Parts and kernels are loaded by the first statement that uses the operator.  See
+docs/architecture.md for the recipe of another line.
 """
 
 from __future__ import annotations
@@ -49,18 +40,9 @@ Plan = Callable[[Any, Planning], Leaf]
 
 @dataclass(frozen=True)
 class Parts:
-    """What one operator is made of.
-
-    Attributes
-    ----------
-    bind : callable
-        From where it stands to a bound operator.
-    bound : type
-        What that is.
-    plan : callable
-        From a bound operator to a node, under the values of one execution.
-    runs : mapping of type to callable
-        The operator of each class of node.
+    """The parts of one operator.  ``bind`` maps its site to a bound operator of class ``bound``;
+    ``plan`` maps that to a node, under the values of one execution; ``runs``: the run operator of
+    each class of node.
     """
 
     bind: Callable[[OperatorSite], BoundOperator]
@@ -71,17 +53,9 @@ class Parts:
 
 @dataclass(frozen=True)
 class FromOperator:
-    """One kind of FROM item.
-
-    Attributes
-    ----------
-    written : tuple of (str or type)
-        Names of table functions in lower case, or the class of node that a clause is parsed to;
-        :class:`Frame` for names that stand for one.
-    nodes : tuple of type
-        The classes of its nodes.
-    load : callable
-        Imports its parts.
+    """One kind of FROM item.  ``written``: names of table functions in lower case, or the class of
+    its syntax node (``Frame`` for names of frames); ``nodes``: classes of its plan nodes; ``load``
+    imports its parts.
     """
 
     written: tuple[str | type, ...]
@@ -90,21 +64,18 @@ class FromOperator:
 
     @lazy
     def parts(self) -> Parts:
-        """Its parts, loaded when they are asked for first."""
         with LOADING:
             return self.load()
 
     def bind(self, site: OperatorSite) -> BoundOperator:
-        """What stands at a site."""
         return self.parts.bind(site)
 
     def open(self, node: Any, context: RunContext) -> Relation:
-        """One of its nodes as rows."""
         return self.parts.runs[type(node)](node, context)
 
 
 class _Planners(dict[type, Plan]):
-    """What plans bound operators, by their class; those of operators come when they are loaded."""
+    """Planners by class of bound operator, filled when the operator is loaded."""
 
     def __missing__(self, bound: type) -> Plan:
         loaded = [one for one in OPERATORS if "parts" in vars(one)]

@@ -1,4 +1,4 @@
-"""Where a query is evaluated, when that is not everywhere as of now."""
+"""Where a query is evaluated, if not everywhere as of now."""
 
 from __future__ import annotations
 
@@ -19,20 +19,10 @@ __all__ = ["Region"]
 
 @dataclass(frozen=True)
 class Region:
-    """Where a query is evaluated, instead of everywhere as of now.
-
-    Attributes
-    ----------
-    snapshots : mapping of str to Snapshot
-        Streams as they are to be seen.
-    bounds : mapping of str to (int or None, int or None)
-        Half-open ranges of ticks outside of which their events do not count.
-    part : callable, optional
-        From a snapshot and a row pattern over it to the share of its matches that is looked for.
-    situations : callable, optional
-        The same for patterns of situations.
-    hook : GroupHook, optional
-        What becomes of groups of windows before they are given out.
+    """Restricts the evaluation of a query.  ``snapshots``: streams as they are to be seen;
+    ``bounds``: half-open ticks outside of which events do not count; ``part`` and ``situations``
+    make the share of a pattern's matches from a snapshot; ``hook``: applied to groups of windows
+    before output.
     """
 
     snapshots: Mapping[str, Snapshot]

@@ -1,8 +1,6 @@
-"""Prepared statements by text, bound by what they take in memory.
+"""An LRU cache of prepared statements, bounded by number and bytes; thread-safe.
 
-Guarantee
-    At most :data:`ENTRIES_MAX` statements and :data:`BYTES_MAX` bytes, the least recently used go
-    first; one that would take an eighth of that by itself is not kept.  Safe for many threads.
+A statement of more than an eighth of ``BYTES_MAX`` is not cached.
 """
 
 from __future__ import annotations
@@ -20,15 +18,12 @@ BYTES_MAX = 64 << 20
 
 
 class StatementCache:
-    """See the module."""
-
     def __init__(self) -> None:
         self._entries: OrderedDict[Any, PreparedQuery] = OrderedDict()
         self._guard = threading.Lock()
         self.bytes = 0
 
     def get(self, key: Any) -> PreparedQuery | None:
-        """The statement of a key, which becomes the most recently used."""
         with self._guard:
             found = self._entries.get(key)
             if found is not None:
@@ -36,7 +31,6 @@ class StatementCache:
             return found
 
     def keep(self, key: Any, prepared: PreparedQuery) -> PreparedQuery:
-        """Remember a statement; gives it back."""
         if prepared.bytes > BYTES_MAX // 8:
             return prepared
         with self._guard:

@@ -1,17 +1,7 @@
 """Statements that are not queries: DDL, SHOW, DESCRIBE, INSERT, DELETE, UPDATE.
 
-Purpose
-    :func:`execute` carries a parsed statement out against the catalog and answers with a small
-    result: a status line for changes, a table for SHOW and DESCRIBE, a number of events for INSERT,
-    DELETE and UPDATE.
-
-Guarantee
-    A statement that would change the store is refused before it does anything when the store is
-    open for reading or the caller asked for reading only.  INSERT is one atomic append,
-    DELETE and UPDATE one commit each.
-
-Limits
-    INSERT ... SELECT gathers its rows in memory first, because it appends all of them or none.
+A change is rejected before any effect if the store or the caller is read-only.  INSERT is one
+atomic append, so its rows are gathered in memory; DELETE and UPDATE are one commit each.
 """
 
 from __future__ import annotations
@@ -97,12 +87,6 @@ def execute(
     control: QueryControl,
     read_only: bool,
 ) -> Result:
-    """Carry out a statement that is not a query.
-
-    Raises
-    ------
-    SqlError, ReadOnlyStore, StreamNotFound, StreamExists, ...
-    """
     if not isinstance(tree, _READING):
         if read_only:
             raise ReadOnlyStore(
@@ -149,7 +133,7 @@ def execute(
 
 
 def declared(tree: Any) -> Access:
-    """What the statement itself says that it does; streams that it reads are not looked for."""
+    """The access that the statement itself declares, without the streams that its query reads."""
     kind = type(tree).__name__
     if isinstance(tree, exp.Insert):
         target = tree.this.find(exp.Table) or tree.this
@@ -168,7 +152,7 @@ def declared(tree: Any) -> Access:
 
 
 def query_of(tree: Any) -> Any:
-    """The query that a statement runs or describes, as it is prepared; None when there is none."""
+    """The query that a statement runs or describes, as prepared; None if there is none."""
     if isinstance(tree, _QUERIES):
         return tree
     if (
@@ -184,7 +168,6 @@ def query_of(tree: Any) -> Any:
 
 
 def _all_rows(source: Any) -> Any:
-    """A query around one, or around VALUES."""
     if isinstance(source, exp.Values):
         source.set("alias", None)
         return exp.select("*").from_(source)
@@ -192,7 +175,6 @@ def _all_rows(source: Any) -> Any:
 
 
 def result_of_plan(plan: Plan) -> Result:
-    """The answer to EXPLAIN: one line of the tree a row."""
     table = pa.table({"plan": pa.array(str(plan).splitlines(), pa.string())})
     return Result.of_table(table, plan)
 
@@ -308,7 +290,6 @@ def _alter(engine: QueryEngine, tree: Any, text: str) -> Result:
 
 
 def _settings(tree: Any, text: str, known: tuple[str, ...]) -> dict[str, Any]:
-    """What stands behind WITH."""
     settings: dict[str, Any] = {}
     for option in tree.args.get("options") or ():
         key = option.this.name.lower()

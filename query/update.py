@@ -1,21 +1,8 @@
 """An UPDATE: which events of a stream get which values.
 
-Purpose
-    :meth:`Update.run` has a stream give events other values, in their places.
-
-Guarantee
-    Changed are the events that a DELETE with the same condition would remove.  Every expression is
-    evaluated on the event as it was, with the casts of INSERT: a value that its column cannot take
-    is an error that names the column, the event's time and the value, and nothing is changed then.
-
-Cost
-    The condition is evaluated over what the time leaves, the expressions over the events that it
-    chooses, in pieces, while their segments are written anew.
-
-Limits
-    The time of an event is its place in the stream, and stays; so do the columns of ``unique``.  An
-    expression is about one event:
-    no subquery, aggregate or window function.
+Changes the events that a DELETE with the same condition would remove.  Expressions see the event as
+it was and are cast as in INSERT; on an error nothing is changed.  They are evaluated only over the
+chosen events, while segments are rewritten.  The time and the columns of ``unique`` cannot change.
 """
 
 from __future__ import annotations
@@ -52,20 +39,7 @@ NO_VALUE = "a new value is an expression over one event: no subquery, aggregate 
 
 @dataclass
 class Update:
-    """One UPDATE.
-
-    Attributes
-    ----------
-    schema : StreamSchema
-        Of the stream.
-    assignments : list of (sqlglot identifier, sqlglot tree)
-        Columns, and what they become.
-    condition : sqlglot tree or None
-        None updates every event.
-    text : str
-        What they were parsed from.
-    params : mapping or sequence, optional
-    """
+    """One UPDATE; ``assignments``: columns and expressions; ``condition`` None: every event."""
 
     engine: QueryEngine
     stream: str
@@ -77,13 +51,7 @@ class Update:
     control: QueryControl
 
     def run(self, start: int | None = None, end: int | None = None) -> int:
-        """Update, between two ticks (half-open); gives the number of events.
-
-        Raises
-        ------
-        SqlError, InvalidData
-            Nothing is changed.
-        """
+        """Update between two ticks (half-open), or raise; returns the number of events."""
         names = self._targets()
         trees = [value for _, value in self.assignments]
         whole = exp.Tuple(expressions=[tree for tree in (*trees, self.condition) if tree])
@@ -120,7 +88,7 @@ class Update:
         return deletion.run(start, end)
 
     def _json_read(self, batch: pa.RecordBatch, events: pa.RecordBatch) -> pa.RecordBatch:
-        """JSON values as they are stored; the executor leaves them as they were written."""
+        """JSON values as stored; the executor returns them as written."""
         for place, field_ in enumerate(batch.schema):
             if is_json(field_.type):
                 found = read_json(batch.column(place))
@@ -142,7 +110,6 @@ class Update:
             )  # fmt: skip
 
     def _targets(self) -> list[str]:
-        """The columns, by name."""
         names: list[str] = []
         unique = self.engine.catalog.stream_options(self.stream)["unique"] or ()
         for column, value in self.assignments:
@@ -172,7 +139,6 @@ class Update:
         return names
 
     def _source(self, trees: list[Any]) -> Any:
-        """The time, which keeps aggregates out of what is beside it, and the new values."""
         time = exp.column(exp.to_identifier(self.schema.time, quoted=True))
         table = exp.Table(this=exp.to_identifier(self.stream, quoted=True))
         return exp.select(time, *(tree.copy() for tree in trees)).from_(table)
@@ -180,8 +146,6 @@ class Update:
 
 @dataclass
 class _Values(Insertion):
-    """The new values of some events, as rows of an INSERT are evaluated."""
-
     events: pa.RecordBatch | None = field(default=None)
 
     def _query(self, tree: Any) -> Any:
@@ -198,7 +162,6 @@ class _Values(Insertion):
 
 
 def _event(schema: StreamSchema, events: pa.RecordBatch, row: int) -> str:
-    """An event, for people: by its time."""
     tick = int(ticks_of(events.slice(row, 1), schema)[0])
     shown = tick if schema.time_unit is None else time_text(tick, schema.time_type)
     return f"event at {shown}"

@@ -1,8 +1,6 @@
-"""CREATE VIEW, DROP VIEW, SHOW VIEWS, SHOW CREATE VIEW: what is said, checked and passed on.
+"""Statements about views, which share one namespace with streams.
 
-Guarantee
-    A view that is kept could be run when it was made, reads neither itself nor a registered frame,
-    and takes no parameters.  A name is that of one stream or view.
+A stored view could be run when it was created, and reads neither itself nor a frame.
 """
 
 from __future__ import annotations
@@ -32,19 +30,12 @@ VIEW_READS = (ShowViews, ShowCreateView)
 
 
 def view_named(engine: QueryEngine, name: str) -> KeptView | None:
-    """A view by its name in any case; None without one."""
     views = engine.catalog.views()
     found = StreamNames(list(views)).find(name)
     return None if found is None else views[found]
 
 
 def execute_view(engine: QueryEngine, tree: Any, text: str, control: QueryControl) -> Result:
-    """Carry out a statement about views.
-
-    Raises
-    ------
-    SqlError, StreamExists, StreamOwned
-    """
     if isinstance(tree, ShowViews):
         views = engine.catalog.views().values()
         columns = {"view": [v.name for v in views], "query": [v.sql for v in views]}
@@ -105,7 +96,6 @@ def _create(
 
 
 def _sources(engine: QueryEngine, expansion: Expansion) -> tuple[str, ...]:
-    """Streams and views that a view's query itself names."""
     known = StreamNames([*engine.catalog.views(), *engine.catalog.streams()])
     found = {known.find(name) for name in expansion.named}
     return tuple(sorted(name for name in found if name is not None))

@@ -1,13 +1,8 @@
-"""Bounds that a comparison of one column with one value sets, in the language of pruning.
+"""Bounds that a comparison of a column with a value implies, and how they combine.
 
-Purpose
-    What :mod:`.predicates` (SQL) and :mod:`.pushed_filters` (Arrow filters) make of a comparison
-    once column, operator and value are known, and how such parts are joined.
-
-Guarantee
-    Bounds hold for every value for which the comparison is true; :class:`Compiled` says whether for
-    those alone.  Where values are compared in binary floating point, bounds are wider by units in
-    the last place and never exact.
+Used by ``predicates`` (SQL) and ``pushed_filters`` (Arrow).  Bounds hold for every value for which
+the comparison is true; ``Compiled.exact``: only for these.  Where values are compared in binary
+floating point, bounds are wider by units in the last place and never exact.
 """
 
 from __future__ import annotations
@@ -43,22 +38,16 @@ __all__ = [
 
 
 SHORT_DIGITS = 15
-"""Any so many digits are a double."""
+"""Any decimal integer of so many digits is a double."""
 
 SCALE_MAX = 22
-"""So is ten to the power of this, and of no more."""
+"""Greatest power of ten that is a double."""
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """What a condition implies.
-
-    Attributes
-    ----------
-    prune : Prune or None
-        None says nothing.
-    exact : bool
-        Whether the condition is true of exactly the events that satisfy ``prune``.
+    """What a condition implies; ``prune`` None: nothing.  ``exact``: the condition is true of
+    exactly the events that satisfy ``prune``.
     """
 
     prune: Prune | None
@@ -71,7 +60,6 @@ ALWAYS = Compiled(AllOf(()), exact=True)
 
 
 def all_of(parts: list[Compiled]) -> Compiled:
-    """Conjunction; parts that say nothing fall away."""
     items: list[Prune] = []
     for part in parts:
         if isinstance(part.prune, Never):
@@ -87,7 +75,6 @@ def all_of(parts: list[Compiled]) -> Compiled:
 
 
 def any_of(parts: list[Compiled]) -> Compiled:
-    """Disjunction; one part that says nothing makes all of it say nothing."""
     items: list[Prune] = []
     for part in parts:
         if part.prune is None or part.prune == AllOf(()):
@@ -110,7 +97,6 @@ def as_float(value: int | float | Decimal) -> float:
 
 
 def exact_bounds(name: str, operator: str, value: int | Decimal | Fraction) -> Compiled:
-    """Bounds on a column of whole numbers."""
     floor, ceiling = math.floor(value), math.ceil(value)
     whole = floor == ceiling
     if operator == "=":
@@ -128,10 +114,8 @@ def exact_bounds(name: str, operator: str, value: int | Decimal | Fraction) -> C
 
 
 def float_bounds(attribute: Attribute, operator: str, constant: Constant) -> Compiled:
-    """Bounds on a floating-point column; the executor casts exact literals to its type first.
-
-    What it makes of them is known where they are doubles (floats of single precision), and of short
-    decimals for a column of doubles.
+    """Bounds on a floating-point column; exact for doubles (floats) and short decimals, as the
+    executor casts them to its type first.
     """
     single = pa.types.is_float32(attribute.type)
     value = as_float(constant.value)
@@ -148,10 +132,8 @@ def float_bounds(attribute: Attribute, operator: str, constant: Constant) -> Com
 
 
 def _is_short(value: int | Decimal) -> bool:
-    """Whether every way to make a double of a decimal gives the one nearest to it.
-
-    The executor divides the digits by a power of ten: both are doubles themselves, so that the
-    quotient is rounded once.
+    """Whether every conversion of a decimal to a double gives the nearest one: digits and power of
+    ten are doubles, so only the executor's quotient is rounded.
     """
     if not isinstance(value, Decimal):
         return False
@@ -162,7 +144,7 @@ def _is_short(value: int | Decimal) -> bool:
 def widened_bounds(name: str, operator: str, value: float, single: bool = False) -> Compiled:
     """Bounds where the executor compares in floating point: a superset, never exact."""
     if math.isnan(value):
-        if operator in (">", "<="):  # nothing is above NaN; everything is at most NaN
+        if operator in (">", "<="):  # NaN is the greatest value
             return NEVER if operator == ">" else Compiled(NotNull(name))
         if operator in ("=", ">="):
             return Compiled(Range(name, value, None))
@@ -189,7 +171,7 @@ def spread(value: float, single: bool) -> tuple[float, float]:
 
 
 def between(name: str, operator: str, low: Fraction, high: Fraction) -> Compiled:
-    """Bounds when a value within [low, high] of the constant decides."""
+    """Bounds if the actual constant is anywhere in [low, high]."""
     if operator == "<>":
         return Compiled(NotNull(name))
     below, above = math.floor(low), math.ceil(high)

@@ -1,18 +1,9 @@
-"""Constant expressions: what stands on the other side of a comparison.
+"""Constant folding, for values that comparisons can push into a scan.
 
-Purpose
-    A predicate can be pushed into a scan only when the value it compares with is known before the
-    scan begins.  :class:`Folder` finds that value: literals, parameters, ``now()`` and arithmetic
-    of times and intervals are computed here; any other expression without columns is computed by
-    the relational executor, so that its meaning is the executor's own.
-
-Guarantee
-    A folded value is what the executor would compute for the same expression; where that is not
-    certain, the answer is :data:`UNKNOWN` and nothing is pushed.
-
-Layout
-    Times fold to whole nanoseconds since the epoch, whatever their SQL type; a naive time counts as
-    UTC because sessions run in UTC.  Decimal literals stay exact.
+``Folder`` computes literals, parameters, ``now()`` and arithmetic of times and intervals; the
+relational executor computes any other expression without columns, so that its meaning is the
+executor's.  A folded value is what the executor would compute, else ``UNKNOWN``.  Times are whole
+nanoseconds since the epoch, naive ones in UTC as sessions are; decimal literals stay exact.
 """
 
 from __future__ import annotations
@@ -37,8 +28,6 @@ Evaluate = Callable[[Any], "pa.Scalar | None"]
 
 
 class Kind(Enum):
-    """What a constant is, as far as comparisons care."""
-
     UNKNOWN = "unknown"
     NULL = "null"
     BOOL = "bool"
@@ -51,8 +40,6 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Constant:
-    """A value that is known before the query runs."""
-
     kind: Kind
     value: Any = None
     is_date: bool = False
@@ -81,7 +68,6 @@ _NOW_FUNCTIONS = frozenset({"now", "current_timestamp", "transaction_timestamp"}
 
 
 def constant_of_python(value: Any) -> Constant:
-    """The constant that a parameter's value stands for; see :mod:`..sql.parameters`."""
     if value is None:
         return NULL
     if isinstance(value, bool):
@@ -106,7 +92,6 @@ def constant_of_python(value: Any) -> Constant:
 
 
 def constant_of_scalar(scalar: pa.Scalar | None) -> Constant:
-    """The constant that a value computed by the executor stands for."""
     if scalar is None:
         return UNKNOWN
     if not scalar.is_valid:
@@ -152,16 +137,9 @@ def parse_time(text: str) -> int | None:
 
 
 class Folder:
-    """Folds constant expressions under the values of one execution.
-
-    Parameters
-    ----------
-    values : mapping
-        Parameters by the name they have in the tree.
-    now : datetime
-        The moment the query began, zoned.
-    evaluate : callable, optional
-        Computes an expression without columns in the executor; None when it cannot.
+    """Folds constant expressions for one execution.  ``values``: parameters by name in the tree;
+    ``now``: zoned start of the query; ``evaluate`` computes an expression without columns in the
+    executor.
     """
 
     def __init__(
@@ -172,14 +150,12 @@ class Folder:
         self._evaluate = evaluate
 
     def fold(self, node: Any) -> Constant:
-        """The value of an expression, or :data:`UNKNOWN`."""
         found = self._fold(node)
         if found.kind is Kind.UNKNOWN and self._evaluate is not None and is_constant(node):
             return constant_of_scalar(self._evaluate(node))
         return found
 
     def cast_text(self, text: str, type_name: str) -> Constant:
-        """What an untyped string means where a value of a type is expected."""
         if self._evaluate is None:
             return UNKNOWN
         node = exp.cast(exp.Literal.string(text), type_name, dialect="duckdb")
@@ -278,7 +254,7 @@ def is_constant(node: Any) -> bool:
     """Whether an expression has no column, subquery, collation or volatile function."""
     for part in node.walk():
         if isinstance(part, exp.Collate):
-            return False  # its value is a text, but how that compares is not
+            return False  # the collation changes comparisons
         if isinstance(part, (exp.Column, exp.Star, exp.Query, exp.Window, exp.Lambda, exp.Dot)):
             return False
         if isinstance(part, exp.Anonymous) and is_volatile(part.name):

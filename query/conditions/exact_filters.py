@@ -1,18 +1,9 @@
-"""Conditions that are decided here: a predicate as a filter that Arrow computes.
+"""Exact predicates as Arrow filter expressions, so that simple SELECTs need no executor.
 
-Purpose
-    Where a compiled condition is exact (:class:`.bounds.Compiled`), the events that satisfy it are
-    known without asking the relational executor.  :func:`exact_filter` writes it as an expression
-    for a scan, so that a SELECT which picks columns of such events needs no executor at all.
-
-Guarantee
-    The filter is true of exactly the events that satisfy the predicate, in the executor's order of
-    values: NaN is equal to itself and greater than every other number, texts compare by their
-    bytes, nulls satisfy nothing but IS NULL.
-
-Limits
-    At most :data:`PARTS_MAX` comparisons: Arrow's evaluation recurses through an expression.  Bytes
-    and decimals only by their nulls.
+The filter is true of exactly the events that satisfy the predicate, in the executor's order: NaN
+equals itself and is greater than every number, texts compare by bytes, nulls satisfy only IS NULL.
+Limits: ``PARTS_MAX`` comparisons, because Arrow evaluates recursively; bytes and decimals only by
+their nulls.
 """
 
 from __future__ import annotations
@@ -35,10 +26,7 @@ _OPAQUE = (Storage.BINARY, Storage.DECIMAL, Storage.JSON, Storage.NESTED)
 
 
 def has_exact_filter(prune: Prune | None, schema: StreamSchema, remainders: bool = False) -> bool:
-    """Whether :func:`exact_filter` can be asked for a predicate that is exact.
-
-    ``remainders``: so it could, were it not for these.
-    """
+    """Whether ``exact_filter`` supports an exact predicate (``remainders``: but for these)."""
     for number, part in enumerate(_parts(prune)):
         if number >= PARTS_MAX:
             return False
@@ -61,7 +49,6 @@ def _parts(prune: Prune | None) -> Iterator[Prune]:
 
 
 def exact_filter(prune: Prune, schema: StreamSchema) -> pc.Expression:
-    """The expression that is true where a predicate is, of one that has no remainders."""
     if isinstance(prune, Never):
         return pc.scalar(False)
     if isinstance(prune, AllOf):
@@ -89,10 +76,7 @@ def _each(prune: AllOf | AnyOf, schema: StreamSchema) -> list[pc.Expression]:
 
 
 def whole_bounds(attribute: Attribute, range_: Range) -> tuple[int | None, int | None] | None:
-    """Bounds of whole numbers, both inclusive, within what the column holds.
-
-    None for a side that the column cannot be beyond; for both, where it holds no such number.
-    """
+    """Inclusive bounds of whole numbers, None per side if not limiting; None if no value fits."""
     bits = attribute.type.bit_width
     signed = attribute.storage is Storage.SIGNED
     least, most = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
@@ -104,7 +88,6 @@ def whole_bounds(attribute: Attribute, range_: Range) -> tuple[int | None, int |
 
 
 def _whole(field: pc.Expression, attribute: Attribute, range_: Range) -> pc.Expression:
-    """A range of whole numbers, some of which may be beyond what the column holds."""
     bounds = whole_bounds(attribute, range_)
     if bounds is None:
         return pc.scalar(False)

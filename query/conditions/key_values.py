@@ -1,9 +1,4 @@
-"""Values of keys that are equal where SQL says so.
-
-Purpose
-    Arrow tells apart what GROUP BY and PARTITION BY hold to be one key: zeros of both signs, and
-    NaN of different bits.  :func:`comparable` gives values for which Arrow's equality is SQL's.
-"""
+"""Key values whose Arrow equality is that of GROUP BY and PARTITION BY."""
 
 from __future__ import annotations
 
@@ -14,17 +9,8 @@ __all__ = ["comparable"]
 
 
 def comparable(column: pa.Array) -> pa.Array:
-    """Plain values, of another type perhaps, that are equal where the executor's are.
-
-    Parameters
-    ----------
-    column : pyarrow.Array
-        Without a dictionary.
-
-    Returns
-    -------
-    pyarrow.Array
-        Floats as their bits, -0.0 as 0.0, and every NaN as one; times and dates as their ticks.
+    """Plain values that are equal where the executor's are.  Floats become their bits, with -0.0 as
+    0.0 and one NaN; times and dates become ticks.
     """
     type_ = column.type
     if pa.types.is_floating(type_):

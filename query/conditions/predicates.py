@@ -1,26 +1,13 @@
-"""SQL conditions to what a scan can use: a time range and a pruning predicate.
+"""Predicate pushdown: SQL conditions to a pruning predicate (``chronicle.store.prune``).
 
-Purpose
-    :class:`PredicateCompiler` reads a condition over one stream and says what must hold of an
-    event for which it is true, in the little language of :mod:`chronicle.store.prune`.
-
-Guarantee
-    Sound under three-valued logic: an event for which the condition is true satisfies the compiled
-    predicate.  The converse holds only where the answer says ``exact``.  What is not understood
-    compiles to "anything".
-
-Layout
-    A condition is compiled for being TRUE or for being FALSE: NOT, and the ``negate`` mark that the
-    parser leaves on NOT LIKE, swap the two; NULL is neither.  Bounds are computed in exact
-    arithmetic in the unit of the column; where the executor would compare in binary floating
-    point, bounds are widened by units in the last place and lose their exactness.  The executor
-    compares all sides of IN and BETWEEN in one type, so their constants are first read together
-    (:meth:`PredicateCompiler._constants`): one double among integers makes doubles of all.
-
-Limits
-    One column against one constant; arithmetic on columns but remainders, other functions than
-    casts to DATE and ``date_trunc``, and comparisons between columns say nothing.  Decimal and
-    binary columns have no bounds in the tree: only their nulls are used.
+Sound under three-valued logic: an event for which the condition is true satisfies the predicate;
+the converse holds only if ``exact``.  A condition is compiled for being TRUE or for being FALSE;
+NOT, and the parser's ``negate`` mark on NOT LIKE, swap the two, and NULL is neither.  Bounds are
+exact, in the column's unit; where the executor would compare in binary floating point, they are
+wider by units in the last place and not exact.  The executor compares all sides of IN and BETWEEN
+in one type, so one double among integers makes all of them doubles.  Limits: one column against one
+constant; of functions only remainders, casts and ``date_trunc``; decimal and binary columns have no
+bounds in the tree, only null counts.  Everything else compiles to "anything".
 """
 
 from __future__ import annotations
@@ -87,18 +74,9 @@ _COMPARISONS: dict[type, str] = {
 
 
 class PredicateCompiler:
-    """Compiles conditions over one stream.
-
-    Parameters
-    ----------
-    folder : Folder
-        Knows the constants of this execution.
-    column_of : callable
-        Gives the attribute's name for a column of this stream, None for every other column.
-    missing : bool
-        Whether an outer join may have put NULLs in place of an event, its time among them.
-    remainders : bool
-        Whether the answer may hold a :class:`~chronicle.store.prune.Remainder`.
+    """Compiles conditions over one stream.  ``column_of`` maps a column node to an attribute of
+    this stream or None; ``missing``: an outer join may have nulls in place of an event;
+    ``remainders``: the result may hold a ``prune.Remainder``.
     """
 
     def __init__(
@@ -116,7 +94,6 @@ class PredicateCompiler:
         self._column_of = column_of
 
     def compile(self, condition: Any) -> Compiled:
-        """What the condition implies where it is TRUE."""
         return self._compile(condition, True)
 
     def _compile(self, node: Any, truth: bool) -> Compiled:
@@ -201,7 +178,6 @@ class PredicateCompiler:
     def _comparisons(
         self, subject: Any, others: list[tuple[str, Any]], truth: bool
     ) -> list[Compiled]:
-        """Comparisons of one subject with several values that are all made in one type."""
         return self._compared(self._side(subject), others, truth)
 
     def _compared(
@@ -217,7 +193,7 @@ class PredicateCompiler:
         ]
 
     def _constants(self, attribute: Attribute, wrapper: Any, nodes: list[Any]) -> list[Constant]:
-        """Values as the executor compares them: UNKNOWN where the common type is not certain."""
+        """Constants as the executor compares them; UNKNOWN if the common type is uncertain."""
         constants = [self._folder.fold(node) for node in nodes]
         if len(constants) == 1:
             return constants
@@ -245,7 +221,6 @@ class PredicateCompiler:
         return [_as_floating(constant, single) for constant in known]
 
     def _side(self, node: Any) -> tuple[str, Any] | None:
-        """The column of one side of a comparison, and the function around it if there is one."""
         while isinstance(node, exp.Paren):
             node = node.this
         if isinstance(node, exp.Column):
@@ -448,7 +423,6 @@ class PredicateCompiler:
 
 
 def _of_remainder(prune: Prune | None, divisor: int) -> Prune | None:
-    """What holds of a column, said of its remainder."""
     if isinstance(prune, AnyOf):
         items = (_of_remainder(item, divisor) for item in prune.items)
         return AnyOf(tuple(item for item in items if item is not None))
@@ -464,7 +438,7 @@ _INTEGER_TYPES = (
 
 
 def _is_untyped(node: Any) -> bool:
-    """Whether a NULL has no type of its own: the literal, or a parameter without a value."""
+    """Whether a NULL has no type: the literal, or a parameter without a value."""
     while isinstance(node, exp.Paren):
         node = node.this
     return isinstance(node, (exp.Null, exp.Placeholder))
@@ -480,7 +454,7 @@ def _is_number(attribute: Attribute) -> bool:
 
 
 def _whole_time(constant: Constant, ns_per_tick: int) -> Constant:
-    """A time that means the same whatever type of time it is compared in; else UNKNOWN."""
+    """A time that is the same in every time type; else UNKNOWN."""
     if constant.kind is Kind.TEXT:
         nanoseconds = parse_time(constant.value)
         if nanoseconds is not None and nanoseconds % ns_per_tick == 0:
@@ -489,7 +463,6 @@ def _whole_time(constant: Constant, ns_per_tick: int) -> Constant:
 
 
 def _as_floating(constant: Constant, single: bool) -> Constant:
-    """A number as it is compared beside doubles, or beside floats of single precision."""
     value = constant.value
     if isinstance(value, Decimal) and value != value.to_integral_value():
         # the executor may round a fraction otherwise than we do, but small ones stay between the
@@ -502,7 +475,7 @@ def _as_floating(constant: Constant, single: bool) -> Constant:
 
 
 def _floors(wrapper: Any) -> bool:
-    """Whether the function rounds towards the past, so that ``f(t) <= t``."""
+    """Whether the function rounds down, so that ``f(t) <= t``."""
     return isinstance(wrapper, exp.Anonymous) or bool(wrapper.to.is_type("date"))
 
 

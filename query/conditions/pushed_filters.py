@@ -1,19 +1,10 @@
-"""Arrow filter expressions to what a scan can use.
+"""Predicate pushdown: Arrow filter expressions, from DuckDB and ``Stream.scan(filter=...)``.
 
-Purpose
-    Filters arrive as ``pyarrow.compute.Expression``: from DuckDB's push-down and from users of
-    ``Stream.scan(filter=...)``.  An expression cannot be taken apart through pyarrow's interface,
-    but its text is regular; :func:`split_filter` reads the text and gives a time range, a pruning
-    predicate and the filter that remains to be applied.
-
-Guarantee
-    Sound: events that satisfy the expression lie in the range and satisfy the predicate, and the
-    remaining filter decides exactly.  An expression whose text is not understood in every part is
-    left whole; so is everything when a column's name could be mistaken for syntax.
-
-Limits
-    Comparisons of one column with a literal, ``is_valid``, ``is_null``, ``is_in``, ``and``, ``or``
-    and ``invert``.
+pyarrow has no interface to decompose an expression, but its text is regular.  Sound: events that
+satisfy the expression lie in the range and satisfy the predicate, and the remaining filter decides
+exactly.  If any part is unsupported, or a column's name could be mistaken for syntax, the
+expression is left whole.  Supports comparisons of a column with a literal, ``is_valid``,
+``is_null``, ``is_in``, ``and``, ``or`` and ``invert``.
 """
 
 from __future__ import annotations
@@ -75,17 +66,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 @dataclass(frozen=True)
 class Split:
-    """A filter taken apart.
-
-    Attributes
-    ----------
-    low, high : int
-        Ticks, both inclusive.
-    prune : Prune or None
-        Without what the range says already.
-    rest : pyarrow.compute.Expression or None
-        What is left to be applied to the events of the range.
-    """
+    """A decomposed filter: inclusive ticks, ``prune`` without the range, and the ``rest``."""
 
     low: int
     high: int
@@ -94,12 +75,12 @@ class Split:
 
 
 class _Unreadable(Exception):
-    """The text holds something else than the forms that are known."""
+    """The text has unsupported parts."""
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A subexpression: what it implies, the same negated, and how to build it again."""
+    """A subexpression: what it and its negation imply, and the expression rebuilt if possible."""
 
     true: Compiled
     false: Compiled
@@ -108,7 +89,6 @@ class _Part:
 
 
 def split_filter(expression: pc.Expression | None, schema: StreamSchema) -> Split:
-    """Take a filter over a stream's columns apart."""
     if expression is None:
         return Split(TICK_MIN, TICK_MAX, None, None)
     whole = Split(TICK_MIN, TICK_MAX, None, expression)
@@ -135,22 +115,7 @@ def split_filter(expression: pc.Expression | None, schema: StreamSchema) -> Spli
 
 
 def read_filter(text: str | None, schema: pa.Schema) -> tuple[pc.Expression | None, bool]:
-    """A filter from its text alone.
-
-    Parameters
-    ----------
-    text : str, optional
-        As Arrow prints an expression.
-    schema : pyarrow.Schema
-        Of the columns that it may name.
-
-    Returns
-    -------
-    expression : pyarrow.compute.Expression or None
-        Those of its conjuncts that could be built again.
-    exact : bool
-        Whether these are all of them.
-    """
+    """Rebuild a filter's conjuncts from Arrow's text; returns whether these are all."""
     if text is None:
         return None, True
     if any(not re.fullmatch(r"[^\W\d]\w*", n) or n in _RESERVED for n in schema.names):
@@ -171,7 +136,7 @@ def read_filter(text: str | None, schema: pa.Schema) -> tuple[pc.Expression | No
 
 
 class _Columns:
-    """The columns of any relation as attributes, as far as streams could hold them."""
+    """The columns of any relation as attributes, if streams could hold them."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -180,7 +145,6 @@ class _Columns:
         return len(self._schema.get_all_field_indices(name)) == 1
 
     def attribute(self, name: str) -> Attribute:
-        """The attribute of a name; raises :class:`UnsupportedType`."""
         type_ = self._schema.field(name).type
         storage = storage_of(type_)
         if storage is None:
@@ -230,7 +194,7 @@ class _Reader:
             return self._is_in(token.group("in_name"), token.group("in_values"))
         if token.group("bare"):
             found = self._is_in(token.group("bare_name"), token.group("bare_values"))
-            # without the guard a null is not "unknown" but outside: the negation holds for it
+            # without the guard a null is outside, not unknown, so it satisfies the negation
             return _Part(found.true, Compiled(None), None)
         if token.group("null"):
             name = self._attribute(token.group("null_name")).name
@@ -311,14 +275,11 @@ class _Reader:
 
 
 def _pieces(text: str) -> list[str]:
-    """The values of a printed array, one a line."""
     return [line.strip().rstrip(",") for line in text.splitlines() if line.strip()]
 
 
 @dataclass(frozen=True)
 class _Moment:
-    """A time or date literal."""
-
     nanoseconds: int
 
 
@@ -343,7 +304,7 @@ def _unescape(text: str) -> str:
     while position < len(text):
         if text[position] == "\\":
             if text[position + 1 : position + 2] not in ('"', "\\"):
-                raise _Unreadable  # an escape that is not known to mean itself
+                raise _Unreadable  # unsupported escape
             position += 1
         out.append(text[position])
         position += 1
@@ -361,7 +322,6 @@ def _nanoseconds(text: str) -> int:
 
 
 def _bounds(attribute: Attribute, operator: str, value: Any) -> Compiled:
-    """What a comparison implies, as Arrow compares."""
     type_ = attribute.type
     if pa.types.is_timestamp(type_) or pa.types.is_date(type_):
         if isinstance(value, _Moment):
@@ -385,7 +345,7 @@ def _bounds(attribute: Attribute, operator: str, value: Any) -> Compiled:
 
 
 def _build(attribute: Attribute, operator: str, value: Any) -> pc.Expression | None:
-    """The comparison built again; None where the literal's own type might matter."""
+    """The comparison rebuilt; None if the literal's own type might matter."""
     scalar = _scalar(attribute.type, value)
     if scalar is None:
         return None
@@ -402,7 +362,7 @@ def _build(attribute: Attribute, operator: str, value: Any) -> pc.Expression | N
 
 
 def _scalar(type_: pa.DataType, value: Any) -> pa.Scalar | None:
-    """A literal in the type of the column it is compared with; None where it does not fit it."""
+    """A literal in its column's type; None if it does not fit."""
     types = pa.types
     if isinstance(value, _Moment):
         if not (types.is_timestamp(type_) or types.is_date32(type_)):

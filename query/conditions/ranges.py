@@ -1,10 +1,4 @@
-"""Ranges of time: what a predicate leaves of it, how it is cut, and how people read it.
-
-Purpose
-    :func:`time_bounds` finds the ticks that a predicate leaves possible, so that a scan starts and
-    ends there; :func:`tail_start` narrows it to the last events; :func:`describe` and
-    :func:`range_text` write predicate and range for EXPLAIN.
-"""
+"""Time ranges of predicates, and texts of predicates and ranges for EXPLAIN."""
 
 from __future__ import annotations
 
@@ -36,14 +30,14 @@ _DAY_NS = 86_400_000_000_000
 
 
 def tick_ns(type_: pa.DataType) -> int:
-    """Nanoseconds in a unit of a time or date column."""
+    """Nanoseconds per tick of a time or date column."""
     if pa.types.is_date32(type_):
         return _DAY_NS
     return NS_PER_TICK["ms" if pa.types.is_date64(type_) else type_.unit]
 
 
 def time_bounds(prune: Prune | None, time: str) -> tuple[int, int]:
-    """Hull of the ticks that a predicate leaves possible, both inclusive; empty when low > high."""
+    """Hull of the ticks that a predicate permits, both inclusive; empty when low > high."""
     if prune is None:
         return TICK_MIN, TICK_MAX
     if isinstance(prune, Never):
@@ -67,14 +61,12 @@ def time_bounds(prune: Prune | None, time: str) -> tuple[int, int]:
 
 
 def only_time(prune: Prune | None, time: str) -> bool:
-    """Whether a predicate is a range of time and nothing else."""
     if isinstance(prune, AllOf):
         return all(only_time(item, time) for item in prune.items)
     return isinstance(prune, Never) or (isinstance(prune, Range) and prune.column == time)
 
 
 def describe(prune: Prune | None, schema: StreamSchema) -> str | None:
-    """A predicate as people read it; None when it says nothing."""
     if prune is None or prune == AllOf(()):
         return None
     if isinstance(prune, Never):
@@ -112,7 +104,6 @@ def _describe_range(prune: Range, schema: StreamSchema) -> str:
 
 
 def shown_time(ticks: int, type_: pa.DataType) -> str:
-    """Ticks of a time or date column as people read them."""
     if pa.types.is_timestamp(type_):
         return time_text(ticks, type_)
     try:
@@ -130,7 +121,6 @@ def half_open(low: int, high: int) -> tuple[int | None, int | None]:
 
 
 def range_text(low: int, high: int, schema: StreamSchema) -> str | None:
-    """A time range as people read it; None when it is all of time."""
     if low > high:
         return "empty"
     if low == TICK_MIN and high == TICK_MAX:
@@ -157,8 +147,8 @@ def tail_start(snapshot: Snapshot, low: int, high: int, rows: int) -> int:
     total = events(first)
     if total <= rows:
         return low
-    # find the greatest tick that still has enough: where it would be if events came evenly, and
-    # further back, until there are; then between
+    # find the greatest tick with enough events: start where it would be for a uniform
+    # distribution, go back exponentially until there are enough, then bisect
     good, bad = first, last + 1
     width = max(1, (last - first + 1) * rows // total)
     while last + 1 - width > first:

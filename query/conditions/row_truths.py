@@ -1,20 +1,7 @@
-"""Row truths: which rows of a batch satisfy an exact predicate.
+"""Row truths: which rows of a batch satisfy an exact predicate, without the executor.
 
-Purpose
-    A delete asks of every event whether it goes.  Where the condition has been compiled to an exact
-    predicate (:class:`.bounds.Compiled`), :func:`row_truths` answers for a whole batch with a few
-    passes over its columns, in any thread, without an executor.
-
-Guarantee
-    True for exactly the rows that satisfy the predicate, by the rules of :mod:`.exact_filters`, and
-    for remainders those of the executor: the sign is the dividend's.  A null satisfies nothing but
-    IS NULL, and what was negated was so before: there is no third value here.
-
-Layout
-    Texts that come as codes are compared once for each value of their dictionary.
-
-Limits
-    Bytes, decimals, JSON and nested values only by their nulls.
+By the rules of ``exact_filters``; remainders have the sign of the dividend.  A null satisfies only
+IS NULL; negations are already resolved, so there is no third value.
 """
 
 from __future__ import annotations
@@ -37,31 +24,16 @@ Truths = npt.NDArray[np.bool_]
 
 
 def has_row_truths(prune: Prune | None, schema: StreamSchema) -> bool:
-    """Whether :func:`row_truths` can be asked for a predicate that is exact."""
     return has_exact_filter(prune, schema, remainders=True)
 
 
 def columns_of(prune: Prune) -> Sequence[str]:
-    """The columns that a predicate asks about, each once."""
     if isinstance(prune, AllOf | AnyOf):
         return list(dict.fromkeys(name for item in prune.items for name in columns_of(item)))
     return [] if isinstance(prune, Never) else [prune.column]
 
 
 def row_truths(prune: Prune, batch: pa.RecordBatch, schema: StreamSchema) -> Truths:
-    """Which rows satisfy a predicate.
-
-    Parameters
-    ----------
-    batch : pyarrow.RecordBatch
-        With the columns that the predicate asks about; texts may be encoded.
-    schema : StreamSchema
-        Of the stream.
-
-    Returns
-    -------
-    bool[rows]
-    """
     if isinstance(prune, AllOf | AnyOf):
         every = isinstance(prune, AllOf)
         found = np.full(batch.num_rows, every, np.bool_)
@@ -85,7 +57,7 @@ def row_truths(prune: Prune, batch: pa.RecordBatch, schema: StreamSchema) -> Tru
 
 
 def _of_values(prune: Range | Remainder, column: pa.Array, attribute: Attribute) -> Truths:
-    """Which values satisfy a comparison; anything where there is none."""
+    """Which values satisfy a comparison; undefined for nulls."""
     if attribute.storage in (Storage.SIGNED, Storage.UNSIGNED):
         values = _numbers(column)
         if isinstance(prune, Range):
@@ -93,7 +65,7 @@ def _of_values(prune: Range | Remainder, column: pa.Array, attribute: Attribute)
             if bounds is None:
                 return np.zeros(len(column), np.bool_)
             return _within(values, *bounds)
-        most = prune.divisor - 1  # a remainder is never beyond it
+        most = prune.divisor - 1  # greatest absolute remainder
         low, high = prune.low, prune.high
         if (low is not None and low > most) or (high is not None and high < -most):
             return np.zeros(len(column), np.bool_)
@@ -128,7 +100,7 @@ def _within(values: npt.NDArray[np.integer], low: int | None, high: int | None) 
 
 
 def _doubles(values: npt.NDArray[np.floating], range_: Range) -> Truths:
-    """Comparisons of floating-point numbers, as doubles; NaN is above all others."""
+    """Comparisons of floating-point numbers as doubles, with NaN as the greatest."""
     found = np.ones(values.size, np.bool_)
     if range_.low is not None:
         low = np.float64(range_.low)
@@ -142,7 +114,6 @@ def _doubles(values: npt.NDArray[np.floating], range_: Range) -> Truths:
 
 
 def _numbers(column: pa.Array) -> npt.NDArray[Any]:
-    """Values of a column of fixed width as they are stored, times as ticks."""
     type_ = column.type
     if pa.types.is_floating(type_):
         dtype = np.dtype(f"f{type_.bit_width // 8}")
@@ -157,7 +128,6 @@ def _numbers(column: pa.Array) -> npt.NDArray[Any]:
 
 
 def _bits(array: pa.BooleanArray) -> Truths:
-    """An array of truth values without nulls, a byte for each."""
     if not len(array):
         return np.zeros(0, np.bool_)
     first, end = array.offset, array.offset + len(array)

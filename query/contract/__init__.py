@@ -1,9 +1,7 @@
-"""What the query layer and its surroundings agree on.
+"""Interfaces and values that the query layer shares with its surroundings.
 
-Reading order: ``frames`` (tables of the program around a database), ``rollups`` (what roll-ups
-hold), ``catalog`` (what is asked of
-a database), ``access`` (who may see what), ``progress`` and ``cancellation`` (of a running query),
-``constants`` (of cost models), ``explanation`` (what EXPLAIN answers), ``live`` (what is asked of
-live queries), ``system_tables`` (their columns), ``html_table``,
-``data_frames`` and ``result``.
+Reading order: ``frames`` (registered tables), ``rollups`` (contents of roll-ups), ``catalog``
+(required of a database), ``access`` (visibility), ``progress`` and ``cancellation`` (of running
+queries), ``constants`` (of cost models), ``explanation`` (EXPLAIN), ``live`` (required of live
+queries), ``system_tables`` (their columns), ``html_table``, ``data_frames`` and ``result``.
 """

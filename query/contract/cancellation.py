@@ -1,23 +1,12 @@
 """Ending a query from outside: time limits, cancellation and Ctrl-C.
 
-Purpose
-    :class:`Cancellation` is the token a caller keeps to end a query from another thread, and to
-    ask how far it has come.
-    :class:`QueryControl` is what one running query asks: scans call :meth:`QueryControl.check`
-    between blocks, and whatever runs outside of Python (the relational executor, kernels) is
-    interrupted through a callback for as long as it runs.  What reads and plans a statement is deep
-    in recursive functions that know of no query: it calls :func:`checkpoint`, which asks the
-    control that :func:`checked_by` has put in charge of the thread.
-
-Guarantee
-    Once the limit has passed or the token is cancelled, every ``check`` raises, and an attached
-    callback is called again and again until it is detached: an interrupt that arrives just before
-    the work begins is not lost.
-
-Limits
-    A query ends at the next check or interrupt point, typically within milliseconds.  Python
-    delivers Ctrl-C to the main thread only, and only while that runs Python: :func:`interruptibly`
-    therefore lets another thread do the waiting inside of compiled code.
+Scans call ``QueryControl.check`` between blocks; DuckDB and kernels are interrupted through a
+callback; parsing and planning call ``checkpoint``, which uses the control that ``checked_by`` has
+set for the thread.  Once the limit has passed or the token is cancelled, every ``check`` raises,
+and an attached callback is called until detached, so an interrupt just before the work begins is
+not lost.  A query ends at the next check, typically within milliseconds.  Python delivers Ctrl-C to
+the main thread only, and only while it runs Python: ``interruptibly`` runs compiled code in
+another.
 """
 
 from __future__ import annotations
@@ -44,12 +33,12 @@ TIMEOUT_MAX_S = 10 * 365 * 86_400.0  # beyond that, threads cannot wait
 
 
 class Cancellation:
-    """A token by which a query can be ended from another thread; good for one query or many.
+    """A token that ends queries from another thread; may be shared by several.
 
     Attributes
     ----------
     progress : Progress
-        How far they have come.
+        How far the queries have come.
     """
 
     def __init__(self) -> None:
@@ -60,7 +49,6 @@ class Cancellation:
 
     @property
     def cancelled(self) -> bool:
-        """Whether :meth:`cancel` was called."""
         return self._event.is_set()
 
     def cancel(self) -> None:
@@ -72,25 +60,17 @@ class Cancellation:
             listener()
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call a listener when this is cancelled, in the thread that does it."""
+        """Call a listener on cancellation, in the cancelling thread."""
         with self._guard:
             self._listeners.append(listener)
 
     def forget(self, listener: Callable[[], None]) -> None:
-        """Call a listener no more."""
         with self._guard, suppress(ValueError):
             self._listeners.remove(listener)
 
 
 class QueryControl:
-    """The limits under which one query runs.
-
-    Parameters
-    ----------
-    timeout : float, optional
-        Seconds from now.
-    cancellation : Cancellation, optional
-    """
+    """The limits of one running query; ``timeout`` in seconds from now."""
 
     def __init__(
         self, timeout: float | None = None, cancellation: Cancellation | None = None
@@ -105,7 +85,6 @@ class QueryControl:
 
     @property
     def stopped(self) -> bool:
-        """Whether :meth:`check` would raise."""
         if self.cancellation is not None and self.cancellation.cancelled:
             return True
         return self._deadline is not None and time.monotonic() >= self._deadline
@@ -116,13 +95,7 @@ class QueryControl:
         return math.inf if self._deadline is None else self._deadline - time.monotonic()
 
     def check(self) -> None:
-        """Raise when the query has to end.
-
-        Raises
-        ------
-        QueryTimeout, QueryCancelled, StoreClosed
-            The last in a forked child: the query is its parent's.
-        """
+        """Raise QueryTimeout, QueryCancelled, or in a forked child StoreClosed."""
         self._owner.check()
         if self.cancellation is not None and self.cancellation.cancelled:
             raise QueryCancelled("the query was cancelled")
@@ -134,10 +107,8 @@ class QueryControl:
 
     @contextmanager
     def interrupting(self, interrupt: Callable[[], None], *, timed: bool = True) -> Iterator[None]:
-        """Call ``interrupt`` from another thread, repeatedly, once the query has to end.
-
-        Not for its time limit, which costs a thread, where the caller sees to that himself
-        (``timed=False``).
+        """Call ``interrupt`` repeatedly from another thread once the query has to end;
+        ``timed=False``: not for the time limit, which costs a thread, if the caller enforces it.
         """
         timed = timed and self._deadline is not None
         if not timed and self.cancellation is None:
@@ -178,8 +149,6 @@ _in_charge: ContextVar[QueryControl | None] = ContextVar("control", default=None
 
 
 class Held:
-    """A context in which a variable has a value; half the cost of one made from a generator."""
-
     __slots__ = ("_token", "_value", "_variable")
 
     def __init__(self, variable: ContextVar[Any], value: object) -> None:
@@ -195,22 +164,19 @@ class Held:
 
 
 def checked_by(control: QueryControl) -> Held:
-    """Have a control decide, in this thread and for a while, whether work goes on."""
+    """Make a control decide, in this thread and context, whether work continues."""
     return Held(_in_charge, control)
 
 
 def checkpoint() -> None:
-    """Raise when the query that this thread works for has to end; see :meth:`QueryControl.check`.
-
-    Takes less than a microsecond: call it for every node of a tree.
-    """
+    """Raise if the query of this thread has to end; cheap enough to call per tree node."""
     control = _in_charge.get()
     if control is not None:
         control.check()
 
 
 class _Turn(ModuleLock):
-    """A lock that a thread may take again, and for which it waits no longer than its query may."""
+    """A reentrant lock whose waiters check their query's limits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -228,28 +194,14 @@ _turn = _Turn()
 
 
 def alone() -> AbstractContextManager[None]:
-    """A block for long work of the interpreter; one thread at a time is in such a block.
-
-    A crowd of them would gain nothing by running side by side, and keep everybody else from the
-    interpreter.
+    """A context for long interpreter work; one thread at a time.  Threads that run side by side
+    would gain nothing and starve the others of the interpreter.
     """
     return _turn
 
 
 def interruptibly(call: Callable[[], Answer], interrupt: Callable[[], None]) -> Answer:
-    """Make a call into compiled code that Ctrl-C can end.
-
-    Parameters
-    ----------
-    call : callable
-    interrupt : callable
-        Makes the call return soon; called from the main thread, repeatedly, on Ctrl-C.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        Once the call has returned.
-    """
+    """Call compiled code; on Ctrl-C ``interrupt`` is called until it returns, then raise."""
     if threading.current_thread() is not threading.main_thread():
         return call()
     answers: list[Answer] = []

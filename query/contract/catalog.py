@@ -1,9 +1,4 @@
-"""What the query layer asks of the database above it.
-
-Purpose
-    The query layer runs statements against streams without knowing who owns them:
-    :class:`Catalog` lists the few calls it makes.  :class:`chronicle.api.database.Database` is one.
-"""
+"""What the query layer requires of the database; ``api/database.py`` implements it."""
 
 from __future__ import annotations
 
@@ -29,7 +24,7 @@ __all__ = ["Catalog"]
 
 
 class Catalog(Protocol):
-    """Streams by name, and the changes that statements can ask for."""
+    """Streams by name, and the changes that statements can make."""
 
     @property
     def mode(self) -> str:
@@ -37,36 +32,36 @@ class Catalog(Protocol):
 
     @property
     def path(self) -> Path | None:
-        """Directory of the store, where calibrated weights are kept; None without one."""
+        """Directory of the store, with calibrated weights; None without one."""
 
     def indexes_of(self, name: str) -> StreamIndexes | None:
         """The secondary indexes of a stream; None for a stream without any."""
 
     @property
     def live_statements(self) -> LiveStatements:
-        """Its live queries."""
+        """The live queries."""
 
     def rollups_of(self, name: str) -> Sequence[Rollup]:
-        """The roll-ups of a stream that may answer for it."""
+        """The roll-ups of a stream that may answer its queries."""
 
     @property
     def frames(self) -> Mapping[str, Frame]:
-        """Tables of the program around it, by name in lower case."""
+        """Registered tables of the program, by name in lower case."""
 
     def streams(self) -> list[str]:
         """Names of all streams, sorted."""
 
     def damaged(self) -> dict[str, str]:
-        """Those among them that cannot be opened, each with what is wrong."""
+        """Streams that cannot be opened, each with the reason."""
 
     def views(self) -> Mapping[str, KeptView]:
         """Views by name, sorted."""
 
     def create_view(self, view: KeptView, *, replace: bool = False) -> None:
-        """Keep a view; raises StreamExists."""
+        """Store a view; raises StreamExists."""
 
     def drop_view(self, name: str, *, cascade: bool = False) -> None:
-        """Remove a view; raises StreamOwned where others read it."""
+        """Remove a view; raises StreamOwned if others read it."""
 
     def stream_schema(self, name: str) -> StreamSchema:
         """Schema of a stream; raises StreamNotFound."""
@@ -80,12 +75,12 @@ class Catalog(Protocol):
     def delete_events(
         self, name: str, start: int | None, end: int | None, choose: Choice | None
     ) -> int:
-        """Delete the events between two ticks, or those that are chosen; gives their number."""
+        """Delete the events between two ticks, or the chosen ones; returns their number."""
 
     def update_events(
         self, name: str, start: int | None, end: int | None, choose: Choice | None, change: Change
     ) -> int:
-        """Give such events other values; gives their number."""
+        """Update the events between two ticks, or the chosen ones; returns their number."""
 
     def create_stream(
         self,
@@ -98,7 +93,7 @@ class Catalog(Protocol):
         options: Mapping[str, Any] | None = None,
         events: Iterable[pa.RecordBatch] | None = None,
     ) -> Any:
-        """Create a stream, which holds these events from the beginning."""
+        """Create a stream that initially holds ``events``."""
 
     def drop_stream(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> None:
         """Remove a stream; with ``cascade`` the views that read it, too."""
@@ -111,10 +106,10 @@ class Catalog(Protocol):
         nullable: bool = True,
         default: Any = None,
     ) -> None:
-        """Add an attribute to a stream, which events so far have the default of."""
+        """Add an attribute to a stream; existing events have its default."""
 
     def widen_column(self, name: str, column: str, type_: pa.DataType) -> None:
-        """Give an attribute a type that holds all values of its old one."""
+        """Change an attribute to a type that holds all values of its old one."""
 
     def rename_column(self, name: str, column: str, to: str) -> None:
         """Give an attribute another name."""
@@ -138,7 +133,7 @@ class Catalog(Protocol):
         """The secondary indexes of a stream."""
 
     def stream_options(self, name: str) -> dict[str, Any]:
-        """Settings of a stream as they were given: codec, retention."""
+        """Settings of a stream as given: codec, retention."""
 
     def told(self, table: str) -> Sequence[Mapping[str, Any]]:
-        """Rows of a system table that only the owner knows, see :data:`.system_tables.TOLD`."""
+        """Rows of a system table in ``system_tables.TOLD``."""

@@ -1,13 +1,4 @@
-"""Constants of a machine: what a cost model multiplies, measured or by default.
-
-Purpose
-    ``chronicle calibrate`` measures what things cost and keeps it in a store's directory, as JSON.
-    :class:`ConstantsFile` reads and replaces one such file.
-
-Guarantee
-    A file that is missing, damaged, of another version or says anything but numbers above zero
-    counts as none: a query is then planned by the defaults, and not refused.
-"""
+"""Calibrated constants of cost models, as JSON in the store; invalid files are ignored."""
 
 from __future__ import annotations
 
@@ -29,16 +20,8 @@ Constants = TypeVar("Constants")
 
 
 class ConstantsFile(Generic[Constants]):
-    """Nanoseconds by name, in a store's directory.
-
-    Parameters
-    ----------
-    name : str
-        Of the file.
-    kind : type
-        A dataclass of floats, all of them with a default.
-    variable : str, optional
-        Of the environment, which names another file to read.
+    """Nanoseconds by name, in file ``name`` of a store.  ``kind``: a dataclass of floats with
+    defaults; ``variable``: environment variable that names another file to read.
     """
 
     def __init__(self, name: str, kind: type[Constants], variable: str | None = None) -> None:
@@ -48,7 +31,7 @@ class ConstantsFile(Generic[Constants]):
         self._known: dict[Path, tuple[int, Constants]] = {}
 
     def load(self, store: str | os.PathLike[str] | None) -> Constants:
-        """What is kept; the defaults where nothing can be read, or without a store."""
+        """The stored constants, or the defaults."""
         told = os.environ.get(self._variable) if self._variable else None
         defaults: Constants = self._kind()
         if not told and store is None:
@@ -74,13 +57,7 @@ class ConstantsFile(Generic[Constants]):
         return found
 
     def save(self, store: str | os.PathLike[str], constants: Constants) -> Path:
-        """Keep measured constants; replaces the file as a whole.
-
-        Raises
-        ------
-        StorageFull, StorageFailed
-            It cannot be written; the constants are those of before.
-        """
+        """Replace the file atomically; raises StorageFull or StorageFailed."""
         kept = {"version": _VERSION, "nanoseconds": asdict(constants)}  # type: ignore[call-overload]
         replace_file(RealFiles(store), self.name, f"{json.dumps(kept, indent=2)}\n".encode())
         return Path(store) / self.name

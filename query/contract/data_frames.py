@@ -1,17 +1,8 @@
-"""Arrow tables as data frames of pandas and polars, with every value as it was.
+"""Arrow tables as pandas and polars data frames, without loss of values.
 
-Purpose
-    Both libraries convert Arrow data by themselves, and both lose values on the way: pandas makes
-    floats of integers where one is missing, and takes the first tick of a unit for a missing time;
-    polars has no seconds, and multiplies them without a look at 64 bits.
-
-Guarantee
-    A frame holds the values of the table.  A column that pandas' own types cannot hold is one of
-    its nullable integers, or Arrow data (``pandas.ArrowDtype``); all others are what
-    ``Table.to_pandas`` gives.
-
-Limits
-    Where a value has no place in polars, that is an error.
+pandas' own conversion turns integers with nulls into floats and the first tick of a unit into a
+missing time; polars multiplies seconds without an overflow check.  Columns that pandas' types
+cannot hold become nullable integers or Arrow data (``pandas.ArrowDtype``).
 """
 
 from __future__ import annotations
@@ -27,18 +18,17 @@ from ...errors import InvalidArgument, MissingDependency
 __all__ = ["pandas_frame", "polars_frame"]
 
 _YEARS = (-719_162, 2_932_896)
-"""Days from the epoch to the first and the last date that Python has."""
+"""First and last date of Python, in days from the epoch."""
 
 
 def pandas_frame(table: pa.Table) -> Any:
-    """A table as a pandas DataFrame; see the module."""
     try:
         import pandas
     except ImportError:
         raise MissingDependency("df() needs pandas: pip install pandas") from None
     lossy = [i for i, column in enumerate(table.columns) if _loses(column)]
     plain = table
-    for i in lossy:  # a stand-in, which keeps the order of the columns
+    for i in lossy:  # a placeholder, which keeps the order of the columns
         plain = plain.set_column(i, table.field(i).name, pa.nulls(table.num_rows, pa.bool_()))
     frame = plain.to_pandas()
     for i in lossy:
@@ -51,13 +41,7 @@ def pandas_frame(table: pa.Table) -> Any:
 
 
 def polars_frame(table: pa.Table) -> Any:
-    """A table as a polars DataFrame.
-
-    Raises
-    ------
-    InvalidArgument
-        When two columns have one name, or a time is beyond the milliseconds of polars.
-    """
+    """A table as a polars DataFrame; raises InvalidArgument for duplicate names and wide times."""
     try:
         import polars
     except ImportError:
@@ -92,7 +76,6 @@ def _nullable(type_: pa.DataType) -> str:
 
 
 def _loses(column: pa.ChunkedArray | pa.Array) -> bool:
-    """Whether pandas' own types would hold other values than a column does."""
     type_ = column.type
     if pa.types.is_integer(type_):
         return bool(column.null_count)
@@ -111,7 +94,6 @@ def _loses(column: pa.ChunkedArray | pa.Array) -> bool:
 
 
 def _without_seconds(type_: pa.DataType) -> pa.DataType:
-    """A type with milliseconds in the place of seconds."""
     if pa.types.is_timestamp(type_) and type_.unit == "s":
         return pa.timestamp("ms", type_.tz)
     if pa.types.is_duration(type_) and type_.unit == "s":

@@ -1,13 +1,4 @@
-"""Plans as values: what a query will do, and after ANALYZE what it did.
-
-Purpose
-    EXPLAIN, ``db.explain`` and ``Result.plan`` answer with a :class:`Plan`: a tree of
-    :class:`Operator` nodes, each with details known before running and figures known after.
-
-Guarantee
-    Plans are frozen and hold only plain values: ``str(plan)`` is the tree for people,
-    :meth:`Plan.to_dict` the same for programs (JSON-ready).
-"""
+"""Plans as values, of EXPLAIN, ``db.explain`` and ``Result.plan``: ``str(plan)`` is the text."""
 
 from __future__ import annotations
 
@@ -18,7 +9,7 @@ from typing import Any
 __all__ = ["Operator", "Plan", "Regions"]
 
 STRIP = 60
-"""Characters that a stream's history has in the text of a plan."""
+"""Characters of a stream's history in the text of a plan."""
 
 Detail = str | int | float | bool | None | tuple[str, ...]
 
@@ -30,16 +21,14 @@ class Regions:
     Attributes
     ----------
     found : tuple of (int, int, str, int)
-        First and last tick, what was done there (``replayed``, ``read``, ``skipped``), and to how
-        many events; in order of time.
+        First and last tick, what was done (``replayed``, ``read``, ``skipped``), and number of
+        events; in order of time.
     unit : str or None
-        Of ticks: s, ms, us, ns; None where time is an integer.
+        Of ticks: s, ms, us, ns; None for integer time.
     cut : bool
-        Whether neighbours were made one, so that there are few enough to draw.
+        Whether neighbours were merged for drawing.
     lanes : tuple of (str, tuple of (int, int))
-        Where single partitions were read: of those with most, the key and first and last ticks.
-    partitions : int
-        Of which ``lanes`` are some.
+        Key and tick ranges of the largest of ``partitions``, where single partitions were read.
     """
 
     found: tuple[tuple[int, int, str, int], ...] = ()
@@ -67,7 +56,6 @@ class Regions:
         return f"{''.join(cells)}  {said}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
         found = [list(one) for one in self.found]
         document: dict[str, Any] = {"found": found, "unit": self.unit, "cut": self.cut}
         if self.lanes:
@@ -77,7 +65,6 @@ class Regions:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Regions:
-        """The regions that :meth:`to_dict` has described."""
         found = ((int(a), int(b), str(kind), int(n)) for a, b, kind, n in document["found"])
         lanes = (
             (str(lane["key"]), tuple((int(a), int(b)) for a, b in lane["found"]))
@@ -95,12 +82,8 @@ class Operator:
     ----------
     name : str
         ``Scan``, ``TreeAggregate``, or the relational executor's name of the step.
-    details : tuple of (str, value)
-        Known before running: stream, range, columns, prune, condition, ...
-    figures : tuple of (str, number)
-        Known after ANALYZE: rows, time_ms, blocks_read, blocks_skipped, bytes_read, ...
-    regions : Regions or None
-        For those who draw.
+    details, figures : tuple of (str, value)
+        Known before running (stream, range, prune, ...), and after ANALYZE (rows, time_ms, ...).
     """
 
     name: str
@@ -110,13 +93,11 @@ class Operator:
     regions: Regions | None = None
 
     def walk(self) -> Iterator[Operator]:
-        """This operator and all below it, top down."""
         yield self
         for below in self.inputs:
             yield from below.walk()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
         document: dict[str, Any] = {"operator": self.name}
         document.update({key: list(v) if isinstance(v, tuple) else v for key, v in self.details})
         if self.figures:
@@ -129,7 +110,6 @@ class Operator:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Operator:
-        """The operator that :meth:`to_dict` has described."""
         apart = ("operator", "figures", "inputs", "regions")
         regions = document.get("regions")
         details = ((key, value) for key, value in document.items() if key not in apart)
@@ -184,11 +164,9 @@ class Plan:
     figures: tuple[tuple[str, int | float], ...] = field(default=())
 
     def operators(self) -> list[Operator]:
-        """All operators, top down."""
         return list(self.root.walk())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
         return {
             "statement": self.statement,
             "analyzed": self.analyzed,
@@ -198,7 +176,6 @@ class Plan:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Plan:
-        """The plan that :meth:`to_dict` has described."""
         apart = ("statement", "analyzed", "plan", "text")
         figures = tuple((key, v) for key, v in document.items() if key not in apart)
         root = Operator.from_dict(document["plan"])
@@ -208,7 +185,7 @@ class Plan:
         return self.text()
 
     def text(self, strips: bool = False) -> str:
-        """The tree for people; ``strips``: with a line for what was read of each stream's time."""
+        """The tree as text; ``strips``: with a line for what was read of each stream's time."""
         lines = list(self.root._lines("", True, True, strips))
         if self.figures:
             lines.append(

@@ -1,18 +1,8 @@
-"""Frames: tables of the program around a database, which its SQL may name beside streams.
+"""Frames: tables of the program that SQL may name beside streams.
 
-Purpose
-    :func:`frame_of` takes what Python programs have (tables, data frames, datasets, readers, lists
-    of dicts) and makes a :class:`Frame` of it, a relation with known columns.
-
-Guarantee
-    Only a program puts frames beside its streams: no statement names a file, an address or a
-    variable.  Data is verified in full before it is taken (``core/soundness.py``); a frame that was
-    taken does not change.  Times with a zone come out as times in UTC, as streams have them,
-    categories and dictionaries as their values.
-
-Limits
-    A reader is read once, into memory; what is larger than memory is given as a dataset, which is
-    read anew by each query.
+Only the program registers them; data is verified in full (``core/soundness.py``).  Zoned times
+become times in UTC; categories and dictionaries become their values.  Readers are read into memory once,
+datasets by each query.
 """
 
 from __future__ import annotations
@@ -40,14 +30,7 @@ _TAKEN = (
 
 
 class Frame:
-    """A table under a name.
-
-    Attributes
-    ----------
-    name : str
-    schema : pyarrow.Schema
-        Columns as SQL sees them.
-    """
+    """A table under a name; ``schema``: columns as SQL sees them."""
 
     def __init__(self, name: str, data: ds.Dataset) -> None:
         self.name = name
@@ -55,7 +38,7 @@ class Frame:
         self._data: ds.Dataset | None = data
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Rows in their order; raises :class:`InvalidArgument` once it was forgotten."""
+        """Rows in order; raises InvalidArgument after ``forget``."""
         data = self._data
         if data is None:
             raise InvalidArgument(f"{self.name!r} is registered no more")
@@ -64,21 +47,14 @@ class Frame:
             yield batch if batch.schema.equals(wanted) else batch.cast(wanted)
 
     def forget(self) -> None:
-        """Let go of the data, whoever still knows the frame."""
         self._data = None
 
 
 def frame_of(name: str, data: Any) -> Frame:
-    """Take data as a frame.
-
-    Raises
-    ------
-    InvalidArgument
-        For what is no table, or has two columns of one name.
-    InvalidData
-        For Arrow data that is not sound.
+    """Make a frame of tables, data frames, datasets, readers or lists of dicts; raises
+    InvalidArgument, SchemaMismatch for what is no table, InvalidData for unsound Arrow data.
     """
-    with LOADING:  # it loads pandas, where that is installed
+    with LOADING:  # imports pandas if installed
         import pyarrow.dataset as ds
 
     if isinstance(data, ds.Dataset):
@@ -116,7 +92,6 @@ def _table(data: Any) -> pa.Table | None:
 
 
 def _check_names(name: str, schema: pa.Schema) -> None:
-    """Names of columns are told apart without regard to case, as SQL reads them."""
     doubled = [n for n, times in Counter(n.lower() for n in schema.names).items() if times > 1]
     if not schema.names or doubled:
         found = f"{', '.join(doubled)} twice" if doubled else "no columns"
@@ -124,7 +99,6 @@ def _check_names(name: str, schema: pa.Schema) -> None:
 
 
 def _plain(type_: pa.DataType) -> pa.DataType:
-    """The type that a column has in SQL."""
     types = pa.types
     if types.is_dictionary(type_):
         return _plain(type_.value_type)

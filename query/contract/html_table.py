@@ -12,16 +12,7 @@ _CELL_MAX = 200
 
 
 def html_table(rows: pa.Table, whole: bool, most: int) -> str:
-    """A table with names and types above; every value is escaped.
-
-    Parameters
-    ----------
-    rows : pyarrow.Table
-    whole : bool
-        Whether these are all; otherwise the foot says that there are more.
-    most : int
-        Rows that are shown at most.
-    """
+    """An HTML table; ``whole``: whether these are all rows, else the foot says there are more."""
     head = "".join(
         f"<th>{escape(field.name)}<br><small>{escape(str(field.type))}</small></th>"
         for field in rows.schema
@@ -38,7 +29,6 @@ def html_table(rows: pa.Table, whole: bool, most: int) -> str:
 
 
 def _plain(type_: pa.DataType) -> bool:
-    """Whether Python has every value of a type; times of any unit are shown as Arrow does."""
     return not pa.types.is_temporal(type_)
 
 

@@ -1,10 +1,4 @@
-"""What statements about live queries ask of the database, and what they say.
-
-Purpose
-    :class:`LiveStatements` is carried out above the query layer, by :mod:`chronicle.live`.  A
-    :class:`LiveRequest` is a CREATE LIVE QUERY whose constants are known and whose meaning is not
-    yet checked against streams.
-"""
+"""The interface of live queries for statements; ``chronicle.live`` implements it."""
 
 from __future__ import annotations
 
@@ -17,16 +11,8 @@ __all__ = ["Given", "LiveRequest", "LiveStatements"]
 
 @dataclass(frozen=True)
 class Given:
-    """A constant that a statement, or a caller, has given.
-
-    Attributes
-    ----------
-    value : int, str or datetime-like
-        A number, a time or text as written; of an interval, see ``nanoseconds``.
-    nanoseconds : int or None
-        Length of an interval.
-    at : int or None
-        Where it stands in the text.
+    """A constant of a statement or caller.  ``value``: a number, or a time or text as written;
+    ``nanoseconds``: length of an interval; ``at``: offset in the text.
     """
 
     value: Any
@@ -36,28 +22,11 @@ class Given:
 
 @dataclass(frozen=True)
 class LiveRequest:
-    """A live query to be created.
-
-    Attributes
-    ----------
-    tree : sqlglot tree
-        The SELECT, as parsed of ``text``.
-    text : str
-        The statement, for positions.
-    sql : str
-        The SELECT alone.
-    start : str or Given
-        ``first``, ``now`` or a time.
-    idle : str or Given or None
-        ``never``, a length of wall clock, or None for the default.
-    late : str
-        ``correct`` or ``ignore``.
-    every : Given or None
-        EMIT ON CHANGE at most this often; None: ON CLOSE.
-    at : int or None
-        Where the name stands.
-    rollup : bool
-        Whether it is to be a roll-up.
+    """CREATE LIVE QUERY with folded constants, not yet checked against streams.  ``tree``: the
+    parsed SELECT, ``sql`` its text, ``text`` the whole statement; ``start``: ``first``, ``now`` or
+    a time; ``idle``: ``never``, a wall-clock length, or None for the default; ``late``: ``correct``
+    or ``ignore``; ``every``: interval of EMIT ON CHANGE (None: ON CLOSE); ``at``: offset of the
+    name.
     """
 
     name: str
@@ -81,37 +50,37 @@ class LiveStatements(Protocol):
     """The live queries of a database."""
 
     def names(self) -> list[str]:
-        """Names of all of them, sorted."""
+        """All names, sorted."""
 
     def rollups(self) -> list[str]:
-        """Names of those that are roll-ups, sorted."""
+        """Names of the roll-ups, sorted."""
 
     def rollup_row(self, name: str) -> dict[str, Any]:
-        """How one does: the columns of SHOW ROLLUPS."""
+        """A row of SHOW ROLLUPS."""
 
     def sink_of(self, name: str) -> str:
-        """The stream that holds the results of one."""
+        """The stream of its results."""
 
     def create(self, request: LiveRequest) -> bool:
-        """Make one; False when it exists and may."""
+        """Create one; False if it exists and ``exists_ok``."""
 
     def drop(self, name: str, keep_results: bool) -> None:
-        """End one, and unless they are kept remove its results."""
+        """Drop one, and its results unless they are kept."""
 
     def pause(self, name: str) -> None:
         """Stop one until it is resumed."""
 
     def resume(self, name: str) -> None:
-        """Go on where it stopped, after a failure as well."""
+        """Continue where it stopped, also after a failure."""
 
     def refresh(self, name: str, start: Any, end: Any) -> None:
-        """Make its results in a range of time anew."""
+        """Recompute its results in a range of time."""
 
     def status(self, name: str) -> dict[str, Any]:
-        """How one does: the columns of SHOW LIVE QUERIES."""
+        """A row of SHOW LIVE QUERIES."""
 
     def describe(self, name: str) -> list[tuple[str, str]]:
-        """What one is: names and texts."""
+        """Names and texts that describe one."""
 
     def explain(self, name: str) -> list[str]:
         """How one is computed, line by line."""

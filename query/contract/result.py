@@ -1,17 +1,4 @@
-"""Results: batches on demand, in the form the caller likes.
-
-Purpose
-    :class:`Result` is what ``db.sql`` returns: a lazily computed table that can be taken as Arrow,
-    pandas, polars, Python rows, or streamed batch by batch.
-
-Guarantee
-    Nothing is computed ahead of what is taken, up to a few batches; :meth:`Result.batches` holds
-    bounded memory.  After ``arrow``, ``df``, ``pl`` or ``fetchall`` the rows are kept and any of
-    them may be called again.  A result that is dropped or closed ends its query.
-
-Limits
-    Once batches have been taken from it, a result no longer gives the whole.
-"""
+"""Results: batches on demand, in the form the caller likes."""
 
 from __future__ import annotations
 
@@ -30,28 +17,21 @@ from .html_table import html_table
 __all__ = ["Result", "changed_events"]
 
 _CHANGED = ("count", "deleted", "updated")
-"""Columns in which statements that change events tell how many."""
 
 HTML_ROWS = 20
-"""Rows that a notebook shows of a result."""
 
 
 class Result:
-    """Rows of one statement.
+    """Rows of one statement, computed lazily.
 
-    Parameters
-    ----------
-    batches : iterator of RecordBatch
-        In that schema.
-    plan : Plan or callable
-        The plan, or what makes it when asked.
-    close : callable, optional
-        Ends the query.
+    ``batches`` holds bounded memory; little is computed ahead.  ``arrow``, ``df``, ``pl`` and
+    ``fetchall`` keep the rows and may be called again.  Once batches were taken, the whole can no
+    longer be taken.  A result that is dropped or closed ends its query.
 
     Attributes
     ----------
     notes : tuple of str
-        What is not an error, but hardly meant.
+        Warnings: not errors, but probably not intended.
     """
 
     def __init__(
@@ -71,19 +51,17 @@ class Result:
 
     @classmethod
     def of_table(cls, table: pa.Table, plan: Plan | Callable[[], Plan] | None = None) -> Result:
-        """A result that is there already."""
+        """A result that is computed already."""
         result = cls(table.schema, iter(()), plan)
         result._table = table
         return result
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema of the rows."""
         return self._schema
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns."""
         return list(self._schema.names)
 
     @property
@@ -129,10 +107,9 @@ class Result:
         return self._table
 
     def df(self) -> Any:
-        """All rows as a pandas DataFrame, every value as it is.
-
-        Integers with a missing value are pandas' nullable ones (``Int64``); what its own types
-        cannot hold comes as Arrow data (``pandas.ArrowDtype``).
+        """All rows as a pandas DataFrame, every value as it is.  Integers with a missing value are
+        pandas' nullable ones (``Int64``); what its own types cannot hold comes as Arrow data
+        (``pandas.ArrowDtype``).
         """
         return pandas_frame(self.arrow())
 
@@ -141,21 +118,20 @@ class Result:
         return polars_frame(self.arrow())
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """All rows as tuples of Python values.
-
-        Times are ``datetime`` (zoned ones in their zone); a time that ``datetime`` cannot hold (a
-        fraction of a microsecond, a year outside of 1 to 9999) stays a ``pyarrow`` scalar.
-        Intervals are ``timedelta``; in those with months, a month counts as 30 days.
+        """All rows as tuples of Python values.  Times are ``datetime`` (zoned ones in their zone);
+        a time that ``datetime`` cannot hold (a fraction of a microsecond, a year outside of 1 to
+        9999) stays a ``pyarrow`` scalar.  Intervals are ``timedelta``; in those with months, a
+        month counts as 30 days.
         """
         return _tuples(self.arrow())
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
-        """The same one by one, once, in bounded memory."""
+        """The rows of ``fetchall`` one by one, once, in bounded memory."""
         for batch in self.batches():
             yield from _tuples(pa.Table.from_batches([batch]))
 
     def fetchone(self) -> tuple[Any, ...] | None:
-        """The first row; None when there is none."""
+        """The first row; None if there is none."""
         rows = Result.of_table(self.arrow().slice(0, 1)).fetchall()
         return rows[0] if rows else None
 
@@ -178,11 +154,9 @@ class Result:
         self.close()
 
     def _repr_html_(self) -> str:
-        """The first rows as a table, for notebooks; all of them can still be taken."""
         return html_table(*self._first(HTML_ROWS), HTML_ROWS)
 
     def _first(self, rows: int) -> tuple[pa.Table, bool]:
-        """So many rows of those that were not taken yet, and whether these are all."""
         if self._table is not None:
             return self._table.slice(0, rows), self._table.num_rows <= rows
         if self._started:
@@ -247,7 +221,7 @@ def _moment(scalar: pa.Scalar) -> Any:
 
 
 def changed_events(result: Result) -> int:
-    """How many events a statement changed, by its rows, which are taken; -1 where it tells none."""
+    """How many events a statement changed, read from its rows; -1 if they do not say."""
     first: pa.RecordBatch | None = None
     rows = 0
     for batch in result.batches():

@@ -1,9 +1,6 @@
-"""What a roll-up holds, as far as a plan has to know it.
+"""What a plan has to know of a roll-up: a live query over ``TUMBLE`` whose results outlive events.
 
-Purpose
-    A roll-up is a live query over ``TUMBLE`` whose results outlive the events that they are made
-    of.  A :class:`Rollup` says which keys, aggregates and conditions it has, under texts that a
-    query's own are compared with (:mod:`..binding.window_operands`), and in which column.
+Keys, aggregates and conditions are canonical texts (``binding.window_operands``).
 """
 
 from __future__ import annotations
@@ -17,26 +14,10 @@ __all__ = ["Rollup"]
 
 @dataclass(frozen=True)
 class Rollup:
-    """One roll-up.
-
-    Attributes
-    ----------
-    sink : str
-        The stream of its results.
-    stream : str
-        What it is made of.
-    size, origin : int
-        Of its windows, in ticks.
-    keys : mapping of str to str
-        Column of each key.
-    attributes : mapping of str to str
-        Column of each key that is an attribute, by its name.
-    aggregates : mapping of (str, str) to str
-        Column of each function of an operand.
-    conditions : frozenset of str
-        What held of the events.
-    told : callable
-        The mark of its last step, where it runs here; None elsewhere.
+    """A roll-up of ``stream`` into ``sink``, with windows of ``size`` ticks from ``origin``.
+    ``keys``: column by key; ``attributes``: column by attribute, for keys that are attributes;
+    ``aggregates``: column by (function, operand); ``conditions``: filters on its events; ``told``:
+    mark of its last step if it runs in this process, else None.
     """
 
     name: str
@@ -51,9 +32,7 @@ class Rollup:
     told: Callable[[], Mapping[str, Any] | None] = lambda: None
 
     def begin(self, tick: int) -> int:
-        """Where the window that holds a tick begins."""
         return (tick - self.origin) // self.size * self.size + self.origin
 
     def aligned(self, tick: int) -> bool:
-        """Whether a window begins there."""
         return (tick - self.origin) % self.size == 0

@@ -1,17 +1,4 @@
-"""System tables: what a database says of itself, to be asked in SQL.
-
-Purpose
-    :data:`SYSTEM_TABLES` has the columns of ``chronicle.streams``, ``chronicle.queries`` and the
-    others, and of the part of the standard's ``information_schema`` by which tools find tables and
-    columns.  They stand in FROM with their two names, to be joined and grouped like anything.
-
-Guarantee
-    Their rows are of the moment at which a statement was planned, and of what its caller may see: a
-    token that reaches some streams sees the rows of these.
-
-Limits
-    They cannot be written, windowed, or followed by live queries.
-"""
+"""Columns of the system tables; rows are as of planning, limited to what the caller may see."""
 
 from __future__ import annotations
 
@@ -33,7 +20,6 @@ LIVE_QUERIES = _columns(
     name=TEXT, sink=TEXT, state=TEXT, sources=TEXT, watermark=TEXT, lag_events=WHOLE, lag_ms=REAL,
     rows=WHOLE, retractions=WHOLE, late=WHOLE, ignored=WHOLE, state_bytes=WHOLE, error=TEXT,
 )  # fmt: skip
-"""Columns of SHOW LIVE QUERIES."""
 
 SYSTEM_TABLES: Mapping[str, Mapping[str, pa.Schema]] = {
     "chronicle": {
@@ -75,7 +61,6 @@ SYSTEM_TABLES: Mapping[str, Mapping[str, pa.Schema]] = {
         ),
     },
 }  # fmt: skip
-"""Columns of every system table, by schema and name."""
 
 TOLD = frozenset(("queries", "query_log", "settings"))
-"""Those of ``chronicle`` whose rows only the owner of the database knows (``Catalog.told``)."""
+"""Tables of ``chronicle`` whose rows come from the owner of the database (``Catalog.told``)."""

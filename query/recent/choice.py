@@ -1,24 +1,14 @@
-"""Which side of a recency join runs first, and whether the other is narrowed: the cost model.
+"""The cost model of recency joins: which side runs first, and whether the other is narrowed.
 
-Purpose
-    :func:`choose` compares evaluating both sides whole with evaluating one first and the other only
-    in the regions of its rows.  Equations (1) to (4) of the paper, with the union of regions in the
-    place of ``M min(P, D)``.
+Equations (1) to (4) of the paper, with the union of regions in place of ``M min(P, D)``::
 
-Layout
-    ::
+    eager           N_l c_l + N_a c_a
+    live first      N_l c_l + min(U_a, N_a) c_a      U_a: union of the regions of live rows
+    archive first   N_a c_a + min(U_l, N_l) c_l
+    U = n (1 - exp(-M P / n))     M rows, thrown at random into n events; P in events
 
-        eager           N_l c_l + N_a c_a
-        live first      N_l c_l + min(U_a, N_a) c_a      U_a: union of the regions of live rows
-        archive first   N_a c_a + min(U_l, N_l) c_l
-
-        U = n (1 - exp(-M P / n))     M rows, thrown at random into n events; P in events
-
-    ``N`` is what the side would replay alone, ``c`` what an event of it costs.  Before running
-    ``M`` is guessed from a sample; after the first side has run, the union is known.
-
-Guarantee
-    The choice changes what is read, never the rows.
+``N`` is what the side would replay alone, ``c`` the cost of an event.  Before running ``M`` is
+estimated from a sample; after the first side has run, the union is known.
 """
 
 from __future__ import annotations
@@ -32,29 +22,17 @@ __all__ = ["Choice", "SideCost", "choose", "worthwhile"]
 SMALL_EVENTS = 1 << 15
 """Events of both sides up to which nothing is narrowed: planning would cost as much."""
 WORTH = 0.75
-"""Share of what a side would replay anyway, up to which it is narrowed to its regions."""
+"""A side is narrowed if its regions are at most this fraction of what it would replay."""
 SELDOM = 0.25
-"""Share of the stream that intervals leave of a side, up to which they narrow the other."""
+"""Both sides narrow each other if intervals leave at most this fraction of each stream."""
 
 
 @dataclass(frozen=True)
 class SideCost:
-    """What is known of a side before it runs.
-
-    Attributes
-    ----------
-    events : float
-        That it would replay alone.
-    event_cost : float
-        Of one event, in any unit that both sides share.
-    total : int
-        Events of its stream.
-    rows : callable
-        How many it is expected to give; asked only where that matters, for it may take a sample.
-    region : float
-        Events of the other side's stream in the region of one row.
-    obstacle : str
-        Why it cannot be narrowed; empty when it can.
+    """What is known of a side before it runs.  It would replay ``events`` of its stream's ``total``
+    alone, each for ``event_cost`` (same unit on both sides); ``rows()`` estimates its results and
+    may take a sample; ``region``: events of the other stream per row; ``obstacle``: why it cannot
+    be narrowed.
     """
 
     events: float
@@ -66,11 +44,9 @@ class SideCost:
 
     @property
     def cost(self) -> float:
-        """Of evaluating it alone."""
         return self.events * self.event_cost
 
     def narrowed(self, other: SideCost) -> float:
-        """Of evaluating it in the regions of the other's rows."""
         if not self.total:
             return 0.0
         union = self.total * -math.expm1(-other.rows() * other.region / self.total)
@@ -79,22 +55,12 @@ class SideCost:
 
 @dataclass(frozen=True)
 class Choice:
-    """The order, and why."""
-
     order: str
     why: str
 
 
 def choose(hint: str, kind: str, live: SideCost, archive: SideCost) -> Choice:
-    """The order of evaluation.
-
-    Parameters
-    ----------
-    hint : str
-        ``auto``, or an order.
-    kind : str
-        Of the join: LEFT and ANTI need all live rows.
-    """
+    """The order of evaluation; ``kind`` LEFT and ANTI need all live rows."""
     if hint != "auto":
         return Choice(hint, "asked for")
     if live.total + archive.total <= SMALL_EVENTS:
@@ -130,5 +96,4 @@ def _few(side: SideCost) -> bool:
 
 
 def worthwhile(union: float, alone: float) -> bool:
-    """Whether a side is narrowed to a union of regions that is known now."""
     return union <= WORTH * alone

@@ -1,23 +1,16 @@
-"""A row pattern near some regions only: how its side of a recency join is narrowed.
+"""A row pattern near some regions only: how a side of a recency join is narrowed.
 
-Purpose
-    :func:`narrow` says how the matches that lie in regions are found without reading the rest of
-    the stream: by replay intervals (:mod:`..replay.planning`), or range by range
-    (:mod:`.open_end`).  :func:`obstacle` says beforehand whether that can be done at all.
+==========================================  ================================================
+clause                                      what is read for a region
+==========================================  ================================================
+independent matches, bounded                the region, widened by the reach of a match
+matches depend on earlier ones, bounded     from a cut before it to a cut behind it
+independent matches, unbounded              the region, and on until its matches are decided
+else                                        the whole stream
+==========================================  ================================================
 
-Layout
-    ==========================================  ================================================
-    clause                                      what is read for a region
-    ==========================================  ================================================
-    every match by itself, bounded              the region, longer by what a match can reach
-    matches depend on earlier ones, bounded     from a cut before it to a cut behind it
-    every match by itself, nothing bounds it    the region, and on until its matches are decided
-    else                                        the whole stream
-    ==========================================  ================================================
-
-Guarantee
-    All matches that lie in one region are found, and those that lie in one are matches of the whole
-    stream.  Others may be found that are not: no partner is as near as they would need.
+All matches that lie in one region are found, and those are matches of the whole stream.  Others
+that are found may be false, but have no partner as near as they would need.
 """
 
 from __future__ import annotations
@@ -50,24 +43,15 @@ Ints = npt.NDArray[np.int64]
 Check = Callable[[], None] | None
 
 CUTS_MAX = 64
-"""Regions, after near ones are joined, that cuts are looked for around."""
+"""Most regions, after near ones are merged, for which cuts are searched."""
 CUT_TRIES = 4
 RANGES_MAX = 4096
-"""Ranges that are read one by one."""
+"""Most ranges that are read one by one."""
 
 
 @dataclass(frozen=True)
 class Narrowed:
-    """How a side is read.
-
-    Attributes
-    ----------
-    replay : ReplayPlan or None
-    part : OpenEndedPart or None
-        One of both, or neither: then the side is read as it would be alone.
-    why : str
-        What there is to say about it.
-    """
+    """How a side is read: by ``replay``, ``part``, or as it would be alone; ``why``: the reason."""
 
     replay: ReplayPlan | None = None
     part: OpenEndedPart | None = None
@@ -75,7 +59,7 @@ class Narrowed:
 
 
 def obstacle(compiled: CompiledMatch) -> str:
-    """Why a clause cannot be narrowed; empty when it can, as far as its text tells."""
+    """Why a clause cannot be narrowed, judged by its text; empty if it can."""
     if compiled.numbered:
         return "MATCH_NUMBER counts all matches"
     reason = not_applicable(replace(compiled, order_by=compiled.order_by[:1]))
@@ -95,7 +79,6 @@ def _bounded(compiled: CompiledMatch) -> bool:
 
 
 def _longest(compiled: CompiledMatch) -> int | None:
-    """Greatest number of rows of the stream that a match spans, where its text says one."""
     if compiled.partition_by or compiled.clause.selection not in (None, "contiguous"):
         return None
     return compiled.automaton.length_max
@@ -110,15 +93,7 @@ def narrow(
     weights: Weights | None = None,
     check: Check = None,
 ) -> Narrowed:
-    """How to find the matches that lie in regions.
-
-    Parameters
-    ----------
-    compiled : CompiledMatch
-        Without an :func:`obstacle`; its result has the columns ``@start`` and ``@end``.
-    regions : Regions
-        In ticks of the stream.
-    """
+    """How to find the matches in regions; the result has the columns ``@start`` and ``@end``."""
     if not len(regions) or snapshot.time_range is None:
         none = np.zeros(0, np.int64)
         return Narrowed(part=OpenEndedPart(none, none, none, "@start"), why="no region is left")
@@ -164,10 +139,9 @@ def _between_cuts(
     weights: Weights | None,
     check: Check,
 ) -> Narrowed:
-    """Whole stretches of the stream, each between places that no match crosses."""
     reach = Reach(snapshot, compiled)
     hull = regions.hull()
-    # one pair of cuts for regions that are nearer than a match is long
+    # one pair of cuts for regions that are near by the length of a match
     apart = 8 * (compiled.within or 0)
     low, high = _joined(Timeline(snapshot), hull.low, hull.high, READ_GAP, apart)
     if len(low) > CUTS_MAX:
@@ -204,7 +178,6 @@ def _between_cuts(
 def _clean(
     snapshot: Snapshot, compiled: CompiledMatch, reach: Reach, tick: int, check: Check
 ) -> bool:
-    """Whether no match crosses a tick."""
     cut, _ = find_cut(snapshot, compiled, reach, tick, check)
     return cut is not None and not len(cut.carried)
 
@@ -212,7 +185,6 @@ def _clean(
 def _open_ended(
     snapshot: Snapshot, compiled: CompiledMatch, regions: Regions, check: Check
 ) -> Narrowed:
-    """Range by range, each as far as its matches go."""
     timeline = Timeline(snapshot)
     hull = regions.hull()
     low, high = _joined(timeline, hull.low, hull.high, READ_GAP, 0)
@@ -237,7 +209,6 @@ def _open_ended(
 def _joined(
     timeline: Timeline, low: Ints, high: Ints, events: int, ticks: int
 ) -> tuple[Ints, Ints]:
-    """Ranges that are near each other made one: by events between them, or by ticks."""
     if len(low) < 2 or not timeline.total:
         return low, high
     gap = timeline.lower(low[1:]) - timeline.upper(high[:-1])

@@ -1,25 +1,13 @@
-"""Matches of a pattern that nothing bounds, near some ranges of time only.
+"""Matches of a pattern without WITHIN and greatest length, near some ranges of time only::
 
-Purpose
-    Without WITHIN and without a greatest length nobody knows beforehand how far a match reaches.
-    :class:`OpenEndedPart` begins to read where a range begins and reads on until every search that
-    began in the range is decided.  Under INCREMENTAL MATCH a match that ends in the range may have
-    begun long before: :func:`back_to` looks for a place before it that no match crosses.
+    range                     [ low ........ high ]
+    MAXIMAL, SKIP TO NEXT     [ read ............ and on ...) until all starts are decided
+    INCREMENTAL      [ ....   [ read ............ and on ...)
+                     '- all searches that are open here have died before low
 
-Layout
-    ::
-
-        range                     [ low ........ high ]
-        MAXIMAL, SKIP TO NEXT     [ read ............ and on ...) until all starts are decided
-        INCREMENTAL      [ ....   [ read ............ and on ...)
-                         '- all searches that are open here have died before low
-
-Guarantee
-    Matches that begin (INCREMENTAL: end) in a range are those of the whole stream, each once.
-    Only for clauses that find a match whatever others there are.
-
-Limits
-    :func:`back_to` needs at most 64 positions, and gives up where searches stay open for long.
+Matches that begin (INCREMENTAL: end) in a range are those of the whole stream, each once, if the
+clause's matches are independent.  ``back_to`` needs at most 64 positions, and fails if searches
+stay open for long.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -54,25 +42,16 @@ Ints = npt.NDArray[np.int64]
 Check = Callable[[], None] | None
 
 AHEAD_ROWS = 256
-"""Rows read at first beyond a range; twice as many each time."""
+"""Rows read at first beyond a range; doubled each time."""
 BACK_ROWS = (64, 1024, 1 << 14)
-"""Rows before a range that are looked at for a place to begin."""
+"""Rows before a range that are searched for a place to begin."""
 
 
 @dataclass(frozen=True, eq=False)
 class OpenEndedPart(MatchPart):
-    """The matches near some ranges.
-
-    Attributes
-    ----------
-    low, high : int64[n]
-        Ticks, inclusive, disjoint and in order.
-    begin : int64[n]
-        Where reading begins: at ``low``, or before it.
-    column : str
-        Of the result: the time that lies in a range, start or end of a match.
-    keys : tuple of (str, pyarrow.Array)
-        Rows of other values of a column are left out.
+    """The matches near disjoint, ascending, inclusive tick ranges.  Reading starts at ``begin``
+    (``low`` or before); ``column``: the time that must lie in a range, start or end of a match;
+    ``keys``: other values of these columns are dropped.
     """
 
     low: Ints
@@ -99,7 +78,6 @@ class OpenEndedPart(MatchPart):
     def _near(
         self, run: PartRun, timeline: Timeline, high: int, begin: int, history: int
     ) -> Iterator[pa.RecordBatch]:
-        """Matches of one range, and others that are found on the way."""
         stream = _Decided(run.compiled, run.limits, run.check)
         before = _history_from(run.snapshot, timeline, begin, history)
         if before < begin:
@@ -117,7 +95,6 @@ class OpenEndedPart(MatchPart):
         yield from stream.finish()
 
     def _scan(self, run: PartRun, low: int, high: int) -> Iterator[pa.RecordBatch]:
-        """Events with low <= t <= high that have one of the keys."""
         if low > high:
             return
         start, end = half_open(low, high)
@@ -130,8 +107,6 @@ class OpenEndedPart(MatchPart):
 
 
 class _Decided(IntervalStream):
-    """The matcher over a range and beyond; knows whether all matches that count are decided."""
-
     def __init__(self, compiled: CompiledMatch, limits: MatchLimits, check: Check) -> None:
         super().__init__(compiled, limits, check)
         self.edge = INT64_MAX
@@ -139,16 +114,13 @@ class _Decided(IntervalStream):
 
     @property
     def fed(self) -> int:
-        """Rows taken so far."""
         return self._fed
 
     @property
     def decided(self) -> bool:
-        """Whether no match that begins before the edge is still open."""
         return self._open_from >= self.edge
 
     def settle(self) -> Iterator[pa.RecordBatch]:
-        """Search what has come."""
         yield from self._search(final=False)
 
     def _keep(self, groups: Groups) -> int:
@@ -157,7 +129,6 @@ class _Decided(IntervalStream):
 
 
 def _growing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in pieces, each twice as long as the one before."""
     size = AHEAD_ROWS
     for batch in batches:
         at = 0
@@ -175,7 +146,6 @@ def _of_keys(batch: pa.RecordBatch, keys: tuple[tuple[str, pa.Array], ...]) -> p
 
 
 def _history_from(snapshot: Snapshot, timeline: Timeline, tick: int, rows: int) -> int:
-    """Tick from which on there are so many rows before another; that one where there are none."""
     span = snapshot.time_range
     if span is None or tick <= span[0]:
         return tick
@@ -190,11 +160,7 @@ def _history_from(snapshot: Snapshot, timeline: Timeline, tick: int, rows: int) 
 
 @kernel
 def _open_at(words, offsets, ticks, follow, every, history, low):
-    """Whether a search that was open before the rows may still be open at a tick.
-
-    A search that is open at the first row of a group may be at any position; of the first
-    ``history`` rows nothing is known.
-    """
+    """Whether a search that was open before the rows (at any position) may be open at a tick."""
     for g in range(offsets.shape[0] - 1):
         alive = every
         for row in range(offsets[g], offsets[g + 1]):
@@ -225,13 +191,7 @@ def back_to(
     keys: tuple[tuple[str, pa.Array], ...],
     check: Check = None,
 ) -> int | None:
-    """A tick before ``low`` such that every match that ends in [low, high] begins there or later.
-
-    Returns
-    -------
-    int or None
-        None where none was found.
-    """
+    """A tick such that matches that end in [low, high] begin there or later; None if unknown."""
     plan = compiled.conditions
     if not plan.by_position:
         return None
@@ -268,7 +228,7 @@ def back_to(
         words = plan.prepare(table.select(condition_columns(compiled)), offsets).words
         ticks = flat(table.column(time)).cast(pa.int64()).to_numpy()
         unknown = compiled.history if first or late else 0
-        # without partitions the rows end before the range: one more asks what is open there
+        # without partitions the rows end before the range: a dummy row at low tests what is open
         if not compiled.partition_by:
             words = np.append(words, np.uint64(0))
             ticks = np.append(ticks, low)

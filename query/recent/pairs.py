@@ -1,27 +1,15 @@
-"""Which live row is paired with which archive row: the kernels of the recency join.
+"""The kernels of the recency join: which live row is paired with which archive row::
 
-Purpose
-    :class:`Pairing` takes start and end of the rows of both sides, as ticks, and a code of their
-    keys; it says how many pairs there are, gives them in batches in the order of the result, or
-    says which live rows have a partner.
+    live rows, by (key, te)      . . . [ te in (a.te, a.ts + P] ] . . .     of those ts > a.ts
+    blocks of 64                 greatest ts each: a block of long matches is skipped
+    archive rows, by (ts, place in their relation)
+          a       pairs of a, by (l.te, place of l)
+          a' = a  pairs of rows that begin at one tick are merged by l.te
 
-Layout
-    ::
-
-        live rows, by (key, te)      . . . [ te in (a.te, a.ts + P] ] . . .     of those ts > a.ts
-        blocks of 64                 greatest ts each: a block of long matches is passed over
-
-        archive rows, by (ts, place in their relation)
-              a       pairs of a, by (l.te, place of l)
-              a' = a  of rows that begin at one tick the pairs are merged by l.te
-
-Guarantee
-    ``a`` is before ``l`` where both its ends are (strictly); recent where ``l.te - a.ts <= P``,
-    computed as ``l.te <= a.ts + P`` without wrapping.  Pairs come by a.ts, l.te, place of a, place
-    of l.  Rows without times, and rows whose key is -1, have no partner.
-
-Cost
-    ``O(M_a log M_l + pairs)``, and 1/64 of the rows passed over.
+``a`` is before ``l`` where both its ends are (strictly); recent where ``l.te - a.ts <= P``,
+computed as ``l.te <= a.ts + P`` without wrapping.  Pairs are ordered by a.ts, l.te, place of a,
+place of l.  Rows without times or with key -1 have no partner.  Cost: ``O(M_a log M_l + pairs)``,
+and 1/64 of the rows skipped.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -50,16 +38,8 @@ BATCH_PAIRS = 1 << 16
 
 @dataclass(frozen=True)
 class Events:
-    """Rows of one side.
-
-    Attributes
-    ----------
-    start, end : int64[rows]
-        Ticks, of one unit on both sides.
-    key : int64[rows]
-        Equal where the keys of two rows are equal; -1 for what equals nothing.
-    known : bool[rows]
-        Whether a row has times at all: an empty match has none.
+    """Rows of one side, in ticks of the same unit on both sides.  ``key`` is equal where keys are,
+    -1 for what equals nothing; ``known``: whether a row has times (an empty match has none).
     """
 
     start: Ints
@@ -71,17 +51,16 @@ class Events:
         return len(self.start)
 
     def taking_part(self) -> Ints:
-        """Numbers of the rows that can have partners."""
         return np.flatnonzero(self.known & (self.key >= 0))
 
 
 def ahead(ticks: Ints, distance: int | None) -> Ints:
-    """Ticks so much later, and the last one that there is without a distance."""
+    """Ticks so much later, saturating; the maximum without a distance."""
     return np.full(len(ticks), INT64_MAX) if distance is None else moved(ticks, distance)
 
 
 def back(ticks: Ints, distance: int | None) -> Ints:
-    """Ticks so much earlier, and the first one that there is without a distance."""
+    """Ticks so much earlier, saturating; the minimum without a distance."""
     return np.full(len(ticks), INT64_MIN) if distance is None else moved(ticks, -distance)
 
 
@@ -108,10 +87,8 @@ def _count(starts, ends, reach, keys, offsets, live_ts, live_te, block_ts, count
 def _fill(
     first, last, starts, ends, reach, keys, offsets, live_ts, live_te, block_ts, archive, live, work
 ):
-    """Pairs of the archive rows from ``first`` on: numbers in the sorted rows of both sides.
-
-    Of archive rows that begin at one tick the pairs are merged by the end of the live row;
-    ``work`` is as long as the output.
+    """Pairs of the archive rows [first, last), as numbers in the sorted rows; those with one start
+    are merged by the end of the live row.
     """
     at = 0
     i = first
@@ -143,7 +120,7 @@ def _fill(
 
 @kernel
 def _merge(begin, end, live_te, archive, live, work):
-    """Sort pairs by the end of the live row, stably: runs are merged from below."""
+    """Sort pairs stably by the end of the live row, by a bottom-up merge of runs."""
     width = 1
     while width < end - begin:
         low = begin
@@ -173,11 +150,7 @@ def _merge(begin, end, live_te, archive, live, work):
 
 @kernel
 def _any(live_ts, live_te, floor, keys, offsets, starts, ends, block_te, found):
-    """Whether each live row has a partner; archive rows by (key, start).
-
-    ``floor``: the least start that is recent.  A block of archive rows that all end too late is
-    passed over.
-    """
+    """Whether each live row has a partner from start ``floor`` on; archive rows by (key, start)."""
     for i in range(live_ts.shape[0]):
         low = offsets[keys[i]]
         high = offsets[keys[i] + 1]
@@ -194,14 +167,7 @@ def _any(live_ts, live_te, floor, keys, offsets, starts, ends, block_te, found):
 
 
 class Pairing:
-    """The pairs of two sides.
-
-    Parameters
-    ----------
-    live, archive : Events
-    distance : int or None
-        P, in ticks; None: unbounded.
-    """
+    """The pairs of two sides; ``distance``: P in ticks, None for unbounded."""
 
     def __init__(self, live: Events, archive: Events, distance: int | None) -> None:
         self._distance = distance
@@ -225,7 +191,7 @@ class Pairing:
         self._key = archive.key[rows]
 
     def counts(self) -> Ints:
-        """Partners of the archive rows that can have any, in the order of their starts."""
+        """Partners of the archive rows that can have any, by their starts."""
         found = np.zeros(len(self._archive_rows), np.int64)
         _count(
             self._start, self._end, self._reach, self._key, self._offsets, self._live_ts,
@@ -234,13 +200,7 @@ class Pairing:
         return found
 
     def batches(self, newest_first: bool = False) -> Iterator[tuple[Ints, Ints]]:
-        """Pairs as row numbers of both sides (live, archive), some at a time.
-
-        Parameters
-        ----------
-        newest_first : bool
-            Whether the batches come from the last one on; each is in order all the same.
-        """
+        """Batches of (live, archive) row numbers; ``newest_first``: the last batch first."""
         counts = self.counts()
         ends = np.concatenate(([0], np.cumsum(counts)))
         rows = self._cuts(ends)
@@ -258,7 +218,6 @@ class Pairing:
             yield _rows(self._live_rows, live), _rows(self._archive_rows, archive)
 
     def _cuts(self, ends: Ints) -> list[int]:
-        """Where batches of archive rows end: never among those of one start."""
         count = len(self._start)
         borders = np.flatnonzero(np.diff(self._start)) + 1
         borders = np.concatenate((borders, [count])) if count else borders
@@ -273,10 +232,7 @@ class Pairing:
     def newest(
         self, batches: Iterator[tuple[Ints, Ints]], last: int
     ) -> Iterator[tuple[Ints, Ints]]:
-        """Of pairs that come newest first those with the last archive rows of each live row.
-
-        Last by start, then end, then place.  Each batch is in the order that it was given in.
-        """
+        """The pairs with the ``last`` archive rows of each live row, by start, end, place."""
         given = np.zeros(len(self._live), np.int64)
         for live, archive in batches:
             start, end = self._archive.start[archive], self._archive.end[archive]
@@ -289,7 +245,6 @@ class Pairing:
             yield live[chosen], archive[chosen]
 
     def partnered(self) -> Mask:
-        """For each live row whether it has a partner."""
         live, archive = self._live, self._archive
         rows = self._archive_rows
         order = order_of(archive.start[rows], archive.key[rows])
@@ -310,14 +265,13 @@ class Pairing:
 
 
 def _rows(numbers: Ints, places: Ints) -> Ints:
-    """Row numbers at some places; where every row is in its place the places themselves."""
+    """Row numbers at some places; the places themselves if the numbers are the identity."""
     if len(numbers) < BATCH_PAIRS and not (numbers - np.arange(len(numbers))).any():
         return places
     return numbers[places]
 
 
 def _block_max(values: Ints) -> Ints:
-    """Greatest value of each block; the last block may be short."""
     if not len(values):
         return np.zeros(1, np.int64)
     return np.maximum.reduceat(values, np.arange(0, len(values), BLOCK))

@@ -1,4 +1,4 @@
-"""How often a row pattern matches, from a few pieces of its stream."""
+"""Estimate how often a row pattern matches, from a few pieces of its stream."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ PIECE_EVENTS = 2048
 def rows_per_event(
     snapshot: Snapshot, compiled: CompiledMatch, check: Callable[[], None] | None = None
 ) -> float:
-    """Rows that a clause gives for an event, as pieces of the stream tell.
-
-    Where they have no match, half a match is assumed.
-    """
+    """Result rows per event in a sample; without a match, half a match is assumed."""
     timeline = Timeline(snapshot)
     if not timeline.total:
         return 1.0
@@ -33,7 +30,7 @@ def rows_per_event(
     events = 0
 
     def batches() -> Iterator[pa.RecordBatch]:
-        """The pieces one behind the other: that matches run over a seam does not matter."""
+        """The pieces one after the other; false matches across a seam do not matter."""
         nonlocal events
         before = None
         for low, high in zip(lows.tolist(), highs.tolist(), strict=True):

@@ -1,6 +1,6 @@
-"""The relational executor: DuckDB behind a door, over our relations alone.
+"""The relational executor: DuckDB, restricted to our relations.
 
-Reading order: ``scans`` and ``datasets`` (what it reads), ``door`` (what it may be asked),
-``error_position``, ``interface`` (what the engine asks of it), ``evaluation`` (expressions beside
-any query), ``executor`` (in this process), ``sql_worker`` and ``isolated`` (in others).
+Reading order: ``scans`` and ``datasets`` (inputs), ``door`` (what may be run), ``error_position``,
+``interface`` (required by the engine), ``evaluation`` (expressions outside of queries),
+``executor`` (in process), ``sql_worker`` and ``isolated`` (in workers).
 """

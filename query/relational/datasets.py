@@ -1,20 +1,10 @@
-"""Relations as the executor sees them: Arrow sources that can be scanned again and narrowed.
+"""Relations as DuckDB sees them: Arrow datasets that can be scanned repeatedly, with pushdown.
 
-Purpose
-    DuckDB asks an Arrow dataset for a scanner with the columns it needs and with the filters that
-    its optimizer could push down to it, through any derived table, CTE or join.
-    :class:`ScanDataset` looks like such a dataset and answers from a stream or a stream operator.
-
-Guarantee
-    What DuckDB pushes it does not check again, so the filter is applied exactly.  What of it is a
-    range of time narrows the scan and costs nothing; what of it min/max can decide prunes blocks;
-    the rest is evaluated on columns.  Each scan starts anew, so a query may read a relation many
-    times.  An error raised inside a scan is kept and re-raised as it was, not as DuckDB reports it.
-
-Limits
-    DuckDB recognises a dataset by its class: :class:`ScanDataset` derives from pyarrow's in-memory
-    dataset, over no rows, and overrides ``scanner`` alone.  The tests of this module fail if
-    another version of DuckDB stops calling it so.
+DuckDB does not recheck what it pushes down, so the filter is applied exactly: a range of time
+narrows the scan, min/max prunes blocks, the rest is evaluated on columns.  An error inside a scan
+is stored and re-raised as it was.  DuckDB recognises a dataset by its class, so this derives from
+pyarrow's in-memory dataset, over no rows, and overrides ``scanner`` alone; tests detect a DuckDB
+version that calls it otherwise.
 """
 
 from __future__ import annotations
@@ -34,13 +24,7 @@ __all__ = ["ScanDataset", "without_rows"]
 
 
 class ScanDataset(ds.InMemoryDataset):  # type: ignore[misc]
-    """A dataset over a :class:`Scannable`; see the module.
-
-    Parameters
-    ----------
-    control : QueryControl
-        Asked before every batch.
-    """
+    """A dataset over a ``Scannable``; ``control`` is checked before every batch."""
 
     def __init__(self, relation: Scannable, control: QueryControl, failures: FailureBox) -> None:
         super().__init__(relation.schema.empty_table())
@@ -55,7 +39,7 @@ class ScanDataset(ds.InMemoryDataset):  # type: ignore[misc]
         filter: pc.Expression | None = None,
         **_: Any,
     ) -> _Scanner:
-        """Begin a scan; called by DuckDB once for each time the query reads the relation."""
+        """Start a scan; DuckDB calls it each time the query reads the relation."""
         request = ScanRequest(columns, filter)
         self.requests.append(request)
         schema = self._relation.schema
@@ -66,23 +50,8 @@ class ScanDataset(ds.InMemoryDataset):  # type: ignore[misc]
     def narrowed(
         self, columns: list[str], needed: list[str], text: str | None, read: ReadFilter
     ) -> tuple[bool, Iterator[pa.RecordBatch]]:
-        """Begin a scan for an executor that can say its filter as text only.
-
-        Parameters
-        ----------
-        needed : list of str
-            Those, and what the filter reads.
-        text : str, optional
-            The filter, as Arrow prints it.
-        read : callable
-            Makes a filter of a text again.
-
-        Returns
-        -------
-        applied : bool
-            Whether the batches have ``columns`` of exactly the rows that pass; else they have
-            ``needed`` of at least these rows.
-        batches : iterator of RecordBatch
+        """Start a scan with a filter as text.  Returns whether it was applied, and batches: of
+        ``columns`` of exactly the passing rows, else of ``needed`` columns and at least these rows.
         """
         filter, applied = read(text, self._relation.schema)
         request = ScanRequest(columns if applied else needed, filter)
@@ -119,16 +88,12 @@ class _Scanner:
 
 
 class _NoRows:
-    """A relation of no rows."""
-
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
 
     def scan(self, columns: Sequence[str] | None, filter: pc.Expression | None) -> Iterator[Any]:
-        """Nothing."""
         return iter(())
 
 
 def without_rows(schema: pa.Schema) -> ScanDataset:
-    """A dataset of some columns and no rows: for the names and types of a query over it."""
     return ScanDataset(_NoRows(schema), QueryControl(), FailureBox())

@@ -1,29 +1,14 @@
-"""The door to DuckDB: one SELECT, over our relations, of words that are on our lists.
+"""The gate to DuckDB: one SELECT, over our relations, of allowed words.
 
-Purpose
-    :func:`open_empty` makes an instance that cannot be changed; :func:`admit` looks at a text once
-    more, as DuckDB itself reads it, before it is run; :func:`failure_of` says what an error that
-    comes out means.  The executor of this process, that of a worker and expressions beside a query
-    (:mod:`.evaluation`) all pass here.
-
-Guarantee
-    An instance is a database without tables that is open for reading only, without files, network,
-    extensions and Python variables, its configuration locked, its sessions in UTC: no statement can
-    leave a macro, a view, a table or a setting behind for another one.  What a cursor registers is
-    its own and ends with it.  A text passes when DuckDB's own parser finds in it exactly one
-    statement, a SELECT, which reads no table but the relations that were given, calls no function
-    and no collation that is not in :mod:`..sql.rendering.vocabulary`, and names no schema.  This
-    does not depend on sqlglot, nor on the forms of :mod:`..sql.rendering`: an error there is caught
-    here.
-
-Limits
-    Where there is no place for the empty file, the database is in memory and could be written to:
-    :func:`admit` stands alone there.  DuckDB's memory limit is not a hard cap (see
-    :mod:`..sql.gate`).
-
-Cost
-    An instance 15 ms, once for a database; a text about 1 ms the first time, 20 microseconds
-    after that.
+Guarantee: an instance is an empty read-only database without files, network, extensions and Python
+variables, with locked configuration and UTC sessions, so no statement can leave a macro, view,
+table or setting behind.  What a cursor registers ends with it.  A text passes if DuckDB's parser
+finds exactly one statement, a SELECT, that reads only the given relations, calls only functions and
+collations in ``sql.rendering.vocabulary``, and names no schema; errors of sqlglot and
+``sql.rendering`` are thus caught here.  Limits: without a place for the empty file, the database is
+in memory and writable, and only ``admit`` protects it; DuckDB's memory limit is not a hard cap
+(``sql.gate``).  Cost: an instance 15 ms, once per database; a text about 1 ms, then 20
+microseconds.
 """
 
 from __future__ import annotations
@@ -73,7 +58,7 @@ _READ = """SELECT json_serialize_sql(
     $1, skip_null := true, skip_empty := true, skip_default := true)"""
 _MOMENTS = frozenset(word.lower() for word in MOMENTS.values())
 _OURS = re.compile(r"c\d*|v|rows|events|window_(?:start|end|id)")
-"""Names that texts made by :mod:`.evaluation`'s callers hold without quotes."""
+"""Unquoted names in texts made by the callers of ``evaluation``."""
 _CALLS = frozenset(("FUNCTION", "WINDOW"))
 
 _OTHERS = ["BIGINT", "DATE", "TIME", "TIMETZ", "TIME_NS", "INTERVAL"]
@@ -104,7 +89,7 @@ _admitted: OrderedDict[bytes, None] = OrderedDict()
 
 
 def open_unlocked(**settings: Any) -> Any:
-    """An empty instance; :func:`lock` it before it is used for foreign SQL."""
+    """An empty instance; ``lock`` it before it runs foreign SQL."""
     settings = {
         "python_enable_replacements": "false",
         "autoinstall_known_extensions": "false",
@@ -113,7 +98,7 @@ def open_unlocked(**settings: Any) -> Any:
     }
     try:
         place = ScratchDirectory("empty")
-    except OSError:  # a read-only system without any place for files
+    except OSError:  # a read-only system without a writable directory
         connection = duckdb.connect(config=settings)
         connection.execute(_EPOCH_MS)
     else:
@@ -123,7 +108,7 @@ def open_unlocked(**settings: Any) -> Any:
                 empty.execute(_EPOCH_MS)
             connection = duckdb.connect(path, read_only=True, config=settings)
     connection.execute("SET TimeZone = 'UTC'")
-    # relations have no known size, so that an ASOF join would always be taken for a tiny one
+    # relations have no known size, so every ASOF join would be planned as a tiny one
     connection.execute("SET asof_loop_join_threshold = 0")
     return connection
 
@@ -135,7 +120,7 @@ def lock(
     memory_bytes: int | None = None,
     threads: int = 1,
 ) -> None:
-    """Give an instance its limits and its only directory, for good; without one it never spills."""
+    """Set an instance's limits and its spill directory for good; without one it never spills."""
     place = "" if directory is None else str(directory).replace("'", "''")
     connection.execute(f"SET threads = {threads}")
     if memory_bytes is not None:
@@ -149,20 +134,13 @@ def lock(
 def open_empty(
     directory: Path | None = None, *, memory_bytes: int | None = None, threads: int = 1
 ) -> Any:
-    """An instance of DuckDB that nothing can be written to.
-
-    Parameters
-    ----------
-    directory : Path, optional
-        Where it may spill; nowhere unless given.
-    """
     connection = open_unlocked(threads=threads)
     lock(connection, directory=directory, memory_bytes=memory_bytes, threads=threads)
     return connection
 
 
 def failure_of(error: BaseException) -> Failure | None:
-    """An error as DuckDB, or the door, meant it; None when it is none of theirs."""
+    """Classify an error of DuckDB or of this module; None for others."""
     message = str(error)
     if isinstance(error, duckdb.InterruptException) or "INTERRUPT Error" in message:
         return Failure("interrupted", message)
@@ -178,7 +156,7 @@ def failure_of(error: BaseException) -> Failure | None:
 
 
 def is_ctrl_c(error: BaseException) -> bool:
-    """Whether an error is what DuckDB made of a KeyboardInterrupt that reached it."""
+    """Whether an error is what DuckDB made of a KeyboardInterrupt."""
     if isinstance(error, KeyboardInterrupt):
         return True
     message = str(error)
@@ -188,7 +166,7 @@ def is_ctrl_c(error: BaseException) -> bool:
 
 
 def hugeints_of(relation: Any) -> tuple[int, ...]:
-    """Positions of the columns of a relation whose type Arrow does not know."""
+    """Positions of the columns of a relation whose type Arrow lacks."""
     return tuple(
         position
         for position, type_ in enumerate(relation.types)
@@ -197,31 +175,18 @@ def hugeints_of(relation: Any) -> tuple[int, ...]:
 
 
 def jsons_of(relation: Any) -> tuple[int, ...]:
-    """Positions of the columns of a relation that are JSON, which come as text."""
+    """Positions of the JSON columns of a relation, which arrive as text."""
     return tuple(at for at, type_ in enumerate(relation.types) if str(type_) == "JSON")
 
 
 def is_broken(error: BaseException) -> bool:
-    """Whether an error says that an instance of DuckDB is of no use any more."""
     return isinstance(error, (duckdb.FatalException, duckdb.InternalException)) or (
         "database has been invalidated" in str(error)
     )
 
 
 def admit(cursor: Any, sql: str, relations: Collection[str] = ()) -> None:
-    """Refuse a text that is anything but one SELECT over these relations.
-
-    Parameters
-    ----------
-    cursor : DuckDB cursor
-        Reads the text; nothing of it is run.
-    relations : collection of str
-        Names that are registered for this execution.
-
-    Raises
-    ------
-    SqlError
-    """
+    """Raise SqlError for a text that is not one SELECT over these relations; runs nothing."""
     names = sorted(relations)
     digest = hashlib.blake2b("\0".join([sql, *names]).encode(), digest_size=16).digest()
     with _guard:
@@ -235,7 +200,7 @@ def admit(cursor: Any, sql: str, relations: Collection[str] = ()) -> None:
     except RecursionError:
         raise SqlError("the statement is nested too deeply") from None
     if parsed.get("error"):
-        statements = cursor.extract_statements(sql)  # says where it is wrong, if it is
+        statements = cursor.extract_statements(sql)  # raises with a position for a syntax error
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             raise SqlError("the executor runs one SELECT at a time")
         raise SqlError(str(parsed.get("error_message") or "the query cannot be read"))
@@ -248,8 +213,6 @@ def admit(cursor: Any, sql: str, relations: Collection[str] = ()) -> None:
 
 
 class _Written(NamedTuple):
-    """Names and texts in quotes, as our own rules of quoting say."""
-
     names: frozenset[str]
     texts: frozenset[str]
 
@@ -263,7 +226,7 @@ _LEXEME = re.compile(
 
 
 def _written(sql: str) -> _Written:
-    """Read a text by the rules of :mod:`..sql.rendering`; refuse what that never writes."""
+    """Tokenise a text by the rules of ``sql.rendering``; raise for what it never writes."""
     names, texts, position = set(), set(), 0
     while position < len(sql):
         found = _LEXEME.match(sql, position)

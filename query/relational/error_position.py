@@ -1,15 +1,7 @@
-"""Where in a statement an error of the executor lies.
+"""Where in a statement an error of the executor lies: what its message mentions.
 
-Purpose
-    The executor gives no position with most errors, and its SQL is not the user's text anyway:
-    names are quoted, streams renamed, casts added.  :func:`error_offset` finds the place in the
-    text as it was written, by the name, function, operator, clause or value that the message tells
-    of.
-
-Guarantee
-    An offset is that of a token of the text which the message speaks of.  Names, functions and
-    values stand for their first use, in a cast where the message is about one; operators and
-    clauses are pointed at only where there is a single one that can be meant.  Otherwise None.
+Names, functions and values stand for their first use, in a cast if the message is about one;
+operators and clauses count only if there is a single candidate.
 """
 
 from __future__ import annotations
@@ -50,15 +42,6 @@ _CAST_BEFORE = ("cast", "try_cast")
 
 
 def error_offset(message: str, text: str) -> int | None:
-    """Offset in the statement of what an error of the executor is about.
-
-    Parameters
-    ----------
-    message : str
-        As the executor raised it.
-    text : str
-        The statement.
-    """
     tokens = tokens_of(text)
     words = [token.text.lower() for token in tokens]
     for pattern in _NAMES:
@@ -87,5 +70,4 @@ def error_offset(message: str, text: str) -> int | None:
 
 
 def _is_cast(words: list[str], at: int) -> bool:
-    """Whether a name stands in a cast: ``CAST(x`` or ``x::``."""
     return words[at + 1 : at + 2] == ["::"] or (at > 1 and words[at - 2] in _CAST_BEFORE)

@@ -1,21 +1,9 @@
-"""Expressions over Arrow columns, evaluated by DuckDB beside any query.
+"""Expressions over Arrow columns, evaluated by DuckDB outside of any query.
 
-Purpose
-    Conditions and measures of patterns, the types of derived columns of windows and the columns of
-    subqueries are asked of DuckDB while a statement is planned or a pattern runs.
-    :func:`evaluate` is the way to do that.  Who asks does not know where it is answered: the engine
-    says so for what it plans (:func:`evaluated_by`) and for the operators that it runs
-    (:class:`Evaluated`).
-
-Guarantee
-    Row order is kept.  Where the executor is isolated the text runs in a worker, under the limits
-    of the statement.  Elsewhere, and where nobody has said anything: in one private instance for
-    the process, of one thread, as :mod:`.door` makes it and with its check of every text; an
-    instance that DuckDB has given up is replaced.  Answers without rows, that is types, are
-    remembered.
-
-Limits
-    In this process, an expression is not interrupted by the statement's time limit.
+The engine sets the executor for the thread (``evaluated_by``); an isolated one runs the text in a
+worker, under the statement's limits.  Otherwise a private single-threaded instance runs it
+(``door``), which is replaced when broken; there the statement's time limit does not interrupt it.
+Row order is kept.  Answers without rows, that is types, are cached.
 """
 
 from __future__ import annotations
@@ -49,19 +37,7 @@ _types: dict[Any, pa.Table] = {}
 
 
 def evaluate(query: str, **tables: pa.Table) -> pa.Table:
-    """Run one query over Arrow tables.
-
-    Parameters
-    ----------
-    query : str
-        A SELECT over the given tables, made by this package from checked expressions.
-    **tables : pyarrow.Table
-
-    Raises
-    ------
-    SqlError
-        When an expression has no types that fit, or fails on a value.
-    """
+    """Run one SELECT, made of checked expressions, over Arrow tables; raises SqlError."""
     typed = len(query) <= TEXT_LENGTH_MAX and not any(table.num_rows for table in tables.values())
     key = (query, *((name, table.schema) for name, table in tables.items())) if typed else None
     if key is not None and (known := _types.get(key)) is not None:
@@ -79,7 +55,7 @@ def evaluate(query: str, **tables: pa.Table) -> pa.Table:
 
 
 def evaluated_by(executor: RelationalExecutor, control: QueryControl) -> Held:
-    """Have an executor answer :func:`evaluate` in this thread, for a while."""
+    """Make an executor answer ``evaluate`` in this thread and context."""
     return Held(_evaluator, _Evaluator(executor, control))
 
 
@@ -87,7 +63,6 @@ def evaluated_by(executor: RelationalExecutor, control: QueryControl) -> Held:
 
 
 def evaluate_here(query: str, tables: Mapping[str, pa.Table]) -> pa.Table:
-    """Run one query over Arrow tables in this process; see :func:`evaluate`."""
     with LOADING:
         from .door import admit, failure_of, is_ctrl_c
 
@@ -122,7 +97,7 @@ def _cursor() -> Any:
         return _instance.cursor()
 
 
-@atexit.register  # else kernels, which outlive the interpreter, hold on to it through this module
+@atexit.register  # kernels outlive the interpreter and would keep the instance alive
 def _replace() -> None:
     global _instance
     with _guard:

@@ -1,22 +1,7 @@
-"""The relational executor: DuckDB, locked down, reading nothing but our relations.
+"""The in-process relational executor: DuckDB, locked down (``door``), over our relations alone.
 
-Purpose
-    :class:`Executor` is the relational executor in this process: one in-memory connection for a
-    database, each query on a cursor of its own, its batches streamed.  What a worker does
-    (:mod:`.sql_worker`) is the same; they share :mod:`.door`.
-
-Guarantee
-    The connection reaches no file (but its own spill directory), no network, no extension and no
-    Python variable; its catalogue cannot be changed and its configuration is locked; every text
-    passes :mod:`.door` first.  An instance that DuckDB gives up is replaced at once, and its error
-    says nothing of the inside.  Sessions run in UTC.  Results are pulled
-    batch by batch: a streaming query holds a few batches, a sort or a hash table spills at the
-    memory limit.  An error of a scan is re-raised as it was; errors of DuckDB become
-    :class:`SqlError` or :class:`ResourceLimit`; a time limit, a cancellation and Ctrl-C come out
-    as such.
-
-Limits
-    DuckDB's memory limit is not a hard cap (see :mod:`..sql.gate`).
+Batches are pulled, so a streaming query holds a few, and sorts and hash tables spill at the memory
+limit, which is not a hard cap (``sql.gate``).  A broken instance is replaced at once.
 """
 
 from __future__ import annotations
@@ -42,7 +27,7 @@ __all__ = ["Executor"]
 
 
 class Executor(RelationalExecutor):
-    """DuckDB for one database; safe to use from many threads."""
+    """DuckDB for one database; thread-safe."""
 
     def __init__(self, memory_bytes: int, threads: int) -> None:
         super().__init__()
@@ -63,7 +48,7 @@ class Executor(RelationalExecutor):
             return self._connection.cursor()
 
     def _connect(self) -> Any:
-        # a read-only system may have no place for temporary files: nothing is spilled then
+        # a read-only system may have no temporary directory: nothing is spilled then
         with suppress(OSError):
             self._spill = ScratchDirectory("spill")
         return open_empty(
@@ -73,11 +58,10 @@ class Executor(RelationalExecutor):
         )
 
     def _replace(self) -> None:
-        """Forget an instance that DuckDB has given up; the next query starts another one."""
         with self._guard:
             if self._connection is None:
                 return
-            try:  # a query that met the end of the instance before this one may have replaced it
+            try:  # another query may have replaced the instance already
                 self._connection.cursor().execute("SELECT 1")
             except duckdb.Error:
                 self._connection = None
@@ -86,11 +70,9 @@ class Executor(RelationalExecutor):
                 self._spill = None
 
     def warm(self, count: int) -> None:
-        """Connect."""
         self._cursor().close()
 
     def close(self) -> None:
-        """Close the connection and remove what was spilled."""
         with self._guard:
             self._closed = True
             connection, self._connection = self._connection, None
@@ -101,17 +83,14 @@ class Executor(RelationalExecutor):
             self._spill.close()
 
     def evaluate(self, sql: str, tables: Mapping[str, pa.Table], control: QueryControl) -> pa.Table:
-        """All rows of a query over tables, in order; by one thread beside all queries."""
         return evaluate_here(sql, tables)
 
     def columns(self, query: RelationalQuery) -> list[tuple[str, str]]:
-        """Names and DuckDB types of a query's columns, without running it."""
         with self._admitted(query) as cursor, closing(cursor):
             relation = cursor.sql(query.sql, params=query.values or None)
             return list(zip(relation.columns, map(str, relation.types), strict=True))
 
     def explain(self, query: RelationalQuery, analyze: bool) -> str:
-        """DuckDB's own plan of a query as JSON; with ``analyze`` the query runs."""
         options = "ANALYZE, FORMAT json" if analyze else "FORMAT json"
         sql = f"EXPLAIN ({options}) {query.sql}"
 
@@ -127,7 +106,6 @@ class Executor(RelationalExecutor):
 
     @contextmanager
     def _admitted(self, query: RelationalQuery) -> Iterator[Any]:
-        """A cursor for a query; closed when something is raised."""
         cursor = self._cursor()
         try:
             admit(cursor, query.sql, query.relations)
@@ -140,7 +118,6 @@ class Executor(RelationalExecutor):
             raise self._meant(error, query) from None
 
     def run(self, query: RelationalQuery) -> Answer:
-        """Start a query; see :class:`.interface.RelationalExecutor`."""
         control, failures = query.control, query.failures
         with self._admitted(query) as cursor, control.interrupting(cursor.interrupt):
             relation = cursor.sql(query.sql, params=query.values or None)
@@ -174,7 +151,6 @@ class Executor(RelationalExecutor):
         return Answer(reader.schema, hugeints, batches(), running.close, jsons)
 
     def _meant(self, error: BaseException, query: RelationalQuery) -> BaseException:
-        """What an error that came out of a call into DuckDB means to the user."""
         failure = failure_of(error)
         if failure is not None and failure.kind == "broken":
             self._replace()
@@ -188,7 +164,7 @@ class Executor(RelationalExecutor):
 
 
 class _Running(Owner):
-    """What DuckDB holds for a query that has begun; a forked child does not touch it."""
+    """What DuckDB holds for a running query; a forked child must not touch it."""
 
     def __init__(self, cursor: Any, relation: Any, reader: Any) -> None:
         super().__init__("this query")
@@ -196,7 +172,6 @@ class _Running(Owner):
         leave_to_parent(self)
 
     def close(self) -> None:
-        """End the query; doing so again does nothing."""
         if not self.here:
             return
         held, self._held = self._held, []

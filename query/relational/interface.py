@@ -1,13 +1,4 @@
-"""The seam to the relational executor: text, inputs and parameters in, batches out.
-
-Purpose
-    Joins, grouping, sorting and expressions are DuckDB's work, done in this process
-    (:mod:`.executor`) or in a worker (:mod:`.isolated`).  :class:`RelationalExecutor` is what the
-    engine asks of either; :func:`translated` says what an error of DuckDB means to the user.
-
-Guarantee
-    Both give the same rows, types and errors, with the same positions.
-"""
+"""The interface of the relational executor; in process or in a worker, the results are the same."""
 
 from __future__ import annotations
 
@@ -40,18 +31,9 @@ logger = logging.getLogger("chronicle.query")
 
 @dataclass
 class Answer:
-    """A running query.
-
-    Attributes
-    ----------
-    schema : pyarrow.Schema
-        As DuckDB names and types the columns.
-    hugeints : tuple of int
-        Positions of the columns whose type in DuckDB is HUGEINT or UHUGEINT.
-    close : callable
-        Ends the query; may be called more than once.
-    jsons : tuple of int
-        Positions of the columns whose type in DuckDB is JSON; they come as text.
+    """A running query; the schema has DuckDB's names and types.  ``hugeints``: positions of HUGEINT
+    and UHUGEINT columns; ``jsons``: of JSON columns, which arrive as text; ``close`` ends the query
+    and may be called repeatedly.
     """
 
     schema: pa.Schema
@@ -63,22 +45,9 @@ class Answer:
 
 @dataclass(frozen=True)
 class RelationalQuery:
-    """What an executor is asked.
-
-    Attributes
-    ----------
-    sql : str
-        Written by :func:`..sql.dialect.to_text` from a tree that passed the gate.
-    relations : mapping
-        Its inputs by name.
-    values : mapping
-        Parameters that occur in ``sql``.
-    text : str
-        What the user wrote, for positions in messages.
-    control : QueryControl
-        What ends it.
-    failures : FailureBox
-        Shared with the inputs.
+    """A query for an executor.  ``sql``: written from a tree that passed the gate; ``relations``:
+    inputs by name; ``values``: parameters; ``text``: the user's text, for positions; ``failures``:
+    shared with the inputs.
     """
 
     sql: str
@@ -90,7 +59,7 @@ class RelationalQuery:
 
 
 class RelationalExecutor(ABC):
-    """DuckDB for one database; safe to use from many threads."""
+    """DuckDB for one database; thread-safe."""
 
     def __init__(self) -> None:
         self._constants: dict[str, pa.Scalar | None] = {}
@@ -101,7 +70,7 @@ class RelationalExecutor(ABC):
 
     @abstractmethod
     def evaluate(self, sql: str, tables: Mapping[str, pa.Table], control: QueryControl) -> pa.Table:
-        """All rows of a query over tables, in order; see :mod:`.evaluation`."""
+        """All rows of a query over tables, in order; see ``evaluation``."""
 
     @abstractmethod
     def explain(self, query: RelationalQuery, analyze: bool) -> str:
@@ -113,19 +82,16 @@ class RelationalExecutor(ABC):
 
     @abstractmethod
     def warm(self, count: int) -> None:
-        """Be ready for so many queries at once; blocks."""
+        """Prepare for so many concurrent queries; blocks."""
 
     @abstractmethod
     def close(self) -> None:
-        """End what runs, and remove what was spilled."""
+        """End running queries and remove spilled files."""
 
     def constant(
         self, sql: str, values: Mapping[str, Any] | None = None, control: QueryControl | None = None
     ) -> pa.Scalar | None:
-        """The value of an expression without columns; None when it has none.
-
-        Expressions without parameters are remembered.
-        """
+        """The value of an expression without columns, or None; cached without parameters."""
         if not values and sql in self._constants:
             return self._constants[sql]
         control = control or QueryControl()
@@ -144,7 +110,7 @@ class RelationalExecutor(ABC):
         return found
 
     def serves(self, seconds: float) -> bool:
-        """Whether a query is answered, within so long."""
+        """Whether a query is answered within so many seconds."""
         try:
             answer = self.run(RelationalQuery("SELECT 1 AS c", control=QueryControl(seconds)))
             return [row.as_py() for batch in answer.batches for row in batch.column(0)] == [1]
@@ -154,7 +120,6 @@ class RelationalExecutor(ABC):
 
 
 def translated(failure: Failure, query: RelationalQuery) -> BaseException:
-    """What an error that came out of DuckDB means to the user."""
     control = query.control
     if query.failures.error is not None:
         return query.failures.error
@@ -162,7 +127,7 @@ def translated(failure: Failure, query: RelationalQuery) -> BaseException:
     if kind == "interrupted" or control.stopped:
         try:
             control.check()
-        except Exception as ended:  # the reason, as the caller knows it
+        except Exception as ended:  # the actual reason
             return ended
         if kind == "interrupted":
             return QueryCancelled("the query was interrupted")
@@ -184,7 +149,6 @@ def _first_line(message: str) -> str:
 
 
 def _sql_error(message: str, text: str) -> SqlError:
-    """DuckDB's message in the user's own terms, with a position where it names something."""
     told = message[:MESSAGE_CHARACTERS]
     message = told.split("\nLINE ")[0].strip()
     message = re.sub(r"^[A-Z][A-Za-z ]*(?:Error|Exception): ?", "", message)
@@ -193,7 +157,7 @@ def _sql_error(message: str, text: str) -> SqlError:
     kept = ""
     for sentence in re.findall(r".+?(?:[.!?](?=\s)|\n|$)\s*", message, re.DOTALL):
         if kept.count("'") % 2 or not _ADVICE.search(sentence):
-            kept += sentence  # within quotes it is a value
+            kept += sentence  # inside quotes it is a value
     message = " ".join(kept.split())
     if message.startswith("Division by zero"):
         message = f"{message.removesuffix('.')}; guard it with CASE or nullif"

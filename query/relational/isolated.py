@@ -1,21 +1,12 @@
-"""The relational executor in workers: this process reads no SQL of a stranger with DuckDB.
+"""The relational executor in worker processes (``sql_worker``), so foreign SQL never runs here.
 
-Purpose
-    :class:`IsolatedExecutor` sends a text, its parameters and the schemas of its inputs to a
-    worker (:mod:`.sql_worker`) and answers the worker's requests for input with the store's own
-    operators, in the thread that takes the rows.
-
-Guarantee
-    Rows, types, errors and positions are those of the executor in this process.  A worker sees
-    events of the relations that its query names, and nothing else.  What it sends is checked before
-    it is believed (:mod:`chronicle.isolation.batches`); nonsense, its death, a time limit and a
-    cancellation end that worker and that query.  When the caller takes no rows, nothing is
-    produced; when DuckDB has enough, neither.  What a text asked for the last time is begun with it
-    the next time (:class:`Habits`), which spares a small query one turn of the two processes.
-
-Limits
-    Inputs of one query are produced by one thread, in turn.  A query that runs within another's
-    operator has a worker of its own.
+The owner serves the workers' requests for input from the store's operators, in the thread that
+takes the rows.  Rows, types, errors and positions are those of the in-process executor.  A worker
+sees only events of the relations that its query names.  Its messages are validated
+(``chronicle.isolation.batches``); invalid ones, its death, a time limit and a cancellation end the
+worker and the query.  Backpressure: nothing is produced unless the caller takes rows and DuckDB
+wants input.  Scans that a text made last time are started with it (``Habits``), which saves a round
+trip.  A query within another's operator has its own worker.
 """
 
 from __future__ import annotations
@@ -44,24 +35,21 @@ __all__ = ["IsolatedExecutor", "pool_of_queries"]
 CREDIT_MAX = 64
 SMALL_ROWS = 4096
 PIECE_BYTES = 3 << 20
-"""Of a larger batch so much goes at once: it stays in the processor's cache on the way."""
+"""Larger batches are sent in pieces of this size, which fit the processor's cache."""
 
 SHARED_BYTES = 1 << 16
-"""From this size on, an input goes by the region."""
+"""Inputs from this size on use the shared memory region."""
 
 HABITS_MAX = 512
 TEXT_MAX = 1 << 14
 _numbers = count(1)
-"""Of scans that are begun unasked: their numbers are below zero and never used again."""
+"""Negated, the unique numbers of scans that the owner starts unasked."""
 
 FAILURE_KINDS = ("sql", "memory", "interrupted", "broken")
 
 
 def pool_of_queries(memory_bytes: int, threads: int, leases_max: int = 500) -> Pool:
-    """The pool of workers for queries that together may take ``memory_bytes``.
-
-    One of them spills beyond half of that, and dies beyond all of it.
-    """
+    """Workers that share ``memory_bytes``; one spills beyond half of it, is killed beyond it."""
     return open_pool(
         PoolSpec(
             entry="chronicle.query.relational.sql_worker",
@@ -75,14 +63,8 @@ def pool_of_queries(memory_bytes: int, threads: int, leases_max: int = 500) -> P
 
 
 class IsolatedExecutor(RelationalExecutor):
-    """DuckDB for one database, in workers; see :class:`.interface.RelationalExecutor`.
-
-    Parameters
-    ----------
-    pool : Pool
-        Of :func:`pool_of_queries`; closed with the executor.
-    read_filter : callable
-        Reads the filters that workers push down; they come as text.
+    """DuckDB for one database, in workers of ``pool``, which is closed with it.  ``read_filter``
+    parses the filters that workers push down as text.
     """
 
     def __init__(self, pool: Pool, read_filter: ReadFilter) -> None:
@@ -93,30 +75,25 @@ class IsolatedExecutor(RelationalExecutor):
         self._closed = threading.Event()
 
     def warm(self, count: int) -> None:
-        """Have so many workers wait."""
         self.pool.warm(count)
 
     def close(self) -> None:
-        """Let go of the workers."""
         if not self._closed.is_set():
             self._closed.set()
             self.pool.close()
 
     def evaluate(self, sql: str, tables: Mapping[str, pa.Table], control: QueryControl) -> pa.Table:
-        """All rows of a query over tables, in order; the tables go with the text."""
         given = {name: table.combine_chunks() for name, table in tables.items()}
         answer = self.run(RelationalQuery(sql, control=control), given)
         return pa.Table.from_batches(answer.batches, answer.schema)
 
     def columns(self, query: RelationalQuery) -> list[tuple[str, str]]:
-        """Names and DuckDB types of a query's columns, without running it."""
         with closing(self._begun("columns", query)) as job:
             message, _ = job.answer()
             found = job.believed(lambda: [(str(n), str(t)) for n, t in message["columns"]])
         return cast("list[tuple[str, str]]", found)
 
     def explain(self, query: RelationalQuery, analyze: bool) -> str:
-        """DuckDB's own plan of a query as JSON; with ``analyze`` the query runs."""
         with closing(self._begun("explain", query, analyze=analyze)) as job:
             message, _ = job.answer()
             plan = job.believed(lambda: str(message["plan"]))
@@ -125,7 +102,7 @@ class IsolatedExecutor(RelationalExecutor):
     def run(
         self, query: RelationalQuery, given: Mapping[str, pa.Table] = MappingProxyType({})
     ) -> Answer:
-        """Start a query; tables that are ``given`` go with it, in one chunk each."""
+        """Start a query; ``given`` tables are sent with it, in one chunk each."""
         job = self._begun("run", query, given, self._habits)
         try:
             head, data = job.answer()
@@ -164,7 +141,6 @@ class IsolatedExecutor(RelationalExecutor):
         habits: Habits | None = None,
         **more: Any,
     ) -> _WorkerQuery:
-        """A worker that has got its work."""
         job = _WorkerQuery(self.pool, self._read_filter, query, habits)
         try:
             job.begin(what, given, **more)
@@ -191,7 +167,7 @@ def _positions(
 
 
 class _Request(NamedTuple):
-    """What DuckDB wants of an input; see :meth:`.datasets.ScanDataset.narrowed`."""
+    """DuckDB's request for an input; see ``datasets.ScanDataset.narrowed``."""
 
     columns: list[str]
     needed: list[str]
@@ -199,18 +175,14 @@ class _Request(NamedTuple):
 
 
 class Habits:
-    """What each text asks of its small inputs; safe for many threads.
-
-    The same text may stand for inputs of other columns (``SELECT * EXCLUDE (k) FROM ...`` of two
-    operators), so habits hold for the schemas that they were learned with.  A text that once asked
-    for something else, with other parameters say, has none.
+    """The scans that each text requested of its small inputs; thread-safe.  Valid only for the same
+    input schemas.  A text whose requests vary has none.
     """
 
     def __init__(self) -> None:
         self._known: Lru[str, dict[str, tuple[pa.Schema, _Request]]] = Lru(HABITS_MAX)
 
     def of(self, sql: str, schemas: Mapping[str, pa.Schema]) -> dict[str, _Request]:
-        """By relation, of those that have these schemas."""
         known = self._known.get(sql)
         if not known or any(schema != schemas.get(name) for name, (schema, _) in known.items()):
             return {}
@@ -219,7 +191,6 @@ class Habits:
     def learn(
         self, sql: str, schemas: Mapping[str, pa.Schema], asked: Mapping[str, _Request]
     ) -> None:
-        """Take note of what a text has asked for."""
         if len(sql) > TEXT_MAX:
             return
         known = self._known.get(sql)
@@ -232,8 +203,6 @@ class Habits:
 
 
 class _Scan:
-    """An input that the worker reads."""
-
     def __init__(self, relation: str, batches: Iterator[pa.RecordBatch], applied: bool) -> None:
         self.relation = relation
         self.batches = _in_pieces(batches)
@@ -255,8 +224,6 @@ def _in_pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class _WorkerQuery:
-    """One piece of work in one worker: its messages, and the inputs that it asks for."""
-
     def __init__(
         self, pool: Pool, read_filter: ReadFilter, query: RelationalQuery, habits: Habits | None
     ) -> None:
@@ -275,7 +242,6 @@ class _WorkerQuery:
         self._limits.enter_context(query.control.interrupting(self._lease.kill, timed=False))
 
     def begin(self, job: str, given: Mapping[str, pa.Table], **more: Any) -> None:
-        """Give the worker its work; what is ``given`` goes with it, in one chunk each."""
         sql, values = self._query.sql, self._query.values
         schemas = self._schemas = {
             name: dataset.schema for name, dataset in self._relations.items()
@@ -311,10 +277,7 @@ class _WorkerQuery:
             self._start(known["scan"], name, _Request(*(known[key] for key in _Request._fields)))
 
     def answer(self) -> tuple[dict[str, Any], pa.Buffer | None]:
-        """The worker's next message about its work; the last one has an ``"end"``.
-
-        Meanwhile inputs are produced as it asks for them.
-        """
+        """The worker's next message (the last has "end"); serves requests for input meanwhile."""
         try:
             message, data = self._attend()
         except (ChannelClosed, Garbage) as error:
@@ -333,7 +296,7 @@ class _WorkerQuery:
         return message, data
 
     def believed(self, read: Any) -> Any:
-        """What reading a message gives; a message that cannot be read is the worker's end."""
+        """Parse a message; an invalid one ends the worker."""
         try:
             return read()
         except (Garbage, TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
@@ -396,8 +359,8 @@ class _WorkerQuery:
             place = self._region.put(pieces)
             if place is not None:
                 message["shared"], pieces = place, []
-            self._asked.pop(scan.relation, None)  # not small
-        if batch.num_rows < SMALL_ROWS:  # most likely the last one, which spares a message
+            self._asked.pop(scan.relation, None)  # not small: not a habit
+        if batch.num_rows < SMALL_ROWS:  # probably the last batch: marking it saves a message
             scan.ahead = next(scan.batches, None)
             if scan.ahead is None:
                 del self._scans[number]
@@ -406,14 +369,13 @@ class _WorkerQuery:
         channel.send(message, pieces)
 
     def close(self) -> None:
-        """Let go of the worker: back to the others when it is done, else it ends here."""
         if self._done and self._habits is not None:
             self._habits.learn(self._query.sql, self._schemas, self._asked)
         with self._closing:
             scans, self._scans = self._scans, {}
             self._limits.close()
         for scan in scans.values():
-            with suppress(ValueError):  # it runs in another thread, and ends with the worker
+            with suppress(ValueError):  # running in another thread, which ends with the worker
                 cast("Any", scan.batches).close()
         if self._done:
             self._lease.give_back()

@@ -1,9 +1,6 @@
-"""What a scan by the executor is: where it comes from, what it asked for, how it failed.
+"""Scan requests, failures and interfaces shared by engine, executor and datasets.
 
-Purpose
-    The shapes that the engine, the executor and the datasets share.  They are kept apart from
-    :mod:`.datasets` because that module loads Arrow's dataset library, which costs a cold process
-    more than answering from the trees does: queries that need no executor never load it.
+Apart from ``datasets``, which imports Arrow's dataset library: many queries never need it.
 """
 
 from __future__ import annotations
@@ -26,23 +23,16 @@ __all__ = [
 ]
 
 ReadFilter = Callable[[str | None, pa.Schema], tuple[pc.Expression | None, bool]]
-"""Gives what of a filter's text it understands, and whether that is all of it."""
+"""Parses a filter's text; returns the part it understands, and whether that is all of it."""
 
 BATCH_ROWS = 65_536
-"""Rows of a batch that the executor gives."""
 
 SPILL_BYTES = 8 << 30
 """Most bytes that one executor spills to disk."""
 
 
 class Failure(NamedTuple):
-    """An error that came out of DuckDB.
-
-    Attributes
-    ----------
-    kind : {"sql", "memory", "interrupted", "broken"}
-        ``broken``: the executor is of no use any more.
-    """
+    """An error of DuckDB; ``kind``: sql, memory, interrupted, or broken (unusable instance)."""
 
     kind: str
     message: str
@@ -55,21 +45,12 @@ class FailureBox:
         self.error: BaseException | None = None
 
     def keep(self, error: BaseException) -> None:
-        """Remember an error; the first one stays."""
         if self.error is None:
             self.error = error
 
 
 class ScanRequest:
-    """One scan as DuckDB asked for it, with what it cost.
-
-    Attributes
-    ----------
-    rows : int
-        Delivered so far.
-    seconds : float
-        Spent producing them.
-    """
+    """One scan as DuckDB requested it; ``rows`` delivered so far in ``seconds``."""
 
     __slots__ = ("columns", "filter", "rows", "seconds")
 
@@ -81,8 +62,6 @@ class ScanRequest:
 
 
 class Scannable(Protocol):
-    """What stands behind a dataset."""
-
     @property
     def schema(self) -> pa.Schema:
         """All columns."""
@@ -94,6 +73,4 @@ class Scannable(Protocol):
 
 
 class Scanned(Protocol):
-    """A dataset that remembers how it was scanned."""
-
     requests: list[ScanRequest]

@@ -1,34 +1,21 @@
-"""The relational executor in a worker: reads its inputs from the owner of the store.
+"""The relational executor in a worker, serving ``isolated``.
 
-Purpose
-    The entry module of a worker (:mod:`chronicle.isolation.nursery`).  It gets jobs from
-    :mod:`.isolated`: a text, its parameters, the schemas of its inputs.  DuckDB asks an input for a
-    scan with the columns and the filter that it could push down; that becomes a request to the
-    owner, which runs the store's own operators and answers with batches.
+Entry of ``chronicle.isolation.nursery``.  DuckDB's scans of inputs, with columns and filter, become
+requests to the owner of the store::
 
-Layout
-    ::
+    owner                                                     worker
+    {"region": size} + descriptor, once                ->     maps it
+    {"job": "run", sql, values, inputs, begun}         ->     DuckDB plans, scans begin
+                      {"scan": id, relation, columns,
+                 <-    needed, filter text}
+    {"scanned": id, applied} + batch, ..., "last" too  ->     DuckDB
+                 <-   {"next": id, released}
+                 <-   {"schema", "hugeints", "jsons"}, {"batch"} ..., "end" too
 
-        owner                                                     worker
-        {"region": size} + descriptor, once                ->     maps it
-        {"job": "run", sql, values, inputs, begun}         ->     DuckDB plans, scans begin
-                          {"scan": id, relation, columns,
-                     <-    needed, filter text}
-        {"scanned": id, applied} + batch, ..., "last" too  ->     DuckDB
-                     <-   {"next": id, released}
-                     <-   {"schema", "hugeints", "jsons"}, {"batch"} ..., "end" too
-
-    A batch lies behind its message or, where that says ``shared``, in the region.  Each message
-    costs a turn of two processes, which for a small query is most of the price: a batch that is the
-    last one says so itself, and scans that a text is known to ask for come with it (``begun``).
-
-Guarantee
-    A filter that was pushed is applied exactly: by the owner where it understood all of its text
-    (``applied``), else here, on what the owner has narrowed as far as it could.  No more batches
-    are on their way than were asked for, so a LIMIT stops the producers.
-
-Limits
-    Nothing here is believed by the owner.
+A batch follows its message or, if marked ``shared``, is in the region.  To save round trips the
+last batch is marked, and expected scans come with the text (``begun``).  A pushed filter is applied
+exactly, by the owner if it understood all of it (``applied``), else here.  No more batches are in
+flight than requested, so a LIMIT stops the producers.  The owner trusts nothing sent from here.
 """
 
 from __future__ import annotations
@@ -59,13 +46,13 @@ if TYPE_CHECKING:
 __all__ = ["prepare", "serve"]
 
 AHEAD_MAX = 6
-"""Batches of one scan that may be on their way."""
+"""Most batches of one scan in flight."""
 
 _instance: Any = None
 
 
 def prepare() -> None:
-    """Open the instance, in the nursery: with one thread, which a fork survives."""
+    """Open the instance before the fork, with one thread, so that it survives."""
     global _instance
     _instance = open_unlocked(threads=1, async_threads=0)
     events = pa.table({"t": pa.array([1, 2], pa.timestamp("us")), "x": [1.5, 2.5], "s": ["a", "b"]})
@@ -79,7 +66,6 @@ def prepare() -> None:
 
 
 def serve(channel: Channel, spec: Mapping[str, Any], confined: Confinement) -> None:
-    """Do jobs until the owner hangs up."""
     lock(
         _instance,
         directory=spec["directory"],
@@ -119,7 +105,6 @@ class _Worker:
                     self._inbox.send(*self._answer(job, data))
 
     def _answer(self, job: dict[str, Any], data: pa.Buffer | None) -> _Answer:
-        """Do a job; gives its last message."""
         cursor = _instance.cursor()
         try:
             return self._done(cursor, job, data)
@@ -181,7 +166,7 @@ class _Worker:
     def _scan(
         self, name: str, schema: pa.Schema, columns: list[str], filter: pc.Expression | None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of an input; an error here is kept as it was, not as DuckDB tells it."""
+        """The rows of an input; an error is stored as it was, not as DuckDB reports it."""
         try:
             yield from self._rows(name, schema, columns, filter)
         except GeneratorExit:
@@ -218,7 +203,6 @@ class _Worker:
     def _scanned(
         self, name: str, columns: list[str], needed: list[str], text: str | None
     ) -> Iterator[tuple[dict[str, Any], pa.Buffer | None]]:
-        """The messages of a scan, each with a batch."""
         asked = {"columns": columns, "needed": needed, "filter": text}
         begun = self._begun.get(name)
         if begun is not None and all(begun[key] == asked[key] for key in asked):
@@ -246,17 +230,14 @@ def _rows_of(
     columns: list[str],
     filter: pc.Expression | None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of an input that came with the text: in one batch, so that one thread reads it."""
+    """The rows of an input that came with the text, in one batch, so that one thread reads it."""
     if node is not None:
         batch = unpack(schema, node, data, trusted=True)
         yield (batch if filter is None else batch.filter(filter)).select(columns)
 
 
 class _Input(ds.InMemoryDataset):  # type: ignore[misc]
-    """A dataset that asks for its rows when it is scanned; see :mod:`.datasets` for why it is one.
-
-    ``rows`` is called with the columns and the filter.
-    """
+    """A dataset that requests its rows by ``rows(columns, filter)`` when scanned (``datasets``)."""
 
     def __init__(self, schema: pa.Schema, rows: Callable[..., Iterator[pa.RecordBatch]]) -> None:
         super().__init__(schema.empty_table())
@@ -265,15 +246,12 @@ class _Input(ds.InMemoryDataset):  # type: ignore[misc]
     def scanner(
         self, columns: list[str] | None = None, filter: pc.Expression | None = None, **_: Any
     ) -> _Scanner:
-        """Begin a scan; called by DuckDB once for each time the query reads the input."""
         names = list(self.schema.names if columns is None else columns)
         schema = pa.schema([self.schema.field(name) for name in names])
         return _Scanner(schema, lambda: self._rows(names, filter))
 
 
 class _Scanner:
-    """The one method of a dataset scanner that DuckDB calls."""
-
     def __init__(self, schema: pa.Schema, batches: Callable[[], Iterator[pa.RecordBatch]]) -> None:
         self.projected_schema = schema
         self._batches = batches

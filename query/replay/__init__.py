@@ -3,18 +3,16 @@
 Reading order: ``spans`` (sets of positions), ``timeline`` (positions and times),
 ``shared_columns``, ``implied_ranges``, ``rounded_sums``, ``derived_terms``, ``pair_terms``,
 ``terms``, ``bands``, ``pattern_parts`` and ``symbols`` (what every match contains),
-``applicability`` (which clauses), ``cost`` (weights and the model), ``memo``, ``buckets`` and
-``coarse`` (what leaves rule out), ``event_lookup`` (conditions without an index),
-``kept_lookups``, ``candidates`` (Algorithm 3.1), ``context`` (what is planned on),
-``extremes``, ``rates`` and ``offers`` (terms to look up), ``base_reader``,
-``partition_keys``, ``partition_spans`` and ``partition_neighbours`` (under
-PARTITION BY), ``near`` (what matters at all), ``choice``, ``replay_plan`` (the outcome),
-``regions`` (it, drawn), ``agreement``, ``pricing``, ``term_selection`` (Algorithm 3.2),
-``choosing``, ``lookups``, ``intervals``,
-``shared_keys``, ``coded_spans``, ``fitting``, ``rooms``, ``stream_intervals``,
-``partition_intervals``, ``late_ranges``, ``considered``, ``ways`` and ``planning`` (all of it in
-order); ``column_gather``, ``objects_ahead``, ``reader``, ``partition_reader``,
-``interval_stream`` and ``run_plan`` (the replay itself); ``situation_outline``,
-``rows_before``, ``situation_ticks``, ``situation_intervals`` and ``tree_runs``
-(patterns of situations); ``filtering`` (WHERE through indexes), ``subqueries``, ``calibration``.
+``applicability`` (which clauses), ``cost`` (weights and model), ``memo``, ``buckets`` and
+``coarse`` (pruning by leaves), ``event_lookup`` (without an index), ``kept_lookups``,
+``candidates`` (Algorithm 3.1), ``context`` (snapshot and indexes), ``extremes``, ``rates`` and
+``offers`` (terms to look up), ``base_reader``, ``partition_keys``, ``partition_spans`` and
+``partition_neighbours`` (PARTITION BY), ``near`` (restricted ranges), ``choice`` and
+``replay_plan`` (values), ``regions`` (for drawing), ``agreement``, ``pricing``, ``term_selection``
+(Algorithm 3.2), ``choosing``, ``lookups``, ``intervals``, ``shared_keys``, ``coded_spans``,
+``fitting``, ``rooms``, ``stream_intervals``, ``partition_intervals``, ``late_ranges``,
+``considered``, ``ways`` and ``planning`` (all stages); ``column_gather``, ``objects_ahead``,
+``reader``, ``partition_reader``, ``interval_stream`` and ``run_plan`` (execution);
+``situation_outline``, ``rows_before``, ``situation_ticks``, ``situation_intervals`` and
+``tree_runs`` (situations); ``filtering`` (WHERE through indexes), ``subqueries``, ``calibration``.
 """

@@ -1,17 +1,7 @@
-"""How often two events fit one another, as a sample tells.
+"""Estimates by sampling how many pairs of events satisfy a band (``bands``).
 
-Purpose
-    Terms say how often each event of a match occurs; bands (:mod:`.bands`) say that few of the
-    pairs belong together.  :func:`agreements` estimates the part that does, so that the cost model
-    need not take ``B.beat = A.beat`` for true.
-
-Guarantee
-    Steers the choice between plans that give the same rows.
-
-Limits
-    Pairs of events of one piece of the stream are compared, :data:`PIECES` times
-    :data:`PIECE_EVENTS` events, those in the range of their symbol where it has one for the column;
-    other conditions of a symbol are taken as independent.
+Pairs within each of ``PIECES`` pieces are compared, restricted to the symbol's range of the column;
+its other conditions count as independent.
 """
 
 from __future__ import annotations
@@ -36,13 +26,13 @@ __all__ = ["agreements"]
 PIECES = 4
 PIECE_EVENTS = 1024
 LEAST = 1e-4
-"""Pairs that fit, by all pairs, below which a sample of that size says nothing."""
+"""Smallest fraction that a sample of that size can show."""
 
 Floats = npt.NDArray[np.float64]
 
 
 def agreements(context: PlanContext, coarse: CoarseMap) -> dict[Band, float]:
-    """Part of the pairs of events in each other's neighbourhood that fit, by band."""
+    """Fraction of the pairs of events in each other's neighbourhood that fit, by band."""
     bands = context.pattern.bands
     if not bands or not len(coarse.allowed):
         return {}
@@ -82,7 +72,6 @@ def _pieces(
 
 
 def _read(context: PlanContext, first: int, columns: list[str]) -> dict[str, pa.Array]:
-    """Columns of one piece."""
     output = pa.schema([context.schema.arrow.field(name) for name in columns])
     end = min(context.total, first + PIECE_EVENTS)
     parts = [a for _, a in read_arrays(context.timeline, columns, output, first, end)]
@@ -92,14 +81,13 @@ def _read(context: PlanContext, first: int, columns: list[str]) -> dict[str, pa.
 
 
 def _equal(array: pa.Array) -> tuple[float, float]:
-    """Pairs of equal values, and all pairs."""
+    """Number of pairs of equal values, and of all pairs."""
     encoded = array.drop_null().dictionary_encode()
     counts = np.bincount(encoded.indices.to_numpy(zero_copy_only=False), minlength=1)
     return float((counts.astype(np.float64) ** 2).sum()), float(counts.sum()) ** 2
 
 
 def _values(array: pa.Array, symbol: Symbol, column: str) -> Floats:
-    """Numbers that a symbol's event may have."""
     some = array.drop_null()
     if pa.types.is_timestamp(some.type):
         some = some.cast(pa.int64())

@@ -1,23 +1,15 @@
-"""Which clauses replay intervals can answer, and what each asks of them.
+"""Which clauses replay intervals can answer, and which other rows they look at.
 
-Purpose
-    :func:`not_applicable` says why a clause needs the whole stream, for EXPLAIN;
-    :func:`demands` says which rows besides those of its matches a clause looks at.
+================================  =========================================================
+ORDER BY without time first       positions in the stream are not the matcher's order
+WITH UNMATCHED ROWS               every event is a result
+a pattern that can match nothing  every event begins a match
+``[^X]`` at the end               events after the match decide
+MATCH_ID() without WITHIN         intervals of rows may begin among the events of one time
+================================  =========================================================
 
-Layout
-    ================================  =========================================================
-    ORDER BY without time first       positions in the stream are not the matcher's order
-    WITH UNMATCHED ROWS               every event is a result
-    a pattern that can match nothing  every event begins a match
-    ``[^X]`` at the end               events after the match decide
-    MATCH_ID() without WITHIN         intervals of rows may begin among the events of one time
-    ================================  =========================================================
-
-Notes
-    Under PARTITION BY, PREV within the match is no obstacle: a row whose predecessor in the
-    partition was left out could only go wrong as the first row of a match, and there PREV is not
-    asked for.  Where it is, or NEXT, or an anchor, the neighbours within the partition are looked
-    for and shown to the matcher (see :mod:`.partition_intervals`).
+Under PARTITION BY, PREV within a match is no obstacle: a row with an omitted predecessor could only
+be wrong as the first row of a match, where PREV is not evaluated.
 """
 
 from __future__ import annotations
@@ -44,25 +36,13 @@ __all__ = ["Demands", "demands", "earliest", "not_applicable"]
 
 @dataclass(frozen=True)
 class Demands:
-    """What a clause asks of whoever leaves events out.
-
-    Attributes
-    ----------
-    ties : bool
-        ORDER BY has keys besides time: events of one time may come in any order.
-    neighbours : bool
-        What lies before or after a match in its partition matters: ``^``, ``$``, NEXT, or PREV
-        beyond the first row.
-    before, after : int
-        How many rows before and after a match are looked at.
-    searching : bool
-        Conditions between events are asked while the search goes from row to row.
-    queries : int
-        Conditions that DuckDB evaluates for all events.
-    named : bool
-        Identities count the events of a time: all of a partition are replayed, or none.
-    previous : bool
-        Conditions look at the row before one, which is one of the match.
+    """Which rows besides its matches a clause looks at.  ``ties``: ORDER BY has keys besides time,
+    so events of one time may come in any order; ``neighbours``: rows around a match in its
+    partition matter (``^``, ``$``, NEXT, PREV beyond the first row); ``before`` and ``after``: how
+    many rows; ``searching``: conditions between events are tested row by row; ``queries``:
+    conditions that DuckDB evaluates; ``named``: match identities count the events of a time, so all
+    or none of a partition's are replayed; ``previous``: conditions look at the previous row of the
+    match.
     """
 
     partition_by: tuple[str, ...]
@@ -77,7 +57,6 @@ class Demands:
 
 
 def demands(compiled: CompiledMatch) -> Demands:
-    """What a clause asks of whoever leaves events out."""
     anchored = any(isinstance(node, Anchor) for node in walk(compiled.clause.pattern))
     return Demands(
         compiled.partition_by,
@@ -93,13 +72,7 @@ def demands(compiled: CompiledMatch) -> Demands:
 
 
 def not_applicable(compiled: CompiledMatch, ordered: bool = False) -> str:
-    """Why a clause cannot be answered from intervals; empty when it can.
-
-    Parameters
-    ----------
-    ordered : bool
-        ORDER BY is known to begin with time, whatever the order of the input.
-    """
+    """Why a clause cannot use intervals, or empty; ``ordered``: ORDER BY begins with time."""
     clause = compiled.clause
     if not ordered and not compiled.in_time_order:
         return "ORDER BY does not begin with time"
@@ -132,7 +105,6 @@ def _reads_outside(compiled: CompiledMatch) -> bool:
 
 
 def _least(node: Pattern) -> int:
-    """Fewest events of a pattern."""
     if isinstance(node, Variable):
         return 1
     if isinstance(node, Alternation):
@@ -143,7 +115,7 @@ def _least(node: Pattern) -> int:
 
 
 def earliest(node: Pattern, name: str) -> int | None:
-    """Fewest events before one that carries a variable; None when none does."""
+    """Fewest events before one that carries a variable; None if none does."""
     if isinstance(node, Variable):
         return 0 if node.name == name else None
     found = [(part, earliest(part, name)) for part in children(node)]

@@ -1,29 +1,18 @@
-"""Conditions that bound a value of one event by a value of another: ``x BETWEEN A.x - 5 AND A.x``.
+"""Bands: conditions that bound a value of one event by a value of another.
 
-Purpose
-    :func:`conditions_between` finds such conjuncts in DEFINE, :func:`bands_between` says which
-    symbols of an outline they bind, and a :class:`Condition` gives the bounds for whole columns.
-    What is done with them: leaves are excluded by their minimum and maximum (:mod:`.coarse`),
-    ranges are handed from one symbol to the other (:func:`implied_ranges`), and occurrences that no
-    other one fits are dropped (:mod:`.fitting`).
+Each side of a comparison in DEFINE is a sum of constants and columns, optionally scaled, with
+exactly one column of each of the two variables.  The result is a pair of lines::
 
-Layout
-    Each side of a comparison is a sum of columns and constants, the columns perhaps times a
-    constant; of the two variables each has one.  What is kept are two straight lines::
+    B AS x - 2 * A.y < 7                      own <= 2 * other + 7
+    B AS x BETWEEN 0.9 * A.x AND 1.1 * A.x    own >= 0.9 * other,  own <= 1.1 * other
+    B AS name = A.name                        equal texts: no lines
 
-        B AS x - 2 * A.y < 7                      own <= 2 * other + 7
-        B AS x BETWEEN 0.9 * A.x AND 1.1 * A.x    own >= 0.9 * other,  own <= 1.1 * other
-        B AS name = A.name                        equal texts: no lines
-
-Guarantee
-    Sound: where the condition is true the bounds hold.  They are computed with doubles and moved
-    outward by more than all roundings come to, those of the condition among them: of ``n``
-    operations none is off by more than ``n / 2^53`` of the sum of what was added.  A NaN or an
-    infinity bounds nothing, and a null fits nothing.
-
-Limits
-    Numbers, and times that are not the stream's, of one type; texts, where the same attribute is
-    compared for equality.  The other variable stands alone: no union, PREV or offset.
+Bands exclude leaves (``coarse``), propagate ranges (``implied_ranges``) and drop occurrences
+(``fitting``).  Guarantee: sound.  Bounds are computed in doubles and moved outward by more than all
+rounding errors, those of the condition included: none of ``n`` operations is off by more than
+``n / 2^53`` of the sum of the magnitudes added.  NaN and infinity bound nothing; a null fits
+nothing.  Limits: numbers, and times other than the stream's, of one type; texts only for equality
+of the same attribute.  The other variable stands alone: no union, PREV or offset.
 """
 
 from __future__ import annotations
@@ -56,7 +45,7 @@ __all__ = [
 Floats = npt.NDArray[np.float64]
 
 NODES_MAX = 64
-"""Parts of a comparison: so that roundings stay far below what bounds are moved by."""
+"""Nodes of a comparison; keeps rounding errors far below the margin of the bounds."""
 _ERROR, _SINGLE_ERROR = 2.0**-44, 2.0**-16
 _TINY = 1e-290
 _TIME_NS = 2_000
@@ -68,7 +57,7 @@ _TURNED: dict[type, type] = {
 
 @dataclass(frozen=True)
 class Line:
-    """``scale * value + shift``, the scale not zero."""
+    """``scale * value + shift``; the scale is not zero."""
 
     scale: float
     shift: float
@@ -76,22 +65,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Condition:
-    """A bound of a variable's own value by that of another variable.
-
-    Attributes
-    ----------
-    column : str
-        Of the event itself.
-    variable, source : str
-        The other variable and its column.
-    first : bool
-        Its first event, else its last one before.
-    low, high : Line or None
-        Of the other value; both None where texts are equal.
-    error, slack : float
-        By how much the lines are moved outward: relative to what is added, and as it is.
-    text : str
-        For people.
+    """Bounds of the own ``column`` by column ``source`` of another ``variable``.  ``first``: its
+    first event, else its last one before.  ``low`` and ``high`` are lines of the other value, both
+    None for equal texts.  The lines are moved outward by ``error`` (relative to what is added) and
+    ``slack`` (absolute).
     """
 
     column: str
@@ -106,27 +83,24 @@ class Condition:
 
     @property
     def equal(self) -> bool:
-        """Whether it is about the equality of texts."""
         return self.low is None and self.high is None
 
     @property
     def same(self) -> bool:
-        """Whether it is the equality of one attribute."""
+        """Whether it compares one attribute for equality."""
         line = self.low
         one = line is not None and line == self.high and line == Line(1.0, 0.0)
         return self.column == self.source and (one or self.equal)
 
     def own(self, least: Floats, most: Floats) -> tuple[Floats, Floats]:
-        """Bounds of the own value, where the other one lies between two."""
         return self._bounds(self.low, self.high, least, most)
 
     def other(self, least: Floats, most: Floats) -> tuple[Floats, Floats]:
-        """Bounds of the other value, where the own one lies between two."""
         low = high = None
         for line, above in ((self.low, False), (self.high, True)):
             if line is None:
                 continue
-            # own >= line of other  is  other <= ...,  unless the line falls
+            # own >= line(other) gives other <= ..., unless the line falls
             back = Line(1.0 / line.scale, -line.shift / line.scale)
             if above == (line.scale > 0):
                 low = back
@@ -155,7 +129,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Band:
-    """A condition between two symbols of an outline, by their places among all symbols."""
+    """A condition between two symbols of an outline, given by their places among all symbols."""
 
     earlier: int
     later: int
@@ -168,7 +142,6 @@ class Band:
 def conditions_between(
     bound: Bound, variable: str, schema: StreamSchema, folder: Folder
 ) -> tuple[Condition, ...]:
-    """The conjuncts of a variable's condition that bound a value by that of another variable."""
     found: dict[tuple[str, str, str, bool], Condition] = {}
     kept: list[Condition] = []
     reader = _Reader(bound, variable, schema, folder)
@@ -195,7 +168,6 @@ def conditions_between(
 
 
 def _comparisons(condition: Any) -> list[tuple[type, Any, Any]]:
-    """Comparisons among the conjuncts, in the order that they are written."""
     found: list[tuple[type, Any, Any]] = []
     parts = [condition]
     while parts:
@@ -215,7 +187,7 @@ def _comparisons(condition: Any) -> list[tuple[type, Any, Any]]:
 
 @dataclass
 class _Sum:
-    """Leaves by number, each times a factor; a constant, and the size of what it is made of."""
+    """Scaled leaves by number, a constant, and the sum of magnitudes of the constants."""
 
     factors: dict[int, float]
     constant: float
@@ -229,14 +201,11 @@ class _Sum:
 
 
 class _Reader:
-    """Reads the comparisons of one condition."""
-
     def __init__(self, bound: Bound, variable: str, schema: StreamSchema, folder: Folder) -> None:
         self._bound, self._variable = bound, variable
         self._schema, self._folder = schema, folder
 
     def condition(self, how: Any, left: Any, right: Any) -> Condition | None:
-        """What a comparison says; None where it is not between two events."""
         nodes = [node for side in (left, right) for node in side.walk()]
         leaves = [leaf for node in nodes if (leaf := leaf_index(node)) is not None]
         roles = {self._role(leaf): leaf for leaf in leaves}
@@ -292,7 +261,7 @@ class _Reader:
         return leaf
 
     def _role(self, number: int) -> str:
-        """``own``, ``other``, or nothing that can be used."""
+        """``own``, ``other``, or empty if unusable."""
         leaf = self._bound.leaves[number]
         if not isinstance(leaf, Navigation) or leaf.offset or leaf.shift or leaf.final:
             return ""
@@ -306,7 +275,7 @@ class _Reader:
         return "other" if len(leaf.variables) == 1 else ""
 
     def _kind(self, own: Navigation, other: Navigation) -> tuple[float, float, int] | None:
-        """Relative error and slack of computing with two columns; of times, nanoseconds a tick."""
+        """Relative error, slack, and nanoseconds per tick (0 for numbers)."""
         types = [self._schema.attribute(str(leaf.row.column)).type for leaf in (own, other)]
         if all(pa.types.is_timestamp(type_) for type_ in types):
             tick_ns = NS_PER_TICK[types[0].unit]
@@ -380,16 +349,7 @@ def _double(value: Any) -> float | None:
 def bands_between(
     parts: Sequence[tuple[frozenset[str], bool]], conditions: Mapping[str, Sequence[Condition]]
 ) -> tuple[Band, ...]:
-    """Which symbols conditions bind.
-
-    Parameters
-    ----------
-    parts : sequence of (variables, is a gap)
-        Of an outline in order: which variables the events there may carry.  A symbol of one
-        variable surely carries it.
-    conditions : mapping of str to Condition
-        By variable.
-    """
+    """The bands of an outline, given (variables, is a gap) for each of its parts in order."""
     numbers, count = [], 0
     for _, gap in parts:
         numbers.append(-1 if gap else count)
@@ -410,13 +370,7 @@ def bands_between(
 
 
 def implied_ranges(band: Band, earlier: Range | None, later: Range | None) -> list[Range | None]:
-    """What a band hands on: a range of the earlier symbol, and one of the later.
-
-    Parameters
-    ----------
-    earlier, later : Range or None
-        What is known of the column of each.
-    """
+    """The ranges of the earlier and the later symbol that a band implies."""
     one = band.condition
     if one.equal:
         return [None, None]

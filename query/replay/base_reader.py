@@ -1,4 +1,4 @@
-"""Columns of base events by position: the reading that lookups and intervals share."""
+"""Columns of base events by position, for lookups and intervals."""
 
 from __future__ import annotations
 
@@ -21,21 +21,7 @@ def read_arrays(
     metrics: ScanMetrics | None = None,
     dictionary: bool = False,
 ) -> Iterator[tuple[int, list[pa.Array]]]:
-    """Columns of the base events at positions [first, end), leaf by leaf.
-
-    Parameters
-    ----------
-    output : pyarrow.Schema
-        Of the columns.
-    dictionary : bool
-        Strings stored as codes stay encoded.
-
-    Yields
-    ------
-    position : int
-        Of the first event.
-    arrays : list of pyarrow.Array
-    """
+    """Columns of positions [first, end) by leaf, with the first position of each."""
     for part in timeline.parts:
         low, high = max(first, part.start), min(end, part.end)
         if low >= high:
@@ -67,6 +53,5 @@ def read_positions(
     end: int,
     metrics: ScanMetrics | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Base events at positions [first, end)."""
     for _, arrays in read_arrays(timeline, columns, output, first, end, metrics):
         yield pa.RecordBatch.from_arrays(arrays, schema=output)

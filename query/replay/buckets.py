@@ -1,13 +1,7 @@
-"""Buckets: the entries just above the leaves, as a histogram of the stream in time.
+"""Buckets: the entries just above the leaves, as a histogram of the stream over time.
 
-Purpose
-    Thesis section 3.4.3 reads the TAB+-tree that way: each leaf is a bucket whose entry tells
-    times, minima and maxima.  :class:`Buckets` are those of one part of the timeline, of leaves or
-    of the zones inside of some; :class:`Histogram` puts those of all parts side by side and
-    remembers what was asked of them, so that all outlines of a pattern ask once.
-
-Cost
-    Reads index nodes; the zones of a leaf are in its head.
+Thesis section 3.4.3: each TAB+-tree leaf is a bucket with times, minima and maxima.  Only index
+nodes are read; the zones of a leaf are in its header.
 """
 
 from __future__ import annotations
@@ -41,16 +35,9 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Buckets:
-    """Buckets of one part of the timeline, and the index entries that describe them.
-
-    Attributes
-    ----------
-    starts, ends : int64[buckets]
-        Positions.
-    first, last : int64[buckets]
-        Ticks, inclusive.
-    table : int64[rows, buckets] or None
-        Entries, as :mod:`chronicle.store.layout` has them; None for the tail.
+    """Buckets of one part of the timeline.  ``starts`` and ``ends``: positions; ``first`` and
+    ``last``: inclusive ticks; ``table``: index entries as in ``chronicle.store.layout``, None for
+    the tail.
     """
 
     part: TimelinePart
@@ -62,7 +49,7 @@ class Buckets:
 
     @classmethod
     def of(cls, part: TimelinePart) -> Buckets:
-        """One bucket per leaf; one for the tail, of which only the times are known."""
+        """One bucket per leaf; one without statistics for the tail."""
         leaves = part.leaves
         if leaves is not None:
             starts = part.start + leaves.starts  # the first may begin before what is shown
@@ -75,24 +62,20 @@ class Buckets:
         return cls(part, one[0], one[1], one[2], one[3], None)
 
     def may_satisfy(self, prune: Prune) -> Mask:
-        """Buckets in which some event may satisfy a condition."""
         if self.table is None:
             return np.ones(len(self.starts), np.bool_)
         assert self.part.view is not None
         return Pruner(prune, self.part.view.file.schema).mask(self.table)
 
     def extremes(self, name: str) -> tuple[Floats, Floats]:
-        """Least and greatest value of a number in each bucket; nothing is known of the tail.
-
-        Where there is no value at all the least is above the greatest.
-        """
+        """Minima and maxima of a numeric column; infinite for the tail, inverted if all null."""
         count = len(self.starts)
         low, high = np.full(count, -np.inf), np.full(count, np.inf)
         if self.table is None:
             return low, high
         assert self.part.view is not None
         schema = self.part.view.file.schema
-        if name not in schema:  # null throughout
+        if name not in schema:  # older than the attribute: all null
             return high, low
         attribute = schema.attribute(name)
         place = [other.name for other in schema.payload].index(name)
@@ -111,10 +94,8 @@ class Buckets:
         return low, high
 
     def zoned(self, chosen: Mask, columns: Collection[str] | None = None) -> Buckets:
-        """With the zones of some leaves in place of the leaves.
-
-        ``columns``: the attributes that are going to be asked about; what the entries tell of
-        others, times as well, is left open.  None for all of them.
+        """With the zones of the chosen leaves in place of these leaves.  ``columns``: attributes to
+        fill in (None: all); other rows of the table are left uninitialised.
         """
         leaves = self.part.leaves
         if self.table is None or leaves is None or not chosen.any():
@@ -138,14 +119,13 @@ class Buckets:
         for row in self._rows(columns):
             np.concatenate([part[row] for part in tables], out=table[row])
         ends = begins + table[ROW_COUNT]
-        if begins[0] < 0:  # zones in front of what is shown
+        if begins[0] < 0:  # zones that retention hides
             shown = ends > 0
             begins, ends = np.maximum(begins[shown], 0), ends[shown]
             table = np.ascontiguousarray(table[:, shown])
         return Buckets(self.part, begins, ends, table[ROW_FIRST], table[ROW_LAST], table)
 
     def _rows(self, columns: Collection[str] | None) -> list[int]:
-        """Rows of entries that tell the count, and what there is of some attributes."""
         assert self.table is not None
         assert self.part.view is not None
         if columns is None:
@@ -162,17 +142,7 @@ class Buckets:
 
 
 class Histogram:
-    """The buckets of a stream, and what was asked of them.
-
-    Attributes
-    ----------
-    parts : sequence of Buckets
-        By part of the timeline.
-    starts, ends : int64[buckets]
-        Positions.
-    first, last : int64[buckets]
-        Ticks, inclusive.
-    """
+    """The buckets of all parts of a timeline; answers are cached and must not be modified."""
 
     def __init__(self, parts: Sequence[Buckets]) -> None:
         self.parts = parts
@@ -184,11 +154,9 @@ class Histogram:
 
     @classmethod
     def of(cls, timeline: Timeline) -> Histogram:
-        """One bucket per leaf."""
         return cls([Buckets.of(part) for part in timeline.parts])
 
     def may_satisfy(self, prune: Prune | None) -> Mask:
-        """Buckets in which some event may satisfy a condition; not to be changed."""
 
         def asked() -> Mask:
             if prune is None:
@@ -198,7 +166,6 @@ class Histogram:
         return self._memo.once(("may satisfy", prune), asked)
 
     def extremes(self, name: str) -> tuple[Floats, Floats]:
-        """:meth:`Buckets.extremes` of all parts."""
 
         def read() -> tuple[Floats, Floats]:
             ends = [part.extremes(name) for part in self.parts]
@@ -210,11 +177,10 @@ class Histogram:
     def reachable(
         self, within: int | None, longest: int | None, find: Callable[[], tuple[Ints, Ints]]
     ) -> tuple[Ints, Ints]:
-        """What matches of a window can reach from each bucket, found once for each window."""
+        """What matches of a window can reach from each bucket, computed once per window."""
         return self._memo.once(("reachable", within, longest), find)
 
     def zoned(self, chosen: Mask) -> Histogram:
-        """With the zones of some leaves in place of the leaves."""
 
         def read() -> Histogram:
             parts, at = [], 0

@@ -1,19 +1,4 @@
-"""Calibration of the weights that choose between indexes and replay.
-
-Purpose
-    :func:`calibrate_patterns` measures, on a small synthetic stream with an index, every one of
-    :class:`.cost.Weights`: what an event costs to replay, with and without PARTITION BY, an entry
-    to look up, a run to open, an interval to begin, an occurrence to merge, a word of a bitmap to
-    go over, a partition key to read, a condition between events or one beyond comparisons to ask,
-    the rows around intervals to find, a query to plan, and one more outline of its pattern.
-
-Guarantee
-    Weights are above zero; times are minima over several runs, so that what else the machine does
-    shows little.
-
-Cost
-    About a second and some tens of megabytes in the temporary directory.
-"""
+"""Calibration of ``cost.Weights`` on a synthetic stream: a second, some tens of megabytes."""
 
 from __future__ import annotations
 
@@ -60,7 +45,6 @@ LEAST_NS = 0.01
 LOOKUPS = 40
 SPANS = 40
 NEAR = 200
-"""Events from one interval to the next, where they are near."""
 
 _SCHEMA = StreamSchema(
     pa.schema(
@@ -76,11 +60,11 @@ _PATTERN = (
 _PLAIN = "A AS x < 0.001, C AS x > 0.999"
 _DEAR = "A AS x < 0.001 AND sqrt(x) < 2, C AS x > 0.999"
 _WALKED = 0.05
-_WALKING = f"A AS x < {_WALKED}, C AS x > A.x + 2"  # no C: each A is followed through its window
+_WALKING = f"A AS x < {_WALKED}, C AS x > A.x + 2"  # no C, so each A is followed
 
 
 def calibrate_patterns(events: int = EVENTS) -> Weights:
-    """Measure this machine; :func:`.cost.save_weights` keeps the answer in a store."""
+    """Measure this machine; ``cost.save_weights`` stores the result."""
     with ScratchDirectory("calibration") as directory, Store.open(directory, "rw") as store:
         stream = store.create_stream("s", _SCHEMA, StreamOptions(codec="none"))
         rng = np.random.default_rng(7)
@@ -121,7 +105,6 @@ def calibrate_patterns(events: int = EVENTS) -> Weights:
 
 
 def _least(measure: Callable[[], object]) -> float:
-    """Least nanoseconds of several runs, the first not counted."""
     measure()
     times = []
     for _ in range(RUNS):
@@ -134,14 +117,12 @@ def _least(measure: Callable[[], object]) -> float:
 def _replay(
     snapshot: Snapshot, events: int, partition: str = "", conditions: str = _PLAIN
 ) -> float:
-    """Nanoseconds of an event in a full replay."""
     compiled = compile_match(clause_of_text(_PATTERN.format(partition, conditions)), _SCHEMA)
     plan = plan_match(snapshot, compiled, None, "replay")
     return _least(lambda: list(run_match(snapshot, compiled, plan))) / events
 
 
 def _lookups(indexes: StreamIndexes, events: int) -> tuple[float, float]:
-    """Nanoseconds of an entry and of a run."""
     run = next(iter(indexes.catalogue().runs.values()))[0]
     attribute = _SCHEMA.attribute("x")
     bits = np.zeros((events + 63) // 64, np.uint64)
@@ -162,7 +143,6 @@ def _lookups(indexes: StreamIndexes, events: int) -> tuple[float, float]:
 
 
 def _intervals(snapshot: Snapshot, indexes: StreamIndexes, events: int, number: int) -> float:
-    """Nanoseconds to begin reading one of so many intervals."""
     timeline = Timeline(snapshot, indexes, indexes.catalogue())
     starts = np.linspace(1000, events - 1000, number).astype(np.int64)
     intervals = ReplayIntervals(Spans(starts, starts + 1), before=1, after=1)
@@ -174,14 +154,12 @@ def _intervals(snapshot: Snapshot, indexes: StreamIndexes, events: int, number: 
 
 
 def _decoded(snapshot: Snapshot, events: int) -> float:
-    """Nanoseconds an event to decode the columns that a pattern reads."""
     output = _SCHEMA.arrow
     timeline = Timeline(snapshot)
     return _least(lambda: list(read_positions(timeline, output.names, output, 0, events))) / events
 
 
 def _occurrences(snapshot: Snapshot, indexes: StreamIndexes, events: int) -> float:
-    """Nanoseconds to carry an occurrence of a block through the merge."""
     timeline = Timeline(snapshot, indexes, indexes.catalogue())
     first, second = np.arange(0, events - 50, 20), np.arange(10, events - 50, 20)
     blocks = [ChosenBlock((), 1, 0), ChosenBlock((), 1, 0)]
@@ -190,8 +168,8 @@ def _occurrences(snapshot: Snapshot, indexes: StreamIndexes, events: int) -> flo
 
 
 def _words(events: int) -> float:
-    """Nanoseconds of one pass over a word of a bitmap; what a lookup does is three of them."""
-    words = max(1, events // 64) * 16  # as for a stream of millions
+    """Nanoseconds of one pass over a bitmap word; a lookup makes three."""
+    words = max(1, events // 64) * 16  # the size for a stream of millions
     nothing = np.zeros(0, np.int64)
 
     def measure() -> None:
@@ -203,7 +181,6 @@ def _words(events: int) -> float:
 
 
 def _planning(snapshot: Snapshot, indexes: StreamIndexes) -> float:
-    """Nanoseconds of planning before anything is looked up."""
     compiled = compile_match(clause_of_text(_PATTERN.format("", _PLAIN)), _SCHEMA)
     spent = []
     for _ in range(RUNS + 1):
@@ -213,7 +190,6 @@ def _planning(snapshot: Snapshot, indexes: StreamIndexes) -> float:
 
 
 def _more_outlines(snapshot: Snapshot, indexes: StreamIndexes) -> float:
-    """Nanoseconds to consider one more outline of a pattern."""
     text = _PATTERN.replace("A B* C", "PERMUTE(A, C)").format("", _PLAIN)
     compiled = compile_match(clause_of_text(text), _SCHEMA)
     options = known_outlines(compiled, _SCHEMA, None, frozenset(indexes.attributes))
@@ -230,13 +206,11 @@ def _more_outlines(snapshot: Snapshot, indexes: StreamIndexes) -> float:
 
 
 def _keys(snapshot: Snapshot, events: int) -> float:
-    """Nanoseconds to read the PARTITION BY columns of an event and to find its code."""
     keys = _learned(snapshot, events)
     return _least(lambda: [codes for _, codes in keys.pieces(0, events)]) / events
 
 
 def _picked(snapshot: Snapshot, events: int) -> float:
-    """Nanoseconds to pick one of the events of every second partition."""
     keys, timeline = _learned(snapshot, events), Timeline(snapshot)
     codes = np.arange(0, keys.count, 2)
     none = np.zeros(len(codes), np.int64)
@@ -250,7 +224,6 @@ def _picked(snapshot: Snapshot, events: int) -> float:
 
 
 def _around(snapshot: Snapshot, events: int) -> float:
-    """Nanoseconds an event of both passes that find the rows around intervals of partitions."""
     keys = _learned(snapshot, events)
     codes, middle = np.arange(keys.count), np.full(keys.count, events // 2)
 

@@ -1,29 +1,18 @@
 """Candidates: where the chosen symbols occur in the order and at the distances of the pattern.
 
-Purpose
-    Algorithm 3.1 of the thesis.  Its first merge, occurrences of a basic block, is a shift-AND: an
-    index answer sets bits at *block position* (the event's position less the symbol's place in the
-    block), and the block occurs where the bits of all chosen terms meet.  Its second merge, blocks
-    to candidates, is one sweep over the occurrences of the first block with a pointer into each
-    other.
+Algorithm 3.1 of the thesis.  The first merge finds occurrences of a basic block by shift-AND: an
+index answer sets the bit at ``event position - place of the symbol in the block``.  The second
+merge combines blocks in one sweep over the first block's occurrences, with a pointer into each::
 
-Layout
-    ::
+    position      0 1 2 3 4 5 6 7            block (A B), B at place 1
+    A             . x . . x . x .            bits of A at p
+    B             . . x . . . . x            bits of B at p - 1:  . x . . . . x .
+    occurs        . x . . . . x .            AND
 
-        position      0 1 2 3 4 5 6 7            block (A B), B at place 1
-        A             . x . . x . x .            bits of A at p
-        B             . . x . . . . x            bits of B at p - 1:  . x . . . . x .
-        occurs        . x . . . . x .            AND
-
-    For every occurrence of the first block only the nearest and the farthest end of a candidate
-    matter: the intervals of all candidates between overlap (see ``docs/indexes.md``).
-
-    Under PARTITION BY an occurrence is one event, the occurrences of a block are sorted by
-    (partition, position), and the second merge runs partition by partition (see
-    :mod:`.partition_intervals`).
-
-Guarantee
-    Every match that has no late event among or between its own has a candidate.
+For each occurrence of the first block only the nearest and the farthest end of a candidate matter,
+because all intervals between them overlap (``docs/indexes.md``).  Under PARTITION BY every block is
+one event, sorted by (partition, position), and the second merge runs per partition.  Guarantee:
+every match without a late event among or between its own events has a candidate.
 """
 
 from __future__ import annotations
@@ -67,7 +56,7 @@ __all__ = [
 ]
 
 EVALUATED_EVENTS = 1 << 17
-"""Positions without an index that are looked at in one go."""
+"""Positions without an index that are evaluated per batch."""
 
 
 Ints = npt.NDArray[np.int64]
@@ -76,15 +65,7 @@ Bits = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class ChosenTerm:
-    """A term that is looked up.
-
-    Attributes
-    ----------
-    symbol : int
-        Place of its symbol among all symbols of the outline.
-    offset : int
-        Place of its symbol in the block.
-    """
+    """A term to look up; its symbol's place among all symbols, and in its block (``offset``)."""
 
     term: Term
     symbol: int
@@ -93,17 +74,9 @@ class ChosenTerm:
 
 @dataclass(frozen=True)
 class ChosenBlock:
-    """A basic block of which some terms are looked up.
-
-    Attributes
-    ----------
-    terms : tuple of ChosenTerm
-        Rarest first.
-    length : int
-        Symbols in the block, looked up or not.
-    between : int
-        Events that lie at least between the end of the chosen block before and the start of this
-        one.
+    """A basic block with the terms to look up, rarest first.  ``length`` counts all symbols of the
+    block; ``between`` is the minimum number of events between the end of the previous chosen block
+    and the start of this one.
     """
 
     terms: tuple[ChosenTerm, ...]
@@ -113,16 +86,9 @@ class ChosenBlock:
 
 @dataclass(frozen=True)
 class LookupRange:
-    """Positions that are looked up in one way.
-
-    Attributes
-    ----------
-    start, end : int
-        Positions among the base events.
-    runs : dict of str to Run
-        By attribute; where there is none, events are looked at.
-    skipped : int
-        Events of the runs that lie before ``start``, and which retention hides.
+    """Base positions [start, end) that are looked up in the same way.  ``runs`` by attribute;
+    attributes without a run are evaluated on the events.  ``skipped``: events of the runs before
+    ``start`` that retention hides.
     """
 
     start: int
@@ -132,24 +98,16 @@ class LookupRange:
 
     @property
     def origin(self) -> int:
-        """Position of the runs' first event; before 0, where there is none, if it is hidden."""
+        """Position of the runs' first event; negative where hidden events precede position 0."""
         return self.start - self.skipped
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Per occurrence of the first chosen block that has a candidate.
-
-    Attributes
-    ----------
-    first : int64[n]
-        Latest position at which the match can begin (exactly that without a gap before the block).
-    nearest, farthest : int64[n]
-        Earliest position at which the match can end, of the nearest and of the farthest candidate.
-    first_ticks, nearest_ticks, farthest_ticks : int64[n]
-        Their times; zeros without a window.
-    partition : int64[n]
-        Code of the partition; zeros without PARTITION BY.
+    """One row per occurrence of the first chosen block that has a candidate.  ``first``: latest
+    position at which the match can begin (exact without a gap before the block); ``nearest`` and
+    ``farthest``: earliest end of the nearest and of the farthest candidate; ``*_ticks`` their times
+    (zeros without a window); ``partition`` codes (zeros without PARTITION BY).
     """
 
     first: Ints
@@ -164,7 +122,7 @@ class Candidates:
 def chunks_of(
     catalogue: Catalogue, timeline: Timeline, attributes: Sequence[str]
 ) -> list[LookupRange]:
-    """Stretches of the base events for which all of some attributes are indexed."""
+    """Ranges of base events in which all of some attributes are indexed."""
     found = []
     for part in timeline.parts:
         if part.view is None:
@@ -187,7 +145,7 @@ def chunks_of(
             runs = {name: c[first] for name, c in zip(attributes, columns, strict=True)}
             if end > begin and not any(
                 run.seen < hidden and isinstance(index_key(name, timeline.schema), DerivedKey)
-                for name, run in runs.items()  # which knows values of what is hidden
+                for name, run in runs.items()  # its values may look back at hidden events
             ):
                 found.append(LookupRange(part.start + begin, part.start + end, runs, begin - first))
     found.sort(key=lambda chunk: chunk.start)
@@ -195,7 +153,7 @@ def chunks_of(
 
 
 def unindexed(chunks: Sequence[LookupRange], total: int) -> list[LookupRange]:
-    """What some chunks leave of the base events, in pieces."""
+    """The base events outside of some chunks, in pieces of ``EVALUATED_EVENTS``."""
     rest = Spans.of([c.start for c in chunks], [c.end for c in chunks]).complement(total)
     return [
         LookupRange(at, min(end, at + EVALUATED_EVENTS), {})
@@ -216,22 +174,9 @@ def occurrences(
     inside: Spans | None = None,
     kept: KeptLookups | None = None,
 ) -> Ints:
-    """Positions at which a block begins, ascending.
-
-    Parameters
-    ----------
-    wanted : bool[chunks]
-        Chunks in which occurrences matter.
-    indexes : StreamIndexes, optional
-        Needed where a chunk has runs.
-    coarse : CoarseMap, optional
-        Chunks in which it rules a term's symbol out are not read.
-    metrics : IndexMetrics
-        Added to.
-    inside : Spans, optional
-        Occurrences elsewhere do not matter.
-    kept : KeptLookups, optional
-        What is found is kept there, for other blocks with the same terms.
+    """Ascending positions at which a block begins, in the ``wanted[chunks]`` and ``inside``.
+    ``coarse`` skips chunks that cannot hold a term's symbol; ``kept`` caches bits for blocks with
+    the same terms.
     """
     taken = [chunk for chunk, asked in zip(chunks, wanted.tolist(), strict=True) if asked]
     if not taken:
@@ -286,7 +231,6 @@ def occurrences(
 def _keys_of(
     term: Term, indexes: StreamIndexes | None, schema: StreamSchema
 ) -> dict[str, KeyRanges]:
-    """Key ranges of a term by attribute; of no use without indexes."""
     if indexes is None:
         return {}
     return {
@@ -300,7 +244,6 @@ def _keys_of(
 
 
 def term_key(term: Term, chunk: LookupRange) -> Hashable:
-    """What names the events of a chunk that satisfy a term."""
     return "term", term, chunk.start, chunk.end
 
 
@@ -313,7 +256,6 @@ def _bits_of(
     metrics: IndexMetrics,
     base: int,
 ) -> tuple[Bits]:
-    """The bits of a chunk's events that satisfy a term, from a position on."""
     size = chunk.end - base
     words = np.zeros((size + 63) // 64, np.uint64)
     _mark_term(term, chunk, keys, timeline, schema, metrics, base, size, words)
@@ -331,7 +273,6 @@ def _mark_term(
     size: int,
     target: Bits,
 ) -> None:
-    """Set the bits of a chunk's events that satisfy a term; bit 0 is that of position ``place``."""
     for name in term.attributes:
         run = chunk.runs.get(name)
         if run is None:
@@ -345,7 +286,7 @@ def _mark_term(
         if excluded(run, keys[name], absent):
             metrics.runs_skipped += 1
             continue
-        # a run may know more positions than this snapshot: they would lie beyond the chunk
+        # a run may hold positions that are newer than this snapshot, beyond the chunk
         known = min(size, chunk.end - place)
         mark_run(run, keys[name], chunk.origin - place, target, known, metrics, absent)
 
@@ -353,10 +294,7 @@ def _mark_term(
 def _absent_until(
     run: Run, chunk: LookupRange, inside: int | None, timeline: Timeline
 ) -> int | None:
-    """Position of a run from which on it has seen all that an event can look back at.
-
-    What a match looks back at inside of itself lies no further than its window.
-    """
+    """Run position from which on all that events can look back at (``inside`` ticks) is indexed."""
     seen = chunk.origin - run.first + run.seen
     if not run.absent or not seen:
         return 0
@@ -396,10 +334,9 @@ def _keep_inside(bits, starts, ends):  # type: ignore[no-untyped-def]
 def _merge(  # type: ignore[no-untyped-def]
     groups, first, starts, bounds, lengths, between, ends_at, ticks, end_ticks, window, span, out
 ):
-    """Second merge, see :func:`find_candidates`; returns the number of candidates in ``out``.
-
+    """The second merge; returns the number of candidates in ``out``.
     ``starts[bounds[b, g]:bounds[b, g + 1]]`` are the occurrences of block ``b`` in group ``g``;
-    ``first`` and ``ticks`` go with those of block 0, ``ends_at`` and ``end_ticks`` with those of
+    ``first`` and ``ticks`` belong to those of block 0, ``ends_at`` and ``end_ticks`` to those of
     the last block.
     """
     blocks = bounds.shape[0]
@@ -473,25 +410,10 @@ def find_candidates(
     partitions: int = 1,
     ties: bool = False,
 ) -> Candidates:
-    """Merge the occurrences of blocks to candidates.
-
-    Parameters
-    ----------
-    found : sequence of int64[n]
-        Occurrences of each chosen block, ascending (within each partition).
-    before, after : int
-        Symbols of the pattern before the first and after the last chosen block.
-    within : int or None
-        Window in ticks, inclusive.
-    longest : int or None
-        Window in events.
-    codes : sequence of int64[n], optional
-        Partitions of the occurrences, ascending: a candidate lies in one partition.
-    partitions : int
-        Codes that there are.
-    ties : bool
-        The matcher may see events of one time in another order: only times count, and every
-        block is a single symbol.
+    """Merge the occurrences of blocks (ascending in each partition) to candidates.  ``before`` and
+    ``after``: symbols outside of the chosen blocks; ``within``: inclusive ticks, ``longest``:
+    events.  With ``ties`` the matcher may reorder events of one time: only times count, blocks are
+    one symbol.
     """
     lengths = np.array([block.length for block in blocks], np.int64)
     between = np.array([block.between for block in blocks], np.int64)
@@ -538,7 +460,7 @@ def _to_tick_start(timeline: Timeline, positions: Ints) -> Ints:
 
 
 def in_any_order(timeline: Timeline, values: Ints, of: Callable[[Timeline, Ints], Ints]) -> Ints:
-    """A function of ascending values, for values in any order."""
+    """Apply a function of ascending values to values in any order."""
     if len(values) < 2 or not np.any(values[1:] < values[:-1]):
         return of(timeline, values)
     order = order_of(values)

@@ -16,28 +16,12 @@ __all__ = ["TermChoice"]
 
 @dataclass(frozen=True)
 class TermChoice:
-    """What is looked up, and why.
-
-    Attributes
-    ----------
-    offers : tuple of Offer
-        Terms that could be looked up.
-    picked : tuple of Offer or None
-        Those that are; none of them: the coarse pattern map alone.  None: no interval is looked
-        for, the whole stream is replayed.
-    reason : str
-        Why the whole stream is replayed, or would have been but for a probe.
-    probe : bool
-        Whether what is picked is looked up only to see whether intervals pay.
-    counts : tuple of int
-        Terms picked of each block, when the cost model has chosen them.
-    estimate_uniform : callable, optional
-        What the cost model would say of the same terms without the coarse pattern map, as if values
-        did not change with time (for the comparison of thesis Figure 3.14).
-    examined : int
-        Choices of terms that were looked at.
-    agreeing : tuple of str
-        Conditions between events, with the part of all pairs for which they are expected to hold.
+    """The ``offers`` and those ``picked``: empty for the coarse map alone, None for a full replay.
+    ``reason``: why the whole stream is replayed, or would be without the probe; ``probe``: the
+    picked terms are looked up only to see whether intervals pay; ``counts``: terms per block chosen
+    by the cost model; ``estimate_uniform``: the estimate as if values did not drift (thesis Figure
+    3.14); ``examined``: choices compared; ``agreeing``: bands and the fraction of pairs expected to
+    fit.
     """
 
     offers: tuple[Offer, ...] = ()

@@ -1,13 +1,7 @@
-"""Choosing the terms of a pattern that are looked up in indexes, and deciding again on the way.
+"""Choose the terms that are looked up in indexes, without reading an index block, and reconsider.
 
-Purpose
-    :func:`choose_terms` picks among the offers: by the cost model (:mod:`.term_selection`),
-    everything, or nothing.  :class:`Judge` is asked after each lookup, with what it has found.
-
-Guarantee
-    Costs no block of an index: only what is in memory about runs and leaves is looked at.  In
-    ``auto`` an index plan is taken only where the model expects it to be clearly cheaper than
-    replay (:data:`CLEARLY`), because near the break-even point the model's error decides.
+In ``auto`` an index plan must be clearly cheaper than a replay, because near the break-even point
+the model's error decides.  ``Judge`` reconsiders after each lookup.
 """
 
 from __future__ import annotations
@@ -29,30 +23,23 @@ from .term_selection import greedy, optimal
 __all__ = ["Judge", "Picker", "choose_terms", "probe_pays"]
 
 CLEARLY = 0.75
-"""Part of the cost of a full replay that an index plan may be expected to cost in ``auto``."""
+"""Maximum cost of an index plan in ``auto``, as a fraction of a full replay."""
 STILL = 0.85
-"""The same once lookups are paid for: what is left to replay, by a full replay."""
+"""The same after lookups are paid for: the remaining replay, by a full replay."""
 PROBE = 0.1
-"""Part of the cost of a full replay that may be spent on looking before deciding."""
+"""Maximum cost of a probe, as a fraction of a full replay."""
 SURPRISE = 2.0
-"""Occurrences of a block, by how many are expected, from which the choice is made again."""
+"""Actual by expected occurrences of a block from which on the choice is reconsidered."""
 
 _DEAR = "indexes would cost {:.1f} ms, a full replay {:.1f} ms"
 
 Picker = Callable[[Sequence[Offer]], Sequence[int]]
-"""Chooses among offers, by number, instead of the cost model."""
 
 
 def choose_terms(
     pricing: Pricing, strategy: str, picker: Picker | None = None
 ) -> tuple[TermChoice, Judge | None]:
-    """The terms to look up, and who judges what lookups find.
-
-    Parameters
-    ----------
-    strategy : str
-        See :func:`.planning.plan_match`.
-    """
+    """The terms to look up (``strategy``: see ``planning.plan_match``), and a judge of lookups."""
     offers = pricing.offers.items
     auto = strategy == "auto"
     if picker is not None:
@@ -66,7 +53,7 @@ def choose_terms(
     full = pricing.full_ns
     if auto and pricing.context.partitioned and not _cheap(pricing):
         least = min(map(pricing.probe_ns, offers))
-        if least > CLEARLY * full:  # whatever else is chosen
+        if least > CLEARLY * full:  # a lower bound of every choice
             return TermChoice(offers, None, _DEAR.format(least / 1e6, full / 1e6)), None
     by_block: list[list[Offer]] = [[] for _ in pricing.context.pattern.blocks]
     for offer in offers:
@@ -97,7 +84,6 @@ def choose_terms(
 def _counts(
     pricing: Pricing, strategy: str, by_block: Sequence[Sequence[Offer]], model: Model
 ) -> tuple[tuple[int, ...], int]:
-    """Terms to take of each block, and how many choices were looked at."""
     sizes = [len(listed) for listed in by_block]
     if strategy == "all":
         return tuple(sizes), 1
@@ -113,18 +99,14 @@ def _counts(
 
 
 def _cheap(pricing: Pricing) -> bool:
-    """Whether replaying all that the coarse map leaves costs less than choosing would."""
     return pricing.coarse.allowed.total * pricing.event_ns < pricing.context.weights.query
 
 
 def _probing(
     pricing: Pricing, by_block: Sequence[Sequence[Offer]], choice: TermChoice
 ) -> TermChoice:
-    """The rarest terms in place of a full replay, where looking them up is cheap beside one.
-
-    A term often holds for many events of few partitions (an aircraft that is low stays low),
-    which the model cannot know: under PARTITION BY it is better to look and then decide.  So it
-    is where conditions ask for one value in several events, and indexes on two attributes tell it.
+    """Look up the rarest terms instead of a full replay, where that is cheap: a term often holds
+    for many events of few partitions, or of few shared keys, which the model cannot know.
     """
     context = pricing.context
     if not choice.offers or context.pattern.within is None:
@@ -147,17 +129,10 @@ def _probing(
 def probe_pays(
     pricing: Pricing, choice: TermChoice, intervals: ReplayIntervals
 ) -> tuple[bool, TermChoice]:
-    """Whether the intervals that a probe has found are clearly cheaper than a full replay.
-
-    Returns
-    -------
-    bool
-    TermChoice
-        With what is known now.
-    """
+    """Whether the probe's intervals are clearly cheaper than a full replay; the new choice."""
     if intervals.partitions is None:
         return False, choice
-    if choice.estimate is not None:  # now something better is known
+    if choice.estimate is not None:  # replace the estimate by the actual number
         events = pricing.partition_events(intervals)
         choice = replace(choice, estimate=replace(choice.estimate, events=events))
     cost = pricing.partitions_ns(intervals, choice.picked or ())
@@ -167,24 +142,15 @@ def probe_pays(
 
 @dataclass(frozen=True)
 class Judge:
-    """Decides, with what lookups have found, whether further ones are worth it.
-
-    Attributes
-    ----------
-    counts : tuple of int
-        The choice that is being looked up.
-    """
+    """Decides, given what lookups found, whether further ones are worth it."""
 
     pricing: Pricing
     model: Model | None = None
     counts: tuple[int, ...] = ()
 
     def too_frequent(self, block: int, occurrences: int) -> str:
-        """Why a replay is cheaper, now that a block occurs so often; empty when it is not.
-
-        The model once more, with the rate that was found.  Rates of single terms are known well,
-        those of neighbouring symbols are multiplied as if they were independent: where they are
-        not, a block occurs far more often than expected.
+        """Why a replay is cheaper, given a block's occurrences, or empty.  Rates of neighbouring
+        symbols are multiplied as if independent, so a block may occur far more often than expected.
         """
         if not isinstance(self.model, CostModel):
             return ""
@@ -207,21 +173,13 @@ class Judge:
         )
 
     def enough(self, spans: Spans, rest: Sequence[tuple[Offer, float]]) -> bool:
-        """Whether replaying spans costs less than looking up the rest.
-
-        Parameters
-        ----------
-        spans : Spans
-            They contain every match.
-        rest : sequence of (Offer, float)
-            Terms that are not looked up yet, each with the part of its runs that would be read.
-        """
+        """Whether replaying spans costs less than the lookups left (``rest``: parts of runs)."""
         further = sum(part * self.pricing.lookup_ns(offer) for offer, part in rest)
-        near = spans.joined(self.pricing.context.gap)  # as they would be read
+        near = spans.joined(self.pricing.context.gap)  # joined as they would be read
         return self.pricing.spans_ns(near) <= further
 
     def too_wide(self, intervals: ReplayIntervals) -> str:
-        """Why the whole stream is replayed in place of what was found; empty when it is not."""
+        """Why the whole stream is replayed instead of the intervals, or empty."""
         if self.pricing.context.partitioned:
             return ""
         cost, full = self.pricing.spans_ns(intervals.spans), self.pricing.full_ns

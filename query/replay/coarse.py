@@ -1,28 +1,18 @@
 """The coarse pattern map: which leaves can hold which symbol of a match.
 
-Purpose
-    Thesis section 3.4.3, "Adaption to Non-Uniform Data".  The entries of the TAB+-tree just above
-    the leaves are a histogram of the stream in time.  Per symbol the minimum and maximum of its
-    attributes exclude leaves; a sweep forward and one backward over the symbols in order, never
-    further than the window, exclude leaves that no match can reach.  What is left costs no index
-    read to know.
+Thesis section 3.4.3, "Adaption to Non-Uniform Data".  Minimum and maximum of a symbol's attributes
+exclude leaves of the TAB+-tree; a forward and a backward sweep over the symbols, never further than
+the window, exclude leaves that no match can reach::
 
-Layout
-    ::
+    bucket      0   1   2   3   4   5        one per leaf; the tail is one more
+    A may be    x   x           x            min/max
+    B may be            x   x       x
+    A B within one bucket's length:  A in 1, 4   B in 2, 5      3 is out of A's reach
 
-        bucket      0   1   2   3   4   5        one per leaf; the tail is one more
-        A may be    x   x           x            min/max
-        B may be            x   x       x
-        A B within one bucket's length:  A in 1, 4   B in 2, 5      3 is out of A's reach
-
-    Where that leaves few leaves, their zones of 512 events take their place and the sweep is made
-    once more.  A band (:mod:`.bands`) excludes buckets, too: ``B AS x > A.x + 5`` needs a bucket
-    whose maximum is that much above the minimum of one within reach.  Zones tell far more of that
-    than leaves, so with a band those of many leaves are looked at.
-
-Cost
-    Linear in buckets x symbols, vectorised; reads index nodes, and the heads of at most
-    :data:`ZONED_LEAVES` leaves.
+A band (``bands``) excludes buckets, too: ``B AS x > A.x + 5`` needs a maximum that much above the
+minimum of a bucket within reach.  If few leaves remain, their zones of 512 events replace them.
+Cost: linear in buckets x symbols; reads index nodes and the headers of at most ``ZONED_LEAVES``
+leaves (``BANDED_LEAVES`` with a band).
 """
 
 from __future__ import annotations
@@ -48,30 +38,18 @@ Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 ZONED_LEAVES = 64
-"""Leaves of which the zones are looked at: when they are few, and the others are excluded."""
+"""Most leaves whose zones are read, if they are few and the others are excluded."""
 BANDED_LEAVES = 512
-"""Leaves of which they are, where a band bounds values of one event by those of another."""
+"""The same where a band bounds values of one event by those of another."""
 REACH_MAX = 64
-"""Buckets that are compared with each by a band; where a match can reach further, none is."""
+"""Buckets that a band compares with each; if a match can reach further, the band is not used."""
 
 
 class CoarseMap:
-    """Buckets of the stream and the symbols they may hold.
-
-    Attributes
-    ----------
-    histogram : Histogram
-        The buckets, with what is known of them.
-    starts, ends : int64[buckets]
-        Positions.
-    first, last : int64[buckets]
-        Ticks, inclusive.
-    alive : list of bool[buckets]
-        Per symbol of the outline, where a match may have it.
-    possible : list of bool[buckets]
-        Per symbol, where some event may satisfy it, in a match or not.
-    allowed : Spans
-        Where matches may lie.
+    """Buckets of the stream and the symbols they may hold.  ``starts`` and ``ends`` are positions,
+    ``first`` and ``last`` inclusive ticks of the buckets.  Per symbol, ``alive`` marks buckets
+    where a match may have it, ``possible`` those where some event may satisfy it.  ``allowed``:
+    positions where matches may lie.
     """
 
     def __init__(
@@ -93,12 +71,10 @@ class CoarseMap:
         return bool(self.alive[symbol][low:high].any())
 
     def narrowed(self, spans: Spans) -> CoarseMap:
-        """The same where only some positions matter."""
         allowed = self.allowed.intersect(spans)
         return CoarseMap(self.histogram, self.alive, self.possible, allowed)
 
     def events_allowed(self) -> Ints:
-        """Events of each bucket that lie in :attr:`allowed`."""
         spans = self.allowed
         total = np.concatenate(([0], np.cumsum(spans.ends - spans.starts)))
 
@@ -123,20 +99,8 @@ def coarse_map(
     ties: bool = False,
     histogram: Histogram | None = None,
 ) -> CoarseMap:
-    """Build the map of a snapshot for an outline.
-
-    Parameters
-    ----------
-    timeline : Timeline
-        Of the snapshot.
-    low, high : int
-        Positions that the query reads at all.
-    zones : bool
-        Whether to look at the zones of the leaves that are left.
-    ties : bool
-        Events of one time may come in any order, those in other buckets among them.
-    histogram : Histogram, optional
-        Of the timeline, where other outlines have asked it.
+    """The map over positions [low, high), by default refined by zones.  ``ties``: events of one
+    time may come in any order, even across buckets.
     """
     histogram = histogram or Histogram.of(timeline)
     tied = timeline if ties else None
@@ -153,7 +117,6 @@ def coarse_map(
 def _mapped(
     histogram: Histogram, pattern: Outline, low: int, high: int, tied: Timeline | None
 ) -> CoarseMap:
-    """The map over some buckets; ``tied``: where events of one time may come in any order."""
     if not histogram.parts:
         return CoarseMap(histogram, [], [], Spans.empty())
     starts, ends, first, last = histogram.starts, histogram.ends, histogram.first, histogram.last
@@ -172,7 +135,7 @@ def _mapped(
     fit = masks if tied is not None else _fitting(masks, histogram, reach, pattern)
     here = np.arange(len(starts))
     beside = (here, here)
-    if tied is not None:  # buckets that hold an event of a time of this one, too
+    if tied is not None:  # buckets that share a tick with this one
         beside = (
             np.searchsorted(last, first, side="left"),
             np.searchsorted(first, last, side="right") - 1,
@@ -185,10 +148,7 @@ def _mapped(
 def _reachable(
     starts: Ints, ends: Ints, first: Ints, last: Ints, pattern: Outline
 ) -> tuple[Ints, Ints]:
-    """Per bucket the first that a match ending in it can begin in; one past the last it can end in.
-
-    ... when it begins there.
-    """
+    """First bucket where a match that ends in each begins; one past the last where it ends."""
     count = len(starts)
     back, ahead = np.zeros(count, np.int64), np.full(count, count, np.int64)
     if pattern.within is not None:
@@ -203,7 +163,6 @@ def _reachable(
 def _fitting(
     masks: Sequence[Mask], histogram: Histogram, reach: tuple[Ints, Ints], pattern: Outline
 ) -> list[Mask]:
-    """Without the buckets of a symbol in whose reach no value of another one fits a band."""
     found = list(masks)
     here = np.arange(len(reach[0]))
     back = np.minimum(reach[0], here)
@@ -239,8 +198,7 @@ def _sweep(
     masks: Sequence[Mask], reach: tuple[Ints, Ints], beside: tuple[Ints, Ints]
 ) -> list[Mask]:
     """Clear what no match can reach from a neighbouring symbol, forward, then backward.
-
-    ``beside``: first and last bucket whose events may come before or after those of each.
+    ``beside``: first and last bucket whose events may precede or follow those of each.
     """
     back, ahead = reach
     count = len(back)
@@ -267,7 +225,6 @@ def _allowed(
     alive: list[Mask], starts: Ints, ends: Ints, first: Ints, last: Ints, pattern: Outline,
     tied: Timeline | None,
 ) -> Spans:  # fmt: skip
-    """Positions where a match may lie, from where its first and its last symbol may."""
     if not alive:
         return Spans.of(starts[:1], ends[-1:])
     total = int(ends[-1]) if len(ends) else 0
@@ -281,7 +238,6 @@ def _reach(
     mask: Mask, starts: Ints, ends: Ints, first: Ints, last: Ints, pattern: Outline,
     tied: Timeline | None, backward: bool, forward: bool, total: int,
 ) -> Spans:  # fmt: skip
-    """Buckets of a mask and what a match that has a symbol in them can reach on each side."""
     chosen = np.flatnonzero(mask)
     low, high = starts[chosen], ends[chosen]
     if tied is not None:

@@ -1,23 +1,11 @@
-"""Where events of one key follow one another, read from indexes on two attributes alone.
+"""Where events of one key follow one another, from indexes on two attributes alone.
 
-Purpose
-    An index on ``(category, beat)`` has the events of one category beat by beat.  Where a pattern
-    looks such categories up, under ``PARTITION BY beat`` or with ``B.beat = A.beat``, its entries
-    tell which of them lie in one beat, in order and near enough: :func:`coded_spans`.  The column
-    ``beat`` is then read there alone, where it would be read wherever a category occurs.
-
-Layout
-    ::
-
-        entries of A     |beat 1: 4 90 ...|beat 2: 17 ...|        by word, then position
-        entries of B     |beat 1: 9 ...   |beat 3: 18 ...|        one merge for each word
-
-    Runs are merged one by one; what may cross from one into the next, and what has no run, is kept.
-
-Guarantee
-    Sound: equal values have equal words, and every match lies in one of the spans: it ends no later
-    than a window after its first such event, and begins no earlier than one before the last.
-    Events without a word (null in either attribute) are taken as of one key.
+An index on ``(category, beat)`` sorts the events of a category by beat, so under
+``PARTITION BY beat`` or with ``B.beat = A.beat`` one merge per word finds those in one beat, in
+order and near enough, and the column ``beat`` is read only there.  Runs are merged one by one; what
+may cross the end of one, and what has no run, is kept.  Sound: equal values have equal words, and
+every match ends at most a window after its first such event and begins at most one before the last.
+Events without a word (null in either attribute) count as one key.
 """
 
 from __future__ import annotations
@@ -50,7 +38,7 @@ Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 _Chosen = tuple[PairKey, Sequence[Range]]
 WORTH_ENTRIES = 2_000
-"""Occurrences of the rarest symbol from which on it is worth reading all entries of the others."""
+"""Occurrences of the rarest symbol from which on reading all entries of the others is worth it."""
 _REST = np.uint64((1 << (64 - HASH_BITS)) - 1)
 _NULL = np.uint64(1 << (64 - HASH_BITS))
 
@@ -58,14 +46,8 @@ _NULL = np.uint64(1 << (64 - HASH_BITS))
 def coded_spans(
     lookups: Lookups, columns: Collection[str], variables: frozenset[str] | None = None
 ) -> Spans | None:
-    """Spans that hold every match; None where no two symbols have an index that tells.
-
-    Parameters
-    ----------
-    columns : collection of str
-        Each has one value in the events of a match.
-    variables : frozenset of str, optional
-        Of these variables alone.
+    """Spans that hold every match, or None if unknown; in each column a match's events (or those of
+    its ``variables``) have one value.
     """
     context = lookups.context
     within, indexes = context.pattern.within, context.indexes
@@ -93,10 +75,7 @@ def coded_spans(
 def told_by(
     context: PlanContext, columns: Collection[str], variables: frozenset[str] | None = None
 ) -> list[_Chosen]:
-    """Per block, in order, an index that tells and its words; all of one second attribute.
-
-    Also of blocks whose terms were not picked: here only their entries are read.
-    """
+    """Per block an index and its words, for one second attribute, even if not picked."""
     best: list[_Chosen] = []
     pairs = pair_keys(frozenset(context.indexed), context.schema)
     for column in columns:
@@ -118,13 +97,11 @@ def told_by(
 
 
 def _words(term: Term, key: PairKey) -> list[Range]:
-    """The words of the events that satisfy a term; none where the index does not tell."""
     ranges = [atom for atom in term.atoms if isinstance(atom, Range) and atom.column == key.name]
     return ranges if len(ranges) == len(term.atoms) else equalities(term.atoms, key)
 
 
 def _unmerged(lookups: Lookups, chunks: Sequence[LookupRange], within: int) -> Spans:
-    """What has no run, and what a match that crosses the end of one can reach."""
     timeline, total = lookups.context.timeline, lookups.context.total
     covered = Spans.of([chunk.start for chunk in chunks], [chunk.end for chunk in chunks])
     edges = np.unique([edge for chunk in chunks for edge in (chunk.start, chunk.end)])
@@ -140,7 +117,6 @@ def _of_chunk(
     chosen: Sequence[_Chosen],
     within: int,
 ) -> Spans:
-    """Spans of the candidates inside of one chunk."""
     context = lookups.context
     count = chunk.end - chunk.start
     places, begins, words = [], [], []
@@ -180,10 +156,7 @@ def _of_chunk(
 
 
 def _reach(timeline: Timeline, chunk: LookupRange, within: int) -> Ints:
-    """Positions that no event of each zone of a chunk has within its window, from these on.
-
-    The times of the zones' first events tell, which are read without those between.
-    """
+    """Per zone of a chunk, the position from which on no event is within its window."""
     starts = np.arange(chunk.start, chunk.end, ZONE_EVENTS)
     begins = timeline.ticks_at(np.append(starts, chunk.end - 1))
     zone = np.searchsorted(begins[:-1], moved(begins[1:], within), side="right")
@@ -193,10 +166,7 @@ def _reach(timeline: Timeline, chunk: LookupRange, within: int) -> Ints:
 def _entries(
     lookups: Lookups, run: Run, ranges: Sequence[Range], count: int, skipped: int
 ) -> tuple[Words, Ints, Ints]:
-    """Words without their hash, ascending, where each begins, and positions, ascending in each.
-
-    Positions are those of the run's events behind so many, and so many of these.
-    """
+    """Ascending words without hash, where each begins, and positions, ascending in each word."""
     context = lookups.context
     assert context.indexes is not None
     words, places = [], []
@@ -214,7 +184,7 @@ def _entries(
     if len(words) > 1:
         order = order_of(place, word)
         word, place = word[order], place[order]
-    if run.end - run.first > count:  # a run may know more positions than this snapshot shows
+    if run.end - run.first > count:  # a run may hold positions that this snapshot does not show
         shown = (place >= skipped) & (place < skipped + count)
         word, place = word[shown], place[shown] - skipped
     if not len(word):
@@ -225,11 +195,10 @@ def _entries(
 
 @kernel
 def _chains(bounds, places, reach, ticks, ties, zone, first, last):  # type: ignore[no-untyped-def]
-    """Occurrences of the first block that others of their word follow; gives their number.
-
-    ``places[bounds[0, b, g]:bounds[1, b, g]]`` are those of block ``b`` with word ``g``; of an
-    event in zone ``z`` the others lie before ``reach[z]``.  With ties, where events of one time
-    come in any order, ``ticks`` tells which of them may come first.
+    """Occurrences of the first block that others of their word follow; returns their number.
+    ``places[bounds[0, b, g]:bounds[1, b, g]]`` are those of block ``b`` with word ``g``; the others
+    lie before ``reach[z]`` for an event in zone ``z``.  With ties, ``ticks`` decide which may be
+    first.
     """
     blocks = bounds.shape[1]
     pointer = np.zeros(blocks, np.int64)

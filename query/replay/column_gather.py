@@ -1,23 +1,11 @@
-"""Short ranges of positions read together: one decoded stretch per column, not one per range.
+"""Read many short ranges of positions together: one decoded stretch per column, not one per range::
 
-Purpose
-    Replay intervals are often a few hundred events long, and there are thousands of them.  Reading
-    each by itself costs far more than its events do: a call per column, an Arrow array, a batch.
-    :func:`read_stretches` reads many ranges leaf by leaf, and nothing is done range by range.
+    ranges      |--|   |-----|        |---|  ||                  |--|
+    leaf        |---------------- stretch ---------------|      |- stretch -|
+    batch       |--|-----|---|||--|      copied together, with the flag of each range
 
-Layout
-    ::
-
-        ranges      |--|   |-----|        |---|  ||                  |--|
-        leaf        |---------------- stretch ---------------|      |- stretch -|
-        batch       |--|-----|---|||--|      copied together, with the flag of each range
-
-    A column that is stored as it is used (plain, no codec) is taken whole, which reads nothing but
-    what is copied of it.  Of others stretches are decoded, ranges nearer than :data:`DECODED_GAP`
-    in one.
-
-Guarantee
-    Rows, order and flags are those of the ranges read one after the other.
+A plain column without a codec is mapped whole; only what is copied is read.  Rows, order and flags
+are those of reading the ranges one after the other.
 """
 
 from __future__ import annotations
@@ -46,16 +34,14 @@ Piece = tuple[pa.RecordBatch, "bool | npt.NDArray[np.bool_]"]
 """A batch, and whether its rows, or which of them, belong to an interval."""
 
 DECODED_GAP = 4096
-"""Events between two ranges that are decoded and thrown away: about as much as another call."""
+"""Events between two ranges that are decoded and discarded: about the cost of another call."""
 GATHERED_FIRST, GATHERED_MAX = 1 << 12, 1 << 16
-"""Events in the first batch, and in the largest: whoever wants few rows shall not wait for many."""
+"""Events in the first and in the largest batch: a small LIMIT should not wait for a large one."""
 
 Ints = npt.NDArray[np.int64]
 SLICED_EVENTS = 192
-"""Events a range, on average, from which on ranges of texts are sliced one by one, not taken row by
-row."""
+"""Average events per range from which on text ranges are sliced rather than taken row by row."""
 _WORDS: dict[int, type] = {32: np.int32, 64: np.int64}
-"""What numbers of so many bits are copied as."""
 
 
 def read_stretches(
@@ -65,19 +51,9 @@ def read_stretches(
     metrics: ScanMetrics | None = None,
     check: Callable[[], None] | None = None,
 ) -> Iterator[Piece]:
-    """Rows of intervals and rows around them, many in a batch.
-
-    Parameters
-    ----------
-    columns : pyarrow.Schema
-        What is read.
-    stretches : int64[n, 4]
-        Positions ``first, low, high, end``, ascending: rows ``first .. end`` are read, of which
-        ``low .. high`` belong to an interval.
-    metrics : ScanMetrics, optional
-        Added to.
-    check : callable, optional
-        Called before each batch; may raise.
+    """Rows of intervals and rows around them, many in a batch; ``check`` is called before each.
+    ``stretches`` int64[n, 4] are ascending positions ``first, low, high, end``: rows [first, end)
+    are read, of which [low, high) belong to an interval.
     """
     stretches = stretches[stretches[:, 3] > stretches[:, 0]]
     cuts = list(_cuts(np.cumsum(stretches[:, 3] - stretches[:, 0])))
@@ -94,7 +70,6 @@ def read_stretches(
 
 
 def _cuts(upto: Ints) -> Iterator[tuple[int, int]]:
-    """Which stretches are in each batch; ``upto``: events up to the end of each."""
     at, done, full = 0, 0, GATHERED_FIRST
     while at < len(upto):
         stop = min(len(upto), int(np.searchsorted(upto, done + full)) + 1)
@@ -105,7 +80,6 @@ def _cuts(upto: Ints) -> Iterator[tuple[int, int]]:
 def _in_objects(
     timeline: Timeline, ranges: Ints
 ) -> Iterator[tuple[LeafMap, list[tuple[int, Ranges]]]]:
-    """What ranges want of the segments that have moved to objects."""
     for part, here in _by_part(timeline.parts, ranges):
         if part.leaves is not None and part.leaves.view.file.moved:
             found = _by_leaf(part.leaves.starts, here)
@@ -118,15 +92,7 @@ def read_ranges(
     ranges: Ints,
     metrics: ScanMetrics | None = None,
 ) -> pa.RecordBatch:
-    """Base events of ranges of positions, ascending and disjoint, as one batch.
-
-    Parameters
-    ----------
-    ranges : int64[n, 2]
-        Half-open, none of them empty.
-    metrics : ScanMetrics, optional
-        Added to.
-    """
+    """Base events of ascending, disjoint, non-empty ranges int64[n, 2] as one batch."""
     gathered: list[list[pa.Array]] = [[] for _ in columns]
     for part, here in _by_part(timeline.parts, ranges):
         _read_part(part, columns, here, gathered, metrics)
@@ -139,7 +105,7 @@ def read_ranges(
 
 @kernel
 def _copy(values, ranges, start, out, at):  # type: ignore[no-untyped-def]
-    """Copy values of ranges of positions; returns how far the output is filled."""
+    """Copy the values of ranges; returns the filled length of the output."""
     for r in range(ranges.shape[0]):
         for i in range(ranges[r, 0] - start, ranges[r, 1] - start):
             out[at] = values[i]
@@ -148,10 +114,7 @@ def _copy(values, ranges, start, out, at):  # type: ignore[no-untyped-def]
 
 
 def read_few(part: TimelinePart, field: pa.Field, ranges: Ints) -> pa.Array | None:
-    """A column of numbers at ranges of positions, each within a leaf, that are few of its rows.
-
-    Returns None where the values do not lie in the file as they are, or some are null.
-    """
+    """A numeric column at ranges, each in one leaf; None if not stored plainly, or with nulls."""
     leaves, word = part.leaves, _word_of(field.type)
     if leaves is None or word is None:
         return None
@@ -174,10 +137,6 @@ def read_few(part: TimelinePart, field: pa.Field, ranges: Ints) -> pa.Array | No
 
 
 def _by_part(parts: Sequence[TimelinePart], ranges: Ints) -> Iterator[tuple[TimelinePart, Ints]]:
-    """Parts that ranges touch, with what is wanted of each, in its own positions.
-
-    Every range is looked at once for each part that it touches, however many parts there are.
-    """
     at, first = 0, -1
     while at < len(ranges):
         first = max(first, int(ranges[at, 0]))
@@ -186,7 +145,7 @@ def _by_part(parts: Sequence[TimelinePart], ranges: Ints) -> Iterator[tuple[Time
         here = np.clip(ranges[at:stop], part.start, part.end) - part.start
         yield part, here
         first = part.end
-        at = stop - (int(ranges[stop - 1, 1]) > part.end)  # a range may go on in the next part
+        at = stop - (int(ranges[stop - 1, 1]) > part.end)  # a range may continue in the next part
 
 
 def _end_of(part: TimelinePart) -> int:
@@ -218,7 +177,6 @@ def _read_part(
 
 
 def _by_leaf(starts: Ints, ranges: Ints) -> Iterator[tuple[int, Ints]]:
-    """Leaves that ranges of the segment's positions touch, with what is wanted of their rows."""
     first = np.searchsorted(starts, ranges[:, 0], side="right") - 1
     count = np.searchsorted(starts, ranges[:, 1], side="left") - first
     mine = np.repeat(np.arange(len(ranges)), count)
@@ -234,9 +192,8 @@ def _by_leaf(starts: Ints, ranges: Ints) -> Iterator[tuple[int, Ints]]:
 def _slices(
     leaves: LeafMap, leaf: LeafReader, field: pa.Field, ranges: Ints, rows: Ranges
 ) -> Iterator[pa.Array]:
-    """Ranges (``rows``, as numbers) of one column of a leaf."""
     view, name = leaves.view, field.name
-    if name not in view.file.schema:  # older than the attribute
+    if name not in view.file.schema:  # the file is older than the attribute
         yield pa.nulls(int((ranges[:, 1] - ranges[:, 0]).sum()), field.type)
         return
     entry = leaf.chunk_entry(name)
@@ -251,7 +208,6 @@ def _slices(
 
 
 def _rows_of(array: pa.Array, ranges: Ints) -> Iterator[pa.Array]:
-    """Ranges of the rows of an array."""
     lengths = ranges[:, 1] - ranges[:, 0]
     rows = int(lengths.sum())
     if rows == len(array):
@@ -269,7 +225,7 @@ def _rows_of(array: pa.Array, ranges: Ints) -> Iterator[pa.Array]:
 
 
 def _copied(array: pa.Array, ranges: Ints, rows: int) -> pa.Array | None:
-    """Ranges of numbers, or of codes of texts, as one array; None of others, or with nulls."""
+    """Ranges of numbers or dictionary codes as one array; None for other types and nulls."""
     if pa.types.is_dictionary(array.type):
         codes = _copied(array.indices, ranges, rows)
         if codes is None:
@@ -287,7 +243,6 @@ def _copied(array: pa.Array, ranges: Ints, rows: int) -> pa.Array | None:
 
 
 def _word_of(type_: pa.DataType) -> type | None:
-    """What values of a type are copied as; None where they are no numbers of one or two words."""
     if not pa.types.is_primitive(type_) or pa.types.is_boolean(type_):
         return None
     return _WORDS.get(type_.bit_width)

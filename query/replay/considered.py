@@ -1,20 +1,4 @@
-"""A plan on the way: what one outline offers and would cost, and then its intervals.
-
-Purpose
-    :func:`consider` chooses the terms of one outline without reading a block of an index, so that
-    several outlines of a pattern can be compared; :meth:`Considered.located` looks them up.  The
-    ways that a pattern can go are put together by :mod:`.ways`.
-
-Layout
-    ::
-
-        context, coarse map, offers  ->  TermChoice                 consider
-        choice    ->  spans, of the stream or of its partitions     found
-        spans     ->  ReplayIntervals, with what is late            located
-
-Guarantee
-    Intervals contain every match that obeys the outline.
-"""
+"""Planning one outline; the intervals contain every match that obeys it."""
 
 from __future__ import annotations
 
@@ -56,10 +40,7 @@ def plan_intervals(
     matcher: MatcherCosts = ROWS,
     mapped: tuple[CoarseMap, Offers] | None = None,
 ) -> ReplayPlan:
-    """One attempt at a plan; raises RunsChanged when runs are replaced meanwhile.
-
-    Parameters as for :func:`consider`.
-    """
+    """One attempt at a plan, as by ``consider``; raises RunsChanged if runs are replaced."""
     return consider(
         context, strategy, picker=picker, bounds=bounds, phases=phases, evaluating=evaluating,
         matcher=matcher, mapped=mapped,
@@ -78,26 +59,10 @@ def consider(
     matcher: MatcherCosts = ROWS,
     mapped: tuple[CoarseMap, Offers] | None = None,
 ) -> Considered:
-    """What a plan of one outline would look up, and what it would cost.
-
-    Parameters
-    ----------
-    strategy : str
-        See :func:`.planning.plan_match`.
-    picker : callable, optional
-        Chooses among the offered terms, by number, instead of the cost model.
-    bounds : (int, int), optional
-        Ticks, inclusive, that matter at all.
-    phases : mapping of str to float, optional
-        Milliseconds of what was done before.
-    near : Near, optional
-        Only matches there matter; the plan then has intervals, whatever the strategy.
-    evaluating : bool
-        Whether events may be looked at for terms that have no index; where the replay itself is as
-        cheap as that, it never pays.
-    matcher : MatcherCosts
-    mapped : (CoarseMap, Offers), optional
-        Of this context, without bounds, where they are known.
+    """Choose the terms of one outline and estimate the cost, without reading an index block.
+    ``strategy`` as in ``planning.plan_match``; ``bounds``: inclusive ticks; with ``near`` only
+    matches there matter, and the plan always has intervals; ``evaluating``: terms without an index
+    may be evaluated; ``mapped``: cached inputs.
     """
     trouble = "" if context.indexes is None else context.indexes.trouble()
     plan = ReplayPlan(
@@ -126,8 +91,6 @@ def consider(
 
 @dataclass(frozen=True)
 class Looking:
-    """What is needed to look up what was chosen."""
-
     coarse: CoarseMap
     pricing: Pricing
     judge: Judge | None
@@ -136,13 +99,12 @@ class Looking:
 
 @dataclass(frozen=True)
 class Found:
-    """A plan, and the spans that its intervals are made of; without them, the whole stream."""
+    """A plan and the spans of its intervals; without spans, the whole stream."""
 
     plan: ReplayPlan
     spans: Spans | PartitionSpans | None = None
 
     def finished(self, context: PlanContext) -> ReplayPlan:
-        """The plan with its intervals."""
         if self.spans is None:
             return self.plan
         if isinstance(self.spans, PartitionSpans):
@@ -157,16 +119,8 @@ class Found:
 
 @dataclass(frozen=True)
 class Considered:
-    """See the module.
-
-    Attributes
-    ----------
-    plan : ReplayPlan
-        Without intervals.
-    looking : Looking or None
-        None where there is nothing to look up.
-    nothing : bool
-        Whether the outline has no match at all.
+    """The choice for one outline; its ``plan`` has no intervals yet.  ``looking`` is None if there
+    is nothing to look up; ``nothing``: the outline has no match.
     """
 
     context: PlanContext
@@ -177,12 +131,11 @@ class Considered:
 
     @property
     def whole(self) -> bool:
-        """Whether the plan is to replay the whole stream."""
         return not self.nothing and (self.looking is None or self.plan.choice.picked is None)
 
     @property
     def expected_ns(self) -> float:
-        """What the plan is expected to cost."""
+        """Expected cost of the plan; infinite if unknown."""
         if self.nothing:
             return 0.0
         if self.looking is None:
@@ -195,11 +148,10 @@ class Considered:
         return pricing.spans_ns(self.looking.coarse.allowed)
 
     def estimated(self) -> ReplayPlan:
-        """The plan without looking anything up: an estimate."""
         return replace(self.plan, reason=self.plan.choice.reason, phases=self.clock.phases)
 
     def located(self) -> ReplayPlan:
-        """The plan with its intervals, or with the reason why the whole stream is replayed."""
+        """The plan with its intervals, or with the reason to replay the whole stream."""
         if self.looking is None or self.looking.near is None:
             found = self.found()
             plan = found.finished(self.context)
@@ -214,18 +166,11 @@ class Considered:
         return replace(plan, phases=self.clock.phases)
 
     def too_wide(self, intervals: ReplayIntervals) -> str:
-        """Why the whole stream is replayed in place of what was found; empty when it is not."""
         judge = None if self.looking is None else self.looking.judge
         return "" if judge is None or not self.plan.choice.picked else judge.too_wide(intervals)
 
     def found(self, kept: KeptLookups | None = None) -> Found:
-        """Spans of the terms that were picked, or the reason for none.
-
-        Parameters
-        ----------
-        kept : KeptLookups, optional
-            Of all ways of the pattern.
-        """
+        """Spans of the picked terms, or the reason for none."""
         context, plan, looking = self.context, self.plan, self.looking
         if self.nothing:
             return Found(plan, Spans.empty())
@@ -252,7 +197,6 @@ class Considered:
         )
 
     def probed(self, plan: ReplayPlan) -> ReplayPlan:
-        """The plan, if the intervals of its probe pay."""
         assert self.looking is not None
         assert plan.intervals is not None
         pays, choice = probe_pays(self.looking.pricing, plan.choice, plan.intervals)
@@ -260,7 +204,6 @@ class Considered:
         return plan if pays else replace(plan, intervals=None, picked=(), reason=choice.reason)
 
     def _located_near(self, near: Near) -> ReplayPlan:
-        """The plan with intervals where matches matter: those of terms, else all of it."""
         assert self.looking is not None
         context, plan = self.context, self.plan
         if plan.choice.picked:
@@ -281,7 +224,7 @@ def _coarse(context: PlanContext, bounds: tuple[int, int] | None) -> CoarseMap:
     if bounds is not None:
         low = int(context.timeline.lower(np.array([bounds[0]], np.int64))[0])
         high = int(context.timeline.upper(np.array([bounds[1]], np.int64))[0])
-    # a filter's alternative, a pruned scan, looks at zones by itself
+    # the alternative to a filter is a pruned scan, which reads zones itself
     return coarse_map(
         context.timeline, context.pattern, low, high, zones=bounds is None, ties=context.wants.ties,
         histogram=context.histogram,
@@ -294,26 +237,20 @@ def _since(begun: float) -> float:
 
 @dataclass
 class _Clock:
-    """Milliseconds of each phase."""
-
     phases: dict[str, float]
     _begun: float = field(default_factory=time.perf_counter)
 
     def mark(self, name: str) -> None:
-        """A phase has ended."""
         self.phases[name] = _since(self._begun)
         self._begun = time.perf_counter()
 
     def resume(self, phases: Mapping[str, float]) -> None:
-        """Go on after something else, which took so long."""
         self.phases.update(phases)
         self._begun = time.perf_counter()
 
 
 @dataclass(frozen=True)
 class _Shown:
-    """Texts of offers for people."""
-
     context: PlanContext
 
     def __call__(self, offer: Offer) -> str:

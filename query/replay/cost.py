@@ -1,19 +1,10 @@
-"""The cost model: how much of the stream a choice of indexes would replay, and what that costs.
+"""The cost model: how much of the stream a choice of index terms would replay, in nanoseconds.
 
-Purpose
-    Thesis section 3.4.3.  Under the assumptions that a block occurs at each position with its own
-    probability, independently, the distance from an occurrence of the first chosen block to the
-    first place where all others have followed is hypoexponential; an urn model turns the number
-    and length of intervals into the fraction of the stream that they cover.  Costs are in
-    nanoseconds.
-
-Guarantee
-    Estimates steer the choice between plans that give the same rows; they never touch the rows.
-
-Notes
-    :func:`_spread` is the distribution on a grid of :data:`GRID` steps of the window, one
-    geometric filter per block, which stays exact where closed forms of the hypoexponential
-    distribution cancel (equal rates).
+Thesis section 3.4.3.  Each block occurs at each position independently.  The distance from an
+occurrence of the rarest chosen block to the position where all others have followed is then
+hypoexponential; an urn model turns number and length of intervals into the fraction covered.
+``_within`` computes the distribution on a grid of ``GRID`` steps of the window, one geometric
+filter per block, which stays exact for equal rates, where the closed form cancels.
 """
 
 from __future__ import annotations
@@ -48,54 +39,34 @@ Table = npt.NDArray[np.float64]
 
 GRID = 64
 READ_GAP = 2048
-"""Events between two intervals that are decoded: beginning anew costs about as much."""
+"""Events between two intervals that are decoded rather than skipped: a seek costs about as much."""
 PAIRS_PER_EVENT = 4.0
-"""Pairs of occurrences that are compared in place of an event that is replayed."""
+"""Pairs of occurrences that may be compared per replayed event."""
 READ_NEAR = 16.0
-"""Events of which a column is read to know it of one occurrence."""
+"""Events whose column is read to get the value at one occurrence."""
 SEARCH_GRID = 24
-"""Steps while choices are compared, which differ by far more than a finer grid would tell."""
+"""Grid steps while choices are compared; they differ by more than a finer grid would show."""
 
 
 @dataclass(frozen=True)
 class Weights:
-    """What things cost on a machine, in nanoseconds; ``chronicle calibrate`` measures them.
+    """Nanoseconds of each operation on this machine; ``chronicle calibrate`` measures them.
 
-    Attributes
-    ----------
-    event : float
-        Reading and matching one event.
-    interval : float
-        Beginning one interval far from others.  The default is that of columns compressed with LZ4:
-        a page of each is decompressed for an event of it; stored as they are, they take a third.
-    near : float
-        Beginning one interval within :data:`READ_GAP` of another, whose columns are decoded anyway.
-    decoded : float
-        Decoding the columns of one event that is not replayed, between two such intervals.
-    entry : float
-        Turning one index entry into a bit.
-    run : float
-        Opening one run for one range.
-    occurrence : float
-        Carrying one occurrence of a block through the merge.
-    word : float
-        One pass over 64 positions of a bitmap.
-    query : float
-        What planning costs before anything is read.
-    outline : float
-        The same of one more outline of a pattern, which has much in common with the first.
-    grouped : float
-        Replaying one event under PARTITION BY: it is read, its key is encoded, rows are grouped.
-    key : float
-        Reading the PARTITION BY columns of one event and finding its code.
-    picked : float
-        Picking one event of a partition out of those of others, before it is replayed.
-    walk : float
-        Asking a condition between events of one more row, in a search from row to row.
-    condition : float
-        Evaluating one more condition of an event that is more than a comparison of numbers.
-    around : float
-        One event's part of the passes over all keys that find the rows around intervals.
+    - event: reading and matching one event
+    - interval: starting an interval far from others (with LZ4; a third of that without)
+    - near: starting one within ``READ_GAP`` of another
+    - decoded: decoding one event between two such intervals
+    - entry: turning an index entry into a bit
+    - run: opening a run for one range
+    - occurrence: carrying one occurrence of a block through the merge
+    - word: a pass over 64 positions of a bitmap
+    - query: planning, before anything is read; outline: one more outline of the same pattern
+    - grouped: replaying one event under PARTITION BY, key encoding and grouping included
+    - key: reading one event's PARTITION BY columns and finding its code
+    - picked: filtering one event of a partition out of others
+    - walk: testing a condition between events on one more row
+    - condition: evaluating one more condition that is not a plain comparison of numbers
+    - around: one event's share of the passes that find the rows around intervals
     """
 
     event: float = 12.0
@@ -123,20 +94,9 @@ save_weights = _FILE.save
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a choice of terms is expected to do.
-
-    Attributes
-    ----------
-    intervals : float
-        Before merging.
-    spans : float
-        After merging.
-    events : float
-        Events replayed.
-    entries, runs : float
-        Index entries and runs read.
-    primary_ns, secondary_ns : float
-        Cost of replaying (CPIO and evaluation) and of the indexes (CSIO, bits and merging).
+    """Expected work of a choice of terms.  ``intervals`` before and ``spans`` after merging;
+    ``events`` replayed; index ``entries`` and ``runs`` read; ``primary_ns`` replay (CPIO and
+    matching), ``secondary_ns`` indexes (CSIO, merging).
     """
 
     intervals: float
@@ -149,16 +109,12 @@ class Estimate:
 
     @property
     def total_ns(self) -> float:
-        """Both costs."""
         return self.primary_ns + self.secondary_ns
 
 
 @kernel
 def _within(rates, used, skip, window, mass):  # type: ignore[no-untyped-def]
-    """Chance that the waits for all blocks but ``skip`` add up to at most ``window`` positions.
-
-    The sum is hypoexponential; its distribution is carried along a grid, one block at a time.
-    """
+    """Probability that the waits for all blocks but ``skip`` sum to at most the window."""
     grid = mass.shape[0]
     step = window / grid
     mass[:] = 0.0
@@ -168,7 +124,7 @@ def _within(rates, used, skip, window, mass):  # type: ignore[no-untyped-def]
             continue
         pace = -step * math.log1p(-rates[b])
         stay = math.exp(-pace)
-        # who arrives within a step waits for the rest of it
+        # an arrival within a step waits for the rest of the step
         at_once = 1.0 - (1.0 - stay) / pace if pace > 1e-6 else 0.5 * pace
         waiting = 1.0 if fresh else 0.0
         for g in range(grid):
@@ -184,24 +140,13 @@ def _within(rates, used, skip, window, mass):  # type: ignore[no-untyped-def]
 
 @dataclass(frozen=True)
 class BlockCosts:
-    """What taking the 0, 1, 2, ... rarest terms of each block means; block ``b``, terms ``k``.
-
-    Attributes
-    ----------
-    events : float64[strata]
-        Events of each stratum: parts of the stream in which rates are about the same.
-    rates : float64[strata, blocks, terms + 1]
-        Chance that the block begins at a position of the stratum, as far as ``k`` terms tell.
-    entries, runs, passes : float64[blocks, terms + 1]
-        Index entries and runs read, and positions that bitmaps go over.
-    lengths : int64[blocks]
-        Symbols of each block.
-    fits : float64[blocks, blocks]
-        Above the diagonal, the part of the pairs of two blocks' occurrences that belong together,
-        by what conditions between their events say; without rows, all do.
-    rooms : float64[blocks, blocks]
-        Above the diagonal, how many events lie at most between two blocks, or about; infinite where
-        the window alone says.  Without rows it does for all.
+    """Costs and rates of looking up the ``k`` rarest terms of each block ``b``.
+    ``events[strata]``; ``rates[strata, b, k]`` probability that the block begins at a position of
+    the stratum, given ``k`` terms; ``entries``, ``runs``, ``passes`` ``[b, k]`` index entries and
+    runs read, and bitmap positions passed over; ``lengths[b]`` symbols; ``fits[b, b]`` above the
+    diagonal, the fraction of pairs of occurrences that satisfy the conditions between them (no
+    rows: 1); ``rooms[b, b]`` above the diagonal, about the most events between two blocks (infinite
+    or no rows: bounded by the window alone).
     """
 
     events: Table
@@ -216,11 +161,9 @@ class BlockCosts:
 
 @kernel
 def _replayed(rates, used, before, after, symbols, slack, mass, out):  # type: ignore[no-untyped-def]
-    """Candidates per position, and the chance that a position is in no interval; into ``out``.
-
-    A position between two events of a candidate is covered when the waits back to the blocks
-    before it and on to the blocks after it fit into the window; there is one such event for each
-    gap, and they are the more alike the more often the block between two gaps occurs.
+    """Write to ``out`` the candidates per position and the probability that no interval covers one.
+    A gap is covered when the waits back to the blocks before it and on to those after it fit into
+    the window; gaps correlate the more, the more often the block between them occurs.
     """
     rarest = np.int64(0)
     waits = 0.0
@@ -247,18 +190,14 @@ def _replayed(rates, used, before, after, symbols, slack, mass, out):  # type: i
 
 @kernel
 def _thinned(fits, number, used, window, rates, out):  # type: ignore[no-untyped-def]
-    """Rates of the chosen blocks' occurrences that fit another; gives what is read to know.
-
-    Of two blocks the more frequent one is thinned: whether one of its occurrences is there for an
-    occurrence of the other is what the waits ask.  ``number``: which blocks the rates are of.
-    """
+    """Rates after band conditions, of the more frequent block of a pair; returns events to read."""
     read = 0.0
     for i in range(used):
         out[i] = rates[i]
     for i in range(used):
         for j in range(i + 1, used):
             fit = fits[number[i], number[j]]
-            # more pairs are not asked, see `fitting`
+            # more pairs are not compared, see `fitting`
             if fit >= 1.0 or rates[i] * rates[j] * window > PAIRS_PER_EVENT:
                 continue
             many = i if rates[i] > rates[j] else j
@@ -272,9 +211,8 @@ def _estimate(  # type: ignore[no-untyped-def]
     counts, events, rates, entries, runs, passes, lengths, fits, rooms, window, leading, trailing,
     gap, weights, mass, chosen, number, thin, out,
 ):  # fmt: skip
-    """Fill ``out`` with intervals, spans, events, entries, runs, primary and secondary cost.
-
-    ``weights``: event, interval, entry, run, occurrence, word, key, near, decoded.
+    """Write the fields of ``Estimate``.  ``weights``: event, interval, entry, run, occurrence,
+    word, key, near, decoded.
     """
     blocks = counts.shape[0]
     used = np.int64(0)  # no literals (see `compiled.py`)
@@ -318,7 +256,7 @@ def _estimate(  # type: ignore[no-untyped-def]
                 rate = min(1.0, rates[s, b, counts[b]])
                 secondary += rate * events[s] * weights[4]
                 if at > 0 and rooms.shape[0] > 0 and rooms[previous, b] < window:
-                    # both or none: one block, where the other one is near
+                    # a bounded distance: both count as one block, if the other is near
                     fit = fits[previous, b] if fits.shape[0] > 0 else 1.0
                     chosen[at - 1] *= 1.0 - math.exp(-(rooms[previous, b] + 1.0) * rate * fit)
                 else:
@@ -337,7 +275,7 @@ def _estimate(  # type: ignore[no-untyped-def]
         out[0] += events[s] * found
         out[1] += events[s] * found * missed * apart
         out[2] += events[s] * (1.0 - missed)
-        # joining neighbours replays what lies between them, or decodes it where they are farther
+        # events between neighbours are replayed, or only decoded if the neighbours are apart
         between = events[s] * missed * (1.0 - apart * (1.0 + found * gap))
         wide = math.exp(-found * max(gap, READ_GAP))
         apart_from = 1.0 - wide * (1.0 + found * max(gap, READ_GAP))
@@ -356,7 +294,7 @@ def _estimate_all(  # type: ignore[no-untyped-def]
     choices, events, rates, entries, runs, passes, lengths, fits, rooms, window, leading, trailing,
     gap, weights, grid, out,
 ):  # fmt: skip
-    """:func:`_estimate` of many choices: row by row."""
+    """``_estimate`` of many choices, row by row."""
     mass = np.empty(grid)
     chosen = np.empty(lengths.shape[0])
     thin = np.empty(lengths.shape[0])
@@ -369,37 +307,22 @@ def _estimate_all(  # type: ignore[no-untyped-def]
 
 
 class Model(Protocol):
-    """Prices choices of terms."""
+    """Estimates the cost of choices of terms."""
 
     def table(self, choices: npt.NDArray[np.int64]) -> Table:
-        """Estimates of choices, one a row, with the fields of :class:`Estimate` in their order.
-
-        Parameters
-        ----------
-        choices : int64[n, blocks]
-            Terms taken of each block.
-        """
+        """Estimates (columns: the fields of ``Estimate``) of choices int64[n, blocks]."""
 
 
 def priced(model: Model, counts: Sequence[int]) -> Estimate:
-    """The estimate of one choice: terms taken of each block."""
     return Estimate(*model.table(np.array([counts], np.int64))[0].tolist())
 
 
 @dataclass(frozen=True)
 class CostModel:
-    """Estimates choices of terms.
-
-    Attributes
-    ----------
-    window : float
-        Events that a match can span.
-    leading, trailing : bool
-        Whether events may come before the first, after the last block of the pattern.
-    gap : float
-        Intervals nearer than that are replayed as one.
-    grid : int
-        Steps of the distribution of waits.
+    """The model without PARTITION BY.  ``window`` is the number of events that a match can span;
+    ``leading`` and ``trailing`` say whether events may come before the first or after the last
+    block; intervals nearer than ``gap`` events are merged; ``grid`` is the number of steps of the
+    wait distribution.
     """
 
     costs: BlockCosts
@@ -411,7 +334,6 @@ class CostModel:
     grid: int = GRID
 
     def table(self, choices: npt.NDArray[np.int64]) -> Table:
-        """See :class:`Model`."""
         out = np.empty((len(choices), 7))
         weights = self.weights
         told = np.array(
@@ -431,25 +353,11 @@ class CostModel:
 
 @dataclass(frozen=True)
 class PartitionedModel:
-    """Estimates under PARTITION BY.
-
-    Spans are those of all partitions together, and of their events the keys are read; what is
-    replayed is one partition's share of the window.
-
-    Attributes
-    ----------
-    about : CostModel
-        Of the same clause without partitions.
-    crowd : float
-        Partitions whose events lie between one another.
-    allowed : float
-        Events that the coarse map leaves.
-    passes_ns : float
-        What is done once, as passes over the keys of all events.
-    near : float
-        Events of which the keys are read to find that of one occurrence.
-    beside_ns, beside_most_ns : float
-        Finding the rows around one interval, and those around all, at most.
+    """The model under PARTITION BY: keys are read in all spans, only one partition's rows are
+    replayed.  ``about`` is the model without partitions; ``crowd`` the number of interleaved
+    partitions; ``allowed`` the events that the coarse map leaves; ``passes_ns`` the fixed passes
+    over all keys; ``near`` the events whose keys are read per occurrence; ``beside_ns`` and
+    ``beside_most_ns`` the cost of finding the rows around one interval, and the limit for all.
     """
 
     about: CostModel
@@ -461,7 +369,6 @@ class PartitionedModel:
     beside_most_ns: float = 0.0
 
     def table(self, choices: npt.NDArray[np.int64]) -> Table:
-        """See :class:`Model`."""
         about, weights = self.about, self.about.weights
         wide = replace(about, weights=replace(weights, event=weights.key)).table(choices)
         narrow = replace(about, window=about.window / self.crowd).table(choices)
@@ -479,7 +386,6 @@ class PartitionedModel:
         return out
 
     def _rarest(self, choices: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """Occurrences of each choice's rarest block, whose partitions are looked at one by one."""
         costs = self.about.costs
         held = np.einsum("s,sbk->bk", costs.events, costs.rates)
         chosen = held[np.arange(held.shape[0]), choices]
@@ -488,7 +394,7 @@ class PartitionedModel:
 
 
 def coarser(model: Model) -> Model:
-    """The same model for comparing many choices: on a grid of :data:`SEARCH_GRID` steps."""
+    """The same model on a grid of ``SEARCH_GRID`` steps, to compare many choices."""
     if isinstance(model, PartitionedModel):
         return replace(model, about=replace(model.about, grid=SEARCH_GRID))
     return replace(model, grid=SEARCH_GRID) if isinstance(model, CostModel) else model

@@ -1,32 +1,21 @@
 """Conditions that an index on a derived value can look up: ``price < PREV(price) - 5``.
 
-Purpose
-    :func:`derived_terms` writes a DEFINE condition in terms of the keys of derived indexes
-    (:mod:`chronicle.indexes.index_key`) and lets the compiler of predicates read the rest, so that
-    AND, OR, NOT, BETWEEN and IN mean what they always do.
+A DEFINE condition is rewritten in terms of the index keys (``chronicle.indexes.index_key``) and
+compiled as usual, so AND, OR, NOT, BETWEEN and IN keep their meaning.  With ``d = x - PREV(x)``::
 
-Layout
-    With an index on ``x - PREV(x)``, called ``d``::
+    PREV(x) - x > 5                 d < -5
+    x < PREV(x)                     d < 0
+    ABS(x - PREV(x)) > 5            d > 5 OR d < -5
+    x >= PREV(x) + 5                d >= 5              slightly lower for doubles
+    x NOT BETWEEN PREV(x) - 5 AND PREV(x) + 5           d < -5 OR d > 5
+    x > A.x, in PATTERN (A B ...)   d > 0               A is the event before
 
-        x - PREV(x) > 5                 d > 5               the expression, as it is
-        PREV(x) - x > 5                 d < -5              the other way round
-        x < PREV(x)                     d < 0
-        ABS(x - PREV(x)) > 5            d > 5 OR d < -5
-        x >= PREV(x) + 5                d >= 5              or a little less, of doubles
-        x BETWEEN PREV(x) - 5 AND PREV(x) + 5               d >= -5 AND d <= 5
-        x NOT BETWEEN PREV(x) - 5 AND PREV(x) + 5           d < -5 OR d > 5
-        x > A.x, in PATTERN (A B ...)   d > 0               A is known to be the event before
-
-Guarantee
-    Sound: where the condition is true, the value is in the range or not known.  With doubles
-    ``x - y`` is rounded, but never to or over zero, so its sign is that of the comparison; and an
-    expression that stands in the condition is computed there as in the index.  Integers are moved
-    from one side to the other, and what overflows is not known; of doubles, a constant is, with
-    the range widened by what rounding can hide (:mod:`.rounded_sums`), which may rest on bounds of
-    the columns: a :class:`DerivedPrune` names them.
-
-Limits
-    The clause has the PARTITION BY of the index where that looks back, and orders by time alone.
+Guarantee: sound.  Where the condition is true, the value is in the range or unknown.  For doubles
+``x - y`` is rounded but never to or across zero, so its sign is that of the comparison; an
+expression that stands in the condition itself is rounded as in the index.  Integer terms may move
+from side to side; overflows are unknown.  A double constant may move with the range widened by the
+rounding error (``rounded_sums``), given the column bounds in ``DerivedPrune.needs``.  Limits: a key
+that looks back needs the clause's PARTITION BY and ORDER BY time alone.
 """
 
 from __future__ import annotations
@@ -78,13 +67,7 @@ _SLACK_NS = 1_000
 
 @dataclass(frozen=True)
 class DerivedPrune:
-    """What a condition says of a derived value.
-
-    Attributes
-    ----------
-    needs : tuple of Bounded
-        It says so where these hold.
-    """
+    """What a condition implies for a derived value, provided that all ``needs`` hold."""
 
     key: DerivedKey
     prune: Prune
@@ -94,7 +77,7 @@ class DerivedPrune:
 def derived_keys(
     names: frozenset[str], schema: StreamSchema, compiled: CompiledMatch
 ) -> tuple[DerivedKey, ...]:
-    """Indexes on derived values that say something of the events of a clause."""
+    """The derived indexes that apply to the events of a clause."""
     found = []
     for name in sorted(names):
         key = None if name in schema else index_key(name, schema)
@@ -114,7 +97,7 @@ def derived_prunes(
     folder: Folder,
     compiled: CompiledMatch,
 ) -> list[DerivedPrune]:
-    """What a condition says, with each key that it says something of in place of its expression."""
+    """For each usable key, the condition with the key in place of its expression."""
     steps = _steps_before(compiled, variable)
     found = []
     for key in keys:
@@ -131,7 +114,7 @@ def derived_prunes(
 
 
 def _steps_before(compiled: CompiledMatch, variable: str) -> dict[str, int]:
-    """How many events before a variable's those of others are, where a clause fixes that."""
+    """How many events before ``variable`` those of other variables lie, if fixed."""
     pattern = compiled.clause.pattern
     if compiled.clause.selection not in (None, "contiguous"):
         return {}
@@ -151,7 +134,7 @@ def _steps_before(compiled: CompiledMatch, variable: str) -> dict[str, int]:
 
 
 def with_unknown(prune: Prune, name: str) -> Prune:
-    """The same where a value that is not known satisfies everything."""
+    """The same condition, but satisfied by unknown values of ``name``."""
     if isinstance(prune, AllOf):
         return AllOf(tuple(with_unknown(item, name) for item in prune.items))
     if isinstance(prune, AnyOf):
@@ -166,15 +149,11 @@ def with_unknown(prune: Prune, name: str) -> Prune:
 
 @dataclass
 class _Linear:
-    """A sum of values, each so many times, and a constant."""
-
     values: dict[Value, int]
     constant: Any  # int, or Decimal of times
 
 
 class _Writer:
-    """Writes one condition in terms of one key."""
-
     def __init__(
         self,
         bound: Bound,
@@ -186,7 +165,7 @@ class _Writer:
     ) -> None:
         self.used = False
         self.needs: list[Bounded] = []
-        self._exactly = False  # what is widened may not be turned round
+        self._exactly = False  # inside NOT: a widened range would be unsound
         self._bound, self._variable, self._key = bound, variable, key
         self._folder, self._steps, self._schema = folder, steps, schema
         self._whole = key.attribute.storage is Storage.SIGNED
@@ -196,17 +175,15 @@ class _Writer:
         self._slack = _SLACK_NS // self._tick_ns if 0 < self._tick_ns < _SLACK_NS else 0
 
     def column_of(self, node: Any) -> str | None:
-        """The attribute that a column of what was written stands for."""
         if node.meta.get("derived"):
             return self._key.name
         value = self._value(node)
         return value.column if value is not None and not value.back else None
 
     def written(self, node: Any) -> Any:
-        """A condition with the comparisons that the key decides replaced."""
         if isinstance(node, exp.Not):
             inner = _inside(node.this)
-            if type(inner) in _NEGATED:  # NULL is neither
+            if type(inner) in _NEGATED:  # NULL satisfies neither form
                 turned = _NEGATED[type(inner)](this=inner.this, expression=inner.expression)
                 return self._comparison(turned) or node
             if isinstance(inner, exp.Between) and not self._is_key(inner.this):
@@ -224,17 +201,14 @@ class _Writer:
             return self._comparison(node) or node
         elif isinstance(node, exp.Between | exp.In) and self._is_key(node.this):
             if self._tick_ns:
-                return node  # intervals are not the numbers of an index
+                return node  # intervals are not comparable with index numbers
             node.set("this", self._named())
         elif isinstance(node, exp.Between):
             return self._between(node, (exp.GTE, exp.LTE), exp.And) or node
         return node
 
     def _between(self, node: Any, kinds: tuple[Any, Any], joined: Any) -> Any:
-        """BETWEEN, or NOT BETWEEN, as two comparisons; None where it stays as it is.
-
-        Of integers both are needed, for all sides have one type.
-        """
+        """Two comparisons, or None; for integers both must be replaced, as types must agree."""
         if node.args.get("symmetric"):
             return None
         parts: list[Any] = [
@@ -279,7 +253,7 @@ class _Writer:
     # -- doubles ------------------------------------------------------------------------------
 
     def _rounded(self, how: Any, own: Any, other: Any) -> Any:
-        """``x how PREV(x) + 5`` and ``x how PREV(x) * 1.1``; see :mod:`.rounded_sums`."""
+        """``x how PREV(x) + 5`` and ``x how PREV(x) * 1.1``; see ``rounded_sums``."""
         tree, mine = self._key.tree, self._value(_inside(own))
         read = self._value_and_constant(_inside(other))
         if mine is None or read is None or how not in _TEXTS or not isinstance(tree, Operation):
@@ -313,7 +287,6 @@ class _Writer:
         return parts[0] if len(parts) == 1 else exp.And(this=parts[0], expression=parts[1])
 
     def _value_and_constant(self, node: Any) -> tuple[Value, str, float] | None:
-        """A value, and what is added to it or what it is multiplied by."""
         if type(node) not in (exp.Add, exp.Sub, exp.Mul):
             value = self._value(node)
             return None if value is None else (value, "*", 1.0)
@@ -331,7 +304,6 @@ class _Writer:
         return None
 
     def _with_constant(self, how: Any, own: Any, constant: Any) -> Any:
-        """The key, its opposite or its absolute value against a constant."""
         own = _inside(own)
         opposite = exp.Neg(this=exp.Paren(this=constant.copy()))
         if self._is_key(own):
@@ -376,7 +348,7 @@ class _Writer:
         return self._against(how if sign > 0 else _FLIPPED[how], -sign * rest)
 
     def _sign(self, found: _Linear) -> int:
-        """1 where the values are those of the key, -1 where they are their opposites, else 0."""
+        """1 if the values are those of the key, -1 if they are negated, else 0."""
         if self._sum is None or not self._sum.values:
             return 0
         if found.values == self._sum.values:
@@ -395,7 +367,6 @@ class _Writer:
         return how(this=self._named(), expression=literal)
 
     def _constant(self, node: Any) -> Any:
-        """An integer, or a number of ticks; None for what is neither."""
         found = self._folder.fold(node)
         if self._tick_ns:
             if found.kind is not Kind.INTERVAL:
@@ -407,7 +378,6 @@ class _Writer:
         return whole if whole == found.value else None
 
     def _sums(self, node: Any) -> _Linear | None:
-        """A side of a comparison as a sum; None where it is none."""
         node = _inside(node)
         constant = self._constant(node)
         if constant is not None:
@@ -475,7 +445,6 @@ class _Writer:
         )
 
     def _value(self, node: Any) -> Value | None:
-        """The column, so many events before, that a leaf of the condition stands for."""
         index = leaf_index(node)
         leaf = None if index is None else self._bound.leaves[index]
         if not isinstance(leaf, Navigation) or leaf.row.column is None or leaf.shift > 0:
@@ -507,10 +476,7 @@ def _number(value: float) -> Any:
 
 
 def _of_abs(node: Any) -> Any:
-    """What ABS is taken of; None where it is something else.
-
-    A statement has it as a function of a name like any other, the text of an index as one of SQL's.
-    """
+    """The argument of ABS, or None; a statement parses it as an anonymous function."""
     if isinstance(node, exp.Abs):
         return node.this
     named = isinstance(node, exp.Anonymous) and node.name.upper() == "ABS"

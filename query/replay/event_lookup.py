@@ -1,18 +1,7 @@
-"""Looking up what no index covers: conditions evaluated on the events themselves.
+"""Set the bits that an index would set where there is none, by evaluating conditions on events.
 
-Purpose
-    The tail in memory, leaves that the background builder has not reached, and attributes of
-    which some runs are missing.  :func:`mark_events` sets the bits that an index would set, by
-    reading the columns of a condition and nothing else.
-
-Guarantee
-    The same answer as an index gives: values are compared through the keys that indexes sort by
-    (:mod:`chronicle.indexes.keys`).
-
-Cost
-    Zones whose minimum and maximum exclude the condition are not read.  Of the rest the columns of
-    the condition are, which is a fraction of what replaying those events would cost; the tail is
-    in memory and never longer than a leaf.
+Values are compared through the index keys (``chronicle.indexes.keys``), so the answer is the same.
+Reads no zone whose minimum and maximum exclude the condition.
 """
 
 from __future__ import annotations
@@ -41,23 +30,11 @@ __all__ = ["mark_events", "satisfied"]
 Mask = npt.NDArray[np.bool_]
 Atom = Range | IsNull | NotNull
 LOOKED_BACK = 1 << 14
-"""Events among which those of partitions are looked for, where no window says how far."""
+"""Events in which a partition's earlier rows are searched, if no window bounds the distance."""
 
 
 def satisfied(array: pa.Array, atoms: Sequence[Atom], attribute: Attribute) -> Mask:
-    """Which values satisfy one of the atoms, or, for long strings, may.
-
-    Parameters
-    ----------
-    array : pyarrow.Array
-        Of the attribute; strings may come dictionary-encoded.
-    atoms : sequence of Range, IsNull or NotNull
-        All on the attribute.
-
-    Returns
-    -------
-    bool[n]
-    """
+    """Which values satisfy one of the atoms, or for long texts may."""
     valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
     found = np.zeros(len(array), np.bool_)
     if any(isinstance(atom, NotNull) for atom in atoms):
@@ -83,7 +60,7 @@ def satisfied(array: pa.Array, atoms: Sequence[Atom], attribute: Attribute) -> M
 
 @kernel
 def _set_bits(flags, base, bits, size):  # type: ignore[no-untyped-def]
-    """Set bit ``base + i`` where ``flags[i]``, as far as it lies in [0, size)."""
+    """Set bit ``base + i`` where ``flags[i]``, if it lies in [0, size)."""
     one = np.uint64(1)
     for i in range(flags.shape[0]):
         place = base + i
@@ -102,29 +79,9 @@ def mark_events(
     size: int,
     inside: int | None = None,
 ) -> int:
-    """Set the bits of base events that satisfy one of the atoms.
-
-    Parameters
-    ----------
-    schema : StreamSchema
-        Of the stream.
-    atoms : sequence of Range, IsNull or NotNull
-        All on one attribute.
-    first, end : int
-        Positions to look at.
-    offset : int
-        The bit of position ``p`` is ``p - offset``.
-    bits : uint64[words]
-    size : int
-        Bits that there are.
-    inside : int, optional
-        Ticks before an event among which lies what a derived value looks back at; else it may lie
-        anywhere.
-
-    Returns
-    -------
-    int
-        Values that were read.
+    """Set bit ``p - offset`` of positions ``p`` in [first, end) that satisfy one of the atoms, all
+    on one attribute; returns the values read.  ``inside``: ticks that a derived value looks back at
+    most.
     """
     key = index_key(atoms[0].column, schema)
     if isinstance(key, DerivedKey):
@@ -161,7 +118,6 @@ def _mark_derived(
     size: int,
     inside: int | None,
 ) -> int:
-    """The same of values that look back, over the ends of segments."""
     end = min(end, timeline.total)
     if first >= end:
         return 0
@@ -185,8 +141,6 @@ def _mark_derived(
 
 
 class _PositionReader:
-    """Attributes of base events by position; ``read`` counts values."""
-
     def __init__(self, timeline: Timeline) -> None:
         self.read = 0
         self._timeline = timeline
@@ -217,7 +171,7 @@ def _mark_leaves(
     bits: npt.NDArray[np.uint64],
     size: int,
 ) -> int:
-    """The same within a segment: position ``p`` of it has bit ``base + p``."""
+    """``mark_events`` within a segment: its position ``p`` has bit ``base + p``."""
     view = leaves.view
     name = attribute.name
     if name not in view.file.schema:  # older than the attribute: null throughout

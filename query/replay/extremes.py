@@ -1,13 +1,4 @@
-"""The least and the greatest value of a column over the base events, from what is in memory.
-
-Purpose
-    What some terms rest on (:class:`.rounded_sums.Bounded`) is looked up here, in the entries of
-    leaves and in the tail.
-
-Guarantee
-    Every number of the column lies between the two.  Where a NaN or an infinity is among the
-    values, nothing is known: the greatest value of a leaf with a NaN is that.
-"""
+"""Check bounds of columns (``rounded_sums.Bounded``) against leaf entries and the tail."""
 
 from __future__ import annotations
 
@@ -23,7 +14,7 @@ __all__ = ["all_hold"]
 
 
 def all_hold(needs: Iterable[Bounded], timeline: Timeline) -> bool:
-    """Whether columns, all of doubles, have no number outside of their bounds."""
+    """Whether double columns have no number outside of their bounds."""
     return all(
         low >= one.low and high <= one.high
         for one in needs
@@ -33,7 +24,6 @@ def all_hold(needs: Iterable[Bounded], timeline: Timeline) -> bool:
 
 
 def _ends(part: TimelinePart, column: str) -> list[tuple[float, float]]:
-    """Least and greatest value of a part; none where all are null."""
     if part.leaves is None:
         assert part.tail is not None
         if column not in part.tail.batch.schema.names:

@@ -1,19 +1,7 @@
-"""Filters through indexes: a condition is a pattern of one event.
+"""Filters through indexes: a condition is a pattern of one event, planned as such.
 
-Purpose
-    ``WHERE altitude > 40000`` on a thousandth of the events should read those and little more.
-    :func:`plan_filter` plans a pruning predicate as an outline of one symbol, with the machinery
-    of replay intervals: coarse pattern map, index lookup, uncovered and late ranges as they are.
-    :class:`FilterPlan` reads what is left.
-
-Guarantee
-    What a plan leaves out does not satisfy the predicate; the exact filter is applied to what it
-    reads.
-
-Cost
-    The lookup is made before the decision: it costs some nanoseconds per entry, and only it knows
-    whether the hits lie together.  Where they would need more reading than a pruned scan, None is
-    returned.
+Omitted events do not satisfy the predicate; the exact filter is applied to the rest.  The lookup is
+made before the decision, because only it shows whether the hits lie together.
 """
 
 from __future__ import annotations
@@ -43,7 +31,7 @@ __all__ = ["FilterPlan", "plan_filter"]
 SCAN_EVENT_NS = 3.0
 SPAN_NS = 30_000.0
 SHARE_MAX = 0.02
-"""A term that more events than this satisfy is not worth a lookup for a filter."""
+"""Most events, as a share, that may satisfy a term for a lookup to be worth it."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +42,6 @@ class FilterPlan:
     replay: ReplayPlan
 
     def details(self) -> tuple[str, ...]:
-        """Conditions that were looked up."""
         return tuple(text.partition(": ")[2] for text in self.replay.chosen)
 
     def scan(
@@ -96,7 +83,6 @@ class FilterPlan:
 
 
 def _within(batch: pa.RecordBatch, column: int, low: int, high: int) -> pa.RecordBatch:
-    """Rows of a sorted batch in a closed range of ticks."""
     from ...store.tail import ticks_of_column
 
     ticks = ticks_of_column(batch.column(column))
@@ -115,17 +101,7 @@ def plan_filter(
     high: int,
     check: Callable[[], None] | None = None,
 ) -> FilterPlan | None:
-    """Plan a filter, or return None when a pruned scan is expected to be as good.
-
-    Parameters
-    ----------
-    prune : Prune
-        Implied by the filter.
-    low, high : int
-        Ticks, inclusive.
-    check : callable, optional
-        May raise.
-    """
+    """Plan a filter, which implies ``prune``; None if a pruned scan should be as good."""
     terms = index_terms(prune, snapshot.schema, frozenset(indexes.attributes))
     if not terms or isinstance(prune, Never):
         return None

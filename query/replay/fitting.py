@@ -1,27 +1,13 @@
-"""Occurrences that fit no other: what bands leave of what was looked up.
+"""Drop occurrences that fit no other, by the bands between blocks, before candidates are merged::
 
-Purpose
-    Once the occurrences of blocks are known, :func:`fitted` reads the columns of a band
-    (:mod:`.bands`) at those of both of its symbols and drops each that no other one within reach
-    fits.  What is left is merged to candidates as before.
+    position           4    9   17   18   23        B AS x BETWEEN A.x - 1 AND A.x + 1
+    A, x               7        3                   window 20
+    B, x                    2        8    3         left: A at 4 and 17, B at 18 and 23
 
-Layout
-    ::
-
-        position           4    9   17   18   23        B AS x BETWEEN A.x - 1 AND A.x + 1
-        A, x               7        3                   window 20
-        B, x                    2        8    3         left: A at 4 and 17, B at 18 and 23
-
-    All bands between two blocks are asked together, pair by pair; symbols of one block lie at fixed
-    distances, so each occurrence is asked by itself.
-
-Guarantee
-    Sound: in a match the rows of the symbols fit, the later one behind the earlier and no further
-    than the window.  Nulls fit nothing.  Where pairs are too many, the rest is kept unasked.
-
-Cost
-    Not begun unless intervals hold :data:`WORTH_EVENTS` events; at most
-    :data:`.cost.PAIRS_PER_EVENT` pairs for each of these.
+All bands between two blocks are tested together, pair by pair; within a block each occurrence is
+tested alone.  Sound: in a match the symbols' rows fit, the later one behind the earlier and within
+the window; nulls fit nothing; beyond ``cost.PAIRS_PER_EVENT`` pairs per event in the intervals the
+rest is kept.  Columns are read only if intervals hold ``WORTH_EVENTS`` events.
 """
 
 from __future__ import annotations
@@ -51,24 +37,16 @@ Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 WORTH_EVENTS = 1 << 13
-"""Events in intervals from which on it is worth looking at columns."""
+"""Events in intervals from which on reading columns is worth it."""
 COLUMN_SHARE = 16
-"""Events of which one column is read in place of an event that is replayed."""
+"""Events of which one column may be read per event in the intervals."""
 ROUNDS = 2
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """What bands have left.
-
-    Attributes
-    ----------
-    found : mapping of int to int64[n]
-        Occurrences of each block, in the order they were given in.
-    codes : mapping of int to int64[n]
-        Of their partitions.
-    texts : tuple of str
-        What was asked, and how much it left, for people; empty where nothing was.
+    """The remaining occurrences of each block and their partitions, in the order given.  ``texts``:
+    conditions and how many occurrences they left, for EXPLAIN; empty if none was tested.
     """
 
     found: Mapping[int, Ints]
@@ -83,18 +61,8 @@ def fitted(
     events: int,
     keyed: str = "",
 ) -> Fitted:
-    """Drop occurrences that bands exclude.
-
-    Parameters
-    ----------
-    found : mapping of int to int64[n]
-        Where the blocks that were looked up begin; ascending, in each partition.
-    codes : mapping of int to int64[n]
-        Of their partitions, ascending; empty without PARTITION BY.
-    events : int
-        Events in the intervals of all of these: what may be gained.
-    keyed : str
-        A column by whose equality candidates are going to be merged: not asked here.
+    """Drop occurrences that bands exclude.  ``events``: those in the intervals, the possible gain;
+    ``keyed``: a column whose equality the candidate merge tests later.
     """
     search = _Fitting(context, found, codes, keyed)
     if events < WORTH_EVENTS or not search.pairs or search.to_read() > COLUMN_SHARE * events:
@@ -121,8 +89,6 @@ def fitted(
 
 
 class _Fitting:
-    """Occurrences that are left, and the columns that were read at them."""
-
     def __init__(
         self,
         context: PlanContext,
@@ -146,7 +112,6 @@ class _Fitting:
                 self.pairs.setdefault(blocks, []).append(band)
 
     def _wanted(self) -> dict[str, set[int]]:
-        """Columns that are read, each with the symbols at whose events it is."""
         found: dict[str, set[int]] = {}
         for bands in self.pairs.values():
             for band in bands:
@@ -155,7 +120,6 @@ class _Fitting:
         return found
 
     def to_read(self) -> int:
-        """Events of which a column would be read: once for all symbols."""
         total = 0
         for symbols in self._wanted().values():
             at = np.sort(np.concatenate([self._rows(symbol) for symbol in symbols]))
@@ -163,7 +127,6 @@ class _Fitting:
         return total
 
     def ask(self, blocks: tuple[int, int], bands: list[Band], budget: int) -> int:
-        """Ask the bands between two blocks; returns how many occurrences were dropped."""
         known = [np.ones(len(self.found[block]), np.bool_) for block in blocks]
         tests = []
         for band in bands:
@@ -204,7 +167,6 @@ class _Fitting:
         return fits
 
     def _span(self, band: Band) -> int:
-        """Events from the one symbol of a band to the other, at most."""
         pattern = self._context.pattern
         blocks = [self._places[symbol][0] for symbol in (band.earlier, band.later)]
         known = [2**62] if pattern.longest is None else [pattern.longest]
@@ -214,7 +176,6 @@ class _Fitting:
         return min(known)
 
     def _keep(self, flags: Mapping[int, Mask]) -> int:
-        """Keep the occurrences of blocks that are flagged; returns how many others there were."""
         dropped = 0
         for block, kept in flags.items():
             if kept.all():
@@ -233,14 +194,13 @@ class _Fitting:
         return dropped
 
     def _rows(self, symbol: int) -> Ints:
-        """Positions of a symbol's events."""
         block, offset = self._places[symbol]
         last = self._context.total - 1
-        # a block that begins so late that it does not end is no occurrence of anything
+        # a block that extends beyond the last event is no real occurrence
         return np.minimum(self.found[block] + offset, last)
 
     def _test(self, band: Band) -> tuple[tuple[Mask, Mask], tuple[Floats, Floats], Floats]:
-        """Where both values are there, bounds of the later, and the later one."""
+        """Where both values are present, bounds of the later value, and the later value."""
         one = band.condition
         if one.equal:
             keys = self._equal(band)
@@ -252,7 +212,7 @@ class _Fitting:
         return (present, there), one.own(source, source), value
 
     def _equal(self, band: Band) -> dict[int, Ints]:
-        """Numbers that are equal where texts are; negative for null, and for others."""
+        """Numbers that are equal where texts are; negative for null and unmatched texts."""
         if band not in self._keys:
             context, name = self._context, band.condition.column
             symbols = sorted((band.earlier, band.later), key=lambda s: len(self._rows(s)))
@@ -272,7 +232,6 @@ class _Fitting:
         return self._keys[band]
 
     def _read(self, symbol: int, name: str) -> tuple[Floats, Mask]:
-        """A column of numbers at a symbol's events, and where it is not null."""
         if (symbol, name) not in self._values:
             rows = {one: self._rows(one) for one in self._wanted()[name]}
             every = distinct(np.concatenate(list(rows.values())))
@@ -284,7 +243,6 @@ class _Fitting:
 
 
 def _values_at(context: PlanContext, name: str, rows: Ints) -> tuple[Floats, Mask]:
-    """A column of numbers at ascending positions, and where it is not null."""
     output = pa.schema([context.schema.arrow.field(name)])
     values, present = np.full(len(rows), np.nan), np.zeros(len(rows), np.bool_)
     for low, high in near(rows, NEAR_EVENTS):
@@ -296,7 +254,7 @@ def _values_at(context: PlanContext, name: str, rows: Ints) -> tuple[Floats, Mas
             present[done:stop] = some.is_valid().to_numpy(zero_copy_only=False)
             if pa.types.is_timestamp(some.type):
                 some = some.cast(pa.int64())
-            # without a null numbers come as they are, not by way of doubles
+            # without nulls, numbers are not converted by way of doubles
             plain = some.drop_null().to_numpy(zero_copy_only=False)
             values[done:stop][present[done:stop]] = plain.astype(np.float64)
             done = stop
@@ -308,10 +266,9 @@ def _mark_pairs(  # type: ignore[no-untyped-def]
     of_u, at_u, tick_u, until, of_v, at_v, tick_v, low, high, value, longest, ties, budget,
     fits_u, fits_v,
 ):  # fmt: skip
-    """Flag earlier events ``u`` and later ones ``v`` that fit one another.
-
-    Both are sorted by partition, then position.  ``low[b, u]`` and ``high[b, u]`` are what band
-    ``b`` asks of ``value[b, v]``.  From where ``budget`` pairs were asked on all are flagged.
+    """Flag ``u`` and later ``v``, both by (partition, position), with
+    ``low[b, u] <= value[b, v] <= high[b, u]`` for every band; after ``budget`` pairs everything
+    else is flagged.
     """
     bands = low.shape[0]
     begin = np.int64(0)

@@ -1,25 +1,10 @@
-"""Ranges that a comparison with another variable hands on.
+"""Ranges that follow from a comparison with another variable.
 
-Purpose
-    ``A AS x > 5, B AS x > A.x`` has B above 5, too, and ``A AS kind = 'fire', B AS kind = A.kind``
-    has B a fire: an index finds B by a condition that nobody wrote.  :func:`with_implied` adds such
-    ranges to what conditions say of their own row.
-
-Layout
-    ==================  ===================================
-    condition of B      of a range of A.x, B.y takes
-    ==================  ===================================
-    ``y = A.x``         all of it; of ``IN`` each value
-    ``y > A.x, >=``     its lower end, which ``>`` leaves out
-    ``y < A.x, <=``     its upper end, which ``<`` leaves out
-    ==================  ===================================
-
-Guarantee
-    Sound: whichever row FIRST, LAST or the plain name mean, it carries the variable and satisfies
-    its condition; where there is none, the comparison is unknown and B's condition fails.
-
-Limits
-    Both sides are columns of one type, as they are; ranges are not handed back from B to A.
+``A AS x > 5, B AS x > A.x`` implies ``x > 5`` for B, so an index can find B.  Of a range of A.x,
+``y = A.x`` takes all of it (of ``IN`` each value), ``y > A.x`` its lower and ``y < A.x`` its upper
+end, exclusively.  Sound: whichever row FIRST, LAST or the plain name refer to, it satisfies the
+variable's condition; if there is none, the comparison is unknown and B's condition fails.  Both
+sides are plain columns of one type; ranges are not propagated from B to A.
 """
 
 from __future__ import annotations
@@ -37,14 +22,13 @@ from ..pattern.typed import leaf_index
 __all__ = ["with_implied"]
 
 ROUNDS = 4
-"""Variables that a range is handed on to, one after the other."""
+"""Longest chain of variables along which ranges propagate."""
 _TURNED = {exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE, exp.EQ: exp.EQ}
 
 
 def with_implied(
     conditions: dict[str, Prune | None], bounds: dict[str, Bound], schema: StreamSchema
 ) -> dict[str, Prune | None]:
-    """Conditions of variables on their own row, with what follows from those of others."""
     links = [
         (name, *link)
         for name, bound in bounds.items()
@@ -73,7 +57,6 @@ def _parts(prune: Prune | None) -> tuple[Prune, ...]:
 
 
 def _handed_on(prune: Prune, source: str, column: str, how: Any) -> Prune | None:
-    """What a condition on the other column says of this one."""
     if isinstance(prune, AnyOf) and how is exp.EQ:
         each = [_handed_on(item, source, column, how) for item in prune.items]
         return None if None in each else AnyOf(tuple(item for item in each if item is not None))
@@ -93,10 +76,7 @@ def _handed_on(prune: Prune, source: str, column: str, how: Any) -> Prune | None
 def _comparisons(
     bound: Bound, variable: str, schema: StreamSchema
 ) -> list[tuple[str, Any, str, str]]:
-    """Conjuncts that compare a column with one of another variable: column, how, variable, column.
-
-    How is as read from the column of the variable itself.
-    """
+    """Conjuncts that compare with another variable: own column, operator, variable, its column."""
     found = []
     parts: list[Any] = [bound.scalar]
     while parts:

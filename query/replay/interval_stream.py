@@ -1,15 +1,9 @@
-"""The matcher over replay intervals: rows around intervals are seen but never matched.
+"""The streaming matcher over replay intervals: surrounding rows are visible but never match.
 
-Purpose
-    :class:`IntervalStream` is the ordinary streaming matcher with one difference: in rows that
-    only surround intervals no variable holds.  PREV, NEXT and measures read them as they are; no
-    match can contain one, so none reaches from one interval into another.
-
-Guarantee
-    With intervals that contain every match, the results are those of a full replay, in the same
-    order: skips and MATCH_NUMBER depend only on matches, every match lies in one interval, and
-    between intervals a search finds nothing in either run.  ``^`` and ``$`` stay right because an
-    interval that does not begin (end) the stream has a row before (after) it.
+With intervals that contain every match, results and order are those of a full replay: skips and
+MATCH_NUMBER depend only on matches, every match lies in one interval, and between intervals neither
+search finds anything.  ``^`` and ``$`` are right because an interval that does not begin (end) the
+stream has a row before (after) it.
 """
 
 from __future__ import annotations
@@ -30,7 +24,7 @@ __all__ = ["IntervalStream"]
 
 @kernel
 def _mark_inside(sequence, starts, ends, out):  # type: ignore[no-untyped-def]
-    """Flag the numbers that lie in spans; most lie where the number before them does."""
+    """Flag the numbers that lie in spans; fast where neighbours lie in the same span."""
     low = np.int64(0)
     high = np.int64(0)
     inside = False
@@ -49,8 +43,6 @@ def _mark_inside(sequence, starts, ends, out):  # type: ignore[no-untyped-def]
 
 
 class IntervalStream(MatchStream):
-    """See the module."""
-
     def __init__(
         self,
         compiled: CompiledMatch,
@@ -65,7 +57,7 @@ class IntervalStream(MatchStream):
     def feed_piece(
         self, batch: pa.RecordBatch, within: bool | npt.NDArray[np.bool_]
     ) -> Iterator[pa.RecordBatch]:
-        """Take rows of an interval (``within``) or rows around one."""
+        """Feed rows of an interval (``within``) or around one."""
         rows = batch.num_rows
         if rows == 0:
             return
@@ -79,7 +71,6 @@ class IntervalStream(MatchStream):
         self._forget()
 
     def _add(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> None:
-        """Note that rows belong to intervals; what goes on where the last one ended is one."""
         known = self._ends
         if len(known) and len(starts) and known[-1] == starts[0]:
             known, starts = known[:-1], starts[1:]
@@ -87,13 +78,12 @@ class IntervalStream(MatchStream):
         self._ends = np.concatenate([known, ends])
 
     def _forget(self) -> None:
-        """Drop what lies before every row that is kept."""
         if len(self._starts) > 4096 and len(self.sequence):
             done = int(np.searchsorted(self._ends, int(self.sequence.min()), side="right"))
             self._starts, self._ends = self._starts[done:], self._ends[done:]
 
     def masks(self) -> bool:
-        """Whether one of the rows that are searched lies outside of the intervals."""
+        """Whether one of the searched rows lies outside of the intervals."""
         last = len(self._starts) - 1
         return (
             last < 0
@@ -103,13 +93,11 @@ class IntervalStream(MatchStream):
 
     @property
     def first_searched(self) -> int:
-        """Number of the first row of those that are searched."""
         if self._sequence is None or not len(self._sequence):
             return self.next_sequence - len(self.codes)
         return int(self._sequence[0])
 
     def inside(self, sequence: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Which rows, by their number in the input, belong to an interval."""
         found = np.empty(len(sequence), np.bool_)
         _mark_inside(sequence, self._starts, self._ends, found)
         return found

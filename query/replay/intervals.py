@@ -1,12 +1,8 @@
-"""Replay intervals: from candidates and late events to what must be replayed.
+"""Replay intervals from candidates, and the surroundings of late events.
 
-Purpose
-    ``Interval(c, w)`` of thesis section 3.4.2 with its special cases and shortening, in positions
-    wherever the pattern fixes them and in time elsewhere; and the surroundings of late events.
-
-Layout
-    With ``A`` the latest position at which a candidate's match can begin and ``Z`` the earliest at
-    which it can end (see :mod:`.candidates`; symbols before and after the chosen ones count)::
+``Interval(c, w)`` of thesis section 3.4.2, in positions where the pattern fixes them and in time
+elsewhere.  ``A`` is the latest position at which a candidate's match can begin, ``Z`` the earliest
+at which it can end (``candidates``; symbols before and after the chosen ones count)::
 
     gap before   gap after   interval                                              thesis
     no           no          [A, farthest Z], exact positions                      S2
@@ -14,8 +10,8 @@ Layout
     yes          no          [first position with t >= t(Z) - w, farthest Z]       S3
     yes          yes         [first ... t(Z) - w, last ... t(A) + w]               base case
 
-    A bound in events (no Kleene symbol, contiguous) gives a second set; both contain every match,
-    so their intersection does.
+A bound in events (no Kleene symbol, contiguous) gives a second set; both contain every match, so
+their intersection does.
 """
 
 from __future__ import annotations
@@ -41,17 +37,7 @@ def candidate_spans(
     within: int | None,
     longest: int | None,
 ) -> Spans:
-    """Merged intervals of candidates.
-
-    Parameters
-    ----------
-    leading, trailing : bool
-        Whether events may come before the first and after the last block of the pattern.
-    within : int or None
-        Window in ticks.
-    longest : int or None
-        Window in events.
-    """
+    """Merged intervals of candidates; ``within`` in ticks, ``longest`` in events."""
     if not len(found.first):
         return Spans.empty()
     if not leading and not trailing:
@@ -78,15 +64,7 @@ def candidate_spans(
 def dirty_spans(
     ranges: list[tuple[int, int]], timeline: Timeline, within: int | None, longest: int | None
 ) -> tuple[Spans, Ints, Ints]:
-    """What late events make unsure: positions, and per range the ticks to be read.
-
-    Returns
-    -------
-    spans : Spans
-        At least one position for each range.
-    first, last : int64[ranges]
-        Ticks, inclusive, as wide as the window asks.
-    """
+    """Positions that late events affect (at least one per range), and each range's ticks."""
     starts = np.array([first for first, _ in ranges], np.int64)
     ends = np.array([last for _, last in ranges], np.int64)
     low, high = timeline.lower(starts), timeline.upper(ends)
@@ -98,14 +76,13 @@ def dirty_spans(
         in_time = timeline.lower(first), timeline.upper(last)
         low = in_time[0] if longest is None else np.maximum(low, in_time[0])
         high = in_time[1] if longest is None else np.minimum(high, in_time[1])
-    # a range may lie between two base events: take one of them, so that it has a place
+    # a range may lie between two base events: take one of them, so that it has a position
     low = np.clip(np.minimum(low, high - 1), 0, timeline.total - 1)
     high = np.clip(np.maximum(high, low + 1), 1, timeline.total)
     return Spans.of(low, high), starts, ends
 
 
 def whole_ticks(spans: Spans, timeline: Timeline) -> Spans:
-    """Spans that begin and end between two times."""
     if not len(spans):
         return spans
     first = timeline.lower(timeline.ticks_at(spans.starts))

@@ -1,19 +1,6 @@
-"""What lookups have found, kept while several ways of a pattern are looked up.
+"""A cache of lookups for the alternatives of a pattern, with the same events in other orders.
 
-Purpose
-    The ways of ``PERMUTE(A, B, C)`` look for the same events in another order.  Each term is looked
-    up in an index once: :class:`KeptLookups` has the events that satisfy it as a bitmap for each
-    chunk, and :func:`mark_shifted` moves them to where a block with the term's symbol begins.
-
-Layout
-    ::
-
-        chunk of A                   events 0 .. 255            | 0110...|........|...1....|
-        A is the first of a block    bit of event p at p        | 0110...|........|...1....|
-        A is its third               bit of event p at p - 2    |10......|........|.1......|
-
-Limits
-    At most :data:`KEPT_BYTES` are kept; what is beyond is looked up again.
+Each term is looked up once per chunk, as a bitmap that ``mark_shifted`` moves to the block's start.
 """
 
 from __future__ import annotations
@@ -33,20 +20,13 @@ Bits = npt.NDArray[np.uint64]
 
 
 class KeptLookups:
-    """See the module.
-
-    Parameters
-    ----------
-    most : int
-        Bytes that are kept.
-    """
+    """A cache of at most ``most`` bytes; larger results are looked up again."""
 
     def __init__(self, most: int = KEPT_BYTES) -> None:
         self._most = most
         self._known: dict[Hashable, tuple[Any, ...]] = {}
 
     def once(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """What was found under a key, looked for where it is not known; not to be changed."""
         if key in self._known:
             return cast(Value, self._known[key])
         found = make()
@@ -57,12 +37,11 @@ class KeptLookups:
         return found
 
     def knows(self, key: Hashable) -> bool:
-        """Whether something was found under a key already."""
         return key in self._known
 
 
 def mark_shifted(words: Bits, distance: int, bits: Bits) -> None:
-    """Set the bits of ``words`` in ``bits``, ``distance`` bits later, as far as there is room."""
+    """Set the bits of ``words`` in ``bits``, ``distance`` bits later, clipped to ``bits``."""
     first, moved = divmod(distance, 64)
     _mark(words << np.uint64(moved), first, bits)
     if moved:

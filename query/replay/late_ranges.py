@@ -1,13 +1,4 @@
-"""From what lookups have found to what is replayed: late events added, near spans joined.
-
-Purpose
-    Late events have no position, so indexes and candidates do not know them.  What they make
-    unsure is replayed by time, through the snapshot, which merges them in.
-
-Guarantee
-    With what lookups found over the base events, the intervals contain every match of the
-    snapshot.
-"""
+"""From spans to what is replayed: near spans merged, late events (without position) added."""
 
 from __future__ import annotations
 
@@ -24,13 +15,7 @@ __all__ = ["intervals_of_partitions", "intervals_of_stream"]
 
 
 def intervals_of_stream(context: PlanContext, spans: Spans) -> ReplayIntervals:
-    """What is replayed for spans of the stream; both from base events alone.
-
-    Parameters
-    ----------
-    spans : Spans
-        They contain every match of the base events.
-    """
+    """What is replayed for spans of the stream that contain every match of the base events."""
     wants = context.wants
     around = (wants.before, wants.after)
     if wants.ties or wants.named:
@@ -42,13 +27,13 @@ def intervals_of_stream(context: PlanContext, spans: Spans) -> ReplayIntervals:
 
 
 def intervals_of_partitions(context: PlanContext, found: PartitionSpans) -> ReplayIntervals:
-    """The hull of partitions' intervals, with late events' surroundings for all partitions."""
+    """The hull of partition intervals, and the surroundings of late events for all partitions."""
     if context.wants.named:
         found = found.whole_ticks(context.timeline)
     dirty, by_time = _with_late(context, Spans.empty(), 0)
     within = context.pattern.within
     if context.wants.previous and not context.wants.neighbours and within is not None:
-        # the last row of one interval is not the one before the first of the next
+        # avoid false predecessors across intervals of one partition
         found = found.bridged(context.timeline, within, dirty)
     rest = found.hull().joined(context.gap).minus(dirty)
     order = order_of(np.concatenate([dirty.starts, rest.starts]))
@@ -66,7 +51,7 @@ def intervals_of_partitions(context: PlanContext, found: PartitionSpans) -> Repl
 def _with_late(
     context: PlanContext, spans: Spans, gap: int
 ) -> tuple[Spans, dict[int, tuple[int, int]]]:
-    """Spans joined with those near late events, and which of them are read by what ticks."""
+    """Spans merged with those near late events, and the ticks by which these are read."""
     timeline, pattern = context.timeline, context.pattern
     dirty = context.late
     by_time: dict[int, tuple[int, int]] = {}

@@ -1,10 +1,4 @@
-"""Looking chosen terms up: which pieces of the stream are asked, and what a block's terms say.
-
-Purpose
-    :class:`Lookups` is the part of :mod:`.stream_intervals` and :mod:`.partition_intervals` that
-    they have in common: the stream in pieces (with runs where there are some, else to be looked
-    at), the order in which blocks are looked up, and the occurrences of one block.
-"""
+"""Look up chosen terms: the parts common to ``stream_intervals`` and ``partition_intervals``."""
 
 from __future__ import annotations
 
@@ -29,14 +23,9 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Arrangement:
-    """Blocks that were looked up, at their places in the pattern.
-
-    Attributes
-    ----------
-    before, after : int
-        Symbols of the pattern before the first and after the last of them.
-    leading, trailing : bool
-        Whether any number of events may come before the first and after the last of them.
+    """Looked-up blocks at their places in the pattern.  ``before`` and ``after``: symbols before
+    the first and after the last; ``leading`` and ``trailing``: whether any number of events may
+    come there.
     """
 
     blocks: list[ChosenBlock]
@@ -48,18 +37,9 @@ class Arrangement:
 
 @dataclass(frozen=True)
 class Lookups:
-    """See the module.
-
-    Attributes
-    ----------
-    chunks : list of LookupRange
-        The stream in pieces, in order.
-    bounds : Spans
-        Of the chunks.
-    indexed : int
-        Base events in chunks that have runs.
-    kept : KeptLookups or None
-        What was found for other ways of the pattern, and will be for this one.
+    """The stream in ``chunks``, with index runs or to be evaluated.  ``bounds`` are those of the
+    chunks; ``indexed``: base events in chunks with runs; ``kept``: cache of all alternatives of the
+    pattern.
     """
 
     context: PlanContext
@@ -78,7 +58,6 @@ class Lookups:
         picked: Sequence[Offer],
         kept: KeptLookups | None = None,
     ) -> Lookups:
-        """For the terms that were picked."""
         names = {name for offer in picked for name in offer.term.attributes}
         known = sorted(names & set(context.indexed))
         chunks = context.chunks(known)
@@ -91,12 +70,11 @@ class Lookups:
         return cls(context, coarse, tuple(picked), chunks, bounds, indexed, kept)
 
     def knows(self, offer: Offer) -> bool:
-        """Whether a term was looked up for another way of the pattern."""
         kept = self.kept
         return kept is not None and any(kept.knows(term_key(offer.term, c)) for c in self.chunks)
 
     def order(self) -> list[int]:
-        """Blocks that have a term, the rarest first."""
+        """Blocks with a term, rarest first."""
 
         def share(block: int) -> float:
             rate = 1.0
@@ -108,13 +86,7 @@ class Lookups:
         return sorted({offer.block for offer in self.picked}, key=share)
 
     def occurrences(self, block: int, spans: Spans, inside: Spans | None = None) -> Ints:
-        """Positions at which a block begins, looked for in the chunks that spans touch.
-
-        Parameters
-        ----------
-        inside : Spans, optional
-            Occurrences elsewhere do not matter.
-        """
+        """Starts of a block, in the chunks that ``spans`` touch and only within ``inside``."""
         context = self.context
         return occurrences(
             self._block(block), self.chunks, self.bounds.touches(spans), context.timeline,
@@ -122,7 +94,7 @@ class Lookups:
         )  # fmt: skip
 
     def last_symbol(self, block: int, spans: Spans) -> Ints | None:
-        """Positions of the last symbol of a block, of itself; None where it is not looked up."""
+        """Positions of a block's last symbol by itself; None if it is not looked up."""
         last = len(self.context.pattern.blocks[block].symbols) - 1
         terms = tuple(
             replace(chosen, offset=0)
@@ -138,7 +110,6 @@ class Lookups:
         )  # fmt: skip
 
     def arranged(self, used: Sequence[int], pattern: Outline | None = None) -> Arrangement:
-        """Some blocks of a pattern (that of the context, or another view of it) at their places."""
         pattern = pattern or self.context.pattern
         lengths = [len(block.symbols) for block in pattern.blocks]
         own = pattern is self.context.pattern

@@ -1,14 +1,4 @@
-"""Parts of a stream that matter at all: what a pattern is asked for near something else.
-
-Purpose
-    A recency join knows from one side where matches of the other can lie.  :class:`Near` hands that
-    to the planner, which looks up and replays nothing else: ranges of time, perhaps each for some
-    keys only.
-
-Guarantee
-    Whoever makes one has widened its ranges, so that every match that matters lies in one of them
-    and is found there as in the whole stream.
-"""
+"""Tick ranges to which a pattern is restricted, wide enough to hold every relevant match."""
 
 from __future__ import annotations
 
@@ -33,17 +23,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class KeyedRanges:
-    """Ranges of single keys.
-
-    Attributes
-    ----------
-    low, high, key : int64[n]
-        Ticks, inclusive, and a code.
-    columns : sequence of str
-        Of the stream; keys are told apart by them.
-    values : sequence of pyarrow.Array
-        Of each column, by code.
-    """
+    """Inclusive tick ranges, each for one ``key`` code; ``values``: by column, indexed by code."""
 
     low: Ints
     high: Ints
@@ -52,7 +32,6 @@ class KeyedRanges:
     values: Sequence[pa.Array]
 
     def partitions(self, timeline: Timeline, schema: StreamSchema) -> PartitionSpans:
-        """The rows that they hold."""
         keys = PartitionKeys(timeline, self.columns, schema)
         code = keys.number(self.values)[self.key]
         low, high = _positions(timeline, self.low, self.high)
@@ -61,16 +40,8 @@ class KeyedRanges:
 
 @dataclass(frozen=True)
 class Near:
-    """See the module.
-
-    Attributes
-    ----------
-    low, high : int64[n]
-        Ticks, inclusive, disjoint and in order.
-    rows : int
-        Events around each range that belong to it.
-    keyed : KeyedRanges or None
-        The same by key, where rows of other keys do not matter.
+    """Inclusive, disjoint, ascending tick ranges, each with ``rows`` events around it.  ``keyed``:
+    the same by key, if rows of other keys do not matter.
     """
 
     low: Ints
@@ -79,7 +50,6 @@ class Near:
     keyed: KeyedRanges | None = None
 
     def spans(self, timeline: Timeline) -> Spans:
-        """Positions of the ranges."""
         low, high = _positions(timeline, self.low, self.high)
         return Spans.of(
             np.maximum(low - self.rows, 0), np.minimum(high + self.rows, timeline.total)
@@ -87,6 +57,5 @@ class Near:
 
 
 def _positions(timeline: Timeline, low: Ints, high: Ints) -> tuple[Ints, Ints]:
-    """Positions of ranges of ticks in any order, half-open."""
     first, last = numbered(low), numbered(high)
     return timeline.lower(first[0])[first[1]], timeline.upper(last[0])[last[1]]

@@ -1,24 +1,9 @@
-"""Reading replay intervals ahead where segments lie in objects: what comes next comes meanwhile.
+"""Read-ahead for replay intervals in object storage.
 
-Purpose
-    Each request to an object waits, however little it asks for, and batches begin small so that who
-    wants few rows does not wait for many.  Batch by batch a pattern over years would wait for each
-    of them, and for each segment in it.  :func:`ahead` asks for what many batches read together, of
-    all segments side by side, and for what comes after while the rows before are matched.
-
-Layout
-    ::
-
-        batches         |.|....|......|........|........|........| ...
-        groups          |      first      |         next         | ...
-        asked for       at once           when the first has come, then that after it ...
-
-Guarantee
-    A hint: what could not be read here is asked for again, and told, by who reads it.
-
-Limits
-    At most two groups of about :data:`GROUP_BYTES` are ahead of who reads; the first is of
-    :data:`FIRST_BYTES`.  Segments on the disk are left to the system.
+Each request has a latency, and batches begin small for queries with a LIMIT, so what many batches
+read together is requested at once, of all segments in parallel, and the next group while rows are
+matched.  Only a hint: whatever fails is requested again, and reported, by the reader.  At most two
+groups of about ``GROUP_BYTES`` (the first: ``FIRST_BYTES``) are in memory.
 """
 
 from __future__ import annotations
@@ -44,26 +29,15 @@ GROUP_BYTES = 32 << 20
 SEGMENTS_AT_ONCE = 16
 
 _asking = OwnThreads(SEGMENTS_AT_ONCE, "chronicle-ahead")
-"""Threads that wait for segments."""
 
 Ints = npt.NDArray[np.int64]
 Cuts = Sequence[tuple[int, int]]
 Wanted = Callable[[Ints], Iterable[tuple[LeafMap, Sequence[tuple[int, Ranges]]]]]
-"""Says of ranges of positions which rows of which leaves they are, of segments in objects."""
+"""Maps ranges of positions to the rows of leaves in object storage."""
 
 
 def ahead(ranges: Ints, cuts: Cuts, names: Sequence[str], wanted: Wanted) -> Iterator[Ints]:
-    """Batches of ranges, each when what it reads has come, if it could.
-
-    Parameters
-    ----------
-    ranges : int64[n, 2]
-        Positions, ascending.
-    cuts : sequence of (int, int)
-        Which of the ranges are in each batch, in order.
-    names : sequence of str
-        Columns that are read of them.
-    """
+    """Batches of ranges (int64[n, 2] positions, grouped by ``cuts``), each when its data is in."""
     groups = _groups(ranges, cuts, len(names))
     coming: list[Future[None]] = []
     try:
@@ -82,7 +56,6 @@ def ahead(ranges: Ints, cuts: Cuts, names: Sequence[str], wanted: Wanted) -> Ite
 
 
 def _groups(ranges: Ints, cuts: Cuts, columns: int) -> list[Cuts]:
-    """Batches that are asked for together."""
     rows = ranges[:, 1] - ranges[:, 0]
     size = np.cumsum(columns * (8 * rows + SECTION_BYTES))
     groups: list[list[tuple[int, int]]] = []
@@ -98,7 +71,6 @@ def _groups(ranges: Ints, cuts: Cuts, columns: int) -> list[Cuts]:
 
 
 def _ask(ranges: Ints, group: Cuts, names: Sequence[str], wanted: Wanted) -> list[Future[None]]:
-    """Begin to ask for what a group of batches reads."""
     return [
         _asking.pool().submit(_fetch, leaves, rows, names)
         for leaves, rows in wanted(ranges[group[0][0] : group[-1][1]])
@@ -106,6 +78,6 @@ def _ask(ranges: Ints, group: Cuts, names: Sequence[str], wanted: Wanted) -> lis
 
 
 def _fetch(leaves: LeafMap, rows: Sequence[tuple[int, Ranges]], names: Sequence[str]) -> None:
-    with suppress(ChronicleError):  # whoever reads it is told
+    with suppress(ChronicleError):  # the reader reports the error
         for _ in leaves.ahead(rows, names):
             pass

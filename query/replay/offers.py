@@ -1,13 +1,4 @@
-"""What indexes offer for a pattern: terms that can be looked up, and how often each holds.
-
-Purpose
-    :func:`list_offers` makes an :class:`Offer` of every term of an outline that an index covers,
-    with its rates from the runs' fences and the coarse pattern map (:mod:`.rates`).
-
-Cost
-    Reads no block of an index: only what is in memory about runs and leaves.  Terms without an
-    index, where they are wanted, are counted in :data:`SAMPLES` pieces of the stream.
-"""
+"""The terms that indexes can look up for a pattern, with their rates; no index block is read."""
 
 from __future__ import annotations
 
@@ -38,22 +29,10 @@ SAMPLE_EVENTS = 4096
 
 @dataclass(frozen=True)
 class Offer:
-    """A term that could be looked up.
-
-    Attributes
-    ----------
-    symbol : int
-        Place of its symbol among all symbols of the outline.
-    block, offset : int
-        Its block, and the place of its symbol there.
-    share : float
-        Of the events of its alive buckets that satisfy it.
-    entries : float
-        About how many events satisfy it.
-    runs : int
-        Runs that the coarse map leaves.
-    rates : float64[buckets]
-        Chance that an event of each bucket of the coarse map satisfies it.
+    """A term that could be looked up, with the places of its symbol, block, and symbol in the
+    block.  ``share`` of the events in its alive buckets satisfy it, about ``entries`` in all;
+    ``runs``: runs that the coarse map leaves; ``rates[buckets]``: probability that an event
+    satisfies it.
     """
 
     term: Term
@@ -68,14 +47,8 @@ class Offer:
 
 @dataclass(frozen=True)
 class Offers:
-    """All offers for an outline.
-
-    Attributes
-    ----------
-    chunks : tuple of LookupRange
-        Indexed stretches that the coarse map leaves.
-    covered : int
-        Base events that the indexes of the offers cover, whatever the coarse map leaves.
+    """All offers for an outline.  ``chunks``: indexed ranges that the coarse map leaves;
+    ``covered``: base events that the offers' indexes cover, regardless of the coarse map.
     """
 
     items: tuple[Offer, ...] = ()
@@ -84,13 +57,7 @@ class Offers:
 
 
 def list_offers(context: PlanContext, coarse: CoarseMap, evaluated: bool = False) -> Offers:
-    """Terms that can be looked up, each with how often it holds.
-
-    Parameters
-    ----------
-    evaluated : bool
-        Also those without an index, which take a look at all events.
-    """
+    """Terms that can be looked up; ``evaluated``: also those without an index."""
     known = context.indexed
     if not len(coarse.allowed):
         return Offers()
@@ -128,7 +95,6 @@ def list_offers(context: PlanContext, coarse: CoarseMap, evaluated: bool = False
 
 
 def _places(context: PlanContext, evaluated: bool) -> list[tuple[int, int, int, Term]]:
-    """Symbol, block, place in the block, and term, of every term that may be offered."""
     found: list[tuple[int, int, int, Term]] = []
     symbol = 0
     for number, block in enumerate(context.pattern.blocks):
@@ -144,7 +110,6 @@ def _places(context: PlanContext, evaluated: bool) -> list[tuple[int, int, int, 
 
 
 def _guess(context: PlanContext, coarse: CoarseMap, term: Term) -> float:
-    """About which part of the events satisfies a term without an index, as samples tell."""
     allowed, hits, seen = coarse.allowed, 0, 0
     for number in np.unique(np.linspace(0, len(allowed) - 1, SAMPLES).astype(np.int64)):
         low, high = int(allowed.starts[number]), int(allowed.ends[number])
@@ -154,12 +119,11 @@ def _guess(context: PlanContext, coarse: CoarseMap, term: Term) -> float:
             ("hits", term, first, end), partial(_hits, context, term, first, end)
         )
         seen += end - first
-    # a term that no sample meets is rare, not absent
+    # a term without a hit is rare, not absent
     return max(hits, 0.5) / max(1, seen)
 
 
 def _hits(context: PlanContext, term: Term, first: int, end: int) -> int:
-    """Events of a piece of the stream that satisfy a term."""
     bits = np.zeros(SAMPLE_EVENTS // 64, np.uint64)
     for name in term.attributes:
         atoms = [atom for atom in term.atoms if atom.column == name]

@@ -1,17 +1,8 @@
 """Conditions that an index on two attributes can look up: an equality, and a range of the other.
 
-Purpose
-    ``category = 'ARSON' AND beat >= '1100'`` is one range of an index on ``(category, beat)``;
-    otherwise two indexes would be read and their answers met.  :func:`pair_terms` finds such
-    conditions among the conjuncts of one event's; of ``IN``, on either attribute, each value is a
-    range.
-
-Guarantee
-    Sound, see :mod:`chronicle.indexes.index_key`.
-
-Limits
-    Without a condition on the second attribute a pair is used where the first has no index of its
-    own.
+``category = 'ARSON' AND beat >= '1100'`` is one range of an index on ``(category, beat)``; of
+``IN``, on either attribute, each value is a range.  Sound, see ``chronicle.indexes.index_key``.
+Without a condition on the second attribute, a pair is used only if the first has no index.
 """
 
 from __future__ import annotations
@@ -29,18 +20,12 @@ from ..conditions.ranges import describe
 __all__ = ["PairTerm", "equalities", "pair_keys", "pair_terms"]
 
 VALUES_MAX = 64
-"""Values of IN that are looked up one by one."""
+"""Most values of IN that are looked up one by one."""
 
 
 @dataclass(frozen=True)
 class PairTerm:
-    """A condition as ranges of words.
-
-    Attributes
-    ----------
-    instead_of : tuple of Prune
-        Conjuncts of which other indexes find more.
-    """
+    """A condition as ranges of index words; it replaces the conjuncts ``instead_of``."""
 
     atoms: tuple[Range | IsNull, ...]
     text: str
@@ -48,7 +33,6 @@ class PairTerm:
 
 
 def pair_keys(names: frozenset[str], schema: StreamSchema) -> tuple[PairKey, ...]:
-    """Indexes on two attributes."""
     found = []
     for name in sorted(names):
         key = None if name in schema else index_key(name, schema)
@@ -60,15 +44,7 @@ def pair_keys(names: frozenset[str], schema: StreamSchema) -> tuple[PairKey, ...
 def pair_terms(
     items: Sequence[Prune], indexed: frozenset[str], schema: StreamSchema
 ) -> list[PairTerm]:
-    """The terms that conjuncts come to.
-
-    Parameters
-    ----------
-    items : sequence of Prune
-        Conjuncts, with the ranges over one attribute made one.
-    indexed : frozenset of str
-        Names of all indexes.
-    """
+    """The terms of conjuncts whose ranges over one attribute are merged."""
     found = []
     for key in pair_keys(indexed, schema):
         first, second = key.pair[0].name, key.pair[1].name
@@ -82,7 +58,7 @@ def pair_terms(
         choices = [None] if then is None else _choices(then, second)
         atoms: list[Range | IsNull] = [*_ranges(key, values, choices)]
         if then is None:
-            atoms.append(IsNull(key.name))  # the second may be null
+            atoms.append(IsNull(key.name))  # the second attribute may be null
         text = " and ".join(_described(item, schema) for item in (equal, then) if item)
         if atoms:
             replaced = (equal,) if then is None else (equal, then)
@@ -91,7 +67,7 @@ def pair_terms(
 
 
 def equalities(atoms: Sequence[Prune], key: PairKey) -> list[Range]:
-    """The words of a choice of equalities on the first attribute; none where it is no such."""
+    """The words of a choice of equalities on the first attribute; empty if it is none."""
     return _ranges(key, _values(AnyOf(tuple(atoms)), key.pair[0].name), [None])
 
 
@@ -99,7 +75,7 @@ def _ranges(key: PairKey, values: Sequence[Range], choices: Sequence[Range | Non
     try:
         found = [key.range(value, then) for value in values for then in choices]
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError):
-        return []  # a constant of another type
+        return []  # constant of another type
     return [range_ for range_ in found if range_ is not None]
 
 
@@ -109,19 +85,18 @@ def _described(item: Prune, schema: StreamSchema) -> str:
 
 
 def _few(values: int, choices: Sequence[Range]) -> bool:
-    """Whether some ranges, for each of some values, are there and not too many."""
     return 0 < values * len(choices) <= VALUES_MAX
 
 
 def _choices(item: Prune, column: str) -> list[Range]:
-    """The ranges that a conjunct on a column is a choice of; none where it is no such."""
+    """The ranges that a conjunct on a column is a choice of; empty if it is none."""
     choices = item.items if isinstance(item, AnyOf) else (item,)
     found = [one for one in choices if isinstance(one, Range) and one.column == column]
     return found if len(found) == len(choices) else []
 
 
 def _values(item: Prune, column: str) -> list[Range]:
-    """The equalities that a conjunct on a column is a choice of; none where it is no such."""
+    """The equalities that a conjunct on a column is a choice of; empty if it is none."""
     found = _choices(item, column)
     equal = all(
         one.low is not None and one.low == one.high and not one.low_open and not one.high_open

@@ -1,22 +1,7 @@
-"""Intervals of a pattern under PARTITION BY: spans of single partitions.
+"""Intervals of a pattern under PARTITION BY: spans that contain every match of the base events.
 
-Layout
-    ::
-
-        terms -> where one key has them all, if indexes on two attributes tell
-              -> occurrences -> partition codes (rarest first; the next symbol's
-                 occurrences only where an interval of their partition is)
-                 -> those that fit one another, where bands say so
-                 -> candidates per partition -> intervals per partition
-                 -> + neighbouring rows where the clause looks at them
-
-    Within a partition events are found by time; where the pattern is bounded by its number of
-    events alone, by their places in the partition, which takes two passes over the PARTITION BY
-    columns.
-
-Guarantee
-    What is found contains every match of the base events; late events are added by
-    :mod:`.late_ranges`.
+Events are located by time; if the pattern bounds only the number of events, by their places in the
+partition, which takes two passes over the PARTITION BY columns.
 """
 
 from __future__ import annotations
@@ -42,40 +27,23 @@ __all__ = ["PartitionIntervals", "partition_intervals"]
 
 Ints = npt.NDArray[np.int64]
 CHECKED_OCCURRENCES = 1 << 20
-"""Occurrences whose partitions are looked at in one go."""
+"""Occurrences whose partitions are read per batch."""
 
 
 @dataclass(frozen=True)
 class PartitionIntervals:
-    """What lookups have found.
-
-    Attributes
-    ----------
-    spans : PartitionSpans
-        They contain every match.
-    fitted : tuple of str
-        What bands have left of the occurrences, where that was looked at.
-    """
+    """``spans`` contain every match; ``fitted``: what bands left of the occurrences."""
 
     spans: PartitionSpans
     fitted: tuple[str, ...] = ()
 
 
 def partition_intervals(lookups: Lookups) -> PartitionIntervals:
-    """Intervals of the candidates of each partition, of the terms that were picked.
-
-    Parameters
-    ----------
-    lookups : Lookups
-        With at least one term.
-    """
     search = _Search(lookups)
     return PartitionIntervals(search.run(), search.fitted)
 
 
 class _Search:
-    """One search; ``found`` and ``codes`` are the occurrences of blocks, sorted by partition."""
-
     def __init__(self, lookups: Lookups) -> None:
         context = lookups.context
         self.lookups = lookups
@@ -88,7 +56,6 @@ class _Search:
         self.fitted: tuple[str, ...] = ()
 
     def run(self) -> PartitionSpans:
-        """See :func:`partition_intervals`."""
         none = np.zeros(0, np.int64)
         nothing = PartitionSpans.of(self.keys, none, none, none, self.timeline.total + 1)
         allowed = self.lookups.coarse.allowed
@@ -122,7 +89,6 @@ class _Search:
         return self._with_neighbours(result) if self.wants.neighbours else result
 
     def _learned(self, at: Ints) -> Ints:
-        """Number the partitions of the first occurrences; other ways may have the same ones."""
         kept, keys = self.lookups.kept, self.keys
         if kept is None:
             return keys.learn(at)
@@ -146,14 +112,12 @@ class _Search:
         return np.concatenate(kept), np.concatenate(codes)
 
     def _in_time(self, used: Sequence[int]) -> PartitionSpans:
-        """Intervals in time of the candidates of each partition, made of some blocks."""
         found = {number: self.found[number] for number in used}
         candidates, low, high = keyed_stretches(self.lookups, found, self.codes, self.keys.count)
         stride = self.timeline.total + 1
         return PartitionSpans.of(self.keys, candidates.partition, low, high, stride)
 
     def _in_places(self) -> PartitionSpans:
-        """Intervals in places of the partition, for a pattern bounded by its number of events."""
         inner, total = self.lookups.context.pattern.within_partition, self.timeline.total
         assert inner is not None
         assert inner.longest is not None
@@ -200,7 +164,6 @@ class _Search:
     # -- neighbours ---------------------------------------------------------------------------
 
     def _with_neighbours(self, spans: PartitionSpans) -> PartitionSpans:
-        """The same rows, and those of their partitions right before and after them shown."""
         stride = spans.stride
         code = spans.inside.starts // stride
         low, high = spans.inside.starts - code * stride, spans.inside.ends - code * stride
@@ -220,19 +183,16 @@ class _Search:
         return PartitionSpans(self.keys, inside, _single(code, around, stride), stride)
 
     def _beside(self, low: Ints, high: Ints) -> list[Ints]:
-        """Ranks of the rows before and after spans of ranks."""
         before, after = self.wants.before, self.wants.after
         return [low - 1 - i for i in range(before)] + [high + i for i in range(after)]
 
     def _rows(self, code: Ints, wanted: list[Ints]) -> list[Ints]:
-        """Positions of several ranks of each partition named, in one pass over the keys."""
         codes = np.tile(code, len(wanted))
         found = positions(self.keys, self.timeline.total, codes, np.concatenate(wanted))
         return np.split(found, len(wanted))
 
 
 def _single(code: Ints, found: Sequence[Ints], stride: int) -> Spans:
-    """The places of single rows; those that are not there are negative."""
     parts = [(code * stride + rows)[rows >= 0] for rows in found]
     place = np.concatenate(parts) if parts else np.zeros(0, np.int64)
     return Spans.of(place, place + 1)

@@ -1,28 +1,17 @@
 """Partitions at query time: the keys of candidates, and which events have one of them.
 
-Purpose
-    Index entries know positions, not partitions.  :class:`PartitionKeys` reads the PARTITION BY
-    columns of the rarest symbol's occurrences, numbers the partitions that have one, and from then
-    on gives every event the code of its partition, or -1: no match can lie in a partition without
-    an occurrence of every symbol.
+Index entries hold positions, not partitions.  The partitions of the rarest symbol's occurrences are
+numbered; other events get -1, because a partition without an occurrence of every symbol has no
+match::
 
-Layout
-    ::
+    position                 4    9   17   18   23
+    occurrences of GROUND    x         x         x
+    icao24                   a         b         a        learned:  a = 0, b = 1
+    any event's code         0   -1    1   -1    0
 
-        position                 4    9   17   18   23
-        occurrences of GROUND    x         x         x
-        icao24                   a         b         a        learned:  a = 0, b = 1
-        any event's code         0   -1    1   -1    0
-
-Guarantee
-    Keys are equal here when they are for the matcher
-    (:class:`chronicle.query.pattern.groups.KeyCodes`): nulls are equal to each other.
-
-Cost
-    Reads the partition columns alone, and each stretch of them once: planning asks for those around
-    occurrences, then around intervals, and the replay for those of intervals.  At most
-    :data:`KEPT_BYTES` are kept for that.  Strings stored as dictionary codes are looked up once per
-    dictionary, not per event.
+Keys are equal when they are for the matcher (``pattern.groups.KeyCodes``); nulls are equal.  Each
+stretch of the partition columns is read once and cached, up to ``KEPT_BYTES``; dictionary codes are
+looked up once per dictionary.
 """
 
 from __future__ import annotations
@@ -49,29 +38,18 @@ Ints = npt.NDArray[np.int64]
 NEAR_EVENTS = 16_384
 """Occurrences nearer than this are read as one stretch of the column."""
 FEW = 4
-"""Events, by those that are wanted of them, from which on the others get no code."""
+"""If fewer than one in so many events is wanted, only these get a code."""
 PIECE_EVENTS = 1 << 18
 """Events whose codes are held at a time."""
 KEPT_BYTES = 32 << 20
-"""What is kept of the columns."""
+"""Cache size for the columns."""
 KEPT_EVENTS = 512
-"""Stretches of fewer events are not kept: to go round them would cost more than to read them."""
+"""Shorter stretches are not cached: finding them would cost more than reading them."""
 
 
 class PartitionKeys:
-    """See the module.
-
-    Parameters
-    ----------
-    columns : sequence of str
-        PARTITION BY.
-
-    Attributes
-    ----------
-    count : int
-        Partitions that are known.
-    places : int64[count]
-        Of each an event, where they were learned from events.
+    """Numbers the partitions of PARTITION BY ``columns``.  ``count``: known partitions;
+    ``places[count]``: an event of each, if learned from events.
     """
 
     def __init__(self, timeline: Timeline, columns: Sequence[str], schema: StreamSchema) -> None:
@@ -87,7 +65,7 @@ class PartitionKeys:
         self._mapped: list[tuple[pa.Array, Ints] | None] = [None] * len(self.columns)
 
     def on(self, timeline: Timeline | None) -> PartitionKeys:
-        """The same numbers for another timeline of the same events; without one, to be sent."""
+        """The same numbers for another timeline of the same events, or for none, to be sent."""
         moved = copy.copy(self)
         moved._timeline = timeline  # type: ignore[assignment]
         moved._kept = _KeptStretches()
@@ -97,13 +75,7 @@ class PartitionKeys:
     # -- learning -----------------------------------------------------------------------------
 
     def learn(self, positions: Ints) -> Ints:
-        """Number the partitions of some events; returns the code of each.
-
-        Parameters
-        ----------
-        positions : int64[n]
-            Ascending.
-        """
+        """Number the partitions of the events at ascending positions; returns the code of each."""
         parts: list[list[pa.Array]] = [[] for _ in self.columns]
         for low, high in near(positions, NEAR_EVENTS):
             wanted = positions[low:high]
@@ -124,7 +96,6 @@ class PartitionKeys:
         return codes
 
     def number(self, columns: Sequence[pa.Array]) -> Ints:
-        """Number partitions by the values of their columns; returns the code of each row."""
         codes: Ints = np.zeros(len(columns[0]), np.int64)
         self._values, self._pairs = [], []
         self._mapped = [None] * len(self.columns)
@@ -139,7 +110,6 @@ class PartitionKeys:
         return codes.astype(np.int64)
 
     def key(self, code: int) -> tuple[Any, ...]:
-        """The values that a number stands for."""
         found = []
         for field, values, pairs in zip(
             reversed(self._output), reversed(self._values), reversed(self._pairs), strict=True
@@ -161,7 +131,7 @@ class PartitionKeys:
             if not len(distinct):
                 return np.full(len(known), -1, np.int64)
             if len(self._values) == 1:
-                return own  # every value was learned, in the order of its number
+                return own  # one column: its own codes are the partition codes
             place = np.minimum(np.searchsorted(distinct, pair), len(distinct) - 1)
             hit = (known >= 0) & (own >= 0) & (distinct[place] == pair)
             known = np.where(hit, place, -1)
@@ -174,7 +144,6 @@ class PartitionKeys:
                 yield at, self.codes(arrays)
 
     def codes_at(self, positions: Ints) -> Ints:
-        """Codes of the events at ascending positions."""
         out = np.empty(len(positions), np.int64)
         for low, high in near(positions, NEAR_EVENTS):
             done = low
@@ -205,7 +174,6 @@ class PartitionKeys:
             first = stop
 
     def _own(self, number: int, array: pa.Array) -> Ints:
-        """Codes among the learned values of one column."""
         values = self._values[number]
         if not pa.types.is_dictionary(array.type):
             return _found(comparable(array), values)
@@ -226,15 +194,13 @@ class PartitionKeys:
 
 
 class _KeptStretches:
-    """Stretches of the partition columns that were read; none of them overlap."""
-
     def __init__(self) -> None:
         self._left = KEPT_BYTES
         self._starts: list[int] = []
         self._arrays: list[list[pa.Array]] = []
 
     def at(self, first: int, end: int) -> tuple[list[pa.Array] | None, int]:
-        """The columns from a position on, and where they end; None, and until where, if unknown."""
+        """The cached columns and their end; or None and the end of the uncached part."""
         number = bisect_right(self._starts, first)
         if number:
             start, arrays = self._starts[number - 1], self._arrays[number - 1]
@@ -244,7 +210,6 @@ class _KeptStretches:
         return None, min([end, *self._starts[number : number + 1]])
 
     def add(self, at: int, arrays: list[pa.Array]) -> None:
-        """Keep what was read, while there is room."""
         size = sum(map(_bytes_of, arrays))
         if len(arrays[0]) < KEPT_EVENTS or size > self._left:
             return
@@ -255,12 +220,11 @@ class _KeptStretches:
 
 
 def _bytes_of(array: pa.Array) -> int:
-    """Memory of an array; dictionaries belong to leaves."""
+    """Memory of an array without its dictionary, which belongs to a leaf."""
     return int((array.indices if pa.types.is_dictionary(array.type) else array).nbytes)
 
 
 def _found(array: pa.Array, values: pa.Array) -> Ints:
-    """Place of each value among others, -1 where it is not."""
     if array.type != values.type:
         array = array.cast(values.type)
     found = pc.index_in(array, value_set=values)
@@ -269,7 +233,6 @@ def _found(array: pa.Array, values: pa.Array) -> Ints:
 
 
 def _same_buffers(a: pa.Array, b: pa.Array) -> bool:
-    """Whether two dictionaries are views of the same memory."""
     if len(a) != len(b) or a.offset != b.offset:
         return False
     mine = [buffer.address if buffer is not None else 0 for buffer in a.buffers()]

@@ -1,24 +1,8 @@
-"""The rows of partitions right before and after intervals: near by, else by passes over all keys.
+"""The rows of partitions right before and after intervals, for ``^``, ``$``, NEXT and PREV.
 
-Purpose
-    ``^``, ``$``, NEXT, and PREV beyond the first row of a match look at rows of its partition
-    outside of it.  They are mostly near: as many events away as partitions have events between one
-    another.  :func:`rows_beside` reads the keys there, and farther away only for those partitions
-    whose rows were not among them.
-
-Layout
-    ::
-
-        keys read    |- 1024 -|interval of a|- 1024 -|           |- 1024 -|interval of b|- 1024 -|
-                        . a                   a                     .  .                 .   .
-                                                      |--------- 8192 ----|     b's, not found yet
-
-Guarantee
-    The same rows as two passes over the keys of all events find, which are made in place of it
-    where reading near intervals would cost as much.
-
-Cost
-    At most what those passes cost, twice.
+Keys are read near the intervals first, and farther away only for partitions with missing rows.  The
+rows are those of two passes over all keys, which are made instead once reading near intervals has
+cost as much; the total cost is at most twice that.
 """
 
 from __future__ import annotations
@@ -39,7 +23,7 @@ __all__ = ["FIRST_REACH", "rows_beside"]
 Ints = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.int32]
 FIRST_REACH = 1 << 10
-"""Events before and after an interval among which rows of its partition are looked for first."""
+"""Events on each side of an interval in which rows are searched first."""
 FARTHER = 8
 REGION_MOST = 1 << 22
 """Events whose keys are held at a time."""
@@ -53,22 +37,8 @@ def rows_beside(
     after: int,
     weights: Weights | None = None,
 ) -> list[Ints]:
-    """Positions of the rows before and after intervals; -1 where there is none.
-
-    Parameters
-    ----------
-    total : int
-        Base events.
-    intervals : (int64[n], int64[n], int64[n])
-        Partitions, first positions, and those one past the last.
-    before, after : int
-        Rows that are wanted.
-    weights : Weights, optional
-
-    Returns
-    -------
-    list of int64[n]
-        The last row before each, the one before that, and so on; then those after.
+    """Positions of the ``before`` last rows before intervals (code, first, one past the last),
+    nearest first, then of the rows after; -1 if there is none.
     """
     code, low, high = intervals
     weights = weights or Weights()
@@ -91,7 +61,6 @@ def rows_beside(
 
 
 def _codes(keys: PartitionKeys, spans: Spans) -> Codes:
-    """Partitions of the events in spans, one span after the other."""
     out, done = np.empty(spans.total, np.int32), 0
     for start, end in zip(spans.starts.tolist(), spans.ends.tolist(), strict=True):
         for at, codes in keys.pieces(start, end):
@@ -102,7 +71,7 @@ def _codes(keys: PartitionKeys, spans: Spans) -> Codes:
 
 @kernel
 def _nearest(codes, begin, steps, code, forward, out):  # type: ignore[no-untyped-def]
-    """How many steps it is from each beginning to rows of a partition, as many as ``out`` has."""
+    """Steps from each beginning to rows of a partition, as many as ``out`` has rows."""
     way = 1 if forward else -1
     for i in range(begin.shape[0]):
         at = begin[i]
@@ -118,20 +87,8 @@ def _nearest(codes, begin, steps, code, forward, out):  # type: ignore[no-untype
 
 @dataclass
 class _Side:
-    """One side of intervals.
-
-    Attributes
-    ----------
-    code, edge : int64[n]
-        Partitions; the interval's first position, or the one past its last.
-    count : int
-        Rows that are wanted of each.
-    forward : bool
-        Those behind the edge, not those before it.
-    found : list of int64[n]
-        Rows, the nearest first.
-    open : int64[m]
-        Intervals of which some are missing.
+    """One side of intervals.  ``edge``: first position, or one past the last; ``found``: nearest
+    first; ``open``: intervals with missing rows.
     """
 
     code: Ints
@@ -147,7 +104,6 @@ class _Side:
         self.open = np.arange(len(self.code) if self.count else 0)
 
     def stretches(self, reach: int) -> Spans:
-        """Where to look for rows that are missing."""
         return Spans.of(*self._bounds(reach))
 
     def _bounds(self, reach: int) -> tuple[Ints, Ints]:
@@ -157,7 +113,6 @@ class _Side:
         return np.maximum(edge - reach, 0), edge
 
     def look(self, spans: Spans, codes: Codes, reach: int) -> None:
-        """Find rows that are missing, given the partitions of all events in spans around."""
         if not len(self.open):
             return
         low, high = self._bounds(reach)
@@ -179,12 +134,10 @@ class _Side:
         self.open = self.open[(steps[-1] < 0) & farther]
 
     def ranks(self, edges: Ints) -> list[Ints]:
-        """Places in their partitions of the rows, given how many events lie before the edges."""
         return [edges + i if self.forward else edges - 1 - i for i in range(self.count)]
 
 
 def _look_at_all(keys: PartitionKeys, total: int, sides: tuple[_Side, _Side]) -> None:
-    """Find what is missing by two passes over the keys of all events."""
     codes = [side.code[side.open] for side in sides]
     edges = np.concatenate([side.edge[side.open] for side in sides])
     rank = ranks(keys, total, np.concatenate(codes), edges)

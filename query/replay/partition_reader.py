@@ -1,22 +1,6 @@
-"""Reading rows of partition intervals: PARTITION BY columns first, then what they select.
+"""Read the rows of partition intervals: PARTITION BY columns first, other columns where needed.
 
-Purpose
-    :func:`read_partitions` is :func:`~.reader.read_spans` for a plan whose intervals belong to
-    single partitions.  Of each span of the stream it reads the PARTITION BY columns, picks the rows
-    whose partition has an interval there, and reads the other columns around those rows only.
-
-Layout
-    ::
-
-        span          |---------------------------------|
-        icao24        a c b a d b c a c d d b a c d a c a     codes: a = 0, others -1
-        a's interval        [---------------------)
-        selected            a       a         a
-        other columns       [=======]         [=]             read, then taken from
-
-Guarantee
-    Rows come in the order of a full scan.  Every row of a partition within one of its intervals is
-    among them; so is every event, of any partition, of the ranges near late events.
+Ranges near late events are read with all events, of any partition.
 """
 
 from __future__ import annotations
@@ -42,9 +26,8 @@ from .timeline import Timeline, near
 __all__ = ["read_numbered", "read_partitions"]
 
 NEAR_ROWS = 16_384
-"""Selected rows nearer than this are read in one go: beginning a read costs about as much."""
+"""Selected rows nearer than this are read together: a seek costs about as much."""
 BATCH_ROWS = 1 << 16
-"""Rows gathered before they are handed on."""
 
 
 def read_partitions(
@@ -56,14 +39,8 @@ def read_partitions(
     metrics: ScanMetrics | None = None,
     check: Callable[[], None] | None = None,
 ) -> Iterator[Piece]:
-    """Rows of partition intervals in stream order, with which of them may match.
-
-    Parameters
-    ----------
-    intervals : ReplayIntervals
-        Whose spans contain all of ``partitions``; what is read by time is for all partitions.
-    check : callable, optional
-        Called before each span and each piece of one; may raise.
+    """Rows of partition intervals in stream order, with which may match.  Ranges read by time are
+    for all partitions.
     """
     check = check or (lambda: None)
     output = pa.schema([snapshot.schema.arrow.field(name) for name in columns])
@@ -96,10 +73,7 @@ def read_numbered(
     metrics: ScanMetrics | None = None,
     check: Callable[[], None] | None = None,
 ) -> Iterator[tuple[pa.RecordBatch, npt.NDArray[np.int64]]]:
-    """Rows inside of partition intervals in stream order, with the number of the interval of each.
-
-    ``spans`` contain all of ``partitions``; parameters else as :func:`read_partitions`.
-    """
+    """Rows inside of partition intervals in stream order, with the numbers of the intervals."""
     check = check or (lambda: None)
     output = pa.schema([timeline.schema.arrow.field(name) for name in columns])
     flags, inside = RowFlags(partitions), partitions.inside
@@ -118,11 +92,6 @@ def read_numbered(
 
 @dataclass(frozen=True)
 class _Selected:
-    """Rows picked of columns that were read.
-
-    ``rows`` of ``arrays``, and of each its position, the code of its partition and what it is.
-    """
-
     arrays: Sequence[pa.Array]
     rows: npt.NDArray[np.int64]
     positions: npt.NDArray[np.int64]
@@ -134,7 +103,6 @@ def _selected(
     timeline: Timeline, partitions: PartitionSpans, flags: RowFlags, start: int, end: int,
     columns: Sequence[str], output: pa.Schema, metrics: ScanMetrics | None,
 ) -> Iterator[_Selected]:  # fmt: skip
-    """The rows of a span of the stream that some interval selects."""
     for at, codes in partitions.keys.pieces(start, end):
         found = flags.of(codes, at)
         rows = np.flatnonzero(found)
@@ -149,8 +117,6 @@ def _selected(
 
 
 class _Gathered:
-    """Selected rows of several reads, handed on together."""
-
     def __init__(self, output: pa.Schema) -> None:
         self._output = output
         self._parts: list[list[pa.Array]] = []
@@ -160,7 +126,6 @@ class _Gathered:
     def add(
         self, arrays: Sequence[pa.Array], rows: npt.NDArray[np.int64], marks: npt.NDArray[Any]
     ) -> None:
-        """Take some rows of columns that were read, each with a mark."""
         if len(rows) < len(arrays[0]):
             together = pa.RecordBatch.from_arrays(list(arrays), self._output.names)
             arrays = together.take(pa.array(rows)).columns  # one call, not one a column
@@ -170,7 +135,6 @@ class _Gathered:
         self.rows += len(rows)
 
     def flush(self) -> Iterator[tuple[pa.RecordBatch, npt.NDArray[Any]]]:
-        """What was gathered, as one batch."""
         if self.rows:
             columns = [
                 pa.concat_arrays([part[i] for part in self._parts])

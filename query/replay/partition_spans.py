@@ -1,21 +1,11 @@
 """Intervals of single partitions: which rows of which partition a pattern query replays.
 
-Purpose
-    :class:`PartitionSpans` is a set of (partition, position) stretches.  Its rows are few even
-    where their hull is the whole stream, because the rows of other partitions lie between.
-    :func:`ranks` and :func:`positions` translate between positions in the stream and places within
-    a partition, in one pass over the partition columns.
+One number per event, so that ``Spans`` does the set algebra; no span crosses a partition's end::
 
-Layout
-    One number per event of a partition, so that :class:`~.spans.Spans` does the set algebra::
+    place = code * stride + position          stride > every position
 
-        place = code * stride + position          stride > every position
-
-        partition 0        partition 1        partition 2
-        |...xxx.....xx...||....xxxxx.......||xx..............|     sorted, disjoint spans
-
-Invariants
-    No span reaches over the end of its partition.
+    partition 0        partition 1        partition 2
+    |...xxx.....xx...||....xxxxx.......||xx..............|     sorted, disjoint spans
 """
 
 from __future__ import annotations
@@ -41,7 +31,7 @@ Ints = npt.NDArray[np.int64]
 
 @kernel
 def _flag_rows(codes, base, stride, lows, highs, cursor, stops, flags, value):  # type: ignore[no-untyped-def]
-    """Set ``flags[i]`` to a value where row ``base + i`` lies in a span of its partition."""
+    """Set ``flags[i]`` where row ``base + i`` lies in a span of its partition; return how many."""
     count = 0
     for i in range(codes.shape[0]):
         code = codes[i]
@@ -61,7 +51,7 @@ def _flag_rows(codes, base, stride, lows, highs, cursor, stops, flags, value):  
 
 @kernel
 def _flag_places(codes, at, stride, lows, highs, cursor, stops, flags, value):  # type: ignore[no-untyped-def]
-    """The same for rows ``at[i]``."""
+    """``_flag_rows`` for the rows ``at[i]``."""
     for i in range(codes.shape[0]):
         code = codes[i]
         if code < 0:
@@ -78,16 +68,8 @@ def _flag_places(codes, at, stride, lows, highs, cursor, stops, flags, value):  
 
 @dataclass(frozen=True)
 class PartitionSpans:
-    """See the module.
-
-    Attributes
-    ----------
-    keys : PartitionKeys
-        Numbers the partitions.
-    inside : Spans
-        Of places: rows that may be part of a match.
-    shown : Spans
-        Of places: rows that only surround those; they may overlap ``inside``.
+    """Places that may be part of a match (``inside``), and those only around them (``shown``).  The
+    two may overlap; ``keys`` numbers the partitions.
     """
 
     keys: PartitionKeys
@@ -99,28 +81,24 @@ class PartitionSpans:
     def of(
         cls, keys: PartitionKeys, codes: Ints, low: Ints, high: Ints, stride: int
     ) -> PartitionSpans:
-        """From stretches [low, high) of partitions, in any order."""
+        """From ranges [low, high) of partitions, in any order."""
         at = codes * stride
         return cls(keys, Spans.of(at + low, at + high), Spans.empty(), stride)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """PARTITION BY."""
         return self.keys.columns
 
     @property
     def partitions(self) -> int:
-        """Partitions that have a span."""
         return len(distinct(self.inside.starts // self.stride))
 
     def hull(self) -> Spans:
-        """Positions in the stream that some span contains."""
         both = self.inside.union(self.shown)
         base = both.starts // self.stride * self.stride
         return Spans.of(both.starts - base, both.ends - base)
 
     def whole_ticks(self, timeline: Timeline) -> PartitionSpans:
-        """Widened to where times of the stream begin and end."""
         base = self.inside.starts // self.stride * self.stride
         low, high = self.inside.starts - base, self.inside.ends - base
         order = order_of(low)
@@ -130,13 +108,7 @@ class PartitionSpans:
         return PartitionSpans(self.keys, Spans.of(base + low, base + high), self.shown, self.stride)
 
     def bridged(self, timeline: Timeline, within: int, others: Spans) -> PartitionSpans:
-        """Without gaps that a match could be taken to go over, being no longer than a window.
-
-        Parameters
-        ----------
-        others : Spans
-            Positions of which the rows of all partitions are replayed.
-        """
+        """Without gaps shorter than the window, across which rows would look like neighbours."""
         code = self.inside.starts // self.stride
         low, high = self.inside.starts - code * self.stride, self.inside.ends - code * self.stride
         after = np.full(len(code), self.stride, np.int64)  # where the next rows are
@@ -156,7 +128,6 @@ class PartitionSpans:
         return PartitionSpans(self.keys, Spans.of(base + low, base + high), self.shown, self.stride)
 
     def intersect(self, positions: Spans) -> PartitionSpans:
-        """Only what lies in some positions of the stream."""
         code = self.inside.starts // self.stride
         first = np.searchsorted(positions.ends, self.inside.starts - code * self.stride, "right")
         last = np.searchsorted(positions.starts, self.inside.ends - code * self.stride, "left")
@@ -171,7 +142,7 @@ class PartitionSpans:
 
 
 def united_partitions(found: Sequence[PartitionSpans]) -> PartitionSpans:
-    """The rows of several sets, whose partitions were learned from events of each."""
+    """The union of several sets, which may number their partitions differently."""
     first = found[0].keys
     if all(some.keys is first for some in found):
         inside, shown = Spans.empty(), Spans.empty()
@@ -201,7 +172,7 @@ def united_partitions(found: Sequence[PartitionSpans]) -> PartitionSpans:
 
 
 class RowFlags:
-    """Says row by row, by ascending position, what a row is: 2 inside, 1 shown, 0 neither."""
+    """Flags rows by ascending position: 2 inside, 1 shown, 0 neither."""
 
     def __init__(self, spans: PartitionSpans) -> None:
         self._stride = spans.stride
@@ -213,7 +184,6 @@ class RowFlags:
                 self._sets.append((value, some, at[:-1].copy(), at[1:]))
 
     def at(self, codes: Ints, positions: Ints) -> npt.NDArray[np.uint8]:
-        """Flags of the rows at some ascending positions."""
         flags = np.zeros(len(codes), np.uint8)
         for value, some, cursor, stops in self._sets:
             _flag_places(
@@ -260,15 +230,7 @@ def _place_rows(codes, base, counts, wanted, cursor, stops, out):  # type: ignor
 
 
 def ranks(keys: PartitionKeys, total: int, codes: Ints, places: Ints) -> Ints:
-    """How many events of a partition lie before a position.
-
-    Parameters
-    ----------
-    total : int
-        Base events.
-    codes, places : int64[n]
-        Partitions and positions, in any order; positions may be ``total``.
-    """
+    """How many events of its partition lie before each position."""
     order = order_of(places)
     wanted, wanted_codes = places[order], codes[order]
     counts, found = np.zeros(max(1, keys.count), np.int64), np.zeros(len(order), np.int64)
@@ -282,15 +244,7 @@ def ranks(keys: PartitionKeys, total: int, codes: Ints, places: Ints) -> Ints:
 
 
 def positions(keys: PartitionKeys, total: int, codes: Ints, rank: Ints) -> Ints:
-    """Position of the event of a partition that has so many before it; -1 where there is none.
-
-    Parameters
-    ----------
-    total : int
-        Base events.
-    codes, rank : int64[n]
-        In any order; a rank may be negative.
-    """
+    """Position of the event with ``rank`` events of its partition before it, or -1."""
     order = order_of(rank, codes)
     wanted, edges = rank[order], np.arange(keys.count + 1)
     at = np.searchsorted(codes[order], edges).astype(np.int64)

@@ -1,32 +1,18 @@
-"""From a row pattern to symbols and gaps: what every match consists of, event by event.
+"""From a row pattern to symbols (one event) and gaps (any number of events).
 
-Purpose
-    Thesis section 3.4.1.  :func:`rewrite` turns a pattern into basic symbols, each one event, and
-    gaps, any number of events, so that every match of the pattern is one of the result.
+Thesis section 3.4.1.  ``rewrite`` applies Table 3.2, with tighter rows where they cost nothing::
 
-Layout
-    Table 3.2, with tighter rows where they cost nothing::
+    X+        X gap                     X{2,5}     X X gap            X? X*      gap
+    X{3}      X X X                     (X | Y)    one symbol: X or Y (equal, fixed lengths)
+    (X Y | Z) true gap                  PERMUTE(X, Y)   (X or Y) (X or Y)
+    {- X -}   X                         ^ $ [^X]   nothing
 
-        X+        X gap                     X{2,5}     X X gap            X? X*      gap
-        X{3}      X X X                     (X | Y)    one symbol: X or Y (equal, fixed lengths)
-        (X Y | Z) true gap                  PERMUTE(X, Y)   (X or Y) (X or Y)
-        {- X -}   X                         ^ $ [^X]   nothing
+If a condition of Y refers to X, X must come first and PERMUTE(X, Y) becomes X Y.  If an index finds
+X, another outline is gap X gap.  *Apart*, alternatives are listed, at most ``APART_MAX``::
 
-    Of PERMUTE(X, Y) every event is one of X or Y; where Y is compared with X, X comes first, and
-    the outline is X Y.  Where an index finds X, another outline is gap X gap: X lies somewhere
-    among events that are as few as the pattern says.
+    PERMUTE(X, Y)  ->  X Y ; Y X        W (X Y | Z)  ->  W X Y ; W Z
 
-    Such a row says little where a pattern can go several ways.  *Apart*, they are listed: every
-    match is one of X Y and Y X, one of X Y and Z, and each of them says all that it can::
-
-        PERMUTE(X, Y)  ->  X Y ; Y X        W (X Y | Z)  ->  W X Y ; W Z
-
-Guarantee
-    Sound: a match of the pattern is, event by event, one of what :func:`rewrite` gives.
-
-Limits
-    Beyond :data:`SYMBOLS_MAX` symbols the rest of a pattern is a gap; more than :data:`APART_MAX`
-    ways are not told apart.
+Sound: a match is, event by event, one of the results.  After ``SYMBOLS_MAX`` symbols comes a gap.
 """
 
 from __future__ import annotations
@@ -54,25 +40,18 @@ __all__ = ["APART_MAX", "Gap", "Known", "Parts", "Symbol", "TooMany", "rewrite"]
 
 SYMBOLS_MAX = 128
 APART_MAX = 6
-"""Ways that are told apart: all orders of three."""
+"""Alternatives that are listed: all orders of three."""
 
 
 class TooMany(Exception):
-    """A pattern can go more ways than are told apart, or none."""
+    """A pattern has more than ``APART_MAX`` alternatives, or none."""
 
 
 @dataclass(frozen=True)
 class Symbol:
-    """One event that every match has.
-
-    Attributes
-    ----------
-    name : str
-        The pattern variable, or variables joined by ``|``.
-    prune : Prune or None
-        What the event satisfies; None for anything.
-    variables : frozenset of str
-        Of which its event carries one.
+    """One event that every match has.  ``name``: the variable, or variables joined by ``|``;
+    ``prune``: what the event satisfies (None: anything); ``variables``: its event carries one of
+    these.
     """
 
     name: str
@@ -83,13 +62,7 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Gap:
-    """Any number of events, which carry some of the variables.
-
-    Attributes
-    ----------
-    most : int or None
-        How many at most, where nothing is passed over.
-    """
+    """Any number of events with some of the variables; at most ``most`` if no event is skipped."""
 
     variables: frozenset[str]
     most: int | None = None
@@ -97,40 +70,26 @@ class Gap:
 
 @dataclass(frozen=True)
 class Parts:
-    """Symbols and gaps in order, and the greatest number of their events; None: there is none."""
+    """Symbols and gaps in order, and the maximum number of their events (None: unbounded)."""
 
     items: tuple[Symbol | Gap, ...] = ()
     most: int | None = 0
 
     @property
     def symbols(self) -> list[Symbol]:
-        """Without the gaps."""
         return [item for item in self.items if isinstance(item, Symbol)]
 
     @property
     def carried(self) -> frozenset[str]:
-        """Variables that the events may carry."""
         return frozenset(name for item in self.items for name in item.variables)
 
 
 @dataclass(frozen=True)
 class Known:
-    """Conditions by variable, and what indexes can look up.
-
-    Attributes
-    ----------
-    derived : dict of str to tuple of Term
-        Terms on derived values.
-    between : dict of str to tuple of Condition
-        Comparisons with other variables.
-    once : frozenset of str
-        Variables that stand in one place of the pattern.
-    option : int
-        Which of the outlines of PERMUTE, where ways are not told apart.
-    apart : bool
-        Whether they are.
-    options : list of int
-        Filled in: outlines that each PERMUTE has.
+    """Conditions by variable, and what indexes can look up.  ``derived``: terms on derived values;
+    ``between``: comparisons with other variables; ``once``: variables with a single place in the
+    pattern; ``option``: which outline of PERMUTE to take, if not ``apart``; ``options`` is an
+    output: the number of outlines of each PERMUTE.
     """
 
     conditions: dict[str, Prune | None]
@@ -144,19 +103,13 @@ class Known:
     options: list[int] = field(default_factory=list)
 
     def finds(self, prune: Prune | None) -> bool:
-        """Whether indexes find the events that satisfy a condition."""
+        """Whether indexes can look up the events that satisfy a condition."""
         terms = index_terms(prune, self.schema)
         return any(self.indexed.issuperset(term.attributes) for term in terms)
 
 
 def rewrite(node: Pattern, known: Known) -> list[Parts]:
-    """Symbols and gaps of a pattern: of each way that it can go, or one for all of them.
-
-    Raises
-    ------
-    TooMany
-        Only where ways are told apart.
-    """
+    """Symbols and gaps of a pattern; with ``apart`` one result per alternative, or ``TooMany``."""
     if isinstance(node, Variable):
         terms = known.derived.get(node.name, ())
         own = frozenset((node.name,))
@@ -177,7 +130,6 @@ def rewrite(node: Pattern, known: Known) -> list[Parts]:
 
 
 def _few(ways: list[Parts]) -> list[Parts]:
-    """The ways, each once."""
     if len(ways) > 1:
         ways = list(dict.fromkeys(ways))
     if len(ways) > APART_MAX:
@@ -186,7 +138,6 @@ def _few(ways: list[Parts]) -> list[Parts]:
 
 
 def _each(found: Sequence[Sequence[Parts]]) -> list[Parts]:
-    """One after the other, in each combination of their ways."""
     ways: list[Parts] = [Parts()]
     for some in found:
         ways = _few([_joined(pair) for pair in product(ways, some)])
@@ -276,10 +227,7 @@ def _permuted(node: Permutation, known: Known) -> list[Parts]:
 
 
 def _orders(node: Permutation, known: Known) -> list[tuple[int, ...]]:
-    """Orders of the parts in which their conditions can hold; at most one more than are listed.
-
-    A condition that compares with an event which is still to come is unknown.
-    """
+    """Orders of the parts in which their conditions can hold (later events are unknown)."""
     part_of = {}
     for at, part in enumerate(node.parts):
         inner = part.body if isinstance(part, Quantified) and part.low else part
@@ -298,7 +246,7 @@ def _orders(node: Permutation, known: Known) -> list[tuple[int, ...]]:
         left = [part for part in range(len(node.parts)) if part not in order]
         free = [b for b in left if not any((a, b) in before for a in left)]
         if left and not free:
-            return []  # each is to come after another
+            return []  # cyclic: each part must follow another
         begun += [(*order, part) for part in reversed(free)]
         found += [] if left else [order]
     return found

@@ -1,27 +1,18 @@
-"""Planning a pattern query: what to look up, what to replay, and saying so.
+"""Planning a pattern query: the whole stream, with the reason, or intervals with every match.
 
-Purpose
-    :func:`plan_match` turns a compiled clause and a snapshot into a :class:`ReplayPlan`: either
-    the whole stream, with the reason, or intervals that contain every match.
+Each stage is a function from values to an immutable value::
 
-Layout
-    Each stage is a function from values to a value that never changes again::
+    clause     -> Outline          symbols.outline            what every match contains
+    Outline    -> PlanContext      context.PlanContext.of     of one snapshot and its indexes
+    context    -> CoarseMap        coarse.coarse_map          pruning by leaves
+    + map      -> Offers           offers.list_offers         terms, and how often they hold
+    + offers   -> TermChoice       choosing.choose_terms      terms to look up
+    + choice   -> spans            stream_intervals, partition_intervals
+    + spans    -> ReplayIntervals  late_ranges                with late events
+    everything -> ReplayPlan       considered.located, ways.united
 
-        clause     -> Outline          symbols.outline            what every match contains
-        Outline    -> PlanContext      context.PlanContext.of     of one snapshot and its indexes
-        context    -> CoarseMap        coarse.coarse_map          where leaves leave room for it
-        + map      -> Offers           offers.list_offers         terms, and how often they hold
-        + offers   -> TermChoice           choosing.choose_terms      terms to look up
-        + choice   -> spans            stream_intervals, partition_intervals
-        + spans    -> ReplayIntervals  late_ranges                with what is late
-        everything -> ReplayPlan       considered.located, ways.united
-
-    What the coarse map excludes costs nothing further.  A pattern with PERMUTE or alternatives has
-    several outlines: each is taken as far as the choice, and the cheapest is looked up.
-
-Guarantee
-    Whatever is chosen, the intervals contain every match of the snapshot.  A run that disappears
-    while it is read makes the plan start again.
+Of several outlines (PERMUTE, alternatives), each is planned up to the choice of terms, and the
+cheapest is looked up.  If a run disappears while it is read, planning restarts.
 """
 
 from __future__ import annotations
@@ -50,11 +41,11 @@ __all__ = ["STRATEGIES", "plan_match", "retrying"]
 STRATEGIES = ("auto", "replay", "none", "all", "greedy", "optimal")
 RETRIES = 4
 ELSEWHERE = 0.15
-"""Part of what a full replay is expected to cost that may be spent on looking for other plans."""
+"""Cost of considering other outlines, as a fraction of the expected full replay."""
 FURTHER = 0.3
-"""The same where the best so far does not replay everything, so that it is below that anyway."""
+"""The same if the best plan so far has intervals, by its expected cost."""
 NEIGHBOURS_MAX = 64
-"""Rows around an interval that are looked for in its partition."""
+"""Rows around an interval that are searched in its partition."""
 
 
 def plan_match(
@@ -71,27 +62,12 @@ def plan_match(
     near: Near | None = None,
     locate: bool = True,
 ) -> ReplayPlan:
-    """Plan a pattern query over all events of a snapshot.
-
-    Parameters
-    ----------
-    strategy : str
-        ``replay``: the whole stream.  ``none``: the coarse pattern map alone.  ``all``,
-        ``greedy``, ``optimal``: how terms are chosen.  ``auto``: ``optimal``, or ``replay`` where
-        that is expected to be cheaper.
-    folder : Folder, optional
-        Knows the parameters of this execution.
-    choose : callable, optional
-        Chooses among the offered terms, by number, instead of the cost model.
-    check : callable, optional
-        Called between steps; may raise.
-    gap : int, optional
-        Events between two intervals that are replayed as one; :data:`.context.REPLAY_GAP`, or
-        under PARTITION BY, where keys are read between them, :data:`.cost.READ_GAP`.
-    near : Near, optional
-        Only matches there matter; the plan then has intervals, whatever the strategy.
-    locate : bool
-        Whether to look up what is chosen; without it the plan is an estimate.
+    """Plan a pattern query over all events of a snapshot.  ``strategy``: ``replay`` the whole
+    stream; ``none`` the coarse pattern map alone; ``all``, ``greedy`` or ``optimal`` choice of
+    terms; ``auto``: ``optimal``, or ``replay`` if cheaper.  ``choose`` picks offers by number;
+    ``gap``: events between intervals that are merged; with ``near`` only matches there matter and
+    the plan always has intervals; without ``locate`` nothing is looked up and the plan is an
+    estimate.
     """
     if strategy == "replay" and near is None:
         return ReplayPlan(strategy, "asked for")
@@ -114,7 +90,6 @@ def plan_match(
         context = PlanContext.of(snapshot, pattern, wants, indexes, weights, check, gap)
 
         def considered(option: Sequence[Outline], below: float | None = None) -> list[Considered]:
-            """The outlines of a set; none where they are not expected to cost less."""
             found: list[Considered] = []
             for one in option:
                 here = replace(context, pattern=one)
@@ -127,14 +102,16 @@ def plan_match(
         if choose is None and strategy not in ("none", "replay"):
             least = expected_together(best)
         spent, more = 0.0, time.perf_counter()
-        for option in sorted(options[1:], key=len, reverse=True):  # ways say most
+        for option in sorted(
+            options[1:], key=len, reverse=True
+        ):  # alternatives first: most selective
             cost = len(option) * context.weights.outline
             most = (ELSEWHERE if best[0].whole else FURTHER) * least
             dear = strategy == "auto" and spent + cost > most
             if least == math.inf or dear or (len(option) > 1 and near is not None):
                 continue
             spent += cost
-            # what replays a part must clearly be cheaper than all of it: one outline sees to that
+            # intervals must be clearly cheaper than a full replay (checked by single outlines)
             bar = CLEARLY * least if len(option) > 1 and best[0].whole else least
             other = considered(option, bar)
             if other:
@@ -151,7 +128,7 @@ def plan_match(
 
 
 def retrying(plan: Callable[[], ReplayPlan]) -> ReplayPlan | None:
-    """A plan, made again when runs that it reads are replaced; None when they keep changing."""
+    """A plan, retried when runs that it reads are replaced; None after ``RETRIES``."""
     for _ in range(RETRIES):
         try:
             return plan()
@@ -161,7 +138,6 @@ def retrying(plan: Callable[[], ReplayPlan]) -> ReplayPlan | None:
 
 
 def _obstacle(snapshot: Snapshot, pattern: Outline, wants: Demands, near: bool) -> str:
-    """Why intervals cannot be found for a pattern; empty when they can."""
     if not pattern.blocks and not near:
         return "no symbol is needed by every match"
     if not pattern.bounded:

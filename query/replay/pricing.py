@@ -1,12 +1,4 @@
-"""What plans of one pattern cost: the cost model filled in from offers and the coarse map.
-
-Purpose
-    :class:`Pricing` knows what is looked up, read and matched for how much (:mod:`.cost` has the
-    formulas), so that :mod:`.choosing` can compare plans before and while indexes are read.
-
-Guarantee
-    Prices steer the choice between plans that give the same rows; they never touch the rows.
-"""
+"""What plans of one pattern cost: the formulas of ``cost``, fed from offers and the coarse map."""
 
 from __future__ import annotations
 
@@ -33,25 +25,19 @@ from .spans import Spans
 __all__ = ["ROWS", "MatcherCosts", "Pricing"]
 
 SAMPLED = 4.0
-"""Plans that a replay costs as much as, from which on pairs of events are sampled for one."""
+"""Cost of a full replay, in plannings, from which on pairs of events are sampled."""
 WALK_EVENTS = 1_000
-"""Rows of a window that a search from row to row is taken to look at, at most."""
+"""Most rows of a window that a row-by-row search is assumed to visit."""
 UNKNOWN_SHARE = 0.1
-"""Events that begin a match, where no term of the first symbol says."""
+"""Assumed share of events that begin a match, without a term of the first symbol."""
 CROWD_EVENTS = 1 << 15
-"""Events that are looked at to see how many partitions lie between one another."""
+"""Events sampled to count interleaved partitions."""
 
 
 @dataclass(frozen=True)
 class MatcherCosts:
-    """What is known of the one that replays, under PARTITION BY.
-
-    Attributes
-    ----------
-    overhead_ns : float
-        What looking up costs, however little is found.
-    near : float
-        Events of which the keys are read to find that of one occurrence.
+    """Costs of the replaying operator under PARTITION BY.  ``overhead_ns``: fixed cost of looking
+    up; ``near``: events whose keys are read per occurrence.
     """
 
     overhead_ns: float = 0.0
@@ -59,31 +45,28 @@ class MatcherCosts:
 
 
 ROWS = MatcherCosts()
-"""The matcher of row patterns."""
 
 
 @dataclass(frozen=True)
 class Pricing:
-    """See the module."""
+    """Prices plans of one pattern in nanoseconds."""
 
     context: PlanContext
     coarse: CoarseMap
     offers: Offers
     whole: int | None = None
-    """Events that are replayed where nothing is looked up; None: all."""
+    """Events that are replayed if nothing is looked up; None: all."""
     matcher: MatcherCosts = ROWS
 
     # -- parts of a plan ----------------------------------------------------------------------
 
     @lazy
     def event_ns(self) -> float:
-        """Replaying one event."""
         weights = self.context.weights
         return self._walk_ns + (weights.grouped if self.context.partitioned else weights.event)
 
     @lazy
     def _walk_ns(self) -> float:
-        """What the search adds where it asks row by row: from each first event through a window."""
         if not self.context.wants.searching or not self.context.pattern.blocks:
             return 0.0
         first = min((o.share for o in self.offers.items if o.symbol == 0), default=UNKNOWN_SHARE)
@@ -92,11 +75,9 @@ class Pricing:
 
     @property
     def full_ns(self) -> float:
-        """Replaying everything that matters."""
         return (self.context.total if self.whole is None else self.whole) * self.event_ns
 
     def spans_ns(self, spans: Spans) -> float:
-        """Replaying spans."""
         weights, stretches = self.context.weights, spans.joined(READ_GAP)
         return (
             spans.total * self.event_ns
@@ -106,18 +87,17 @@ class Pricing:
         )
 
     def lookup_ns(self, offer: Offer) -> float:
-        """Looking one term up."""
         weights = self.context.weights
         entries, opened = self.looked_up(offer)
         return entries * weights.entry + opened * weights.run
 
     def looked_up(self, offer: Offer) -> tuple[float, int]:
-        """Entries that looking a term up reads, or events in their place, and runs opened."""
+        """Entries read (or events evaluated in their place) and runs opened for one term."""
         opened, looked = self._opened(offer)
         return offer.entries + looked, opened
 
     def probe_ns(self, offer: Offer) -> float:
-        """Looking one term up under PARTITION BY, keys of its events included."""
+        """Cost of looking up one term under PARTITION BY, the keys of its events included."""
         return (
             self.matcher.overhead_ns
             + self.lookup_ns(offer)
@@ -126,7 +106,7 @@ class Pricing:
         )
 
     def partitions_ns(self, intervals: ReplayIntervals, probed: Sequence[Offer]) -> float:
-        """Replaying intervals of partitions that a probe has found, the probe included."""
+        """Cost of replaying the partition intervals that a probe found, the probe included."""
         spans, weights = intervals.spans, self.context.weights
         return (
             self.partition_events(intervals) * (self.event_ns + weights.picked)
@@ -136,14 +116,13 @@ class Pricing:
         )
 
     def partition_events(self, intervals: ReplayIntervals) -> float:
-        """About how many events intervals of partitions give to the matcher."""
+        """Approximate events that partition intervals feed to the matcher."""
         assert intervals.partitions is not None
         spans = intervals.spans
         whole = sum(int(spans.ends[i] - spans.starts[i]) for i in intervals.by_time)
         return intervals.partitions.inside.total / self.crowd + whole
 
     def _opened(self, offer: Offer) -> tuple[int, float]:
-        """Runs that looking a term up opens, and events that it takes a look at."""
         runs, looked = 0, 0.0
         for name in offer.term.attributes:
             indexed = name in self.context.indexed
@@ -153,32 +132,21 @@ class Pricing:
         return runs, looked
 
     def _passes(self, made: bool) -> float:
-        """Passes over the PARTITION BY columns of all events, where they are made."""
         return self.context.total * self.context.weights.around if made else 0.0
 
     @property
     def _beside_ns(self) -> float:
-        """Finding the rows around an interval, where they are looked at."""
         weights = self.context.weights
         made = self.context.wants.neighbours and self.context.pattern.within is not None
         return 2 * (weights.interval + FIRST_REACH * weights.key) if made else 0.0
 
     def _beside(self, intervals: float) -> float:
-        """Finding the rows around intervals."""
         return min(self._passes(True), intervals * self._beside_ns)
 
     # -- the model of choices -----------------------------------------------------------------
 
     def model(self, by_block: Sequence[Sequence[Offer]], uniform: bool = False) -> Model:
-        """The cost model of the rarest terms of each block.
-
-        Parameters
-        ----------
-        by_block : sequence of sequence of Offer
-            Rarest first.
-        uniform : bool
-            As if values did not change with time (thesis Figure 3.14 compares).
-        """
+        """The cost model of each block's terms, rarest first; ``uniform``: thesis Figure 3.14."""
         context, pattern = self.context, self.context.pattern
         shape = (len(by_block), max(map(len, by_block), default=0) + 1)
         entries, runs, passes = np.zeros(shape), np.zeros(shape), np.zeros(shape)
@@ -204,7 +172,7 @@ class Pricing:
                     held = np.bincount(label, weight * offer.rates[inside], minlength=len(events))
                     rate = held / np.maximum(events, 1.0)
                 rates[:, b, k] = rates[:, b, k - 1] * np.clip(rate, 1e-12, 1.0)
-                # events that no run covers are looked at: like entries, but with their values
+                # events that no run covers are evaluated, which counts like entries
                 opened, looked = self._opened(offer)
                 entries[b, k] = entries[b, k - 1] + offer.entries + looked
                 runs[b, k] = runs[b, k - 1] + opened
@@ -234,7 +202,7 @@ class Pricing:
 
     @lazy
     def agreeing(self) -> dict[Band, float]:
-        """Part of the pairs of events that fit, by band; of those between blocks with offers."""
+        """Fraction of the pairs of events that fit, by band between blocks with offers."""
         offered = {offer.block for offer in self.offers.items}
         little = self.full_ns < SAMPLED * self.context.weights.query
         if len(offered) < 2 or self.context.pattern.within is None or little:
@@ -242,7 +210,7 @@ class Pricing:
         return agreements(self.context, self.coarse)
 
     def _fits(self) -> npt.NDArray[np.float64]:
-        """:attr:`.cost.BlockCosts.fits`; bands between the same blocks as if independent."""
+        """``BlockCosts.fits``; bands between the same blocks count as independent."""
         pattern = self.context.pattern
         if not any(fit < 1.0 for fit in self.agreeing.values()):
             return np.ones((0, 0))
@@ -253,7 +221,7 @@ class Pricing:
         return found
 
     def _rooms(self) -> npt.NDArray[np.float64]:
-        """:attr:`.cost.BlockCosts.rooms`; what repeats is taken to do so once."""
+        """``BlockCosts.rooms``; a repeated variable is assumed to repeat once."""
         pattern = self.context.pattern
         count = len(pattern.blocks)
         if not any(pattern.room(block).bounded for block in range(count - 1)):
@@ -269,7 +237,7 @@ class Pricing:
         return found
 
     def _reach(self) -> int:
-        """Positions from the first to the last that is looked up: how long bitmaps are."""
+        """Positions from the first to the last that is looked up: the length of bitmaps."""
         chunks = self.offers.chunks
         if not chunks or self.offers.covered < self.context.total:
             return self.context.total
@@ -277,7 +245,6 @@ class Pricing:
 
     @lazy
     def crowd(self) -> float:
-        """Partitions whose events lie between one another: about how many a window meets."""
         context, allowed, sizes = self.context, self.coarse.allowed, []
         window = self._window(False)
         for number in {0, len(allowed) // 2, len(allowed) - 1}:
@@ -292,7 +259,6 @@ class Pricing:
         return max(1.0, float(np.median(sizes))) if sizes else 1.0
 
     def _window(self, uniform: bool) -> float:
-        """Events that a match can span, about."""
         coarse, pattern = self.coarse, self.context.pattern
         window = float(max(1, self.context.total))
         if pattern.longest is not None:
@@ -309,7 +275,6 @@ class Pricing:
 
 
 def _met(context: PlanContext, first: int, end: int) -> int:
-    """Partitions that have one of some events."""
     keys = PartitionKeys(context.timeline, context.wants.partition_by, context.schema)
     keys.learn(np.arange(first, end))
     return keys.count

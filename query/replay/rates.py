@@ -1,24 +1,15 @@
-"""How often a term holds where: the rates that the cost model works with.
+"""How often a term holds where: the rates for the cost model.
 
-Purpose
-    The fences of an index's runs say how many events of a run satisfy a term, to about a
-    thousandth.  A run covers a million events, and values drift: the entries of the TAB+-tree's
-    leaves say where in a run those events lie.  Thesis section 3.4.3, "Adaption to Non-Uniform
-    Data", takes the leaves that may hold a symbol; here each leaf gets a weight besides.
+The fences of an index's runs tell, to about a thousandth, how many of a run's million events
+satisfy a term; the TAB+-tree's leaf entries tell where in the run these lie.  Thesis section 3.4.3,
+"Adaption to Non-Uniform Data", takes the leaves that may hold a symbol; here each has a weight::
 
-Layout
-    ::
+    run         |------------- 1,000 entries -------------|
+    leaves      | 0 | 0 |  min/max/mean: 10 %, 60 %, 30 % | 0 |      values taken as normal
+    rate          0   0     100    600    300 / events      0
 
-        run         |------------- 1,000 entries -------------|
-        leaves      | 0 | 0 |  min/max/mean: 10 %, 60 %, 30 % | 0 |      values taken as normal
-        rate          0   0     100    600    300 / events      0
-
-    Leaves with about the same rates of all terms make a *stratum* (:func:`strata`); the model is
-    evaluated once per stratum.
-
-Limits
-    Drift is followed for numbers and times; strings are taken as evenly spread over the leaves of
-    a run that may hold them.  Two terms are taken as independent inside a stratum.
+Leaves with similar rates of all terms form a *stratum*, for which the model is evaluated once.
+Texts count as evenly spread over leaves that may hold them; terms as independent in a stratum.
 """
 
 from __future__ import annotations
@@ -48,11 +39,11 @@ Ints = npt.NDArray[np.int64]
 
 STRATA = 8
 DRIFT = 0.1
-"""Leaves whose middles differ by less than this part of their widths hold the same values."""
+"""Leaves whose midpoints differ by less than this part of their widths do not drift."""
 
 
 class EntryCounts:
-    """About how many events of each of some chunks satisfy a term, as the fences of runs say."""
+    """Estimates from run fences how many events of each chunk satisfy a term."""
 
     def __init__(
         self, schema: StreamSchema, chunks: Sequence[LookupRange], indexes: StreamIndexes | None
@@ -62,7 +53,6 @@ class EntryCounts:
         self._known: dict[Term, Floats] = {}
 
     def of(self, term: Term) -> Floats:
-        """By chunk."""
         if term not in self._known:
             self._known[term] = self._counted(term)
         return self._known[term]
@@ -75,21 +65,13 @@ class EntryCounts:
             if name not in self._fences:
                 self._fences[name] = RunFences([chunk.runs[name] for chunk in self._chunks])
             attribute = index_key(name, self._schema).attribute
-            away = term.inside is None  # else what is not found hardly ever counts
+            away = term.inside is None  # with a bound, absent values hardly ever count
             total += estimate_runs(self._indexes, self._fences[name], atoms, attribute, away)
         return total
 
 
 class RateMap:
-    """Rates of terms in the buckets of the coarse map.
-
-    Parameters
-    ----------
-    chunks : sequence of LookupRange
-        What is indexed.
-    memo : PlanMemo
-        Of the plan.
-    """
+    """Rates of terms in the buckets of the coarse map; ``chunks`` are the indexed ranges."""
 
     def __init__(
         self, schema: StreamSchema, coarse: CoarseMap, chunks: Sequence[LookupRange], memo: PlanMemo
@@ -100,22 +82,22 @@ class RateMap:
         self._memo = memo
         self.sizes = (coarse.ends - coarse.starts).astype(np.float64)
         middles = (coarse.starts + coarse.ends) // 2
-        # without an index, everything is one stretch of which something may be guessed
+        # without an index, all events form one chunk
         starts = np.array([chunk.start for chunk in chunks] or [0], np.int64)
         ends = np.array([chunk.end for chunk in chunks] or [2**62], np.int64)
         self._chunk_of = np.maximum(np.searchsorted(starts, middles, side="right") - 1, 0)
-        # of buckets without an index nothing is known: they are taken to be like the nearest chunk
+        # buckets without an index are assumed to be like the nearest chunk
         self._indexed = (starts[self._chunk_of] <= middles) & (middles < ends[self._chunk_of])
         self._even = np.ones(len(self.sizes))
 
     def spread(self, share: float) -> Floats:
-        """Events of each chunk, when a share of all satisfies a term."""
+        """Events of each chunk if a share of all satisfies a term."""
         inside = self.sizes * self._indexed
         held = np.bincount(self._chunk_of, inside, minlength=max(1, len(self._chunks)))
         return np.asarray(held * share, np.float64)
 
     def rates(self, term: Term, symbol: int, entries: Floats) -> Floats:
-        """Chance that an event of each bucket satisfies a term; 0 where the symbol cannot be."""
+        """Probability that an event of each bucket satisfies a term."""
         weight = self._weights(term) * self._coarse.possible[symbol]
         inside = weight * self.sizes * self._indexed
         held = np.bincount(self._chunk_of, inside, minlength=len(entries))
@@ -124,11 +106,9 @@ class RateMap:
         return np.where(self._coarse.alive[symbol], found, 0.0)
 
     def chunks_with(self, rates: Floats) -> int:
-        """Chunks in which some bucket has a rate above zero."""
         return int(np.count_nonzero(np.bincount(self._chunk_of[(rates > 0) & self._indexed])))
 
     def _weights(self, term: Term) -> Floats:
-        """How likely a term is in each bucket, but for a factor."""
         total: Floats | None = None
         for atom in term.atoms:
             shape = self._shape(atom.column) if isinstance(atom, Range) else None
@@ -137,11 +117,11 @@ class RateMap:
             assert isinstance(atom, Range)
             part = _normal(shape, atom)
             total = part if total is None else total + part
-        # where a value may be, however unlikely, there is at least a little of it
+        # min/max permits the value, so its weight must not be zero
         return self._even if total is None else np.maximum(1e-6, total)
 
     def _shape(self, name: str) -> tuple[Floats, Floats] | None:
-        """Mean and deviation of an attribute in each bucket; None when they do not drift."""
+        """Mean and deviation of an attribute in each bucket; None if it does not drift."""
         histogram = self._coarse.histogram
         return self._memo.once(
             ("shape", histogram, name), lambda: _shape(histogram, name, self._schema)
@@ -150,7 +130,7 @@ class RateMap:
 
 def _shape(histogram: Histogram, name: str, schema: StreamSchema) -> tuple[Floats, Floats] | None:
     if name not in schema:
-        return None  # of what is computed from attributes, leaves say nothing
+        return None  # leaves have no statistics on derived values
     if schema.attribute(name).storage not in (Storage.FLOAT, Storage.SIGNED):
         return None
     kind = np.float64 if schema.attribute(name).storage is Storage.FLOAT else np.int64
@@ -166,7 +146,7 @@ def _shape(histogram: Histogram, name: str, schema: StreamSchema) -> tuple[Float
             low[at : at + count] = entries.table[row + 1].view(kind)
             high[at : at + count] = entries.table[row + 2].view(kind)
         at += count
-    with np.errstate(over="ignore", invalid="ignore"):  # infinities, and the ends of doubles
+    with np.errstate(over="ignore", invalid="ignore"):  # infinities and very large doubles
         middle, width = low / 2 + high / 2, high - low
     known = np.isfinite(middle) & np.isfinite(width)
     if not known.any():
@@ -181,10 +161,9 @@ def _shape(histogram: Histogram, name: str, schema: StreamSchema) -> tuple[Float
 
 
 def _normal(shape: tuple[Floats, Floats], atom: Range) -> Floats:
-    """Share of normal values in a range."""
     mean, deviation = shape
     high, low = _bound(atom.high, math.inf), _bound(atom.low, -math.inf)
-    with np.errstate(over="ignore"):  # far outside is infinitely many deviations away
+    with np.errstate(over="ignore"):  # far outside, the quotient overflows to infinity
         found: Floats = _below((high - mean) / deviation) - _below((low - mean) / deviation)
     return found
 
@@ -198,27 +177,14 @@ def _bound(value: object, otherwise: float) -> float:
 
 
 def _below(z: Floats) -> Floats:
-    """The normal distribution, to a hundredth."""
+    """The normal distribution function, to a hundredth."""
     z = np.clip(z, -8.0, 8.0)
     found: Floats = 1.0 / (1.0 + np.exp(-1.5976 * z - 0.07056 * z**3))
     return found
 
 
 def strata(rates: Sequence[Floats], sizes: Floats) -> Ints:
-    """Put buckets with about the same rates together.
-
-    Parameters
-    ----------
-    rates : sequence of float64[buckets]
-        Of each term.
-    sizes : float64[buckets]
-        Events of the region in each bucket; those without any are left out.
-
-    Returns
-    -------
-    int64[buckets]
-        Stratum of each bucket, below :data:`STRATA`; -1 for buckets without events.
-    """
+    """Stratum of each bucket by similar rates, below ``STRATA``; -1 for buckets without events."""
     label = np.full(len(sizes), -1, np.int64)
     inside = np.flatnonzero(sizes > 0)
     label[inside] = 0
@@ -233,7 +199,7 @@ def strata(rates: Sequence[Floats], sizes: Floats) -> Ints:
         if most > 0 and here.min() < 0.8 * most:
             varied += np.log(np.maximum(here, 1e-3 * most))
     if len(inside) and np.ptp(varied) > 0:
-        # what is a thousand times rarer than elsewhere adds nothing: no strata for that
+        # rates a thousand times below the maximum contribute nothing: no strata for them
         most = varied.max()
         varied = np.maximum(varied, most - math.log(1000.0))
         edges = np.linspace(varied.min(), most, STRATA + 1)[1:-1]

@@ -1,14 +1,6 @@
-"""Reading the events of replay intervals, with the rows around them that conditions may look at.
+"""Read the events of replay intervals, and the rows around them, in the order of a full scan.
 
-Purpose
-    :func:`read_spans` yields batches in stream order, with flags which rows belong to an interval
-    and which only surround one.  Base events are read by position, straight from the leaves, short
-    spans together (see :mod:`.column_gather`); spans near late events are read by time through the
-    snapshot, which merges them in.
-
-Guarantee
-    Rows come in the order of a full scan.  Between two intervals there is at least one surrounding
-    row, and the rows right before and after each interval are those of the stream.
+Spans near late events are read by time.  Rows next to intervals are neighbours in the stream.
 """
 
 from __future__ import annotations
@@ -33,7 +25,7 @@ Ints = npt.NDArray[np.int64]
 
 BATCH_EVENTS = 1 << 17
 ALONE_EVENTS = 1 << 14
-"""Spans from this length on are handed on as they lie in their leaves, not copied together."""
+"""Spans from this length on are passed on leaf by leaf, not copied into larger batches."""
 
 
 def read_spans(
@@ -45,16 +37,8 @@ def read_spans(
     check: Callable[[], None] | None = None,
     ties: bool = False,
 ) -> Iterator[Piece]:
-    """Events of spans and their surroundings; see the module.
-
-    Parameters
-    ----------
-    intervals : ReplayIntervals
-        Of the stream, not of partitions; spans are more than ``before + after`` positions apart.
-    check : callable, optional
-        Called before each batch; may raise.
-    ties : bool
-        Surrounding rows come with all others of their time, whose order may still change.
+    """Batches in stream order, with flags of interval rows.  With ``ties``, surrounding rows come
+    with all others of their time, whose order may still change.
     """
     spans = intervals.spans
     output = pa.schema([snapshot.schema.arrow.field(name) for name in columns])
@@ -62,7 +46,7 @@ def read_spans(
     alone = spans.ends - spans.starts >= ALONE_EVENTS
     alone[list(intervals.by_time)] = True
     stretches = np.stack([first, spans.starts, spans.ends, last], axis=1)
-    # of those that are read by themselves only the rows around them are read with others
+    # of long spans and spans by time only the surrounding rows are gathered here
     none = np.zeros((0, 4), np.int64)
     at, behind = 0, none
     for number in [*np.flatnonzero(alone).tolist(), len(spans)]:
@@ -90,7 +74,6 @@ def read_spans(
 
 
 def _around(timeline: Timeline, intervals: ReplayIntervals, ties: bool) -> tuple[Ints, Ints]:
-    """Where what is read of each span begins and ends, with the rows around it; none twice."""
     spans, total = intervals.spans, timeline.total
     first = np.maximum(spans.starts - intervals.before, 0)
     last = np.minimum(spans.ends + intervals.after, total)

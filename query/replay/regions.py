@@ -1,14 +1,7 @@
-"""What of a stream's history a query read and what it skipped, coarse enough to be drawn.
+"""What of a stream's history a query read and what it skipped, coarse enough to draw.
 
-Guarantee
-    Regions follow each other in time and their events add up to the stream's base events.  There
-    are at most :data:`REGIONS_MAX`: of more spans, those with the least between them are made one,
-    whose events are still counted as they are.  Where single partitions are replayed, those with
-    most have a lane each.
-
-Limits
-    Late events that are not part of the base lie in no region.  Of a scan, whole leaves are told
-    apart; it may leave out more inside of them.
+Regions are in time order and their events add up to the base events; beyond ``REGIONS_MAX``, the
+narrowest gaps are closed.  Late events outside of the base are not counted.
 """
 
 from __future__ import annotations
@@ -32,13 +25,13 @@ __all__ = ["REGIONS_MAX", "regions_of", "regions_of_scan"]
 REGIONS_MAX = 2000
 LANES_MAX = 50
 LANE_SPANS_MAX = 200
-"""Stretches of a lane: more would be narrower than a pixel."""
+"""Ranges of a lane; more would be narrower than a pixel."""
 
 Ints = npt.NDArray[np.int64]
 
 
 def regions_of(plan: ReplayPlan | None, snapshot: Snapshot, kind: str = "replayed") -> Regions:
-    """The regions of one plan over the snapshot that it was made for; ``kind``: what was done."""
+    """The regions of a plan over its snapshot; ``kind``: what was done."""
     if snapshot.time_range is None:
         return Regions(unit=snapshot.schema.time_unit)
     if plan is None or plan.spans is None or plan.timeline is None:
@@ -55,17 +48,7 @@ def regions_of(plan: ReplayPlan | None, snapshot: Snapshot, kind: str = "replaye
 def regions_of_scan(
     snapshot: Snapshot, low: int, high: int, prune: Prune | None = None, kind: str = "read"
 ) -> Regions:
-    """The regions of a scan.
-
-    Parameters
-    ----------
-    low, high : int
-        Ticks, inclusive.
-    prune : Prune, optional
-        What minima and maxima of leaves are compared with.
-    kind : {"read", "aggregated"}
-        What was done with what is not skipped.
-    """
+    """The regions of a scan of inclusive ticks, pruned by leaves; ``kind``: read or aggregated."""
     if snapshot.time_range is None:
         return Regions(unit=snapshot.schema.time_unit)
     timeline = Timeline(snapshot)
@@ -90,7 +73,6 @@ def regions_of_scan(
 
 
 def _drawn(spans: Spans, timeline: Timeline, kind: str, snapshot: Snapshot) -> Regions:
-    """Spans of positions, and what lies between them, as regions of time."""
     unit, total = snapshot.schema.time_unit, timeline.total
     assert snapshot.time_range is not None
     first, last = snapshot.time_range
@@ -115,7 +97,7 @@ def _drawn(spans: Spans, timeline: Timeline, kind: str, snapshot: Snapshot) -> R
 
 
 def _widest(spans: Spans, most: int) -> tuple[Ints, Ints, Ints, Ints]:
-    """Spans made so few by closing the narrowest gaps: starts, ends, and which were made one."""
+    """At most ``most`` spans, the narrowest gaps closed, with first and last original span."""
     gaps = spans.starts[1:] - spans.ends[:-1]
     kept = min(len(gaps), most - 1)
     breaks = np.sort(np.argsort(-gaps, kind="stable")[:kept])
@@ -127,7 +109,6 @@ def _widest(spans: Spans, most: int) -> tuple[Ints, Ints, Ints, Ints]:
 def _lanes(
     parts: PartitionSpans, timeline: Timeline
 ) -> tuple[tuple[str, tuple[tuple[int, int], ...]], ...]:
-    """Of the partitions with the longest stretches, key and ticks."""
     inside = parts.inside
     codes = inside.starts // parts.stride
     known, first = np.unique(codes, return_index=True)

@@ -1,13 +1,4 @@
-"""What a pattern query will replay, as a value: for the run, for other processes, and for EXPLAIN.
-
-Layout
-    ::
-
-        ReplayPlan          what was decided, and why          stays where the query is planned
-          |- intervals      what is replayed; None: the whole stream         can be sent
-          |- timeline       of the snapshot that positions refer to
-          '- choice         terms that were looked up, and what they were expected to cost
-"""
+"""What a pattern query will replay, as a value; only ``intervals`` are sent to other processes."""
 
 from __future__ import annotations
 
@@ -31,19 +22,9 @@ __all__ = ["ReplayIntervals", "ReplayPlan"]
 
 @dataclass(frozen=True)
 class ReplayIntervals:
-    """Where matches can be.
-
-    Attributes
-    ----------
-    spans : Spans
-        Positions to replay.
-    by_time : mapping of int to (int, int)
-        Spans (by number) read by ticks, inclusive, because late events lie in them.
-    partitions : PartitionSpans or None
-        Under PARTITION BY, which rows of ``spans`` are replayed: those of some partitions.
-        None: all of them.
-    before, after : int
-        Rows around each span that conditions look at.
+    """Where matches can be: positions ``spans``.  ``by_time``: spans (by number) that are read by
+    inclusive ticks, because late events lie in them; ``partitions``: the rows of ``spans`` that are
+    replayed (None: all); ``before`` and ``after``: rows around each span that conditions look at.
     """
 
     spans: Spans
@@ -55,40 +36,12 @@ class ReplayIntervals:
 
 @dataclass(frozen=True)
 class ReplayPlan:
-    """See the module.
-
-    Attributes
-    ----------
-    strategy : str
-        As asked for.
-    reason : str
-        Why the whole stream is replayed; empty when it is not.
-    intervals : ReplayIntervals or None
-        What is replayed; None for the whole stream.
-    choice : TermChoice
-        Terms that could have been looked up, and those that were to be.
-    picked : tuple of Offer
-        Terms that were looked up: a lookup may find that further ones are not worth it.
-    show : callable
-        Text of an offer.
-    unavailable : str
-        Why indexes, or runs of them, that there are cannot be used.
-    covered : float
-        Fraction of the base events that the indexes used cover.
-    allowed : int
-        Base events that the coarse pattern map leaves.
-    needed : int
-        Base events in intervals, before near ones are joined: what the estimate is about.
-    shared : SharedColumn or None
-        What the events of each interval have in common, where that was looked at.
-    fitted : tuple of str
-        What was asked of pairs of occurrences, and how many are left.
-    ways : tuple of str
-        Outlines of the ways that the pattern can go, where these were looked up one by one.
-    metrics : IndexMetrics
-        What planning read of indexes.
-    phases : mapping of str to float
-        Milliseconds.
+    """A plan; ``intervals`` is None for the whole stream, and ``reason`` says why.  ``picked``:
+    terms actually looked up (a lookup may make others unnecessary); ``unavailable``: why existing
+    indexes or runs cannot be used; ``covered``: fraction of base events that the used indexes
+    cover; ``allowed``: base events that the coarse map leaves; ``needed``: base events in intervals
+    before near ones are joined; ``fitted``: conditions between occurrences and what they left;
+    ``ways``: outlines of alternatives that were looked up one by one; ``phases`` in milliseconds.
     """
 
     strategy: str
@@ -111,37 +64,26 @@ class ReplayPlan:
 
     @property
     def spans(self) -> Spans | None:
-        """Positions to replay; None for the whole stream."""
         return None if self.intervals is None else self.intervals.spans
 
     @property
     def partitions(self) -> PartitionSpans | None:
-        """Which rows of the spans are replayed; None: all of them."""
         return None if self.intervals is None else self.intervals.partitions
 
     @property
     def total(self) -> int:
-        """Base events."""
         return 0 if self.timeline is None else self.timeline.total
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """Texts of the terms that were looked up, those of several ways once."""
         return tuple(dict.fromkeys(map(self.show, self.picked)))
 
     @property
     def offered(self) -> tuple[str, ...]:
-        """Texts of the terms that could have been looked up, those of several ways once."""
         return tuple(dict.fromkeys(map(self.show, self.choice.offers)))
 
     def replayed(self, given: int | None = None) -> float:
-        """Fraction of the base events that a run has replayed or, before it, will at most.
-
-        Parameters
-        ----------
-        given : int, optional
-            Events given to the matcher, when it has run.
-        """
+        """Fraction of base events fed to the matcher (``given``), or its upper bound."""
         if self.spans is None:
             return 1.0
         if not self.total:
@@ -151,7 +93,6 @@ class ReplayPlan:
     def details(
         self, given: int | None = None
     ) -> tuple[tuple[str, str | int | float | tuple[str, ...]], ...]:
-        """What EXPLAIN shows; ``given`` as in :meth:`replayed`."""
         found: list[tuple[str, str | int | float | tuple[str, ...]]] = [("strategy", self.strategy)]
         if self.outline is not None:
             found.append(("symbols", " or ".join(self.ways) or str(self.outline)))
@@ -188,7 +129,6 @@ class ReplayPlan:
         return tuple(found)
 
     def figures(self, given: int | None = None) -> tuple[tuple[str, int | float], ...]:
-        """What EXPLAIN ANALYZE shows; ``given`` as in :meth:`replayed`."""
         if self.spans is None:
             return tuple(self.phases.items())
         events = self.spans.total if given is None else given

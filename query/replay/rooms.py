@@ -1,29 +1,14 @@
-"""Blocks that lie near one another: ``A Z{0,5} B``, ``A B+ C``, ``A B{1,3}``.
+"""Blocks at a bounded distance: ``A Z{0,5} B``, ``A B+ C``, ``A B{1,3}``.
 
-Purpose
-    A gap is any number of events within the window, unless the pattern says more
-    (:class:`~.symbols.Room`): how many they are at most, or that all of them satisfy the condition
-    of the symbol before.  :class:`Rooms` drops occurrences of blocks that have no other one in
-    reach, and says where matches end whose last symbol repeats.
+A gap may be bounded (``symbols.Room``): by a number of events, or because all of them satisfy the
+condition of the symbol before.  Occurrences without another one in reach are dropped::
 
-Layout
-    ::
+    position     0 1 2 3 4 5 6 7 8 9          A B+ C: every event between is a B
+    B            . x x x . . x x . .          runs  1..3, 6..7
+    C            . . . . x . . . . x          left: C at 4; the one at 9 is behind no run
 
-        position     0 1 2 3 4 5 6 7 8 9          A Z{0,2} B: at most two between
-        A            x . . . . x . . . .
-        B            . . . . x . . x . .          left: A at 5, B at 7
-
-        position     0 1 2 3 4 5 6 7 8 9          A B+ C: every event between is a B
-        B            . x x x . . x x . .          runs  1..3, 6..7
-        C            . . . . x . . . . x          left: C at 4; the one at 9 is behind no run
-
-Guarantee
-    Sound: where nothing is passed over, the events of a match are neighbours, and those of a gap
-    obey what the gap says.  Occurrences of the repeated symbol are taken as they were looked up,
-    before any was dropped.
-
-Limits
-    Contiguous matches in the stream; under PARTITION BY places in a partition are not known.
+Sound for contiguous matches of the stream: events are neighbours, and those of a gap obey its
+condition.  The repeated symbol's occurrences are taken before any is dropped.
 """
 
 from __future__ import annotations
@@ -49,15 +34,7 @@ _FAR = 2**62
 
 
 class Rooms:
-    """See the module.
-
-    Parameters
-    ----------
-    found : mapping of int to int64[n]
-        Where the blocks that were looked up begin, ascending; all of them in some spans.
-    spans : Spans
-        Of the stream, in which matches lie.
-    """
+    """Bounded gaps, given the ascending starts of all looked-up blocks in ``spans``."""
 
     def __init__(self, lookups: Lookups, found: Mapping[int, Ints], spans: Spans) -> None:
         self._pattern, self._timeline = lookups.context.pattern, lookups.context.timeline
@@ -72,7 +49,7 @@ class Rooms:
                 self._runs[block] = alone, alone[ends[places_in(ends, np.arange(len(alone)))]]
 
     def thinned(self, found: Mapping[int, Ints]) -> dict[int, Ints]:
-        """Occurrences that have another one of each neighbouring block within reach."""
+        """Occurrences with another one of each neighbouring block within reach."""
         left = dict(found)
         for _ in range(ROUNDS):
             before = sum(map(len, left.values()))
@@ -83,7 +60,6 @@ class Rooms:
         return left
 
     def _thin(self, left: dict[int, Ints], earlier: int, later: int) -> None:
-        """Drop occurrences of two blocks that were looked up, the one right after the other."""
         behind, begin = left[earlier] + self._lengths[earlier], left[later]
         if later == earlier + 1:
             until = self._last_of_room(earlier, behind - 1) + 1
@@ -95,12 +71,12 @@ class Rooms:
         first = places_in(begin, behind)
         near = np.append(begin, _FAR)[first] <= until
         left[earlier], behind, until = left[earlier][near], behind[near], until[near]
-        # what begins later reaches further, so the last one before tells
+        # later occurrences reach further, so the last one before decides
         last = places_in(behind, begin, "right")
         left[later] = begin[begin <= np.append([-1], until)[last]]
 
     def _last_of_room(self, block: int, ends: Ints) -> Ints:
-        """The last position of the room behind a block, for each place at which that ends."""
+        """Last position of the gap behind a block, for each end of the block."""
         most = self._pattern.room(block).most
         last = np.full(len(ends), _FAR) if most is None else ends + most
         if block in self._runs:
@@ -110,13 +86,7 @@ class Rooms:
         return last
 
     def ended(self, found: Candidates, used: int) -> Candidates | None:
-        """Candidates with their last possible events; None where the window alone says.
-
-        Parameters
-        ----------
-        used : int
-            The last block that was looked up.
-        """
+        """Candidates with their last possible events; None if only the window bounds them."""
         room = self._pattern.room(used)
         if used + 1 < len(self._lengths) or (room.most is None and used not in self._runs):
             return None

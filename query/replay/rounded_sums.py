@@ -1,24 +1,17 @@
 """Comparisons with a rounded sum or product, in terms of a derived value that is rounded, too.
 
-Purpose
-    ``x > PREV(x) + 0.1`` of doubles compares ``x`` with a sum that was rounded; an index on
-    ``x - PREV(x)`` holds a difference that was rounded.  :func:`rounded_range` says in which range
-    the second must be where the first is true.  The same for ``x > PREV(x) * 1.1`` and an index on
-    ``x / PREV(x)``.
+An index on ``x - PREV(x)`` holds a rounded difference, ``x > PREV(x) + 0.1`` compares with a
+rounded sum; likewise ``x / PREV(x)`` and ``x > PREV(x) * 1.1``.  With ``p`` the other value, ``c``
+the constant, and ``~`` for "rounded to the nearest double"::
 
-Layout
-    With ``p`` the other value, ``c`` the constant, ``~`` for "rounded to the nearest double"::
+    x >  ~(p + c)    then  x > p + c,  for x itself is a double and rounding keeps order
+                     so    x - p > c,  and  ~(x - p) >= c
+    x >= ~(p + c)    the sum may have been rounded down to x:  x - p >= c - |p + c| / 2^53
+                     so    ~(x - p) >= c - |c| / 2^16     while |x| and |p| are at most 2^35 |c|
+    x >= ~(p * c)    so    ~(x / p) >= c (1 - 2^-48)      while p and c are positive, not tiny
 
-        x >  ~(p + c)    then  x > p + c,  for x itself is a double and rounding keeps order
-                         so    x - p > c,  and  ~(x - p) >= c
-        x >= ~(p + c)    the sum may have been rounded down to x:  x - p >= c - |p + c| / 2^53
-                         so    ~(x - p) >= c - |c| / 2^16     while |x| and |p| are at most 2^35 |c|
-        x >= ~(p * c)    so    ~(x / p) >= c (1 - 2^-48)      while p and c are positive, not tiny
-
-Guarantee
-    Sound to the last bit.  What the second and third line rest on is a :class:`Bounded`, which
-    whoever plans compares with the least and the greatest value that there are.  Constants are
-    taken as off by some units in the last place, however they became doubles.
+Sound to the last bit, given the side conditions (``Bounded``), which the planner checks against
+minimum and maximum.  Constants may be off by some units in the last place.
 """
 
 from __future__ import annotations
@@ -28,7 +21,7 @@ from dataclasses import dataclass
 __all__ = ["Bounded", "product_range", "sum_range"]
 
 _CONSTANT = 2.0**-48
-"""Relative error of a constant, and of one rounding, several times over."""
+"""Relative error of a constant and of one rounding, with a margin."""
 _SLACK = 2.0**-16
 _REACH = 2.0**35
 _TINY, _HUGE = 2.0**-400, 2.0**400
@@ -39,13 +32,7 @@ _BELOW, _ABOVE = ("<", "<="), (">", ">=")
 
 @dataclass(frozen=True)
 class Bounded:
-    """That the numbers in a column lie in a range (NaN and infinity are not asked about).
-
-    Attributes
-    ----------
-    low, high : float
-        Inclusive.
-    """
+    """The condition that all numbers of a column lie in [low, high], except NaN and infinity."""
 
     column: str
     low: float
@@ -56,20 +43,7 @@ _Found = tuple["float | None", "float | None", tuple[Bounded, ...]]
 
 
 def sum_range(how: str, constant: float, columns: tuple[str, ...]) -> _Found | None:
-    """Range of ``~(x - p)`` where ``x how ~(p + constant)``.
-
-    Parameters
-    ----------
-    how : str
-        ``<``, ``<=``, ``>``, ``>=`` or ``=``.
-    columns : tuple of str
-        Of ``x`` and ``p``.
-
-    Returns
-    -------
-    (low, high, needs) or None
-        Bounds inclusive, None where there is none; None altogether where nothing is known.
-    """
+    """Inclusive range of ``~(x - p)`` where ``x how ~(p + constant)``, and its needs, or None."""
     size = abs(constant)
     needs: tuple[Bounded, ...] = ()
     slack = _CONSTANT * size
@@ -83,7 +57,7 @@ def sum_range(how: str, constant: float, columns: tuple[str, ...]) -> _Found | N
 
 
 def product_range(how: str, constant: float, columns: tuple[str, ...]) -> _Found | None:
-    """Range of ``~(x / p)`` where ``x how ~(p * constant)``; as :func:`sum_range`."""
+    """Range of ``~(x / p)`` where ``x how ~(p * constant)``, and its needs, or None."""
     if not _TINY <= constant <= _HUGE:
         return None
     needs = tuple(Bounded(name, _LEAST, float("inf")) for name in dict.fromkeys(columns))

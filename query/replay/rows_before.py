@@ -1,22 +1,7 @@
-"""The last rows of partitions before a tick, however far back they lie.
+"""The last rows of partitions before a tick, by a backward scan in pieces of doubling size.
 
-Purpose
-    What is read from some tick on lacks the rows before it, of which a few per partition may
-    count.  :class:`RowsBefore` goes back through the stream for those that are asked for.
-
-Layout
-    ::
-
-             |<- 16384 rows ->|<- 8192 ->|<- 4096 ->| tick
-        a          .                a        .  .         found at once
-        b     b                                           found in the third piece
-
-Guarantee
-    Late events are in their places.  Keys are equal as they are for PARTITION BY.
-
-Cost
-    The columns that are wanted are read as far back as the farthest of the rows lies; for a
-    partition that has none, to the beginning of the stream, once.
+Late events are included; keys are equal as under PARTITION BY.  The columns are read back to the
+farthest row; for a partition without one, to the beginning of the stream, once.
 """
 
 from __future__ import annotations
@@ -55,22 +40,7 @@ def _last_of(codes, place, left, kept):  # type: ignore[no-untyped-def]
 
 
 class RowsBefore:
-    """See the module.
-
-    Parameters
-    ----------
-    snapshot : Snapshot
-    columns : sequence of str
-        That are wanted, with those of the key among them.
-    partition_by : sequence of str
-    before : int
-        A tick.
-    lowest : int, optional
-        Rows before this tick do not count.
-    metrics : ScanMetrics, optional
-    check : callable, optional
-        Called now and then; may raise.
-    """
+    """Finds rows before a tick, but not before ``lowest``; ``columns`` include the keys."""
 
     def __init__(
         self,
@@ -91,12 +61,12 @@ class RowsBefore:
         self.metrics = metrics
         self.check = check or (lambda: None)
         self._codes = KeyCodes(max(1, len(self.keys)))
-        self._all: int | None = None  # number of partitions, where all were seen
+        self._all: int | None = None  # number of partitions, once all were seen
 
     def on(
         self, snapshot: Snapshot, metrics: ScanMetrics, check: Callable[[], None] | None
     ) -> None:
-        """Read a snapshot that has the same rows before the tick."""
+        """Continue on a snapshot with the same rows before the tick."""
         self.snapshot, self.metrics, self.check = snapshot, metrics, check or (lambda: None)
 
     def _encode(self, table: pa.Table) -> Ints:
@@ -105,25 +75,13 @@ class RowsBefore:
         return self._codes.encode([table.column(name) for name in self.keys])
 
     def find(self, keys: pa.Table, count: int = 1) -> tuple[pa.Table, Ints]:
-        """Up to ``count`` last rows of each of some partitions, in the order of the stream.
-
-        Parameters
-        ----------
-        keys : pyarrow.Table
-            Each at most once; without PARTITION BY one row without columns counts.
-
-        Returns
-        -------
-        rows : pyarrow.Table
-        of : int64[rows]
-            To which key each belongs.
-        """
+        """Up to ``count`` last rows of each key, in stream order, and their keys' numbers."""
         codes = self._encode(keys) if self.keys else np.zeros(1, np.int64)
         place = np.full(max(self._codes.count, 1), -1, np.int64)
         place[codes] = np.arange(len(codes))
         left = np.full(len(codes), count, np.int64)
         if self._all is not None:
-            left[codes >= self._all] = 0  # they are younger than the tick
+            left[codes >= self._all] = 0  # these first occur after the tick
         missing = int(left.sum())
         high, rows = self.before, ROWS_FIRST
         parts: list[pa.Table] = []
@@ -147,7 +105,6 @@ class RowsBefore:
         return pa.concat_tables(parts[::-1]), np.concatenate([none, *of[::-1]])
 
     def _read(self, low: int, high: int) -> pa.Table:
-        """Rows with ``low <= t < high``."""
         schema = self.snapshot.schema.arrow
         fields = pa.schema([schema.field(name) for name in self.columns])
         batches = self.snapshot.scan(

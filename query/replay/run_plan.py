@@ -1,4 +1,4 @@
-"""Running a planned pattern query."""
+"""Run a planned pattern query."""
 
 from __future__ import annotations
 
@@ -22,16 +22,8 @@ __all__ = ["ReplayRun", "run_intervals", "run_match"]
 
 @dataclass
 class ReplayRun:
-    """What a run has touched; read it when the run has ended.
-
-    Attributes
-    ----------
-    rows : int
-        Results.
-    events : int
-        Events given to the matcher.
-    ended : bool
-        Whether everything was matched; not when nobody wanted the rest.
+    """Metrics of a run: result ``rows``, and ``events`` fed to the matcher.  ``ended``: everything
+    was matched, not stopped early by the consumer.
     """
 
     metrics: ScanMetrics = field(default_factory=ScanMetrics)
@@ -42,7 +34,6 @@ class ReplayRun:
 
     @property
     def given(self) -> int | None:
-        """Events given to the matcher, when everything was matched."""
         return self.events if self.ended else None
 
 
@@ -55,7 +46,6 @@ def run_match(
     check: Callable[[], None] | None = None,
     limits: MatchLimits | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Match where the plan says; see :func:`run_intervals`."""
     return run_intervals(
         snapshot, compiled, plan.intervals, plan.timeline, run=run, check=check, limits=limits
     )
@@ -71,24 +61,7 @@ def run_intervals(
     check: Callable[[], None] | None = None,
     limits: MatchLimits | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Match within intervals.
-
-    Parameters
-    ----------
-    intervals : ReplayIntervals or None
-        None: the whole stream.
-    timeline : Timeline or None
-        Of the snapshot; needed for intervals.
-    run : ReplayRun, optional
-        Filled in.
-    check : callable, optional
-        Called now and then; may raise to stop.
-
-    Yields
-    ------
-    RecordBatch
-        The rows of a full replay, in its order.
-    """
+    """Match within intervals (None: the whole stream); rows and order of a full replay."""
     run = run or ReplayRun()
     begun = time.perf_counter()
     for batch in _batches(snapshot, compiled, intervals, timeline, run, check, limits):

@@ -1,16 +1,7 @@
-"""Columns that have one value in several events of a match, because conditions say so.
+"""Columns with one non-null value in several events of a match, because of ``B.beat = A.beat``.
 
-Purpose
-    ``B.beat = A.beat`` says of A and B what ``PARTITION BY beat`` says of all events of a match.
-    :func:`shared_columns` finds such conditions; :mod:`.shared_keys` makes use of them.
-
-Guarantee
-    In every match the events of the variables named have one value in the column, which is not
-    null: a variable that is compared with one that the match lacks makes no match.
-
-Limits
-    Equality of the same column, which is neither a floating-point number nor the time; the variable
-    that is compared with has one place in the pattern and does not repeat there.
+Limits: the same column, not floating point and not the time; the other variable occurs once in the
+pattern and does not repeat.
 """
 
 from __future__ import annotations
@@ -30,7 +21,7 @@ __all__ = ["SharedColumn", "shared_columns"]
 
 @dataclass(frozen=True)
 class SharedColumn:
-    """A column that has one value in the events of some variables of a match."""
+    """A column with one value in the events of some variables of a match."""
 
     column: str
     variables: frozenset[str]
@@ -40,7 +31,6 @@ class SharedColumn:
 
 
 def shared_columns(compiled: CompiledMatch, schema: StreamSchema) -> tuple[SharedColumn, ...]:
-    """Columns that conditions of a clause make equal, with the variables of each set of them."""
     names = compiled.automaton.names
     alone = {
         name
@@ -62,7 +52,6 @@ def shared_columns(compiled: CompiledMatch, schema: StreamSchema) -> tuple[Share
 
 
 def _behind(compiled: CompiledMatch, position: int) -> set[int]:
-    """Positions that may follow one, however far behind."""
     edges, seen = compiled.automaton.edges, set[int]()
     waiting = [position]
     while waiting:
@@ -74,7 +63,6 @@ def _behind(compiled: CompiledMatch, position: int) -> set[int]:
 
 
 def _equalities(bound: Bound, variable: str) -> list[tuple[str, str]]:
-    """Conjuncts ``x = V.x``: the column, and the other variable."""
     found = []
     parts = [bound.scalar]
     while parts:
@@ -94,7 +82,6 @@ def _equalities(bound: Bound, variable: str) -> list[tuple[str, str]]:
 
 
 def _side(bound: Bound, node: Any, variable: str) -> tuple[str, str] | None:
-    """Column and variable of a side of a comparison."""
     index = leaf_index(node)
     leaf = None if index is None else bound.leaves[index]
     if not isinstance(leaf, Navigation) or leaf.row.column is None or leaf.offset or leaf.shift:

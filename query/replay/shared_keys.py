@@ -1,22 +1,8 @@
 """Candidates whose events share a value: PARTITION BY that a condition implies.
 
-Purpose
-    Where all blocks that were looked up have a :class:`~.shared_columns.SharedColumn`,
-    :func:`keyed_spans` reads it at their occurrences and merges those to candidates key by key, as
-    under PARTITION BY.
-
-Layout
-    ::
-
-        position                 4    9   17   18   23
-        A                        x         x         x
-        B                             x         x
-        beat                     a    b    b    a    c        candidates: (4, 18)
-
-Guarantee
-    Sound: in a match the rows of the variables named have one value.  Null keys are one key here
-    and equal to nothing in the condition, which only leaves more candidates.  What lies between the
-    events of a candidate is replayed whatever its value, because it may be what breaks a match.
+If all looked-up blocks have a ``SharedColumn``, it is read at their occurrences, and these are
+merged by key, as under PARTITION BY.  Nulls count as one key, which only adds candidates.  What
+lies between the events of a candidate is replayed whatever its value: it may break a match.
 """
 
 from __future__ import annotations
@@ -39,28 +25,15 @@ __all__ = ["keyed_spans", "keyed_stretches", "shared_by"]
 
 Ints = npt.NDArray[np.int64]
 WORTH_EVENTS = 1 << 13
-"""Events in intervals from which on it is worth looking at keys."""
+"""Events in intervals from which on reading keys is worth it."""
 COLUMN_SHARE = 16
-"""Events of which one column is read in place of an event that is replayed."""
+"""Events of which one column may be read per event in the intervals."""
 
 
 def keyed_stretches(
     lookups: Lookups, found: Mapping[int, Ints], codes: Mapping[int, Ints], partitions: int
 ) -> tuple[Candidates, Ints, Ints]:
-    """Candidates of blocks whose occurrences have one key, and the rows of each in the stream.
-
-    Parameters
-    ----------
-    found, codes : mapping of int to int64[n]
-        Occurrences of each block and their keys, sorted by key.
-    partitions : int
-        Keys that there are.
-
-    Returns
-    -------
-    Candidates, low, high
-        The rows of a candidate are ``low .. high``.
-    """
+    """Candidates of blocks (sorted by key, ``partitions`` keys), and their rows [low, high)."""
     context, timeline = lookups.context, lookups.context.timeline
     within = context.pattern.within
     assert within is not None
@@ -85,15 +58,7 @@ def keyed_stretches(
 def keyed_spans(
     lookups: Lookups, found: Mapping[int, Ints], spans: Spans
 ) -> tuple[Spans, SharedColumn] | None:
-    """Spans of candidates of one key, and of which; None where that does not pay.
-
-    Parameters
-    ----------
-    found : mapping of int to int64[n]
-        Occurrences of the blocks that were looked up, ascending.
-    spans : Spans
-        Of candidates of whatever keys.
-    """
+    """Spans of candidates of one key within ``spans``, and the column; None if not worth it."""
     context = lookups.context
     pattern, timeline = context.pattern, context.timeline
     if pattern.within is None or len(found) < 2 or spans.total < WORTH_EVENTS:
@@ -128,7 +93,7 @@ def keyed_spans(
 def shared_by(
     lookups: Lookups, found: Collection[int]
 ) -> tuple[SharedColumn, dict[int, int]] | None:
-    """A column that all blocks share, and in which of its symbols each block has it."""
+    """A column that all blocks share, and the symbol of each block that has it."""
     blocks = lookups.context.pattern.blocks
     for one in lookups.context.pattern.shared:
         places = {}

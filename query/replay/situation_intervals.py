@@ -1,26 +1,12 @@
-"""Planning and running a pattern of situations over the parts of a stream that can hold a match.
+"""Plan and run a pattern of situations over intervals around looked-up starts, or the whole stream.
 
-Purpose
-    :func:`plan_situations_replay` chooses, as for row patterns, between the whole stream and
-    intervals around looked up starts; :func:`run_replayed` runs the operator over them.
-
-Layout
-    An interval is a stretch of one partition (without PARTITION BY: of the stream), whole ticks,
-    wide enough for every point of every match with a start in its middle.  Each is run by itself::
-
-        rows of p     .  x  x  .  x  x  x  .  .  x  .  x
-        interval            [-----------------)
-                             ^ begins with the first row that was read: does it?
-
-Guarantee
-    The rows, and their order, are those of a full replay.  A run that begins with the first row of
-    its interval counts only when it is *certified*: the row of its partition before does not
-    satisfy, or is further away than GAP, or does not exist.  It is asked only where a match uses
-    such a run.  A run that lasts at the end of its interval has no end there.
-
-Limits
-    While late events wait for compaction, and with PREV, intervals are read as ranges of time, with
-    the rows of all partitions in them.
+An interval is a range of one partition (without PARTITION BY: of the stream), of whole ticks, wide
+enough for every match with a start in its middle; each runs by itself.  Guarantee: rows and order
+are those of a full replay.  A run that begins with an interval's first row counts only if
+*certified*: the row of its partition before does not satisfy the condition, is further away than
+GAP, or does not exist.  This is tested only where a match uses the run.  A run that lasts to the
+end of its interval has no end there.  While late events wait for compaction, and with PREV,
+intervals are read as time ranges with the rows of all partitions.
 """
 
 from __future__ import annotations
@@ -67,16 +53,15 @@ __all__ = ["SituationRun", "by_time", "instants_of", "plan_situations_replay", "
 
 Ints = npt.NDArray[np.int64]
 BY_TIME_MOST = 0.7
-"""Share of the stream beyond which all of it is read, where ranges of time would be."""
+"""Share of the stream beyond which time ranges are replaced by a full replay."""
 KEY = 0.5
-"""Of what replaying an event costs, finding the partition of one within an interval and picking it:
-deriving situations is cheap."""
+"""Cost of finding and filtering one event's partition, by that of replaying it."""
 OVERHEAD = 6.0
-"""Times what planning costs: lookups, the rows before intervals."""
+"""Cost of lookups and of the rows before intervals, by that of planning."""
 NEAR = 10_000.0
-"""Events of which the keys are read to find that of one start: most of those between two."""
+"""Events whose keys are read to find that of one start: most of those between two."""
 WALKED = 1 << 16
-"""Rows that are looked at at a time for those before intervals."""
+"""Rows read at a time to find the row before an interval."""
 
 
 def plan_situations_replay(
@@ -88,7 +73,6 @@ def plan_situations_replay(
     weights: Weights,
     check: Callable[[], None],
 ) -> ReplayPlan:
-    """Plan a pattern over all events of a snapshot; parameters as for row patterns."""
     if strategy == "replay":
         return ReplayPlan(strategy, "asked for")
     begun = time.perf_counter()
@@ -118,8 +102,6 @@ def plan_situations_replay(
 
 @dataclass(frozen=True)
 class _Looked:
-    """An outline in its context, where its events can be and what indexes offer for them."""
-
     context: PlanContext
     mapped: tuple[CoarseMap, Offers] | None
 
@@ -135,7 +117,6 @@ class _Looked:
 
 
 def _rarest(looked: _Looked) -> float:
-    """About how many events the rarest of an outline's terms has."""
     if looked.mapped is None:
         return 0.0
     coarse, offers = looked.mapped
@@ -156,17 +137,14 @@ def _obstacle(
 
 
 def by_time(snapshot: Snapshot, compiled: CompiledSituations) -> bool:
-    """Whether intervals are read as ranges of time, with all partitions: rows have no positions.
-
-    That is so where late events wait for compaction, and where PREV looks at rows before.
-    """
+    """Whether intervals are time ranges with all partitions: with late events, or with PREV."""
     return bool(compiled.history or snapshot.dirty_ranges())
 
 
 def instants_of(
     snapshot: Snapshot, compiled: CompiledSituations, plan: ReplayPlan
 ) -> list[tuple[int, int]]:
-    """Ranges of ticks, both inclusive and apart, in which the matches of a plan become known."""
+    """Disjoint, inclusive tick ranges in which the matches of a plan become known."""
     intervals, timeline, span = plan.intervals, plan.timeline, snapshot.time_range
     reach = furthest(compiled)
     assert intervals is not None
@@ -188,7 +166,6 @@ def instants_of(
 
 
 def _by_time_pays(snapshot: Snapshot, compiled: CompiledSituations, plan: ReplayPlan) -> ReplayPlan:
-    """A plan whose intervals are read by time, or one that reads the whole stream."""
     if plan.intervals is None or not by_time(snapshot, compiled):
         return plan
     reach = furthest(compiled)
@@ -211,7 +188,7 @@ def _by_time_pays(snapshot: Snapshot, compiled: CompiledSituations, plan: Replay
 
 @dataclass
 class SituationRun(ReplayRun):
-    """What a run has touched, and what it has seen; read it when the run has ended."""
+    """Metrics of a run; valid when the run has ended."""
 
     figures: tuple[tuple[str, int | float], ...] = ()
 
@@ -224,13 +201,6 @@ def run_replayed(
     check: Callable[[], None],
     limits: MatchLimits,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of the matches, where the plan says.
-
-    Parameters
-    ----------
-    run : SituationRun
-        Filled in.
-    """
     columns = compiled.input_columns
     if plan.intervals is None:
         stream = SituationStream(compiled, limits, check)
@@ -266,11 +236,7 @@ def run_replayed(
 
 @dataclass(frozen=True)
 class _Pieces:
-    """What is read: stretches of one partition each, in the order of their numbers.
-
-    ``spans`` are the parts of the stream that they lie in, ``starts`` their first positions and
-    ``until`` the last ticks of which they hold all rows.
-    """
+    """The ranges to read; ``until``: last tick of which each holds all rows."""
 
     plan: ReplayPlan
     spans: Spans
@@ -299,7 +265,6 @@ class _Pieces:
     def read(
         self, columns: list[str], run: SituationRun, check: Callable[[], None]
     ) -> Iterator[tuple[pa.RecordBatch, Ints]]:
-        """Rows in stream order, with the numbers of their stretches."""
         intervals, timeline = self.plan.intervals, self.plan.timeline
         assert intervals is not None
         assert timeline is not None
@@ -318,10 +283,9 @@ class _Pieces:
 
 @kernel
 def _rows_before(codes, base, asked, at, active, out):  # type: ignore[no-untyped-def]
-    """Go through rows backward; tell each asker the last row of its partition before it.
-
-    ``asked``: (position, code) of the askers, descending; ``at`` of them were met.  ``active``: per
-    code, the asker that waits for a row, or -1.  Returns how many were met, and how many answered.
+    """Scan rows backward; give each query (position, code; descending) the last row of its
+    partition before it.  ``active``: per code the waiting query, or -1.  Returns new ``at``, and
+    answers.
     """
     answered = 0
     for i in range(codes.shape[0] - 1, -1, -1):
@@ -337,15 +301,12 @@ def _rows_before(codes, base, asked, at, active, out):  # type: ignore[no-untype
 
 
 class _Borders(Certifier):
-    """The rows right before stretches, of their partitions."""
-
     def __init__(self, compiled: CompiledSituations, pieces: _Pieces, stretches: Stretches) -> None:
         super().__init__(compiled)
         self.pieces = pieces
         self.stretches = stretches
 
     def rows_before(self, groups: Ints, rows: Ints) -> list[Before]:
-        """Find and read them by their places in the stream."""
         timeline = self.pieces.plan.timeline
         assert timeline is not None
         positions = self._positions(self.stretches.numbers(groups), rows)
@@ -368,7 +329,7 @@ class _Borders(Certifier):
         ]
 
     def _positions(self, numbers: Ints, first: Ints) -> Ints:
-        """Position of the last row of its partition before each stretch; -1 where none matters."""
+        """Position of the last row of its partition before each range; -1 if none matters."""
         pieces, timeline = self.pieces, self.pieces.plan.timeline
         assert timeline is not None
         starts, partitions = pieces.starts[numbers], pieces.plan.partitions
@@ -376,7 +337,7 @@ class _Borders(Certifier):
             return starts - 1
         if partitions is not None:
             keys, codes = partitions.keys, partitions.inside.starts[numbers] // partitions.stride
-        else:  # the keys of rows that are known: all rows of the parts are fed, one after the other
+        else:  # the spans hold all rows, so each range's first row gives the key
             lengths = pieces.spans.ends - pieces.spans.starts
             rows = starts + first - (np.cumsum(lengths) - lengths)[numbers]
             keys = PartitionKeys(timeline, self.compiled.partition_by, timeline.schema)
@@ -400,7 +361,6 @@ class _Borders(Certifier):
         return found
 
     def _lowest(self, starts: Ints) -> int:
-        """The first position at which a row before a stretch could matter."""
         timeline, gap = self.pieces.plan.timeline, self.compiled.gap
         assert timeline is not None
         if gap is None or not len(starts):

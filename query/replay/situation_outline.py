@@ -1,26 +1,14 @@
-"""From a pattern of situations to outlines: events that every match has, in which order.
+"""From a pattern of situations to outlines: events that every match has, in order.
 
-Purpose
-    The first row of a situation satisfies its condition, so it can be looked up as the symbols of
-    row patterns are.  Where the starts of some names must follow one another they are the symbols
-    of one :class:`~.symbols.Outline`, a chain; :func:`chains` gives one outline for each name, with
-    the longest chain through it.
+The first row of a situation satisfies its condition, so it can be looked up like a symbol; a chain
+of starts that must follow one another is an outline::
 
-Layout
-    ::
+    A OVERLAPS B AND B BEFORE C        starts of A < B < C      (A) gap (B) gap (C)
+    A INTERSECTS B                     none comes first         (A)     (B)
 
-        A OVERLAPS B AND B BEFORE C        starts of A < B < C      (A) gap (B) gap (C)
-        A INTERSECTS B                     none comes first         (A)     (B)
-
-    Around the first and after the last symbol any rows may lie: the situations of other names may
-    begin earlier, and all of them end later.  All of this lies within the greatest distance of a
-    start to the instant of the match.
-
-    The row at the end of a situation does not satisfy its condition: where that nearly always holds
-    ends are rarer than starts.  They are outlines of one symbol each.
-
-Guarantee
-    Every match has, within that distance, an event for each symbol, in this order.
+The row at the end of a situation does not satisfy its condition; each end is an outline of one
+symbol, in case the condition nearly always holds.  Every match has an event for each symbol, in
+this order, within the greatest distance of a start from the instant of the match.
 """
 
 from __future__ import annotations
@@ -48,15 +36,7 @@ _UNDERSTOOD = (
 def chains(
     compiled: CompiledSituations, schema: StreamSchema, folder: Folder | None = None
 ) -> tuple[Outline, ...]:
-    """Outlines of a clause whose matches are bounded in time; none for others.
-
-    Parameters
-    ----------
-    compiled : CompiledSituations
-    schema : StreamSchema
-    folder : Folder, optional
-        Knows the parameters of this execution.
-    """
+    """Outlines of a clause whose matches are bounded in time; empty for others."""
     count = len(compiled.names)
     reach = [compiled.kept(i) for i in range(count)]
     bounded = [ticks for ticks in reach if ticks is not None]
@@ -85,10 +65,7 @@ def chains(
 
 
 def _tells(compiled: CompiledSituations, name: int) -> bool:
-    """Whether a match has a row that ends the situation of a name, no later than its instant.
-
-    A gap ends situations without one, and a condition with PREV is no condition on that row.
-    """
+    """Whether a match has a row that ends the situation of a name, no later than its instant."""
     leaves = compiled.conditions[name].leaves
     shifted = any(leaf.shift for leaf in leaves if isinstance(leaf, Navigation))
     by_then = int(compiled.reach[-1, len(compiled.names) + name]) <= 0
@@ -112,7 +89,7 @@ def _chain(compiled: CompiledSituations, through: int) -> tuple[int, ...]:
 
 
 def contrary(bound: Bound, name: str, schema: StreamSchema, folder: Folder) -> Prune | None:
-    """What holds where a condition is false or unknown; None where that is not understood."""
+    """What holds where a condition is false or unknown; None if unsupported."""
     if not all(isinstance(node, _UNDERSTOOD) for node in bound.scalar.walk()):
         return None
     negated = Bound(exp.Not(this=exp.Paren(this=bound.scalar.copy())), bound.leaves, bound.at)

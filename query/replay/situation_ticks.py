@@ -1,16 +1,7 @@
-"""Situations over a range of time: the rows from which its matches are made, late events in place.
+"""Situations over a time range, with late events in their places.
 
-Purpose
-    A match that becomes known at an instant begins at most its reach before.  :func:`run_ticks`
-    reads the rows from there on; :class:`FromTick` is the run that asks for the rows before these,
-    for a run that seems to begin with them may have begun before, and PREV looks at them.
-
-Guarantee
-    The matches are those of the whole stream that become known in the range, in their order.
-
-Cost
-    The rows before are asked for only where a match depends on them; with PREV for every partition
-    of the range, as conditions look at them.
+A match begins at most its reach before its instant.  Rows before that are read only where a match
+depends on them, because a run may have begun earlier; with PREV, for every partition of the range.
 """
 
 from __future__ import annotations
@@ -40,7 +31,7 @@ Check = Callable[[], None] | None
 
 
 def furthest(compiled: CompiledSituations) -> int | None:
-    """Ticks before the instant of a match in which all of it began; None for no bound."""
+    """Ticks before the instant of a match within which all of it began; None if unbounded."""
     reach = [compiled.kept(i) for i in range(len(compiled.names))]
     known = [ticks for ticks in reach if ticks is not None]
     return max(known) if len(known) == len(reach) else None
@@ -54,7 +45,7 @@ def run_ticks(
     check: Check = None,
     limits: MatchLimits | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of the matches that become known in a range of ticks, both inclusive."""
+    """Rows of the matches that become known in a range of inclusive ticks."""
     low, high = instants
     span = snapshot.time_range
     if span is None or low > high:
@@ -70,18 +61,8 @@ def run_ticks(
 
 
 class FromTick:
-    """A run over the rows from a tick on, which asks for those before where they count.
-
-    Attributes
-    ----------
-    stream : SituationStream
-
-    Parameters
-    ----------
-    begin : int
-        No match that is looked for begins before it.
-    since : int
-        Matches known before it are not looked for.
+    """A run over the rows from a tick on, which reads earlier rows where needed.  No relevant match
+    begins before ``begin``; matches known before ``since`` are not reported.
     """
 
     def __init__(
@@ -117,13 +98,11 @@ class FromTick:
             self._prepare(np.zeros(1, np.int64))
 
     def on(self, snapshot: Snapshot, metrics: ScanMetrics, check: Check) -> None:
-        """Go on with a snapshot that has the same rows, and later ones."""
         self.stream.check = check or (lambda: None)
         if self._before is not None:
             self._before.on(snapshot, metrics, check)
 
     def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Take a batch; yields what is known by the tick before its last."""
         if self._before is not None and self.compiled.history and self.compiled.partition_by:
             known = self._keys.count
             self._keys.encode(pa.Table.from_batches([batch]))
@@ -132,20 +111,14 @@ class FromTick:
         return self.stream.feed(batch)
 
     def _prepare(self, groups: Ints) -> None:
-        """Show conditions with PREV the rows before, of partitions that are met first."""
+        """Give conditions with PREV the earlier rows of newly seen partitions."""
         assert self._before is not None
         rows, _ = self._before.find(self._keys.values(groups), self.compiled.history + 1)
         self.stream.precede(rows)
 
 
 class BordersOfTime(Certifier):
-    """The rows before a tick, of the partitions that are asked for.
-
-    Parameters
-    ----------
-    keys : Partitions
-        Whose numbers the askers go by.
-    """
+    """Certifies runs by the rows before a tick; partitions are numbered by ``keys``."""
 
     def __init__(self, compiled: CompiledSituations, keys: Partitions, before: RowsBefore) -> None:
         super().__init__(compiled)
@@ -153,7 +126,6 @@ class BordersOfTime(Certifier):
         self._before = before
 
     def rows_before(self, groups: Ints, rows: Ints) -> list[Before]:
-        """Go back in time for them."""
         found, of = self._before.find(self._keys.values(groups))
         words = row_words(self.compiled.tests, found, np.array([0, found.num_rows], np.int64))
         ticks, _ = numbers(flat(found.column(self.compiled.time)), "i")

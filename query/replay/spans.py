@@ -1,12 +1,4 @@
-"""Sets of positions as sorted, disjoint, half-open spans: union, intersection, dilation.
-
-Purpose
-    Replay intervals are such sets.  Everything here is vectorised over ``int64[n]`` starts and
-    ends.
-
-Invariants
-    ``starts[i] < ends[i] <= starts[i + 1]``; neighbours that touch are joined.
-"""
+"""Sets of positions as sorted, disjoint, half-open spans; all operations are vectorised."""
 
 from __future__ import annotations
 
@@ -25,19 +17,18 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Spans:
-    """See the module."""
+    """Invariant: ``starts[i] < ends[i] <= starts[i + 1]``; ``of`` merges spans that touch."""
 
     starts: Ints
     ends: Ints
 
     @classmethod
     def empty(cls) -> Spans:
-        """No position."""
         return cls(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
     @classmethod
     def of(cls, starts: Ints | Sequence[int], ends: Ints | Sequence[int], gap: int = 0) -> Spans:
-        """From spans in any order; those at most ``gap`` apart are joined, empty ones left out."""
+        """From spans in any order; those at most ``gap`` apart are merged, empty ones dropped."""
         first = np.asarray(starts, np.int64)
         last = np.asarray(ends, np.int64)
         kept = last > first
@@ -57,18 +48,15 @@ class Spans:
 
     @property
     def total(self) -> int:
-        """Number of positions."""
         return int((self.ends - self.starts).sum())
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def joined(self, gap: int) -> Spans:
-        """Spans at most ``gap`` apart made one."""
         return Spans.of(self.starts, self.ends, gap)
 
     def union(self, other: Spans) -> Spans:
-        """Positions in either."""
         if not len(other):
             return self
         if not len(self):
@@ -78,7 +66,6 @@ class Spans:
         )
 
     def intersect(self, other: Spans) -> Spans:
-        """Positions in both."""
         if not len(self) or not len(other):
             return Spans.empty()
         first = places_in(other.ends, self.starts, "right")
@@ -93,21 +80,18 @@ class Spans:
         )
 
     def complement(self, total: int) -> Spans:
-        """Positions in [0, total) that are not in the set."""
         return Spans.of(np.concatenate(([0], self.ends)), np.concatenate((self.starts, [total])))
 
     def minus(self, other: Spans) -> Spans:
-        """Positions that are not in another set."""
         if not len(self) or not len(other):
             return self
         return self.intersect(other.complement(int(max(self.ends[-1], other.ends[-1]))))
 
     def clip(self, low: int, high: int) -> Spans:
-        """Positions in [low, high)."""
         return Spans.of(np.maximum(self.starts, low), np.minimum(self.ends, high))
 
     def touches(self, other: Spans) -> npt.NDArray[np.bool_]:
-        """For each span whether it has a position in common with the other set."""
+        """For each span whether it overlaps the other set."""
         if not len(other) or not len(self):
             return np.zeros(len(self), np.bool_)
         at = places_in(other.ends, self.starts, "right")

@@ -1,16 +1,6 @@
-"""Intervals of a pattern without partitions: candidates of chosen terms, block by block.
+"""Intervals of a pattern without partitions: spans that contain every match of the base events.
 
-Layout
-    ::
-
-        terms -> occurrences of the rarest block -> what its matches can reach
-              -> occurrences of the next block there -> ...
-              -> those near enough to their neighbours, where the pattern says how near
-              -> those that fit one another, where bands say so -> candidates -> intervals
-
-Guarantee
-    What is found contains every match of the base events; late events are added by
-    :mod:`.late_ranges`.
+Blocks are looked up rarest first, each only where matches of those before can reach.
 """
 
 from __future__ import annotations
@@ -39,25 +29,14 @@ __all__ = ["StreamIntervals", "stream_intervals"]
 Ints = npt.NDArray[np.int64]
 
 DENSE = 64
-"""Occurrences of a block in a chunk from which it is clear that they lie all over it."""
+"""Occurrences per chunk from which on a block is assumed to occur throughout."""
 
 
 @dataclass(frozen=True)
 class StreamIntervals:
-    """What lookups have found.
-
-    Attributes
-    ----------
-    spans : Spans
-        They contain every match.
-    used : tuple of Offer
-        Terms that were looked up.
-    too_frequent : str
-        Why the whole stream had better be replayed; the lookups were ended there.
-    shared : SharedColumn or None
-        What events of a candidate have in common, where that was looked at.
-    fitted : tuple of str
-        What bands have left of the occurrences, where that was looked at.
+    """The result of lookups; ``spans`` contain every match.  ``used``: terms looked up;
+    ``too_frequent``: why the whole stream should be replayed (lookups ended there); ``shared`` and
+    ``fitted``: what was tested on candidates and occurrences.
     """
 
     spans: Spans
@@ -68,15 +47,7 @@ class StreamIntervals:
 
 
 def stream_intervals(lookups: Lookups, judge: Judge | None = None) -> StreamIntervals:
-    """Intervals of the candidates of the terms that were picked.
-
-    Parameters
-    ----------
-    lookups : Lookups
-        With at least one term.
-    judge : Judge, optional
-        Asked after each lookup whether to go on; without one all are made.
-    """
+    """Intervals of the candidates of the picked terms; a judge may end the lookups early."""
     context, allowed = lookups.context, lookups.coarse.allowed
     picked, each = lookups.picked, lookups.bounds
     found: dict[int, Ints] = {}
@@ -95,7 +66,7 @@ def stream_intervals(lookups: Lookups, judge: Judge | None = None) -> StreamInte
         if why:
             return StreamIntervals(allowed, picked, why)
         if block == order[-1]:
-            break  # nothing is looked up after it
+            break  # the last lookup
         if len(found[block]) > DENSE * len(lookups.chunks):
             reach = _reach_of(lookups, found[block])
         else:
@@ -113,7 +84,7 @@ def stream_intervals(lookups: Lookups, judge: Judge | None = None) -> StreamInte
     spans = _intervals(lookups, found, rooms).intersect(allowed)
     found = {block: at[_inside(at, spans)] for block, at in found.items()}
     known = shared_by(lookups, found)
-    events = spans.joined(context.gap).total  # those that would be read
+    events = spans.joined(context.gap).total  # events that would be read
     fit = fitted(context, found, {}, events, "" if known is None else known[0].column)
     if fit.texts:
         found = dict(fit.found)
@@ -127,7 +98,6 @@ def stream_intervals(lookups: Lookups, judge: Judge | None = None) -> StreamInte
 
 
 def _inside(places: Ints, spans: Spans) -> npt.NDArray[np.bool_]:
-    """Which places lie in spans: others are part of no candidate."""
     if not len(spans):
         return np.zeros(len(places), np.bool_)
     at = places_in(spans.ends, places, "right")
@@ -136,7 +106,6 @@ def _inside(places: Ints, spans: Spans) -> npt.NDArray[np.bool_]:
 
 
 def _coded(lookups: Lookups) -> Spans | None:
-    """Where columns that events share have one value, if indexes on two attributes tell."""
     found: Spans | None = None
     for one in lookups.context.pattern.shared:
         some = coded_spans(lookups, (one.column,), one.variables)
@@ -146,11 +115,7 @@ def _coded(lookups: Lookups) -> Spans | None:
 
 
 def _reach_of(lookups: Lookups, places: Ints) -> Spans:
-    """What matches with an event at some places can reach, chunk by chunk.
-
-    Says which chunks matter at all at the cost of two times each, where finding the interval
-    of every place would cost more than it spares.
-    """
+    """What matches with an event at some places can reach, by chunk: cheap, two times per chunk."""
     context, each = lookups.context, lookups.bounds
     timeline, pattern = context.timeline, context.pattern
     first = np.searchsorted(places, each.starts)
@@ -168,7 +133,6 @@ def _reach_of(lookups: Lookups, places: Ints) -> Spans:
 
 
 def _intervals(lookups: Lookups, found: dict[int, Ints], rooms: Rooms | None = None) -> Spans:
-    """Intervals of the candidates made of some blocks."""
     context = lookups.context
     pattern, timeline = context.pattern, context.timeline
     used = sorted(found)

@@ -1,30 +1,11 @@
 """Intervals for a subquery over one stream: plain columns of it, filtered row by row.
 
-Purpose
-    ``FROM (SELECT t, x FROM s WHERE x > 3) MATCH_RECOGNIZE (...)`` sees some events of a stream.
-    :func:`local_stream` recognises such a subquery, :func:`plan_subquery` plans the clause over the
-    stream, and :func:`restricted` adds the intervals to the subquery's WHERE.
-
-Layout
-    ::
-
-        events of the stream     a b c d e f g h i j k l m n
-        that pass the filter       x   x x     x x     x   x
-        an interval                |---------|              <= t >= ... AND t <= ...
-
-    Neighbours among the rows of the subquery may lie anywhere in the stream, so symbols are
-    compared by time alone, as under SKIP TILL.  Every match passes the filter with every event: it
-    is a further condition of each symbol.
-
-Guarantee
-    Rows and their order are those of the whole subquery: all of its rows within an interval are
-    there, and what would match across two intervals is a candidate, so that an interval would
-    cover it.
-
-Limits
-    Without WITHIN, or where rows before or after a match are looked at, the whole subquery runs;
-    so it does for anything but plain columns under their own names.  The intervals of different
-    partitions are one set.
+``FROM (SELECT t, x FROM s WHERE x > 3) MATCH_RECOGNIZE (...)`` is planned over the stream, and the
+intervals are added to the subquery's WHERE.  Its neighbouring rows may lie anywhere in the stream,
+so symbols are compared by time alone, and the filter is a further condition of each.  Rows and
+order are those of the whole subquery: all rows within an interval are present, and a match across
+two intervals would be a candidate, covered by one.  Limits: WITHIN is required, and no rows outside
+of a match are looked at.  All partitions share one set of intervals.
 """
 
 from __future__ import annotations
@@ -54,21 +35,14 @@ from .symbols import outline
 __all__ = ["local_stream", "plan_subquery", "restricted"]
 
 SPANS_MAX = 64
-"""Intervals that one subquery is asked for; nearer ones are joined until there are so few."""
+"""Most intervals of one subquery; near ones are joined until there are so few."""
 ROW_NS = 60.0
 """Running one event through the subquery, sorting and matching it."""
 _TYPES = {"s": "TIMESTAMP_S", "ms": "TIMESTAMP_MS", "us": "TIMESTAMP", "ns": "TIMESTAMP_NS"}
 
 
 def local_stream(query: Any, streams: Sequence[str]) -> str | None:
-    """The stream that a subquery takes plain columns of, row by row; None for any other query.
-
-    Parameters
-    ----------
-    query : sqlglot tree
-    streams : sequence of str
-        Names of all streams.
-    """
+    """The stream whose plain columns a query selects row by row; None for other queries."""
     if not isinstance(query, exp.Select):
         return None
     known = {"expressions", "from", "from_", "where", "kind", "operation_modifiers"}
@@ -104,23 +78,7 @@ def plan_subquery(
     weights: Weights | None = None,
     check: Callable[[], None] | None = None,
 ) -> ReplayPlan:
-    """Plan a clause over a subquery of :func:`local_stream`.
-
-    Parameters
-    ----------
-    snapshot : Snapshot
-        Of the stream.
-    compiled : CompiledMatch
-        Over the columns of the subquery.
-    query : sqlglot tree
-    check : callable, optional
-        Called between steps; may raise.
-
-    Returns
-    -------
-    ReplayPlan
-        Whose spans say when; a reason when the whole subquery is to run.
-    """
+    """Plan a clause over a subquery of ``local_stream``; with a reason, all of it must run."""
     reason = _obstacle(snapshot.schema, compiled, strategy)
     if reason:
         return ReplayPlan(strategy, reason)
@@ -143,7 +101,6 @@ def plan_subquery(
 
 
 def _obstacle(schema: StreamSchema, compiled: CompiledMatch, strategy: str) -> str:
-    """Why the whole subquery is to run; empty when intervals can be looked for."""
     if strategy == "replay":
         return "asked for"
     columns = compiled.columns
@@ -164,7 +121,6 @@ def _obstacle(schema: StreamSchema, compiled: CompiledMatch, strategy: str) -> s
 
 
 def _fewer(plan: ReplayPlan) -> ReplayPlan:
-    """The plan with so few intervals that a WHERE can name them."""
     gap = READ_GAP
     while plan.intervals is not None and len(plan.intervals.spans) > SPANS_MAX:
         gap *= 2
@@ -177,7 +133,6 @@ def _fewer(plan: ReplayPlan) -> ReplayPlan:
 
 
 def _filter(query: Any, schema: StreamSchema, folder: Folder) -> Prune | None:
-    """What every row of the subquery satisfies."""
     where = query.args.get("where")
     if where is None:
         return None
@@ -193,14 +148,6 @@ def _filter(query: Any, schema: StreamSchema, folder: Folder) -> Prune | None:
 
 
 def restricted(query: Any, plan: ReplayPlan, schema: StreamSchema) -> Any:
-    """The subquery over the events of a plan's intervals alone.
-
-    Parameters
-    ----------
-    query : sqlglot tree
-    plan : ReplayPlan
-        With spans.
-    """
     assert plan.intervals is not None
     spans, by_time = plan.intervals.spans, plan.intervals.by_time
     timeline, type_ = plan.timeline, schema.arrow.field(schema.time).type

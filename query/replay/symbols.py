@@ -1,25 +1,14 @@
 """From a row pattern to basic blocks: the symbols that every match must contain, and where.
 
-Purpose
-    Thesis sections 3.4.1, 3.4.2 and 3.4.4.  :func:`outline` rewrites a pattern to basic symbols
-    and gaps (``true*``) so that every match of the pattern is one of the outline; conditions are
-    reduced to ranges over single attributes.  What cannot be used becomes ``true``.
+Thesis sections 3.4.1, 3.4.2 and 3.4.4.  Gaps cut the symbols of ``pattern_parts`` into blocks;
+conditions become ranges over single attributes, or ``true``::
 
-Layout
-    :mod:`.pattern_parts` has the rows of Table 3.2; gaps cut what it gives into blocks::
+    pattern  (A, (B, C+)+, D)  ->  A B C gap D  ->  blocks (A B C) (D)
 
-        pattern  (A, (B, C+)+, D)  ->  A B C gap D  ->  blocks (A B C) (D)
-
-    A *term* is a disjunction of ranges over indexed attributes that every event of its symbol
-    satisfies; a symbol whose condition is a conjunction has several, at the same place.
-
-Guarantee
-    Sound: a match of the pattern matches the outline, event by event.  Never complete: what an
-    outline finds is a place to run the pattern, not a match.
-
-    There may be several outlines, each of them true of every match; and where a pattern can go
-    several ways, a set of outlines, of which every match obeys one.  Whoever plans takes what costs
-    least.
+A *term* is a disjunction of ranges over indexed attributes that every event of its symbol
+satisfies; a conjunction gives several terms.  Guarantee: sound, not complete: every match satisfies
+the outline event by event.  A pattern may have several outlines, each valid for every match, and a
+set of outlines of which every match obeys one; the planner takes the cheapest.
 """
 
 from __future__ import annotations
@@ -62,26 +51,21 @@ __all__ = [
 OPTIONS_MAX = 4
 """Outlines of one pattern that are compared."""
 HANDED_ON = 3
-"""Rounds in which ranges go from symbol to symbol."""
+"""Rounds in which bands propagate ranges from symbol to symbol."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """A basic block: symbols at fixed distances from one another."""
+    """Symbols at fixed distances from one another."""
 
     symbols: tuple[Symbol, ...]
 
 
 @dataclass(frozen=True)
 class Room:
-    """What lies between a block and the next one, or the end of a match.
-
-    Attributes
-    ----------
-    most : int or None
-        How many events at most; None: any number.
-    repeats : str
-        The variable whose condition all of them satisfy: that of the symbol before, which repeats.
+    """What lies between a block and the next one, or the end of the match.  ``most``: maximum
+    number of events (None: any).  ``repeats``: the variable of the symbol before, if all of these
+    events carry it.
     """
 
     most: int | None = None
@@ -89,39 +73,18 @@ class Room:
 
     @property
     def bounded(self) -> bool:
-        """Whether it says anything."""
         return self.most is not None or bool(self.repeats)
 
 
 @dataclass(frozen=True)
 class Outline:
-    """What every match looks like.
-
-    Attributes
-    ----------
-    blocks : tuple of Block
-        In the order of the pattern, with any number of events between neighbours.
-    leading, trailing : bool
-        Whether any number of events may come before the first and after the last block.
-    longest : int or None
-        Greatest number of events of a match, when it is a contiguous part of the stream.
-    within : int or None
-        Greatest distance in ticks of its last from its first event.
-    contiguous : bool
-        Whether blocks lie in neighbouring positions of the stream.
-    impossible : bool
-        Whether some symbol can be satisfied by no event.
-    within_partition : Outline or None
-        Under PARTITION BY the same symbols in the sequence of one partition, where they may be
-        neighbours; None where matches may skip events there too.
-    shared : tuple of SharedColumn
-        What symbols have in common, without PARTITION BY.
-    bands : tuple of Band
-        What bounds a value of one symbol by that of another.
-    options : int
-        Outlines that there are of the same pattern; this is one of them.
-    rooms : tuple of Room
-        Behind each block, in a contiguous match.
+    """What every match contains.  ``blocks`` in pattern order with gaps between them, and a gap
+    before (``leading``) or after (``trailing``); ``longest``: most events of a contiguous match;
+    ``within``: window in ticks; ``contiguous``: symbols of a block are neighbours in the stream;
+    ``impossible``: no event satisfies some symbol; ``within_partition``: the outline in one
+    partition's sequence, None where matches may skip events there too; ``shared``: equal
+    attributes, without PARTITION BY; ``options``: number of outlines of the pattern; ``rooms``:
+    behind each block, in a contiguous match.
     """
 
     blocks: tuple[Block, ...]
@@ -138,11 +101,10 @@ class Outline:
     rooms: tuple[Room, ...] = ()
 
     def room(self, block: int) -> Room:
-        """What lies behind a block."""
         return self.rooms[block] if self.rooms else Room()
 
     def distance(self, earlier: int, later: int) -> int | None:
-        """Greatest number of events between two blocks, those of blocks between them included."""
+        """Most events between two blocks, intermediate blocks included; None if unbounded."""
         total = 0
         for block in range(earlier, later):
             room = self.room(block).most
@@ -153,7 +115,6 @@ class Outline:
 
     @property
     def symbols(self) -> tuple[Symbol, ...]:
-        """All symbols in order."""
         return tuple(symbol for block in self.blocks for symbol in block.symbols)
 
     @property
@@ -178,7 +139,7 @@ class Outline:
 def known_outlines(
     compiled: CompiledMatch, schema: StreamSchema, folder: Folder | None, indexed: frozenset[str]
 ) -> tuple[tuple[Outline, ...], ...]:
-    """:func:`outlines`, made once for a clause: values of parameters stand in it already."""
+    """``outlines``, cached on the compiled clause (parameter values are part of it)."""
     wanted = (schema, indexed, folder is None)
     known = compiled.outlined
     if known is None or known[0] != wanted:
@@ -190,7 +151,7 @@ def known_outlines(
 def outlines(
     compiled: CompiledMatch, schema: StreamSchema, folder: Folder | None, indexed: frozenset[str]
 ) -> tuple[tuple[Outline, ...], ...]:
-    """Sets of outlines: of each set, every match obeys one."""
+    """Sets of outlines; every match obeys one outline of each set."""
     maker = _Maker(compiled, schema, folder or _now(), indexed)
     found = [maker.outline()]
     found += [maker.outline(option) for option in range(1, min(OPTIONS_MAX, found[0].options))]
@@ -202,20 +163,8 @@ def outline(
     compiled: CompiledMatch, schema: StreamSchema, folder: Folder | None = None,
     also: Prune | None = None, skipping: bool = False, indexed: frozenset[str] = frozenset(),
 ) -> Outline:  # fmt: skip
-    """Rewrite a compiled clause.
-
-    Parameters
-    ----------
-    compiled : CompiledMatch
-        Over the attributes of a stream.
-    folder : Folder, optional
-        Knows the parameters of this execution.
-    also : Prune, optional
-        What every event satisfies, whatever its variable.
-    skipping : bool
-        The clause does not see all events: its neighbours need not be neighbours in the stream.
-    indexed : frozenset of str
-        Attributes with an index, for choosing among outlines.
+    """The outline of a compiled clause.  ``also``: a condition on every event; ``skipping``: the
+    clause sees only some events, so its neighbours need not be neighbours in the stream.
     """
     return _Maker(compiled, schema, folder or _now(), indexed, also, skipping).outline()
 
@@ -225,8 +174,6 @@ def _now() -> Folder:
 
 
 class _Maker:
-    """Makes the outlines of one clause; parameters as for :func:`outline`."""
-
     def __init__(
         self, compiled: CompiledMatch, schema: StreamSchema, folder: Folder,
         indexed: frozenset[str], also: Prune | None = None, skipping: bool = False,
@@ -248,13 +195,11 @@ class _Maker:
         )  # fmt: skip
 
     def outline(self, option: int = 0) -> Outline:
-        """One that every match obeys."""
         known = replace(self.known, option=option, options=[])
         (parts,) = rewrite(self.compiled.clause.pattern, known)
         return replace(self._of(parts), options=max(known.options, default=1))
 
     def apart(self) -> tuple[Outline, ...]:
-        """One for each way that the pattern can go; none where these are too many."""
         try:
             ways = rewrite(self.compiled.clause.pattern, replace(self.known, apart=True))
         except TooMany:
@@ -286,7 +231,6 @@ class _Maker:
         )
 
     def _cut(self, items: Sequence[Symbol | Gap], longest: int | None, contiguous: bool) -> Outline:
-        """Cut symbols and gaps into blocks."""
         blocks: list[list[Symbol]] = []
         rooms: list[Room] = []
         leading, fresh = False, True
@@ -315,7 +259,7 @@ class _Maker:
 
 
 def _once(pattern: Pattern) -> frozenset[str]:
-    """Variables that stand in one place of a pattern."""
+    """Variables that occur once in a pattern."""
     names = [node.name for node in walk(pattern) if isinstance(node, Variable)]
     return frozenset(name for name in names if names.count(name) == 1)
 
@@ -323,7 +267,6 @@ def _once(pattern: Pattern) -> frozenset[str]:
 def _narrowed(
     items: Sequence[Symbol | Gap], bands: tuple[Band, ...], schema: StreamSchema
 ) -> list[Symbol | Gap]:
-    """Symbols with the ranges that bands hand on, to and fro."""
     found = list(items)
     places = [i for i, part in enumerate(items) if isinstance(part, Symbol)]
     for _ in range(min(HANDED_ON, len(bands))):
@@ -347,7 +290,6 @@ def _range_of(part: Symbol | Gap, column: str) -> Range | None:
 
 
 def _within(prune: Prune | None, also: Range, schema: StreamSchema) -> Prune | None:
-    """A condition and a range; the condition itself where the range says nothing new."""
     if schema.attribute(also.column).storage is not Storage.FLOAT:
         low = None if also.low is None else math.ceil(float(also.low))
         high = None if also.high is None else math.floor(float(also.high))
@@ -368,7 +310,6 @@ def _and(prune: Prune | None, also: Prune) -> Prune:
 def _derived(
     compiled: CompiledMatch, schema: StreamSchema, folder: Folder, indexed: frozenset[str]
 ) -> dict[str, tuple[Term, ...]]:
-    """Terms on derived values, by variable."""
     keys = derived_keys(indexed, schema, compiled)
     found = {}
     for name, bound in compiled.definitions.items() if keys else ():
@@ -392,7 +333,7 @@ def _derived(
 def condition_prune(
     bound: Bound, variable: str, schema: StreamSchema, folder: Folder
 ) -> Prune | None:
-    """What a DEFINE condition says about the current row alone."""
+    """What a DEFINE condition implies for the current row alone."""
 
     def column_of(node: Any) -> str | None:
         index = leaf_index(node) if isinstance(node, exp.Column) else None
@@ -409,5 +350,5 @@ def condition_prune(
     prune = PredicateCompiler(schema, folder, column_of).compile(bound.scalar).prune
     if not isinstance(prune, AllOf):
         return prune
-    parts = merged(prune)  # both sides of BETWEEN are one range, for leaves and for indexes
+    parts = merged(prune)  # merge both sides of BETWEEN into one range
     return parts[0] if len(parts) == 1 else AllOf(tuple(parts)) if parts else None

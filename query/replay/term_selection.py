@@ -1,18 +1,9 @@
 """Which indexes to use: greedy inside a block, Pareto frontiers across blocks.
 
-Purpose
-    Algorithm 3.2 of the thesis.  Within a basic block the best ``k`` terms are the ``k`` rarest.
-    Across blocks neither that nor combining optima is right, but the best choice of ``k`` terms
-    lies on the frontier of (replay cost, index cost), and frontiers of disjoint sets of blocks
-    combine.
-
-Guarantee
-    Each choice that is looked at is an assignment of a number of terms to every block;
-    ``examined`` counts them, each once.
-
-Cost
-    Two halves are combined by one call of the cost model for all pairs of their choices, so that
-    no Python runs per choice.
+Algorithm 3.2 of the thesis.  Within a block the best ``k`` terms are the ``k`` rarest.  Across
+blocks the best choice of ``k`` terms lies on the frontier of (replay cost, index cost), and
+frontiers of disjoint sets of blocks combine.  One call of the cost model prices all pairs of two
+halves, so that no Python runs per choice.
 """
 
 from __future__ import annotations
@@ -37,13 +28,7 @@ PRIMARY, SECONDARY = 5, 6
 
 @dataclass(frozen=True)
 class Assignment:
-    """The cheapest assignment of a number of terms to every block.
-
-    Attributes
-    ----------
-    examined : int
-        Assignments that were looked at.
-    """
+    """The cheapest number of terms of every block; ``examined``: assignments compared."""
 
     counts: Counts
     estimate: Estimate
@@ -52,13 +37,11 @@ class Assignment:
 
 @dataclass(frozen=True)
 class _Choices:
-    """Choices with what they cost, by number of terms."""
-
     counts: npt.NDArray[np.int64]
     priced: npt.NDArray[np.float64]
 
     def frontier(self) -> _Choices:
-        """Of each number of terms, the choices that no other beats in both costs."""
+        """For each number of terms, the choices that no other beats in both costs."""
         terms = self.counts.sum(axis=1)
         order = np.lexsort((self.priced[:, SECONDARY], self.priced[:, PRIMARY], terms))
         kept = np.empty(len(order), np.int64)
@@ -68,7 +51,7 @@ class _Choices:
 
 @kernel
 def _unbeaten(order, terms, secondary, most, kept):  # type: ignore[no-untyped-def]
-    """Choices, in order of terms and primary cost, whose secondary cost is below all before."""
+    """Choices, by terms and primary cost, whose secondary cost is below all before."""
     count = 0
     here = -1
     of_these = 0
@@ -98,12 +81,11 @@ class _Examiner:
         return _Choices(counts, self.model.table(counts))
 
     def best_of(self, low: int, high: int) -> _Choices:
-        """Frontiers of the blocks [low, high), without taking nothing."""
         blocks = len(self.sizes)
         if high - low == 1:
             counts = np.zeros((self.sizes[low], blocks), np.int64)
             counts[:, low] = np.arange(1, self.sizes[low] + 1)
-            return self.priced(counts)  # one choice for each number of terms
+            return self.priced(counts)  # one choice per number of terms: already a frontier
         middle = (low + high) // 2
         left, right = self.best_of(low, middle), self.best_of(middle, high)
         pairs = (left.counts[:, None, :] + right.counts[None, :, :]).reshape(-1, blocks)
@@ -121,13 +103,7 @@ def _selected(
 
 
 def optimal(sizes: Sequence[int], model: Model) -> Assignment:
-    """The cheapest assignment by Algorithm 3.2.
-
-    Parameters
-    ----------
-    sizes : sequence of int
-        Terms that each block offers.
-    """
+    """The cheapest assignment by Algorithm 3.2; ``sizes``: terms that each block offers."""
     nothing = np.zeros((1, len(sizes)), np.int64)
     taken = model.table(nothing)[0]
     if not sum(sizes):
@@ -142,13 +118,7 @@ def optimal(sizes: Sequence[int], model: Model) -> Assignment:
 
 
 def greedy(order: Sequence[int], sizes: Sequence[int], model: Model) -> Assignment:
-    """The cheapest of taking the 0, 1, 2, ... rarest terms.
-
-    Parameters
-    ----------
-    order : sequence of int
-        Block of each term, rarest first.
-    """
+    """The cheapest prefix of the rarest terms; ``order``: block of each term, rarest first."""
     steps = np.zeros((len(order) + 1, len(sizes)), np.int64)
     for step, block in enumerate(order, 1):
         steps[step] = steps[step - 1]

@@ -1,13 +1,4 @@
-"""Terms: what an index can look up of a condition on one event.
-
-Purpose
-    A condition is a conjunction; :func:`index_terms` makes a :class:`Term` of each conjunct that is
-    a choice of ranges over attributes, and of those that an index on two attributes answers
-    together.
-
-Guarantee
-    Sound: an event that satisfies the condition satisfies every term.
-"""
+"""Terms: conditions on one event that indexes can look up, implied by the event's condition."""
 
 from __future__ import annotations
 
@@ -26,20 +17,10 @@ Atom = Range | IsNull | NotNull
 
 @dataclass(frozen=True)
 class Term:
-    """A condition that indexes can look up: any of its atoms.
-
-    Attributes
-    ----------
-    atoms : tuple of Range, IsNull or NotNull
-        Perhaps on several attributes; all of them must be indexed for the term to be of use.
-    back : int
-        How many events before an event decide whether it satisfies the term.
-    inside : int or None
-        These belong to the match, so they lie no further before it than so many ticks.
-    text : str
-        The condition for people, where the atoms do not say it.
-    needs : tuple of Bounded
-        Where these do not hold, the term says nothing.
+    """A disjunction of atoms; all of their attributes must be indexed.  ``back``: how many earlier
+    events decide whether an event satisfies it; ``inside``: these belong to the match, so they lie
+    at most so many ticks before; ``text``: for EXPLAIN, if the atoms are internal; without all
+    ``needs`` the term implies nothing.
     """
 
     atoms: tuple[Atom, ...]
@@ -50,7 +31,6 @@ class Term:
 
     @lazy
     def attributes(self) -> tuple[str, ...]:
-        """Attributes that it needs indexes on."""
         return tuple(dict.fromkeys(atom.column for atom in self.atoms))
 
     @lazy
@@ -64,7 +44,7 @@ class Term:
 def index_terms(
     prune: Prune | None, schema: StreamSchema, indexed: frozenset[str] = frozenset()
 ) -> tuple[Term, ...]:
-    """Conjuncts of a condition that indexes could look up; those on pairs in place of theirs."""
+    """Conjuncts that indexes could look up; pair terms replace their conjuncts."""
     items = merged(prune)
     terms = []
     for found in pair_terms(items, indexed, schema):
@@ -81,7 +61,6 @@ def index_terms(
 
 
 def _atom(prune: Prune, schema: StreamSchema) -> Atom | None:
-    """One atom that a condition implies; of a conjunction the first."""
     if isinstance(prune, AllOf):
         atoms = (_atom(item, schema) for item in merged(prune))
         return next((atom for atom in atoms if atom is not None), None)
@@ -93,7 +72,7 @@ def _atom(prune: Prune, schema: StreamSchema) -> Atom | None:
 
 
 def merged(prune: Prune | None) -> list[Prune]:
-    """Conjuncts, with the ranges on one column made one."""
+    """The conjuncts, with the ranges on each column intersected."""
     if prune is None:
         return []
     if not isinstance(prune, AllOf):
@@ -113,7 +92,6 @@ def merged(prune: Prune | None) -> list[Prune]:
 
 
 def _both(a: Range, b: Range) -> Range:
-    """The intersection of two ranges on one column."""
     low, low_open = a.low, a.low_open
     if b.low is not None and (low is None or b.low > low or (b.low == low and b.low_open)):  # type: ignore[operator]
         low, low_open = b.low, b.low_open

@@ -1,33 +1,19 @@
-"""Positions and times of a snapshot's base events.
+"""Positions and times of a snapshot's base events: those of the segments, in order, then the tail.
 
-Purpose
-    Base events are those of the segments, in order, then the tail.  The position of an event is
-    its place among them.  :class:`Timeline` answers which time a position has and which positions
-    a time has, from the times that indexes keep where there are some, else from leaves.
+``Timeline`` maps positions to times and back by the times stored with indexes, else by leaves::
 
-Layout
-    ::
+    segment 7               segment 9        tail
+    |- piece -|- piece -|   |- piece -|piece| |      a piece has stored times, or not
+    0        2^20       ...                   total
 
-        segment 7               segment 9        tail
-        |- piece -|- piece -|   |- piece -|piece| |
-        0        2^20       ...                   total
+Events that retention hides (``chronicle.store.floor``) and late events have no position.  Where a
+piece with stored times ends inside a leaf, the times at this border are taken to be anywhere in the
+leaf until a time in the leaf is requested; then they are looked up in the stored times.  So no leaf
+is read to build a timeline over stored times, which matters for leaves in object storage::
 
-    A piece is covered by stored times, or not.  What retention hides in front of the first segment
-    (:mod:`~chronicle.store.floor`) has no position.
-
-Where pieces meet
-    Pieces begin within leaves, whose entries say when they begin and end, not what lies between.
-    Where a piece with stored times ends within a leaf, the times at this border are taken to be
-    anywhere in the leaf until somebody asks for a time in it: then they are looked up in the stored
-    times, which are wanted for the answer, too.  So no leaf is read to make a timeline over them,
-    be it from an object::
-
-        piece                   |------------- a -------------|------------- b --------
-        leaf                         ...  |F ---------------- + ---------------- G| ...
-        asked for               x  of a                     y  looked up             x  of b
-
-Limits
-    Late events have no position: whoever plans with positions replays dirty ranges as they are.
+    piece                   |------------- a -------------|------------- b --------
+    leaf                         ...  |F ---------------- + ---------------- G| ...
+    requested               x  of a                     y  looked up             x  of b
 """
 
 from __future__ import annotations
@@ -57,15 +43,8 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class TimelinePart:
-    """A segment, or the tail, at its place among the base events.
-
-    Attributes
-    ----------
-    start, end : int
-        Positions, half-open.  Of a segment that retention has cut in front, ``start`` is that of
-        its first event in the file: it lies before 0, where no position is.
-    view : SegmentView or None
-        None for the tail.
+    """A segment, or the tail (``view`` is None), at positions [start, end).  If retention has cut a
+    segment in front, ``start`` is that of its first event in the file, before 0.
     """
 
     start: int
@@ -84,17 +63,10 @@ class _Piece:
 
 
 class _Bounds(NamedTuple):
-    """Between which ticks pieces lie.
-
-    All that is vague of one leaf has the same bounds, those of the leaf: ticks outside of them are
-    found though they are no order among themselves, and one within makes all of it known.
-
-    Attributes
-    ----------
-    firsts, lasts : int64[pieces]
-        Not after the first tick of each, and not before its last.
-    vague : bool[pieces]
-        The last is not known better than that; else it is exact, or that of the segment's end.
+    """Pieces begin not before ``firsts`` and end not after ``lasts``; ``vague``: only the last
+    tick's leaf is known.  All vague borders in one leaf have the leaf's bounds: ticks outside are
+    found although the pieces are not ordered among themselves, and one tick inside makes all of
+    them exact.
     """
 
     firsts: Ints
@@ -103,13 +75,7 @@ class _Bounds(NamedTuple):
 
 
 class Timeline:
-    """See the module.
-
-    Parameters
-    ----------
-    catalogue : Catalogue, optional
-        What of the indexes to use.
-    """
+    """Maps positions to times and back; ``catalogue`` selects the index data to use."""
 
     def __init__(
         self,
@@ -156,7 +122,6 @@ class Timeline:
         self._bounds = self._bounded()
 
     def _bounded(self) -> _Bounds:
-        """Ticks between which the pieces lie, as far as leaves and their entries say."""
         count = len(self._pieces)
         firsts, lasts = np.zeros(count, np.int64), np.zeros(count, np.int64)
         vague = np.zeros(count, np.bool_)
@@ -185,7 +150,7 @@ class Timeline:
         return _Bounds(firsts, lasts, vague)
 
     def _bounds_for(self, ticks: Ints) -> _Bounds:
-        """The same, exact where one of these ticks (ascending) may be at a border."""
+        """The bounds, exact where one of these ascending ticks may be at a border."""
         bounds = self._bounds
         vague = np.flatnonzero(bounds.vague)
         if not len(vague):
@@ -202,13 +167,12 @@ class Timeline:
         return bounds
 
     def _fetch(self, numbers: Iterable[int]) -> None:
-        """Have the stored times of pieces read together."""
         if self._indexes is not None:
             wanted = (self._pieces[number].times for number in numbers)
             self._indexes.fetch_times([times for times in wanted if times is not None])
 
     def _packed(self, piece: _Piece) -> Ints | None:
-        """Stored times of a piece; None, and the leaves are read, where there are none any more."""
+        """Stored times of a piece; None if they are missing or gone, so that leaves are read."""
         if piece.times is None or self._indexes is None:
             return None
         try:
@@ -219,7 +183,6 @@ class Timeline:
     # -- positions to times -------------------------------------------------------------------
 
     def ticks_at(self, positions: Ints) -> Ints:
-        """Times of ascending positions."""
         out = np.empty(len(positions), np.int64)
         if not len(positions):
             return out
@@ -233,7 +196,7 @@ class Timeline:
         return out
 
     def ticks_between(self, first: int, end: int) -> Ints:
-        """Times of all positions [first, end): several times as fast as naming them."""
+        """Times of positions [first, end); several times as fast as ``ticks_at``."""
         out = np.empty(max(0, end - first), np.int64)
         for piece in self._pieces:
             low, high = max(first, piece.start), min(end, piece.end)
@@ -252,7 +215,6 @@ class Timeline:
         return out
 
     def tick(self, position: int) -> int:
-        """Time of one position."""
         return int(self.ticks_at(np.array([position], np.int64))[0])
 
     def _piece_ticks(self, piece: _Piece, positions: Ints, out: Ints) -> None:
@@ -270,7 +232,7 @@ class Timeline:
         within = positions - part.start
         numbers = places_in(leaves.starts, within, "right") - 1
         leaves.fetch(distinct(numbers).tolist(), (self.schema.time,))
-        for low, high in near(numbers, 0):  # those of one leaf
+        for low, high in near(numbers, 0):  # one leaf at a time
             number = int(numbers[low])
             leaf, rows = leaves.leaf(number), within[low:high] - leaves.starts[number]
             packed = leaf.packed_ticks()
@@ -333,7 +295,7 @@ class Timeline:
         beyond = int(np.searchsorted(numbers, len(leaves.last_ticks)))
         out[beyond:] = part.end
         leaves.fetch(distinct(numbers[:beyond]).tolist(), (self.schema.time,))
-        for low, high in near(numbers[:beyond], 0):  # ticks whose place is in one leaf
+        for low, high in near(numbers[:beyond], 0):  # one leaf at a time
             number = int(numbers[low])
             leaf = leaves.leaf(number)
             zones = np.searchsorted(leaf.zones[ROW_FIRST], ticks[low:high], side=side) - 1

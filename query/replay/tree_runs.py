@@ -1,25 +1,11 @@
 """Runs of rows from the aggregates of the tree: leaves and zones that need not be read.
 
-Purpose
-    A condition that the aggregates of a leaf exclude holds in none of its rows; one whose contrary
-    they exclude holds in all of them.  Where that is so for every name of a pattern, the leaf is
-    one word, and its first row stands for all of it.  Only zones that are mixed are read: what it
-    costs grows with the flips, not with the events.
-
-Layout
-    ::
-
-        leaves     |  A       |  A  B    |   ?      |          |     words, or not known
-        zones                            | AB AB ?A |                of the leaves that are not
-        rows                                  x..                    of the zones that are not
-
-Guarantee
-    The runs are those of a scan.  What must hold where a condition is *not* true is compiled from
-    its negation, or a null of one of its columns; only comparisons of columns with constants that
-    are not null, joined by AND, OR and NOT, are understood.
-
-Limits
-    Without PARTITION BY, GAP and PREV; measures that read no rows; no late events.
+A condition that a leaf's aggregates exclude holds in none of its rows; one whose negation they
+exclude holds in all.  If this decides every name of a pattern, the leaf has a single word and its
+first row stands for all.  Only undecided zones are read, so the cost grows with changes, not with
+events.  The runs are those of a scan: the negation is NOT the condition, or a null in one of its
+columns.  Only comparisons of columns with non-null constants, with AND, OR and NOT, are supported;
+no PARTITION BY, GAP, PREV, measures that read rows, or late events.
 """
 
 from __future__ import annotations
@@ -55,22 +41,16 @@ Words = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
 
 KNOWN_LEAST = 0.5
-"""Share of the events that lie in leaves of one word, from which on the tree is asked."""
+"""Minimum share of events in leaves or zones with a single word."""
 ROWS_AT_ONCE = 1 << 20
 ROWS_READ = 1 << 18
-"""Events of mixed zones that are read together."""
+"""Events of undecided zones that are read together."""
 
 
 @dataclass(frozen=True)
 class TreeRuns:
-    """What the tree is asked, per name: what holds where a condition is true, and where not.
-
-    Attributes
-    ----------
-    true, other : tuple of (Prune or None)
-        None where nothing is known of it.
-    known : float
-        Share of the events in leaves of one word.
+    """By name, what holds where the condition is ``true``, and where it is not (``other``).
+    ``known``: share of the events in leaves or zones with a single word.
     """
 
     true: tuple[Prune | None, ...]
@@ -78,7 +58,7 @@ class TreeRuns:
     known: float
 
     def words(self, buckets: Buckets) -> tuple[Words, Mask]:
-        """Word of each bucket, and which buckets are mixed."""
+        """Word of each bucket, and which buckets are undecided."""
         words = np.zeros(len(buckets.starts), np.uint64)
         mixed = np.zeros(len(buckets.starts), np.bool_)
         for i, (true, other) in enumerate(zip(self.true, self.other, strict=True)):
@@ -92,7 +72,7 @@ class TreeRuns:
 def plan_tree_runs(
     snapshot: Snapshot, compiled: CompiledSituations, folder: Folder | None = None
 ) -> TreeRuns | None:
-    """What to ask of the tree; None where it cannot answer, or would say too little."""
+    """The tree's conditions; None if unsupported or too unselective."""
     if (
         compiled.partition_by
         or compiled.gap is not None
@@ -127,7 +107,6 @@ SAMPLED_LEAVES = 4
 
 
 def _known_in_zones(plan: TreeRuns, buckets: Buckets, mixed: Mask) -> int:
-    """About how many events of mixed leaves lie in zones of one word, from some of the leaves."""
     places = np.flatnonzero(mixed)
     if not len(places):
         return 0
@@ -157,7 +136,6 @@ def run_tree_runs(
     check: Callable[[], None],
     limits: MatchLimits,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of the matches; ``run`` is filled in."""
     timeline = Timeline(snapshot)
     stream = SituationStream(compiled, limits, check)
     waiting: list[tuple[Ints, Words]] = []
@@ -185,7 +163,7 @@ def run_tree_runs(
 def _advance(
     stream: SituationStream, waiting: list[tuple[Ints, Words]], last: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """Hand on what waits: all of it up to ``last``, or what lies before its newest tick."""
+    """Feed the waiting words: up to ``last``, or up to before their newest tick."""
     ticks = np.concatenate([some for some, _ in waiting])
     words = np.concatenate([some for _, some in waiting])
     waiting.clear()
@@ -201,7 +179,6 @@ def _flipping(
     timeline: Timeline, part: TimelinePart, compiled: CompiledSituations, tree: TreeRuns,
     buckets: Buckets, run: SituationRun, check: Callable[[], None],
 ) -> tuple[Ints, Words]:  # fmt: skip
-    """Times and words of the rows of a part at which the word changes, in order."""
     words, mixed = tree.words(buckets)
     known = ~mixed
     known[1:] &= mixed[:-1] | (words[1:] != words[:-1])
@@ -222,7 +199,6 @@ def _flipping(
 
 
 def _portions(ranges: Ints) -> Iterator[Ints]:
-    """Ranges of positions, about as many events at a time as are read at once."""
     read = np.cumsum(ranges[:, 1] - ranges[:, 0])
     cuts = np.flatnonzero(np.diff(read // ROWS_READ)) + 1
     yield from (some for some in np.split(ranges, cuts) if len(some))
@@ -230,7 +206,7 @@ def _portions(ranges: Ints) -> Iterator[Ints]:
 
 @kernel
 def _changes(words, ranges, places, found):  # type: ignore[no-untyped-def]
-    """Positions and words of the first rows of ranges, and where the word changes; how many."""
+    """First rows of ranges and rows where the word changes, with their words; returns the count."""
     count = 0
     at = 0
     for r in range(ranges.shape[0]):
@@ -247,7 +223,6 @@ def _read_words(
     timeline: Timeline, part: TimelinePart, compiled: CompiledSituations, ranges: Ints,
     run: SituationRun,
 ) -> tuple[Ints, Words]:  # fmt: skip
-    """Positions and words of the rows of ranges at which a word may change."""
     arrow, wanted = timeline.schema.arrow, compiled.condition_columns
     output = pa.schema([field for field in arrow if field.name in wanted])
     total = int((ranges[:, 1] - ranges[:, 0]).sum())

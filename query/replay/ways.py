@@ -1,14 +1,7 @@
-"""Ways that a pattern can go, planned together: of which every match takes one.
+"""Alternatives of a pattern, one of which every match follows, planned together.
 
-Purpose
-    ``PERMUTE(A, B)`` is ``A B`` or ``B A``.  Each way has an outline of its own, which says all
-    that it can, and intervals of its own; :func:`united` makes one plan of them.  What ways have in
-    common is found out once: where leaves may hold a condition and how often terms hold
-    (:mod:`.memo`), and the events that satisfy a term (:mod:`.kept_lookups`).  So several ways cost
-    about what one does, which :func:`expected_together` knows.
-
-Guarantee
-    The intervals contain every match that obeys one of the outlines.
+Leaf masks, rates (``memo``) and lookups (``kept_lookups``) are shared, so several cost about as
+much as one.
 """
 
 from __future__ import annotations
@@ -31,12 +24,12 @@ __all__ = ["expected_together", "united"]
 
 
 def expected_together(ways: Sequence[Considered]) -> float:
-    """What several ways are expected to cost, in nanoseconds."""
+    """Expected cost of several alternatives, in nanoseconds."""
     return sum(way.expected_ns for way in ways) - sum(ns for ns, _, _ in _repeated(ways))
 
 
 def _repeated(ways: Sequence[Considered]) -> list[tuple[float, float, int]]:
-    """Lookups that a way need not make again: nanoseconds, entries, and runs opened."""
+    """Lookups that an earlier alternative has made: nanoseconds, entries, and runs opened."""
     known: set[Term] = set()
     found = []
     for way in ways:
@@ -53,10 +46,7 @@ def _repeated(ways: Sequence[Considered]) -> list[tuple[float, float, int]]:
 
 
 def united(ways: Sequence[Considered]) -> ReplayPlan:
-    """One plan for all ways.
-
-    The first that needs the whole stream decides for all of them.
-    """
+    """One plan for all alternatives; a full replay if any of them needs one."""
     context = max((way.context for way in ways), key=lambda one: one.back)
     clock, kept = ways[0].clock, KeptLookups()
     found: list[Found] = []
@@ -91,7 +81,6 @@ def united(ways: Sequence[Considered]) -> ReplayPlan:
 
 
 def _together(found: Sequence[Spans | PartitionSpans | None]) -> Spans | PartitionSpans:
-    """The rows of several ways: of partitions, unless some way wants those of all of them."""
     keyed = [one for one in found if isinstance(one, PartitionSpans)]
     whole = [one for one in found if isinstance(one, Spans) and len(one)]
     if keyed and not whole:
@@ -128,8 +117,6 @@ def _choices(ways: Sequence[Considered]) -> TermChoice:
 
 @dataclass(frozen=True)
 class _ShownApart:
-    """Texts of the offers of several outlines."""
-
     ways: Sequence[tuple[Sequence[Offer], Callable[[Offer], str]]]
 
     def __call__(self, offer: Offer) -> str:

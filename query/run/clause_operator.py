@@ -1,8 +1,4 @@
-"""What clauses over rows have in common as they run: where rows come from, and what EXPLAIN says.
-
-Guarantee
-    Only the columns that the clause needs are read.
-"""
+"""The common base of clauses over rows: input, and EXPLAIN."""
 
 from __future__ import annotations
 
@@ -27,21 +23,12 @@ from .scan_relations import figures_of
 __all__ = ["LIMITS", "ClauseOperator"]
 
 LIMITS = MatchLimits()
-"""Budgets of every query."""
 
 Node = TypeVar("Node", Match, SituationMatch)
 Done = TypeVar("Done", bound=ReplayRun)
 
 
 class ClauseOperator(ABC, Generic[Node, Done]):
-    """The matches as a relation of one execution.
-
-    Parameters
-    ----------
-    done : ReplayRun
-        Says what the run has touched.
-    """
-
     def __init__(self, node: Node, run: RunContext, done: Done) -> None:
         self._node: Node = node
         self._run = run
@@ -51,11 +38,9 @@ class ClauseOperator(ABC, Generic[Node, Done]):
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of the result."""
         return self._node.schema
 
     def _input(self) -> Iterator[pa.RecordBatch]:
-        """Rows of the query below."""
         assert self._node.input is not None
         _, batches = self._run.rows(self._node.input)
         names = self._node.compiled.columns.arrow.names
@@ -67,7 +52,7 @@ class ClauseOperator(ABC, Generic[Node, Done]):
     def _expect(
         self, snapshot: Snapshot, plan: ReplayPlan, counters: Sequence[ScanMetrics]
     ) -> None:
-        """Say how many events a run is about to read."""
+        """Announce how many events a run will read."""
         most = snapshot.count if plan.spans is None else plan.spans.total
         self._run.control.progress.expect(counters, most)
 
@@ -75,7 +60,6 @@ class ClauseOperator(ABC, Generic[Node, Done]):
     def _results(self) -> Iterator[pa.RecordBatch]: ...
 
     def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        """Search from the start; rows of the named columns."""
         wanted = list(self.schema.names if columns is None else columns)
         begun = time.perf_counter()
         for batch in self._results():
@@ -87,7 +71,7 @@ class ClauseOperator(ABC, Generic[Node, Done]):
 
     @abstractmethod
     def explain(self) -> Operator:
-        """Pattern, and how it is searched; with figures when it has run."""
+        """Pattern, and how it is searched; with figures after a run."""
 
     def _figures(self) -> tuple[tuple[str, int | float], ...]:
         if not self._run.analyze:
@@ -95,7 +79,6 @@ class ClauseOperator(ABC, Generic[Node, Done]):
         return (("rows", self._rows), ("time_ms", self._seconds * 1000))
 
     def _source(self) -> Operator:
-        """The rows, and which of them are searched."""
         node, analyze = self._node, self._run.analyze
         scan = (
             ("stream", node.stream or "subquery"),

@@ -1,4 +1,4 @@
-"""What an operator is opened with, and what it is then: the seam between plan nodes and rows."""
+"""The interface between plan nodes and rows."""
 
 from __future__ import annotations
 
@@ -20,24 +20,10 @@ __all__ = ["Openers", "Relation", "RunContext"]
 
 @dataclass(slots=True)
 class RunContext:
-    """What one execution provides.
-
-    Attributes
-    ----------
-    control : QueryControl
-        ``control.check()`` is to be called between blocks and kernels.
-    snapshot : callable
-        Snapshot of a stream by name; the same one each time within an execution.
-    indexes : callable
-        Secondary indexes of a stream by name; None for a stream without any.
-    rows : callable
-        Runs a plan that feeds an operator: its schema and its batches.
-    open : callable
-        Opens a node that another operator reads.
-    analyze : bool
-        Whether figures are wanted.
-    threads : int
-        That a query may use.
+    """What one execution provides to operators.  ``control.check()`` must be called between blocks
+    and kernels; ``snapshot`` returns the same one per stream throughout; ``indexes``: None for a
+    stream without any; ``rows`` runs a plan that feeds an operator; ``open`` opens a node that
+    another operator reads; ``analyze``: collect figures.
     """
 
     control: QueryControl
@@ -50,18 +36,17 @@ class RunContext:
 
 
 class Relation(Protocol):
-    """A node of the plan as a source of batches that can be read any number of times."""
+    """A node of the plan as a source of batches that can be read repeatedly."""
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns, in the order in which ``SELECT *`` shows them."""
+        """Columns in the order of ``SELECT *``."""
 
     def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        """Batches of the named columns (all when None), in this order."""
+        """Batches of the named columns (None: all), in this order."""
 
     def explain(self) -> Operator:
         """The node as EXPLAIN shows it, with figures when analyzed."""
 
 
 Openers = Mapping[type, Callable[[Any, RunContext], Relation]]
-"""What opens the nodes of operators, by their class."""

@@ -1,14 +1,4 @@
-"""One run of a plan: its leaves opened, its root answered, and afterwards explained.
-
-Purpose
-    :class:`Execution` carries a :class:`~chronicle.query.plan.nodes.QueryPlan` out, in whatever
-    process it was unpickled: the relational executor over datasets, the columns of one operator as
-    they come, or one row from the tree.
-
-Guarantee
-    What :meth:`Execution.explained` shows and times is what :meth:`Execution.result` does: the same
-    tree, opened once.
-"""
+"""One run of a plan, in any process: leaves opened, root answered, and afterwards explained."""
 
 from __future__ import annotations
 
@@ -49,19 +39,7 @@ __all__ = ["Execution", "Surroundings"]
 
 @dataclass(slots=True)
 class Surroundings:
-    """What plans are run with.
-
-    Attributes
-    ----------
-    openers : mapping
-        What opens nodes of operators, by their class.
-    snapshot : callable
-        Snapshot of a stream by name: those that the plan was made on.
-    indexes : callable
-        Secondary indexes of a stream by name; None for a stream without any.
-    threads : int
-        That a query may use.
-    """
+    """What plans are run with; ``snapshot`` and ``indexes`` by stream name, as when planned."""
 
     executor: RelationalExecutor
     openers: Openers
@@ -72,14 +50,6 @@ class Surroundings:
 
 
 class Execution:
-    """One run of a plan.
-
-    Parameters
-    ----------
-    analyze : bool
-        Whether figures are wanted.
-    """
-
     def __init__(self, plan: QueryPlan, around: Surroundings, analyze: bool = False) -> None:
         self._plan = plan
         self._around = around
@@ -114,14 +84,12 @@ class Execution:
         )
 
     def _rows(self, plan: QueryPlan) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """Run a plan that feeds an operator."""
         result = Execution(plan, self._around).result()
         return result.schema, result.batches()
 
     # ------------------------------------------------------------------------ answers
 
     def result(self) -> Result:
-        """Start the query."""
         result = self._started()
         result.notes = notes_of(self._plan)
         return result
@@ -136,7 +104,6 @@ class Execution:
         return Result.of_table(self._leaf.table(), self._explained_later)
 
     def _picked(self, root: PassThrough) -> Result:
-        """Columns of the only leaf as it delivers them."""
         leaf, control = self._leaf, self._around.control
         columns = list(dict.fromkeys(picked.column for picked in root.columns))
         place_of = {column: place for place, column in enumerate(columns)}
@@ -185,7 +152,7 @@ class Execution:
     # ------------------------------------------------------------------------ plans
 
     def explained(self, begun: float) -> Plan:
-        """The plan, after a run when it is analyzed; ``begun`` is when planning began."""
+        """The plan, after a run if analyzed; ``begun``: start of planning."""
         planned = time.perf_counter()
         root = self._operator(self._around.control, self._failures, self._analyze)
         figures = [("planning_ms", round((planned - begun) * 1000, 3))]

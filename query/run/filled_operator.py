@@ -1,4 +1,4 @@
-"""Windows with rows for those that hold no events; see :mod:`..windows.filling`."""
+"""Windows with rows for those without events; see ``windows.filling``."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ __all__ = ["FilledOperator"]
 
 
 class FilledOperator:
-    """The windows of a range, those without events among them."""
-
     def __init__(self, node: FilledWindows, run: RunContext) -> None:
         self._node = node
         self._run = run
@@ -30,11 +28,9 @@ class FilledOperator:
 
     @property
     def schema(self) -> pa.Schema:
-        """Window columns, keys, one column for each aggregate."""
         return self._node.schema
 
     def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        """Windows in the order of their starts."""
         node = self._node
         wanted = list(self.schema.names if columns is None else columns)
         filler = Filler(node.fill, self.schema, node.keys, node.counts)
@@ -79,14 +75,14 @@ class FilledOperator:
             yield from filler.by_key(grid, rows, *self._range())
 
     def _range(self) -> tuple[int | None, int | None]:
-        """First and last tick that the query asks for; None where it does not say."""
+        """First and last tick of the query's range; None if unbounded."""
         low, high = self._node.low, self._node.high
         if low > high:
             return None, None
         return (None if low == TICK_MIN else low), (None if high == TICK_MAX else high)
 
     def _grid(self, rows: pa.Table, first: int | None, upto: int | None) -> Grid | None:
-        """What numbers windows, from the first row or tick to the last; None without any."""
+        """Numbers the windows from the first to the last row or tick; None without any."""
         windows = self._node.windows
         if not isinstance(windows, CalendarWindows):
             return windows
@@ -101,7 +97,6 @@ class FilledOperator:
         return windows.calendar(min(ticks), max(ticks), per_second)
 
     def explain(self) -> Operator:
-        """What windows without events are filled with."""
         figures = (("rows", self._rows),) if self._rows else ()
         details = (("fill", str(self._node.fill)), ("windows", self._node.windows.describe()))
         return Operator("FillGaps", details, figures, inputs=(self._input.explain(),))

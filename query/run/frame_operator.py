@@ -1,4 +1,4 @@
-"""A frame as it runs: its rows, in their order."""
+"""Runs a frame: its rows, in order."""
 
 from __future__ import annotations
 
@@ -14,24 +14,19 @@ __all__ = ["FrameOperator"]
 
 
 class FrameOperator:
-    """The rows of a frame."""
-
     def __init__(self, node: FrameRows, run: RunContext) -> None:
         self._frame = node.frame
         self._rows = 0
 
     @property
     def schema(self) -> pa.Schema:
-        """Its columns."""
         return self._frame.schema
 
     def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        """Rows of the named columns."""
         for batch in self._frame.batches(self.schema.names if columns is None else columns):
             self._rows += batch.num_rows
             yield batch
 
     def explain(self) -> Operator:
-        """The node of the plan."""
         details = (("name", self._frame.name), ("columns", tuple(self.schema.names)))
         return Operator("Frame", details, (("rows", self._rows),) if self._rows else ())

@@ -1,4 +1,4 @@
-"""MATCH_RECOGNIZE as it runs: over a snapshot of a stream, or over the rows of a query."""
+"""Runs MATCH_RECOGNIZE over a snapshot of a stream or the rows of a query."""
 
 from __future__ import annotations
 
@@ -18,11 +18,9 @@ __all__ = ["MatchOperator"]
 
 
 class MatchOperator(ClauseOperator[Match, ReplayRun]):
-    """The matches as a relation of one execution."""
-
     def __init__(self, node: Match, run: RunContext) -> None:
         super().__init__(node, run, ReplayRun())
-        # a plan is kept from one execution to the next, figures are of one
+        # a plan is reused, figures belong to one execution
         selecting = node.compiled.selecting.of_run(run.threads)
         self._compiled = replace(node.compiled, selecting=selecting)
 
@@ -39,7 +37,6 @@ class MatchOperator(ClauseOperator[Match, ReplayRun]):
         return run_match(snapshot, compiled, plan, run=self._done, check=check, limits=LIMITS)
 
     def explain(self) -> Operator:
-        """Pattern, program, how conditions are evaluated; with figures when it has run."""
         figures = self._figures()
         if figures:
             figures += self._compiled.selecting.figures()

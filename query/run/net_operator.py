@@ -1,12 +1,4 @@
-"""NET as it runs: changes in, what holds now out.
-
-Purpose
-    :func:`settled` folds the changes of whole ticks by identity and revision: a result stays when
-    it was said once more than it was taken back.  :class:`NetOperator` does so while it scans.
-
-Cost
-    One scan; a batch in which nothing is taken back passes as it is.
-"""
+"""Runs NET: a result holds if it was inserted once more than retracted, by identity, revision."""
 
 from __future__ import annotations
 
@@ -27,8 +19,6 @@ __all__ = ["NetOperator", "settled"]
 
 
 class NetOperator:
-    """What holds now of the changes in a range of time."""
-
     def __init__(self, node: NetRows, run: RunContext) -> None:
         self._node = node
         self._run = run
@@ -36,11 +26,9 @@ class NetOperator:
 
     @property
     def schema(self) -> pa.Schema:
-        """``_time``, ``_id``, ``_rev``, then what results consist of."""
         return self._node.schema
 
     def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        """Results in the order of their times."""
         node = self._node
         wanted = list(self.schema.names if columns is None else columns)
         if node.scan.low > node.scan.high:
@@ -59,7 +47,6 @@ class NetOperator:
                 yield kept.select(wanted)
 
     def explain(self) -> Operator:
-        """The node of the plan."""
         scan = self._node.scan
         shown = range_text(scan.low, scan.high, scan.schema)
         details = (("stream", scan.stream), *([("time", shown)] if shown else []))
@@ -68,7 +55,6 @@ class NetOperator:
 
 
 def _whole_ticks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches that hold all rows of a tick or none."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         ticks = ticks_of_column(batch.column("_time"))
@@ -89,13 +75,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def settled(changes: pa.RecordBatch) -> pa.RecordBatch:
-    """The changes that still hold, of some that have all of each tick.
-
-    Parameters
-    ----------
-    changes : pyarrow.RecordBatch
-        In the order of time, ties as they were said; with ``_time``, ``_id``, ``_rev``, ``_diff``.
-    """
+    """The changes that still hold, of a time-ordered batch with all changes of each tick."""
     difference = changes.column(DIFFERENCE).to_numpy(zero_copy_only=False).astype(np.int64)
     if not (difference < 0).any():
         return changes
@@ -116,5 +96,5 @@ def settled(changes: pa.RecordBatch) -> pa.RecordBatch:
     np.add.at(sums, codes, difference)
     said = np.flatnonzero(difference > 0)
     last = np.full(count, -1, np.int64)
-    last[codes[said]] = said  # where one was said again, the last write is the last time
+    last[codes[said]] = said  # of repeated insertions the last one wins
     return changes.take(pa.array(np.sort(last[(sums > 0) & (last >= 0)])))

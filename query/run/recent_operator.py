@@ -1,12 +1,7 @@
-"""RECENT JOIN as it runs: both sides read, pairs found, conditions asked, rows put out.
+"""Runs RECENT JOIN; the requested columns of both sides are in memory.
 
-Guarantee
-    Pairs come by the start of the archive row, the end of the live row, the place of the archive
-    row in its side, that of the live row.  Live rows without a partner (LEFT) come behind all
-    pairs; those, and the rows of SEMI and ANTI, in the order of their side.
-
-Limits
-    The columns of both sides that are asked for stand in memory.
+Pairs are ordered by start of the archive row, end of the live row, place of the archive row, place
+of the live row; unpaired live rows (LEFT) follow.
 """
 
 from __future__ import annotations
@@ -33,8 +28,6 @@ BATCH_ROWS = 1 << 17
 
 
 class RecentOperator:
-    """The join as a relation of one execution."""
-
     def __init__(self, node: RecentJoin, run: RunContext) -> None:
         self._node = node
         self._run = run
@@ -45,11 +38,9 @@ class RecentOperator:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of the relation."""
         return self._node.schema
 
     def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        """Run both sides from the start; rows of the named columns."""
         wanted = list(self.schema.names if columns is None else columns)
         begun = time.perf_counter()
         for batch in self._results(wanted):
@@ -85,7 +76,7 @@ class RecentOperator:
             yield from rows.alone(np.flatnonzero(~partnered))
 
     def _read(self, needed: list[str]) -> tuple[pa.Table, pa.Table]:
-        """The rows of both sides; those of the second near the first, in a lazy order."""
+        """The rows of both sides; unless eager, those of the second only near the first."""
         node = self._node
         if node.ends != (None, None):
             live = self._live.ending(needed, node.ends)
@@ -109,7 +100,6 @@ class RecentOperator:
         return live, self._archive.read(needed, regions)
 
     def _partnered(self, pairing: Pairing, live: pa.Table, archive: pa.Table, count: int) -> Mask:
-        """Which live rows have a partner."""
         if self._node.condition is None:
             return pairing.partnered()
         found = np.zeros(count, np.bool_)
@@ -121,7 +111,6 @@ class RecentOperator:
     def _pairs(
         self, pairing: Pairing, live: pa.Table, archive: pa.Table
     ) -> Iterator[tuple[Ints, Ints]]:
-        """Pairs of the result, in order."""
         if self._node.last is None:
             yield from self._kept(pairing.batches(), live, archive)
             return
@@ -131,7 +120,6 @@ class RecentOperator:
     def _kept(
         self, batches: Iterator[tuple[Ints, Ints]], live: pa.Table, archive: pa.Table
     ) -> Iterator[tuple[Ints, Ints]]:
-        """The pairs of which the condition is true."""
         node, check = self._node, self._run.control.check
         for ours, others in batches:
             check()
@@ -152,7 +140,6 @@ class RecentOperator:
             yield ours[where], others[where]
 
     def explain(self) -> Operator:
-        """Distance, keys, condition; with figures when it has run."""
         node = self._node
         details: list[tuple[str, str | tuple[str, ...]]] = [
             ("join", node.kind if node.last is None else f"{node.kind}, the last {node.last}"),
@@ -174,8 +161,6 @@ class RecentOperator:
 
 
 class _Rows:
-    """Rows of the result, taken from both sides."""
-
     def __init__(
         self, live: pa.Table, archive: pa.Table, wanted: Sequence[str], schema: pa.Schema
     ) -> None:
@@ -183,13 +168,11 @@ class _Rows:
         self._schema = pa.schema([schema.field(name) for name in wanted])
 
     def paired(self, ours: Ints, others: Ints) -> Iterator[pa.RecordBatch]:
-        """Rows of pairs."""
         for low in range(0, len(ours), BATCH_ROWS):
             some = slice(low, low + BATCH_ROWS)
             yield self._batch(ours[some], pa.array(others[some]))
 
     def alone(self, ours: Ints) -> Iterator[pa.RecordBatch]:
-        """Live rows, with nulls in the columns of the archive side."""
         for low in range(0, len(ours), BATCH_ROWS):
             some = ours[low : low + BATCH_ROWS]
             yield self._batch(some, pa.nulls(len(some), pa.int64()))

@@ -1,13 +1,4 @@
-"""A side of a recency join as it runs: read whole or near regions, its times as ticks, its keys.
-
-Purpose
-    :class:`SideRun` reads the rows of one side; :func:`events_of` makes what the kernels of
-    :mod:`..recent.pairs` work on of two sides that were read, :func:`regions_of` what of the other
-    side can matter when one was.
-
-Guarantee
-    Near regions all rows are read that can have a partner.
-"""
+"""Runs a side of a recency join: read whole or near regions, with times as ticks and key codes."""
 
 from __future__ import annotations
 
@@ -46,21 +37,17 @@ Ints = npt.NDArray[np.int64]
 
 
 SURELY_FEW = 0.1
-"""Share of a stream, as estimated, up to which regions are surely worth reading alone."""
+"""Estimated share of a stream up to which reading regions alone is surely worth it."""
 
 
 @dataclass
 class _Narrowing:
-    """What became of the regions that a side was read near."""
-
     regions: int = 0
     share: float = 1.0
     why: str = ""
 
 
 class SideRun:
-    """One side of one execution."""
-
     def __init__(self, side: RecentSide, run: RunContext, weights: Weights) -> None:
         self.side = side
         self._run = run
@@ -75,13 +62,7 @@ class SideRun:
     # -- reading ------------------------------------------------------------------------------
 
     def read(self, wanted: Sequence[str], regions: Regions | None = None) -> pa.Table:
-        """Rows of the named columns of the relation, in the order of the side.
-
-        Parameters
-        ----------
-        regions : Regions, optional
-            In ticks of this side: only rows in them matter.
-        """
+        """Rows of the named columns in order; only rows in ``regions`` (own ticks) matter."""
         side, check = self.side, self._run.control.check
         if regions is not None:
             self._narrow(regions)
@@ -106,7 +87,7 @@ class SideRun:
         return self._taken(table, names)
 
     def ending(self, wanted: Sequence[str], ends: tuple[int | None, int | None]) -> pa.Table:
-        """The rows that end in a half-open range of ticks of a pattern with WITHIN."""
+        """The rows of a pattern with WITHIN that end in a half-open range of ticks."""
         node = self.side.input
         assert isinstance(node, Match)
         within = node.compiled.within
@@ -118,14 +99,13 @@ class SideRun:
         assert self.rows is not None
         ticks = ticks_in(self.rows.column(self.side.end), self.time)
         known = self.rows.column(self.side.end).is_valid().to_numpy()
-        # a row without times ends nowhere: the first part has it
+        # a row without times belongs to the first part
         mine = np.where(known, (ticks >= low) & (ticks <= high), ends[0] is None)
         own = dict(self.side.columns)
         names = [name for name in own if name in wanted]
         return self._taken(self.rows.filter(pa.array(mine)), names)
 
     def _taken(self, table: pa.Table, names: Sequence[str]) -> pa.Table:
-        """Keep the rows of the side; columns of the relation."""
         self.rows = table
         own = dict(self.side.columns)
         return pa.table({name: table.column(own[name]) for name in names}) if names else table
@@ -159,7 +139,6 @@ class SideRun:
                 yield from snapshot.scan(start, end, columns, metrics=self._metrics, check=check)
 
     def _ranges(self, node: Scan, regions: Regions | None) -> list[tuple[int, int]]:
-        """What is read of a stream; near regions are read as one."""
         if regions is None:
             return [(node.low, node.high)] if node.low <= node.high else []
         snapshot = self._run.snapshot(node.stream)
@@ -179,7 +158,6 @@ class SideRun:
     # -- narrowing ----------------------------------------------------------------------------
 
     def _narrow(self, regions: Regions) -> None:
-        """Find out how to read what lies near regions, where that pays."""
         node, side = self.side.input, self.side
         found = self._narrowing = _Narrowing(len(regions))
         if isinstance(node, Scan):
@@ -194,7 +172,7 @@ class SideRun:
             found.share = self._share(node.stream, regions)
         indexes = self._run.indexes(node.stream)
         known = node.replay is not None and node.replay.intervals is not None
-        if known or node.part is not None:  # both sides were narrowed beforehand
+        if known or node.part is not None:  # both sides were narrowed when planned
             alone = float(node.replay.needed) if node.replay is not None else 0.0
         else:
             alone = side.alone
@@ -216,7 +194,7 @@ class SideRun:
             self._relation = self._run.open(replace(node, replay=plan))
 
     def _about(self, stream: str, regions: Regions) -> float:
-        """The same as :meth:`_share`, if events came evenly."""
+        """Fraction of the stream in regions if events were evenly distributed."""
         snapshot = self._run.snapshot(stream)
         span, hull = snapshot.time_range, regions.hull()
         if span is None or not len(hull):
@@ -228,12 +206,11 @@ class SideRun:
         return float(min(1.0, ticks / length + inside.sum() * READ_GAP / snapshot.count))
 
     def _share(self, stream: str, regions: Regions) -> float:
-        """Part of the stream that regions take up, whatever their keys."""
         timeline = Timeline(self._run.snapshot(stream))
         hull = regions.hull()
         if not timeline.total or not len(hull):
             return 0.0
-        # what lies between near regions is read with them
+        # regions are read together with narrow gaps
         spans = Spans.of(timeline.lower(hull.low), timeline.upper(hull.high), READ_GAP)
         return spans.total / timeline.total
 
@@ -249,11 +226,10 @@ class SideRun:
 
     @property
     def time(self) -> pa.DataType:
-        """Type of its times."""
         return self._schema().field(self.side.start).type
 
     def key_column(self, name: str) -> str | None:
-        """Column of its stream that a key is, where rows of other keys may be left out."""
+        """Stream column of a key, if rows of other keys may be dropped; else None."""
         own = dict(self.side.columns)[name]
         node = self.side.input
         if not isinstance(node, Match) or own not in node.compiled.partition_by:
@@ -261,7 +237,6 @@ class SideRun:
         return None if pa.types.is_floating(self._schema().field(own).type) else own
 
     def explain(self) -> Operator:
-        """The node below."""
         node = self.side.input
         if self._relation is not None:
             return self._relation.explain()
@@ -275,7 +250,6 @@ class SideRun:
         return Operator("Scan", details, figures_of(self._metrics) if self._run.analyze else ())
 
     def told(self) -> str:
-        """What became of the regions it was read near; empty where it was not."""
         found = self._narrowing
         if found is None:
             return ""
@@ -284,7 +258,7 @@ class SideRun:
 
 
 def ticks_in(column: pa.ChunkedArray, unit: pa.DataType) -> Ints:
-    """Times of any unit as ticks of a finer one; what goes beyond 64 bits is their bound."""
+    """Times of any unit as ticks of a finer one, saturating."""
     type_ = column.type
     try:
         found = column.cast(pa.int64()).fill_null(0).to_numpy()
@@ -302,7 +276,7 @@ def ticks_in(column: pa.ChunkedArray, unit: pa.DataType) -> Ints:
 
 
 def _codes(columns: Sequence[Sequence[pa.ChunkedArray]], count: int) -> Ints:
-    """Equal numbers for equal rows of some columns, each given in parts; -1 where one is null."""
+    """Equal numbers for equal rows of some columns, each given in parts; -1 with a null."""
     codes = np.zeros(count, np.int64)
     for column in columns:
         parts = [comparable(chunk) for part in column for chunk in part.chunks]
@@ -334,15 +308,7 @@ def regions_of(
     first: SideRun, second: SideRun, table: pa.Table, keys: Sequence[tuple[str, str]],
     distance: int | None, unit: pa.DataType, for_archive: bool,
 ) -> Regions:  # fmt: skip
-    """Where partners of the rows of the first side lie, in ticks of the second.
-
-    Parameters
-    ----------
-    table : pyarrow.Table
-        Of the first side, with its keys.
-    keys : sequence of (str, str)
-        Columns of the relation: of the first side, and of the second.
-    """
+    """Where partners of the first side's rows lie, in ticks of the second."""
     named = [(one, column) for one, other in keys if (column := second.key_column(other))]
     start, end, known = first.times(unit)
     code = _codes([[table.column(one)] for one, _ in keys], len(start))
@@ -353,7 +319,7 @@ def regions_of(
     values: tuple[pa.Array, ...] = ()
     if named and len(own):
         number, row = firsts(own)
-        row = row[number >= 0]  # codes are 0, 1, ... : a row for each
+        row = row[number >= 0]  # one row per code
         some = pa.array(row)
         values = tuple(table.column(one).take(some).combine_chunks() for one, _ in named)
         remap = np.full(int(own.max(initial=-1)) + 2, -1)

@@ -1,15 +1,4 @@
-"""EXPLAIN: DuckDB's plan and ours as one tree.
-
-Purpose
-    DuckDB explains its operators as JSON and calls all of our relations ``PYTHON_ARROW_SCAN``.
-    :func:`plan_of` turns that document into :class:`Operator` nodes and puts each relation's own
-    node (range, pruning, blocks read) in the place of its scan.
-
-Limits
-    DuckDB does not say which relation a scan reads.  Scans are told apart by their columns, then
-    by the rows they gave; where two scans of one stream agree in both, their order in the query
-    decides.
-"""
+"""EXPLAIN: DuckDB's plan and ours as one tree; scans are matched by columns, rows, then order."""
 
 from __future__ import annotations
 
@@ -25,8 +14,6 @@ __all__ = ["OpenLeaf", "plan_of"]
 
 
 class OpenLeaf(NamedTuple):
-    """A relation, the name that the SQL has for it, and the dataset that the executor reads."""
-
     name: str
     relation: StreamRelation | AggregateRelation | OperatorRelation
     dataset: Scanned
@@ -37,15 +24,7 @@ _SILENT = ("EXPLAIN_ANALYZE", "RESULT_COLLECTOR", "QUERY_ROOT")
 
 
 def plan_of(document: str, leaves: Sequence[OpenLeaf], analyzed: bool) -> Operator:
-    """The tree of a query.
-
-    Parameters
-    ----------
-    document : str
-        What ``EXPLAIN (FORMAT json)`` answered.
-    leaves : sequence of OpenLeaf
-        In the order of the query.
-    """
+    """The tree of ``EXPLAIN (FORMAT json)``; ``leaves`` in query order."""
     parsed = json.loads(document)
     if isinstance(parsed, dict):
         roots = parsed.get("operator") or parsed.get("children") or [parsed]

@@ -1,13 +1,4 @@
-"""Windows from a roll-up: its rows, and windows over the events that it does not answer.
-
-Purpose
-    :class:`RollupOperator` runs a :class:`~..plan.nodes.RollupWindows`: pieces in the order of
-    time, each with the windows' keys and partial aggregates, put together where a window of the
-    query is made of several.
-
-Memory
-    The windows that are open, with their keys.
-"""
+"""Runs windows from a roll-up, and from events where it has no answer; holds open windows."""
 
 from __future__ import annotations
 
@@ -38,8 +29,6 @@ EACH_NUMBER = TimeWindows(1, 1)
 
 
 class RollupOperator:
-    """Windows with their aggregates, from a roll-up and from events."""
-
     def __init__(self, node: RollupWindows, run: RunContext) -> None:
         self._node = node
         self._run = run
@@ -52,25 +41,21 @@ class RollupOperator:
 
     @property
     def schema(self) -> pa.Schema:
-        """Window columns, keys, one column for each aggregate."""
         return self._node.schema
 
     def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        """Windows in the order of their starts."""
         wanted = list(self.schema.names if columns is None else columns)
         for batch in self._together() if not self._node.same else self._as_they_are():
             self._windows += batch.num_rows
             yield batch.select(wanted)
 
     def _as_they_are(self) -> Iterator[pa.RecordBatch]:
-        """Windows that are the roll-up's own."""
         node = self._node
         places = [node.partials.index(aggregate) for aggregate in node.aggregates]
         for numbers, keys, partials in self._pieces():
             yield self._batch(numbers, keys, [partials[place] for place in places])
 
     def _together(self) -> Iterator[pa.RecordBatch]:
-        """Windows that are made of several of the roll-up."""
         node = self._node
         types = [self.schema.field(key_column(i)).type for i in range(node.keys)]
         fold = GrainFold(node.event_schema, node.partials, node.aggregates, types)
@@ -94,7 +79,6 @@ class RollupOperator:
     def _batch(
         self, numbers: Words, keys: Sequence[pa.Array], results: Sequence[pa.Array]
     ) -> pa.RecordBatch:
-        """Windows by their numbers, with keys and aggregates."""
         start, end = self._node.windows.bounds(np.ascontiguousarray(numbers))
         time = self.schema.field("window_start").type
         arrays = [times_array(start, time), times_array(end, time), *keys, *results]
@@ -105,7 +89,6 @@ class RollupOperator:
         return pa.RecordBatch.from_arrays(cast, schema=self.schema)
 
     def _pieces(self) -> Iterator[tuple[Words, list[pa.Array], list[pa.Array]]]:
-        """Window, keys and partials of the rows of all pieces, in the order of windows."""
         node, last = self._node, None
         names = [key_column(i) for i in range(node.keys)]
         names += [aggregate_column(i) for i in range(len(node.partials))]
@@ -134,7 +117,6 @@ class RollupOperator:
                 yield numbers, found[: node.keys], found[node.keys :]
 
     def explain(self) -> Operator:
-        """Which roll-up, from when to when, and what is read beside it."""
         node = self._node
         type_ = self.schema.field("window_start").type
 

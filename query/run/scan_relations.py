@@ -1,13 +1,4 @@
-"""What the relations of a running query are: streams, one-row aggregates and operators.
-
-Purpose
-    A query's FROM items become :class:`Scannable` objects behind the datasets that the executor
-    reads. This module holds those that the planner makes itself.
-
-Guarantee
-    All scans of one execution see the same snapshot of a stream.  Filters that the executor pushes
-    are applied exactly.
-"""
+"""Relations of a running query; all scans see one snapshot per stream and apply pushed filters."""
 
 from __future__ import annotations
 
@@ -39,7 +30,6 @@ __all__ = ["AggregateRelation", "OperatorRelation", "StreamRelation"]
 
 
 def figures_of(metrics: ScanMetrics) -> tuple[tuple[str, int | float], ...]:
-    """The store's counters in the order in which plans show them."""
     return (
         ("blocks_read", metrics.blocks_read),
         ("blocks_skipped", metrics.blocks_skipped),
@@ -50,8 +40,6 @@ def figures_of(metrics: ScanMetrics) -> tuple[tuple[str, int | float], ...]:
 
 
 class StreamRelation:
-    """A stream within a query."""
-
     def __init__(self, node: Scan, run: RunContext) -> None:
         self._node = node
         self._snapshot = run.snapshot(node.stream)
@@ -63,15 +51,13 @@ class StreamRelation:
 
     @property
     def schema(self) -> pa.Schema:
-        """Attributes of the stream."""
         return self._snapshot.schema.arrow
 
     def scan(
         self, columns: Sequence[str] | None, filter: pc.Expression | None
     ) -> Iterator[pa.RecordBatch]:
-        """Events of the range that satisfy the filter, in time order."""
         if self._node.applied:
-            assert filter is None  # from whom?  nothing stands above
+            assert filter is None  # no operator above could push one
             rest = exact_filter(self._node.prune or AllOf(()), self._snapshot.schema)
             split = Split(TICK_MIN, TICK_MAX, None, rest)
         else:
@@ -109,7 +95,6 @@ class StreamRelation:
         )
 
     def _looked_up(self, prune: Prune | None, low: int, high: int) -> FilterPlan | None:
-        """The lookup that answers a condition, where an index does."""
         if self._indexes is None or prune is None:
             return None
         with LOADING:
@@ -118,17 +103,7 @@ class StreamRelation:
         return plan_filter(self._snapshot, self._indexes, prune, low, high, self._control.check)
 
     def operator(self, executor: dict[str, Any], figures: bool) -> Operator:
-        """The node of the plan.
-
-        Without a run the lookup is made for it, on what the planner knows of the condition.
-
-        Parameters
-        ----------
-        executor : dict
-            What the executor says about this scan: ``Projections``, ``Filters``, rows and time.
-        figures : bool
-            Whether the query ran.
-        """
+        """The node of the plan; without a run the lookup is made for EXPLAIN."""
         schema = self._snapshot.schema
         if not self._scanned and self._node.low <= self._node.high:
             self._index = self._looked_up(self._node.prune, self._node.low, self._node.high)
@@ -154,7 +129,6 @@ class StreamRelation:
         return Operator("Scan", known, actual, regions=self._regions())
 
     def _regions(self) -> Regions | None:
-        """What is read, as far as planning tells; None where a limit may end it anywhere."""
         node = self._node
         if node.limit is not None:
             return None
@@ -172,7 +146,7 @@ class StreamRelation:
 
 
 class AggregateRelation:
-    """The one row of an ad-hoc aggregate that the tree answers."""
+    """The single row of an aggregate that the tree answers, with columns ``a0, a1, ...``."""
 
     def __init__(self, node: TreeAggregate, run: RunContext) -> None:
         self._node = node
@@ -181,7 +155,6 @@ class AggregateRelation:
 
     @property
     def schema(self) -> pa.Schema:
-        """``a0, a1, ...``, one column a call."""
         return one_row_schema(self._node.calls)
 
     def _answer(self) -> LightweightAggregates:
@@ -192,20 +165,17 @@ class AggregateRelation:
     def scan(
         self, columns: Sequence[str] | None, filter: pc.Expression | None
     ) -> Iterator[pa.RecordBatch]:
-        """The row, computed anew."""
         batch = one_row(self._node.calls, self._answer(), self._node.scan.schema.time)
         if filter is not None:
             batch = batch.filter(filter)
         yield batch if columns is None else batch.select(list(columns))
 
     def table(self) -> pa.Table:
-        """The answer of the query, where this is all of it."""
         node = self._node
         assert node.columns is not None
         return result_table(node.calls, node.columns, self._answer(), node.scan.schema.time)
 
     def operator(self, executor: dict[str, Any], figures: bool) -> Operator:
-        """The node of the plan."""
         actual: tuple[tuple[str, int | float], ...] = ()
         if figures:
             actual = (
@@ -244,14 +214,12 @@ class OperatorRelation:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of the operator."""
         with evaluated_by(*self._by):
             return self._relation.schema
 
     def scan(
         self, columns: Sequence[str] | None, filter: pc.Expression | None
     ) -> Iterator[pa.RecordBatch]:
-        """Rows that satisfy the filter: operators deliver, the filter is applied here."""
         if filter is None:
             yield from self._batches(columns)
             return
@@ -264,12 +232,11 @@ class OperatorRelation:
                 yield kept.select(wanted)
 
     def operator(self, executor: dict[str, Any], figures: bool) -> Operator:
-        """The node of the plan, as the operator itself describes it."""
         with evaluated_by(*self._by):
             return self._relation.explain()
 
     def _batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        """Rows; whoever takes a batch may do so in a thread of its own."""
+        """Rows; each batch may be taken in another thread."""
         batches = self._relation.batches(columns)
         while True:
             with evaluated_by(*self._by):

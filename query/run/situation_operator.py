@@ -1,4 +1,4 @@
-"""MATCH_SITUATIONS as it runs: over a snapshot of a stream, or over the rows of a query."""
+"""Runs MATCH_SITUATIONS over a snapshot of a stream or the rows of a query."""
 
 from __future__ import annotations
 
@@ -24,12 +24,10 @@ from .context import RunContext
 __all__ = ["SituationOperator"]
 
 RANGE_EVENTS = 1 << 21
-"""Events of a range that a thread is worth."""
+"""Events per range from which on another thread is worth it."""
 
 
 class SituationOperator(ClauseOperator[SituationMatch, SituationRun]):
-    """The matches as a relation of one execution."""
-
     def __init__(self, node: SituationMatch, run: RunContext) -> None:
         super().__init__(node, run, SituationRun())
 
@@ -62,7 +60,7 @@ class SituationOperator(ClauseOperator[SituationMatch, SituationRun]):
     def _in_threads(
         self, snapshot: Snapshot, ranges: Sequence[SituationRange]
     ) -> Iterator[pa.RecordBatch]:
-        """Ranges of time side by side: matches come by their instants, so do those of ranges."""
+        """Time ranges in parallel; matches are ordered by their instants, hence by range."""
         compiled, metrics = self._node.compiled, [ScanMetrics() for _ in ranges]
         self._run.control.progress.expect(metrics, snapshot.count)
 
@@ -81,7 +79,6 @@ class SituationOperator(ClauseOperator[SituationMatch, SituationRun]):
         self._done.figures = (("ranges_of_time", len(ranges)), ("threads", threads))
 
     def explain(self) -> Operator:
-        """Pattern, what it implies, how it is searched; with figures when it has run."""
         node, source, figures = self._node, self._source(), self._figures()
         if node.part is not None:
             source = Operator("RangeOfTime", (("gives", node.part.describe()),), (), (source,))
@@ -95,7 +92,6 @@ class SituationOperator(ClauseOperator[SituationMatch, SituationRun]):
 
 
 def _ranges(node: SituationMatch, snapshot: Snapshot) -> tuple[SituationRange, ...]:
-    """Ranges of time to be run side by side; none where one thread is enough."""
     if processors() < 2 or snapshot.count < 2 * RANGE_EVENTS:
         return ()
     return situation_ranges(snapshot, node.compiled, snapshot.count // RANGE_EVENTS)

@@ -1,4 +1,4 @@
-"""A system table as it runs: the rows that its plan holds."""
+"""Runs a system table: the rows that its plan holds."""
 
 from __future__ import annotations
 
@@ -14,21 +14,16 @@ __all__ = ["SystemTableOperator"]
 
 
 class SystemTableOperator:
-    """The rows of a system table."""
-
     def __init__(self, node: SystemRows, _: RunContext) -> None:
         self._node = node
 
     @property
     def schema(self) -> pa.Schema:
-        """Its columns."""
         return self._node.rows.schema
 
     def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        """The rows."""
         rows = self._node.rows
         yield from (rows if columns is None else rows.select(list(columns))).to_batches()
 
     def explain(self) -> Operator:
-        """The node of the plan."""
         return Operator("SystemTable", (("table", self._node.name),), ())

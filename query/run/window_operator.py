@@ -1,9 +1,4 @@
-"""Window functions as they run: windows with their aggregates, or events with their windows.
-
-Purpose
-    :class:`WindowAggregateOperator` and :class:`WindowedEventsOperator` are the operators of the
-    two nodes that the planner makes of TUMBLE, HOP, TUMBLE_ROWS, HOP_ROWS and SESSION in FROM.
-"""
+"""Runs TUMBLE, HOP, TUMBLE_ROWS, HOP_ROWS and SESSION: windows with aggregates, or their events."""
 
 from __future__ import annotations
 
@@ -42,12 +37,10 @@ __all__ = ["WindowAggregateOperator", "WindowedEventsOperator"]
 
 HALVES_FROM_NS = 1_500_000
 HALVES_SLICES_MAX = 1 << 18
-"""A sweep that is estimated as longer than this, of fewer slices than that, uses two threads."""
+"""An index sweep uses two threads above ``HALVES_FROM_NS`` (estimated) and below so many slices."""
 
 
 class _Events:
-    """The events that are windowed, in one execution."""
-
     def __init__(self, node: WindowAggregate | WindowedEvents, run: RunContext) -> None:
         self.run = run
         self.snapshot = run.snapshot(node.stream)
@@ -57,21 +50,20 @@ class _Events:
 
     @property
     def selected(self) -> SelectedRange | None:
-        """The range of time whose events are windowed, when that is all that is asked of them."""
+        """The time range of the events, if that is their only condition."""
         plan = self._plan
         if not isinstance(plan, Scan) or plan.low > plan.high:
             return None
         return SelectedRange(plan.low, plan.high)
 
     def regions(self, kind: str) -> Regions | None:
-        """What of the stream they are; None where a query below says it."""
         plan = self._plan
         if not isinstance(plan, Scan):
             return None
         return regions_of_scan(self.snapshot, plan.low, plan.high, kind=kind)
 
     def resolved(self, windows: AnyWindows) -> AnyWindows:
-        """The windows with their origin at the first event, where that is wanted."""
+        """The windows with their origin at the first event, if requested."""
         if not isinstance(windows, TimeWindows) or windows.origin is not None:
             return windows
         for batch in self.batches([self._schema.time], first=True):
@@ -80,7 +72,6 @@ class _Events:
         return replace(windows, origin=0)
 
     def calendar(self, windows: CalendarWindows) -> Calendar | None:
-        """The windows that the stream's events of that range of time reach; None without any."""
         span, plan = self.snapshot.time_range, self._plan
         if span is None:
             return None
@@ -92,10 +83,7 @@ class _Events:
         return windows.calendar(low, high, per_second) if low <= high else None
 
     def batches(self, columns: Sequence[str], *, first: bool = False) -> Iterator[pa.RecordBatch]:
-        """Events in time order: attributes as stored, derived columns as the executor has them.
-
-        With ``first`` only the first one is wanted; more may come.
-        """
+        """Events in time order, as stored; ``first``: only the first is needed, more may come."""
         plan, time = self._plan, self._schema.time
         if isinstance(plan, Scan):
             if plan.low <= plan.high:
@@ -129,7 +117,7 @@ class _Events:
             yield batch
 
     def _as_stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Undo what the executor does to types of attributes on the way."""
+        """Undo the executor's changes of attribute types."""
         arrays = list(batch.columns)
         names = batch.schema.names
         for i, name in enumerate(names):
@@ -146,7 +134,7 @@ class _Events:
 
 
 class _Feed:
-    """Events in time order, given out stretch by stretch of time; read once."""
+    """Events in time order, delivered range by range; read once."""
 
     def __init__(self, events: _Events, time: str) -> None:
         self._events = events
@@ -155,7 +143,7 @@ class _Feed:
         self._held: pa.RecordBatch | None = None
 
     def upto(self, last: int) -> Callable[[Sequence[str]], Iterator[pa.RecordBatch]]:
-        """What gives the events that were not given out, up to a tick, always the same columns."""
+        """A scan of the events not yet delivered, up to a tick, always with the same columns."""
 
         def scan(columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
             if self._source is None:
@@ -179,7 +167,6 @@ class _Feed:
 
 
 def _of_columns(plan: QueryPlan, columns: Sequence[str], schema: StreamSchema) -> QueryPlan:
-    """The query of events, asked for some of its columns."""
     root = plan.root
     if isinstance(root, PassThrough):
         known = {picked.name: picked for picked in root.columns}
@@ -194,7 +181,6 @@ def _of_columns(plan: QueryPlan, columns: Sequence[str], schema: StreamSchema) -
 def _pieces(
     calendar: Calendar | None, selected: SelectedRange | None
 ) -> Iterator[tuple[int, int, TimeWindows]]:
-    """Stretches of a calendar, cut to a range: first and last tick, and their windows."""
     for windows, first, last in () if calendar is None else calendar.pieces():
         if selected is not None:
             first, last = max(first, selected.start), min(last, selected.last)
@@ -205,7 +191,6 @@ def _pieces(
 def _starting(
     batches: Iterator[pa.RecordBatch], starts: tuple[int | None, int | None]
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of windows that start in a half-open range of ticks."""
     low, high = starts
     for batch in batches:
         if low is not None or high is not None:
@@ -221,8 +206,6 @@ def _starting(
 
 
 class WindowAggregateOperator:
-    """Windows with their aggregates."""
-
     def __init__(self, node: WindowAggregate, run: RunContext) -> None:
         self._node = node
         self._events = _Events(node, run)
@@ -231,11 +214,9 @@ class WindowAggregateOperator:
 
     @property
     def schema(self) -> pa.Schema:
-        """Window columns, then one column for each aggregate."""
         return self._node.schema
 
     def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        """Windows in the order of their starts."""
         wanted = list(self.schema.names if columns is None else columns)
         metrics = WindowMetrics()
         busy = 0.0
@@ -254,7 +235,6 @@ class WindowAggregateOperator:
         ]  # fmt: skip
 
     def _aggregations(self) -> Iterator[WindowAggregation]:
-        """What was planned, one after the other; none over a range that is empty."""
         windows, events = self._windows, self._events
         selected = events.selected
         if isinstance(self._node.events, Scan) and selected is None:
@@ -297,7 +277,6 @@ class WindowAggregateOperator:
         return ReplayAggregation(schema, windows, node.aggregates, scan, check)
 
     def explain(self) -> Operator:
-        """What was chosen, what both would cost, and what was touched."""
         node = self._node
         details: list[tuple[str, Any]] = [
             ("stream", node.stream),
@@ -322,8 +301,6 @@ class WindowAggregateOperator:
 
 
 class WindowedEventsOperator:
-    """Events, once for each window that holds them."""
-
     def __init__(self, node: WindowedEvents, run: RunContext) -> None:
         self._node = node
         self._events = _Events(node, run)
@@ -332,11 +309,9 @@ class WindowedEventsOperator:
 
     @property
     def schema(self) -> pa.Schema:
-        """The stream's attributes, then the window columns."""
         return self._node.schema
 
     def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        """Events in time order with their windows."""
         wanted = list(self.schema.names if columns is None else columns)
         starts = self._node.starts
         shown = wanted if starts == (None, None) else [*wanted, "window_start"]
@@ -363,7 +338,6 @@ class WindowedEventsOperator:
         return expand_sessions(events, ahead, windows, clock, wanted, check)
 
     def explain(self) -> Operator:
-        """The node of the plan."""
         details = (
             ("stream", self._node.stream),
             ("windows", self._windows.describe()),

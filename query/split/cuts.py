@@ -1,32 +1,19 @@
 """Where time can be cut without changing what a pattern finds.
 
-Purpose
-    After a match the search goes on behind it, so which matches are found may depend on all of
-    them before.  :func:`find_cut` looks for a place near a tick at which that is forgotten.
+After a match the search continues behind it, so matches may depend on all earlier ones.  Near a
+tick, the match that a search from each row finds is computed (as with SKIP TO NEXT ROW), hence
+where the search continues.  Whatever came before, a partition's search first arrives behind the
+tick at its first row there, or where a match that crosses the tick leads.  These few places are
+followed until they converge; rows before that place are *carried*, to the part before the cut::
 
-Layout
-    For every row near the tick the match that a search from it finds is known (found as if AFTER
-    MATCH SKIP TO NEXT ROW was said), and so where the search would go on.  Whatever came before,
-    the search of a partition first arrives behind the tick at its first row there, or where a match
-    that crosses the tick leads.  These few places are followed until they have become one::
+    a search from   1 2 3 4 5 6 7 8 9           partition with the cut at 5
+    goes on at      4 3 4 6 6 7 8 9 10          arrives at 5 or (from 4) at 6; 5 leads to 6:
+                          |                     every search passes 6
 
-        a search from   1 2 3 4 5 6 7 8 9           partition with the cut at 5
-        goes on at      4 3 4 6 6 7 8 9 10          arrives at 5 or (from 4) at 6; 5 leads to 6:
-                              |                     every search comes by at 6
-
-    Rows before that place are *carried*: they belong to the part before the cut.  Partitions in
-    which no match crosses the tick carry nothing.
-
-Guarantee
-    A search that begins fresh behind the carried rows of each partition finds what the search over
-    the whole stream finds from there on.  Where searches do not become one in sight, there is no
-    cut.
-
-Limits
-    Looked at is the reach of a match before the tick, and up to three of it behind: first little
-    more than one, and what is further away where searches do not become one there.  At most
-    :data:`PROBE_EVENTS` events at a time.
-    AFTER MATCH SKIP TO a variable is cut only where no match crosses.
+Guarantee: a search that starts behind the carried rows of each partition finds what the search over
+the whole stream finds from there on.  Without convergence there is no cut.  Limits: reads at most
+``PROBE_EVENTS``, from one reach of a match before the tick to three behind.  AFTER MATCH SKIP TO a
+variable is cut only where no match crosses.
 """
 
 from __future__ import annotations
@@ -56,12 +43,12 @@ __all__ = ["PROBE_EVENTS", "find_cut", "independent"]
 Ints = npt.NDArray[np.int64]
 PROBE_EVENTS = 1 << 20
 NEAR = 8
-"""That part of a match's reach is how far it is followed first where searches lead."""
+"""Searches are first followed for this fraction of a match's reach."""
 PROBE_LIMITS = MatchLimits(steps_max=20_000_000, memory_bytes=512 << 20)
 
 
 def independent(compiled: CompiledMatch) -> bool:
-    """Whether a match is found whatever others there are."""
+    """Whether matches are found regardless of other matches."""
     clause = compiled.clause
     if clause.selection is not None:
         return True
@@ -75,21 +62,13 @@ def find_cut(
     tick: int,
     check: Callable[[], None] | None = None,
 ) -> tuple[Cut | None, int]:
-    """The cut at a tick, None where there is none; and the number of events looked at.
-
-    Parameters
-    ----------
-    reach : Reach
-        Of the same, bounded.
-    check : callable, optional
-        Called now and then; may raise.
-    """
+    """The cut at a tick, or None, and the number of events read; ``reach`` must be bounded."""
     if independent(compiled):
         return Cut(tick, last=tick - 1), 0
     once = reach.ahead(tick)
     twice, looked = reach.ahead(once), 0
     near = twice if twice >= MOST else min(twice, tick + (once - tick) // NEAR)
-    for until in dict.fromkeys((near, twice)):  # most searches have become one soon
+    for until in dict.fromkeys((near, twice)):  # most searches converge early
         cut, count, failed = _probed(snapshot, compiled, reach, tick, until, check)
         looked += count
         if cut is not None or failed:
@@ -105,7 +84,6 @@ def _probed(
     until: int,
     check: Callable[[], None] | None,
 ) -> tuple[Cut | None, int, bool]:
-    """The cut, if searches become one up to a tick; events looked at; whether that failed."""
     begin, end = reach.back(tick), reach.ahead(until)
     low, high = reach.before(begin), reach.after(end)
     count = reach.events(low, high)
@@ -124,7 +102,7 @@ def _probed(
                     pass
         for _ in probe.finish():
             pass
-    except (ResourceLimit, SqlError):  # of a search that the query itself may never make
+    except (ResourceLimit, SqlError):  # the query itself may never make this search
         return None, count, True
     skip = compiled.clause.skip
     follow = skip is None or skip.mode == "past last"
@@ -132,7 +110,7 @@ def _probed(
 
 
 class CutProbe(IntervalStream):
-    """Finds the match from every row, and where a search goes on after it."""
+    """Finds the match from every row, and where a search continues after it."""
 
     def __init__(self, compiled: CompiledMatch, check: Callable[[], None] | None) -> None:
         clause = replace(
@@ -166,15 +144,7 @@ class CutProbe(IntervalStream):
         return iter(())
 
     def cut(self, tick: int, until: int, follow: bool) -> Cut | None:
-        """The cut at a tick.
-
-        Parameters
-        ----------
-        until : int
-            Greatest tick from which on it is known where a search leads.
-        follow : bool
-            Whether it leads behind the match; else nothing may be carried.
-        """
+        """The cut at a tick, or None; leads are known up to ``until``; ``follow``: may carry."""
         none: Ints = np.zeros(0, np.int64)
         codes = np.concatenate([none, *self._rows_codes])
         ticks = np.concatenate([none, *self._rows_ticks])
@@ -210,7 +180,6 @@ class CutProbe(IntervalStream):
 
 
 def _meet(places: set[int], leads: Ints, ticks: Ints, until: int) -> int | None:
-    """Where searches that go on at some places have all come by; None when that is not known."""
     waiting = sorted(places)
     known = set(waiting)
     while len(waiting) > 1:

@@ -1,26 +1,9 @@
-"""Where the work of SKIP TILL ANY MATCH lies: events, and the matches that begin there.
+"""The expected work of SKIP TILL ANY MATCH: events, and the matches that begin there.
 
-Purpose
-    Equal numbers of events are no equal work where matches grow with a power of what a window
-    holds.  :func:`expected_work` counts the matches that begin in each stretch of time, and
-    :meth:`Work.ranges` cuts time so that events and matches together are about the same in each
-    range.
-
-Layout
-    ::
-
-        stretches     |    |  |    |||    |      borders of leaves, and times at which much begins
-        matches        10   2  9  900 800  3     counted, or taken from the nearest that is counted
-        ranges        |          |   |    |      of about equal weight; a stretch that is heavier
-        shares         1          3   3    1     than a range is to be divided by the number of the
-                                                 match
-
-Guarantee
-    What is said here decides how work is shared out and never what is found.
-
-Limits
-    A stream of more than :class:`.reach.Budget` events is sampled: what lies between the
-    stretches that are counted can hold more than they do.
+Matches may grow with a power of the events in a window, so time is cut into ranges that balance
+events plus matches, and a stretch heavier than a range is divided by match number.  The result
+affects how work is divided, never the matches.  A stream of more than ``reach.Budget`` events is
+sampled.
 """
 
 from __future__ import annotations
@@ -51,12 +34,12 @@ Check = Callable[[], None] | None
 STRETCHES = 256
 SAMPLES_LEAST = 16
 HEAVY = 1.5
-"""From so many times the weight of a range on, a stretch is divided by the number of the match."""
+"""A stretch with so many times the weight of a range is divided by the number of the match."""
 LIMITS = MatchLimits(steps_max=20_000_000, memory_bytes=512 << 20)
 
 
 class Stretch(NamedTuple):
-    """A range of ticks, None where it is open, and in how many shares its matches are taken."""
+    """A range of ticks (None: open), and the number of shares of its matches."""
 
     low: int | None
     high: int | None
@@ -73,11 +56,11 @@ class Work(NamedTuple):
 
     @property
     def share(self) -> float:
-        """All there is to do, in reads of the stream."""
+        """Total work, in reads of the stream."""
         return 1.0 + float(self.matches.sum()) / max(1, int(self.events.sum()))
 
     def ranges(self, wanted: int) -> list[Stretch]:
-        """About so many ranges of about equal weight, which cover all time."""
+        """About ``wanted`` ranges of about equal weight, which cover all time."""
         weight = self.events + self.matches
         goal = max(1.0, float(weight.sum()) / wanted)
         found: list[Stretch] = []
@@ -99,13 +82,7 @@ class Work(NamedTuple):
 
 
 def expected_work(snapshot: Snapshot, compiled: CompiledMatch, check: Check = None) -> Work | None:
-    """Where matches begin; None where that cannot be counted, or is no work.
-
-    Parameters
-    ----------
-    check : callable, optional
-        Called now and then; may raise.
-    """
+    """Where matches begin; None if that cannot be counted, or is no work."""
     selecting, clause = compiled.selecting, compiled.clause
     if clause.selection != "any" or selecting.weighted:
         return None
@@ -121,17 +98,16 @@ def expected_work(snapshot: Snapshot, compiled: CompiledMatch, check: Check = No
         if snapshot.count <= events:
             return _counted(run, reach)
         return _sampled(run, reach, events)
-    except (ResourceLimit, SqlError):  # the query itself will say so
+    except (ResourceLimit, SqlError):  # the query itself will report it
         return None
 
 
 def _counted(run: PartRun, reach: Reach) -> Work:
-    """By all events."""
     ticks, weights = weigh(RangePart(None, None, reach.first, MOST, MOST), run)
     order = order_of(ticks)
     ticks, upto = ticks[order], np.cumsum(weights[order].astype(np.float64))
     edges = _borders(run.snapshot, reach)
-    if len(upto):  # much begins at these: they are stretches of their own
+    if len(upto):  # many matches begin at these ticks: they get stretches of their own
         at = np.searchsorted(upto, upto[-1] * (np.arange(STRETCHES) + 0.5) / STRETCHES)
         often, times = np.unique(ticks[at], return_counts=True)
         hot = often[times > 1]
@@ -144,7 +120,6 @@ def _counted(run: PartRun, reach: Reach) -> Work:
 
 
 def _sampled(run: PartRun, reach: Reach, events: float) -> Work | None:
-    """By some stretches."""
     snapshot, within = run.snapshot, run.compiled.within
     assert within is not None
     edges = _borders(snapshot, reach)
@@ -168,7 +143,6 @@ def _sampled(run: PartRun, reach: Reach, events: float) -> Work | None:
 
 
 def _borders(snapshot: Snapshot, reach: Reach) -> Ints:
-    """Ticks between which the events of the stream lie, in stretches of similar size."""
     borders = [low for low, _ in snapshot.ranges(STRETCHES) if low is not None]
     found = np.array(borders, np.int64)
     if len(found) < STRETCHES // 4:  # few leaves

@@ -1,16 +1,7 @@
-"""Matches by their number: what begins in a range, counted, and a share of it as a part.
+"""Parts by match number, where one window holds more matches than a part should.
 
-Purpose
-    Where one window holds more matches than a part should have, cutting time does not help:
-    :class:`IndexPart` is a range of time of which several parts take a share each, by the number
-    of the match.  :class:`Weighing` counts what begins in a range, and when.
-
-Guarantee
-    Every process counts the range for itself and by the same snapshot, so the shares of a range
-    fit together: each match belongs to one of them.
-
-Limits
-    For SKIP TILL ANY MATCH with one row per match.  A search that cannot count tries every match.
+Every process counts the range itself on the same snapshot, so each match belongs to exactly one
+share.  Only for SKIP TILL ANY MATCH with one row per match.
 """
 
 from __future__ import annotations
@@ -34,12 +25,8 @@ Ints = npt.NDArray[np.int64]
 
 
 class Weighing(RangeStream):
-    """Counts the matches that begin in a range, and puts none out.
-
-    Attributes
-    ----------
-    ticks, weights : list of int64 array
-        Of first events: their time, and how many matches begin there.
+    """Counts the matches that begin in a range, without output.  ``ticks`` and ``weights``: times
+    of first events, and how many matches begin there.
     """
 
     def __init__(self, run: PartRun) -> None:
@@ -76,14 +63,8 @@ def weigh(part: RangePart, run: PartRun) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True)
 class IndexPart(MatchPart):
-    """Of the matches that begin in a range those whose number falls into a share.
-
-    Attributes
-    ----------
-    range : RangePart
-        Of a clause that finds its matches whatever others there are.
-    share, shares : int
-        Which of how many.
+    """Share ``share`` of ``shares`` of the matches that begin in a range, by match number.  The
+    clause must find its matches independently of each other.
     """
 
     range: RangePart

@@ -1,18 +1,7 @@
-"""Groups of replay intervals, each as a part that can be sent.
+"""Groups of replay intervals of about the same number of events, as parts that can be sent.
 
-Purpose
-    :func:`interval_parts` divides the intervals of a plan, in the order of the stream, into groups
-    of about the same number of events.
-
-Guarantee
-    Every match lies in one interval, and between two of them a search finds nothing: so any group
-    of intervals finds its matches without the others.  Under PARTITION BY that holds for the
-    intervals of each partition, whatever lies between them in the stream; near late events the rows
-    of all partitions are read together, and stay together.
-
-Layout
-    A part keeps positions of the whole stream and the name of a segment, from which a smaller
-    snapshot finds out how far its own positions are off.
+Any group finds its matches without the others (under PARTITION BY, per partition); near late events
+the rows of all partitions stay together.  A part keeps positions of the whole stream.
 """
 
 from __future__ import annotations
@@ -35,20 +24,14 @@ __all__ = ["interval_parts"]
 
 Ints = npt.NDArray[np.int64]
 SPAN_EVENTS = 2048
-"""What beginning an interval costs, in events."""
+"""Cost of starting an interval, in events."""
 
 
 def interval_parts(
     plan: ReplayPlan, wanted: int, divided: Mapping[int, Sequence[MatchPart]] | None = None
 ) -> tuple[MatchPart, ...]:
-    """Divide the intervals of a plan; none for a plan without intervals.
-
-    Parameters
-    ----------
-    plan : ReplayPlan
-        With spans and the timeline that it was made on.
-    divided : mapping of int to sequence of MatchPart, optional
-        Intervals (by number) that are parts already; they count among those wanted.
+    """Divide a plan's intervals into about ``wanted`` parts; ``divided``: existing parts, by
+    number.
     """
     intervals, timeline = plan.intervals, plan.timeline
     assert intervals is not None
@@ -73,7 +56,6 @@ def interval_parts(
 
 
 def _groups(events: Ints, wanted: int) -> list[tuple[int, int]]:
-    """Ranges of neighbours of about the same weight."""
     weight = np.cumsum(events + SPAN_EVENTS)
     goals = weight[-1] * np.arange(1, wanted) / wanted
     cuts = sorted({0, len(events), *(np.searchsorted(weight, goals) + 1).tolist()})
@@ -83,7 +65,7 @@ def _groups(events: Ints, wanted: int) -> list[tuple[int, int]]:
 def _of_partitions(
     intervals: ReplayIntervals, timeline: Timeline, partitions: PartitionSpans, wanted: int
 ) -> tuple[MatchPart, ...]:
-    """Intervals of partitions; what is read by time stays whole, with all that reach into it."""
+    """Ranges read by time stay whole, with all intervals that reach into them."""
     spans = intervals.spans
     inside, stride = partitions.inside, partitions.stride
     base = inside.starts // stride * stride
@@ -96,7 +78,7 @@ def _of_partitions(
     clump = _clumps(low[touching], high[touching], len(blocks))
     rows = np.flatnonzero(~touching)
     clumps = int(clump[-1]) + 1 if len(blocks) else 0
-    # units of work: intervals by themselves, then blocks with all intervals that reach into them
+    # units of work: single intervals, then blocks with all intervals that reach into them
     weights = spans.ends[blocks] - spans.starts[blocks]
     leading = np.searchsorted(clump, np.arange(clumps))
     at = np.concatenate([starts[rows], spans.starts[blocks[leading]]])
@@ -140,7 +122,7 @@ def _of_partitions(
 
 
 def _clumps(low: Ints, high: Ints, blocks: int) -> Ints:
-    """Number each block; those that one interval reaches have one number.  Blocks are in order."""
+    """Number each block; blocks that one interval touches share a number."""
     edges = np.zeros(blocks + 1, np.int64)
     np.add.at(edges, low, 1)
     np.add.at(edges, high, -1)
@@ -150,7 +132,6 @@ def _clumps(low: Ints, high: Ints, blocks: int) -> Ints:
 
 
 def _hull(inside: Spans, shown: Spans, stride: int) -> Spans:
-    """Positions that some interval or a row shown with it contains."""
     starts = np.concatenate([inside.starts, shown.starts])
     ends = np.concatenate([inside.ends, shown.ends])
     base = starts // stride * stride
@@ -158,7 +139,6 @@ def _hull(inside: Spans, shown: Spans, stride: int) -> Spans:
 
 
 def _shown_for(partitions: PartitionSpans, mine: npt.NDArray[np.bool_]) -> Spans:
-    """What is shown next to some of the intervals of the same partition."""
     inside, shown, stride = partitions.inside, partitions.shown, partitions.stride
     if not len(shown):
         return shown
@@ -174,7 +154,6 @@ def _shown_for(partitions: PartitionSpans, mine: npt.NDArray[np.bool_]) -> Spans
 
 
 def _part(intervals: ReplayIntervals, timeline: Timeline) -> SpanPart:
-    """Some of the intervals of a plan, with the ticks that they need."""
     spans = intervals.spans
     first = max(0, int(spans.starts[0]) - intervals.before)
     last = min(timeline.total - 1, int(spans.ends[-1]) + intervals.after - 1)

@@ -1,21 +1,10 @@
-"""The matches that what is known of a stream decides: all events up to a tick, none of later ones.
+"""The matches that all events up to a tick decide, for live queries.
 
-Purpose
-    A live query asks for the matches that no event behind its watermark can change.
-    :func:`known_part` is a part of a pattern query that begins at a cut, so that the search is the
-    one over the whole stream, and ends at the watermark without treating it as the stream's end.
-
-Layout
-    ::
-
-          before  cut                      known
-        ....|......|=========================|- - - -
-            seen   |  matches that begin here, when they are decided
-
-Guarantee
-    The matches found are among those that the whole stream has, whatever comes behind ``known``,
-    and all of them that begin behind the cut and are decided.  Under EVENT SELECTION a match is
-    decided with its last event, else when those of its partition are that begin before it.
+The part begins at a cut, so that the search is that of the whole stream, and ends at the watermark
+without treating it as the end of the stream.  All matches found are matches of the whole stream,
+whatever follows, and all that begin behind the cut and are decided are found.  Under EVENT
+SELECTION a match is decided with its last event, else when all matches of its partition that begin
+before it are.
 """
 
 from __future__ import annotations
@@ -42,16 +31,8 @@ Check = Callable[[], None] | None
 
 @dataclass(frozen=True, eq=False)
 class KnownPart:
-    """See the module.
-
-    Attributes
-    ----------
-    low : Cut or None
-        None where the stream begins.
-    before : int
-        Tick from which on rows before the cut are read, as context.
-    known : int
-        Greatest tick of an event that counts.
+    """Decided matches that begin behind ``low`` (None: the stream begins).  ``before``: tick from
+    which on context rows are read; ``known``: greatest tick that counts.
     """
 
     low: Cut | None
@@ -72,7 +53,6 @@ class KnownPart:
         check: Check = None,
         limits: MatchLimits | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of its matches."""
         columns = compiled.input_columns
 
         def scan(low: int | None, high: int) -> Iterator[pa.RecordBatch]:
@@ -95,7 +75,6 @@ class KnownPart:
     def _told(
         self, stream: AdvancingMatch, batches: Iterator[pa.RecordBatch], time: str
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of the matches that begin behind the cut; the order is that of their last events."""
         for batch in batches:
             if batch.num_rows:
                 known = int(ticks_of_column(batch.column(time))[0]) - 1
@@ -109,16 +88,12 @@ class KnownPart:
         yield from rows.to_batches()
 
     def describe(self) -> str:
-        """What it reads, for people."""
         low = "" if self.low is None else str(self.low.tick)
         return f"what is decided of time [{low}, {self.known}]"
 
 
 def told_at_once(compiled: CompiledMatch) -> bool:
-    """Whether matches are decided with their last event, one by one, as a search that goes on does.
-
-    EVENT SELECTION over rows whose order is known: each match is one whatever others there are.
-    """
+    """Whether each match is decided with its last event: independent matches in a known order."""
     return (
         compiled.clause.selection is not None
         and compiled.in_time_order
@@ -131,22 +106,7 @@ def told_at_once(compiled: CompiledMatch) -> bool:
 def known_part(
     snapshot: Snapshot, compiled: CompiledMatch, tick: int, known: int, check: Check = None
 ) -> KnownPart:
-    """The part with the matches that begin at a tick or later.
-
-    Parameters
-    ----------
-    snapshot : Snapshot
-        With at least one event.
-    compiled : CompiledMatch
-        With a bound on its matches.
-    tick : int
-        There may be matches that begin before it, too: it begins at a cut that carries no row as
-        late as this.
-    known : int
-        Greatest tick of an event that counts.
-    check : callable, optional
-        Called now and then; may raise.
-    """
+    """The part with the matches that begin at ``tick`` or later, from a cut before it."""
     reach = Reach(snapshot, compiled)
     at, step = tick, 1
     while at > reach.first:

@@ -1,27 +1,9 @@
-"""Long replay intervals, divided inside: several executors share one unbroken stretch.
+"""Long replay intervals, divided in time, so that several executors share one.
 
-Purpose
-    Intervals are dealt out whole, so one that is longer than a part should be would keep one
-    executor busy while the others wait.  :func:`divided` cuts it in time.
-
-Layout
-    ::
-
-        interval        [=======================================]
-        leaves      |      |      |      |      |      |      |      |
-        parts           [---- 1 ------..)[---- 2 -----..)[-- 3 -]
-
-    Cuts lie at borders of leaves where some are near, and are those of :mod:`.cuts`: a part reads
-    on as far as a match of its own can reach, and rows of a match that is open at a cut are
-    carried.  At both ends of the interval nothing is open: there is no match between two of them.
-
-Guarantee
-    The parts find the matches of the interval, each once, with or without late events.
-
-Limits
-    Where time cannot be cut (see :func:`.reach.reach_of`), where a neighbour has events of the
-    same time, and where an interval belongs to one partition, it stays whole; and so do those of
-    few events.
+Cuts (``cuts``) are placed at nearby leaf borders; nothing is open at either end of the interval.
+The parts find each match of the interval once, with or without late events.  An interval stays
+whole if time cannot be cut (``reach.reach_of``), a neighbour has events of the same time, it
+belongs to one partition, or it has few events.
 """
 
 from __future__ import annotations
@@ -43,11 +25,11 @@ __all__ = ["divided"]
 
 Ints = npt.NDArray[np.int64]
 LONG = 1.5
-"""From so many times the size of a part on, an interval is divided."""
+"""An interval of so many times the size of a part is divided."""
 LEAST_EVENTS = 1 << 13
-"""What is shorter is not worth a task of its own, however many were asked for."""
+"""Shorter intervals are not worth a task of their own."""
 BORDERS = 1024
-"""Borders of leaves that are looked at, spread over the stream."""
+"""Leaf borders considered, spread over the stream."""
 
 
 def divided(
@@ -57,19 +39,7 @@ def divided(
     wanted: int,
     check: Callable[[], None] | None = None,
 ) -> dict[int, list[RangePart]]:
-    """Parts of the intervals that are too long for one, by the number of the interval.
-
-    Parameters
-    ----------
-    compiled : CompiledMatch
-        Without MATCH_NUMBER.
-    plan : ReplayPlan
-        With spans and the timeline that it was made on.
-    wanted : int
-        Parts to aim for, of all intervals.
-    check : callable, optional
-        Called now and then; may raise.
-    """
+    """Parts of the intervals that are too long, by number, for ``wanted`` parts in all."""
     intervals, timeline = plan.intervals, plan.timeline
     assert intervals is not None
     assert timeline is not None
@@ -109,7 +79,6 @@ def divided(
 
 
 def _ticks(intervals: ReplayIntervals, timeline: Timeline, number: int) -> tuple[int, int]:
-    """Least and greatest tick of an interval."""
     given = intervals.by_time.get(number)
     if given is not None:
         return given
@@ -118,7 +87,6 @@ def _ticks(intervals: ReplayIntervals, timeline: Timeline, number: int) -> tuple
 
 
 def _snapped(at: Ints, ticks: Ints, places: Ints, borders: Ints, reach: float) -> Ints:
-    """Ticks of the nearest border of a leaf, where one is near."""
     right = np.searchsorted(places, at).clip(0, len(places) - 1)
     left = (right - 1).clip(0)
     nearest = np.where(np.abs(places[left] - at) < np.abs(places[right] - at), left, right)

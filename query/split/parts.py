@@ -1,32 +1,22 @@
-"""Parts of a pattern query: small enough to be sent, each good for its own share of the matches.
+"""Parts of a pattern query: each can be sent, and finds its share of the matches, all of them once.
 
-Purpose
-    A part is made where the query is planned and run by any process that can open the same
-    snapshot.  All of them together find every match once.
+=============  ==========================================================================
+part           its matches
+=============  ==========================================================================
+SpanPart       those in some of the replay intervals
+RangePart      those that begin in a range of time, except for rows carried over a cut
+IndexPart      a share of those of a range, by match number (``index_parts``)
+SharePart      those of the partitions whose keys hash to its number
+=============  ==========================================================================
 
-Layout
-    =============  ==========================================================================
-    part           its matches
-    =============  ==========================================================================
-    SpanPart       those in some of the replay intervals
-    RangePart      those that begin in a range of time, but for the rows that a cut carries over
-    IndexPart      a share of those of a range, by their number (:mod:`.index_parts`)
-    SharePart      those of the partitions whose keys hash to its number
-    =============  ==========================================================================
+A cut of time is a tick, and the rows after it that still belong to the part before::
 
-    A cut of time is a tick, and the rows after it that still belong to the part before::
+                 tick
+    part 1 ........|..c..c.......        c: carried over, of partitions in which a match of
+    part 2 ........|.. .. .......           part 1 was still open
 
-                     tick
-        part 1 ........|..c..c.......        c: carried over, of partitions in which a match of
-        part 2 ........|.. .. .......           part 1 was still open
-
-Guarantee
-    A part needs events within its :attr:`ticks` only, so the snapshot that it is run on may be one
-    that was opened for these alone.
-
-Limits
-    MATCH_NUMBER counts the matches of a part, not of the stream: a pattern that asks for it is
-    never cut, except between partitions.
+A part needs only events within its ``ticks``.  MATCH_NUMBER would count per part, so such a pattern
+is only divided between partitions.
 """
 
 from __future__ import annotations
@@ -62,8 +52,6 @@ ENDLESS = 2**62
 
 
 class PartRun(NamedTuple):
-    """What a part is run on."""
-
     snapshot: Snapshot
     compiled: CompiledMatch
     metrics: ScanMetrics
@@ -88,7 +76,7 @@ class MatchPart(ABC):
         check: Check = None,
         limits: MatchLimits | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of its matches."""
+        """The result rows."""
         return self._rows(PartRun(snapshot, compiled, metrics, check, limits or MatchLimits()))
 
     @abstractmethod
@@ -96,22 +84,14 @@ class MatchPart(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """What it reads, for people."""
+        """What it reads, for EXPLAIN."""
 
 
 @dataclass(frozen=True, eq=False)
 class SpanPart(MatchPart):
-    """Some of the intervals of a replay plan.
-
-    Attributes
-    ----------
-    intervals : ReplayIntervals
-        Positions are those of the whole stream.
-    segment : int or None
-        A segment that it reads (None: the tail), and ``start``, the position of its first event:
-        a snapshot of fewer segments counts from another place.
-    low, high : int
-        Ticks, inclusive.
+    """Some of the intervals of a replay plan, in positions of the whole stream and inclusive ticks.
+    ``segment``: one that it reads (None: the tail), and ``start``, the position of its first event,
+    because a snapshot of fewer segments counts from another origin.
     """
 
     intervals: ReplayIntervals
@@ -125,7 +105,6 @@ class SpanPart(MatchPart):
         return _half_open(self.low, self.high)
 
     def placed(self, snapshot: Snapshot) -> tuple[ReplayIntervals, Timeline]:
-        """The intervals where they lie in a snapshot, and its timeline."""
         timeline = Timeline(snapshot)
         segments = {
             None if part.view is None else part.view.file.segment_id: part.start
@@ -156,16 +135,8 @@ class SpanPart(MatchPart):
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """Where time is cut.
-
-    Attributes
-    ----------
-    tick : int
-        Of the first events behind the cut.
-    carried : int64[n]
-        Rows behind the cut, counted from it, that belong to the part before it; ascending.
-    last : int
-        Greatest tick of a row carried over; ``tick - 1`` without any.
+    """A cut of time before ``tick``.  ``carried``: ascending rows behind the cut, counted from it,
+    that belong to the part before; ``last``: greatest tick of these, ``tick - 1`` without any.
     """
 
     tick: int
@@ -175,18 +146,9 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class RangePart(MatchPart):
-    """A range of time between two cuts.
-
-    Attributes
-    ----------
-    low, high : Cut or None
-        None at the ends of the stream.
-    before : int
-        Tick from which on rows before the range are read, as context.
-    reach : int
-        Greatest tick at which a match of this part can have an event.
-    after : int
-        Greatest tick that is read, as context.
+    """A range of time between two cuts (None: the ends of the stream).  ``before``: tick from which
+    on context rows are read; ``reach``: greatest tick of an event in one of its matches; ``after``:
+    greatest tick read as context.
     """
 
     low: Cut | None
@@ -204,11 +166,9 @@ class RangePart(MatchPart):
         return self.fed(run, RangeStream(run.compiled, run.limits, run.check))
 
     def fed(self, run: PartRun, stream: RangeStream) -> Iterator[pa.RecordBatch]:
-        """What a stream puts out that is given the range, and what surrounds it."""
         columns = run.compiled.input_columns
 
         def scan(low: int | None, high: int | None) -> Iterator[pa.RecordBatch]:
-            """Events with low <= t < high."""
             return run.snapshot.scan(low, high, columns, metrics=run.metrics, check=run.check)
 
         low, high = self.low, self.high
@@ -237,8 +197,6 @@ class RangePart(MatchPart):
 
 @dataclass(frozen=True)
 class SharePart(MatchPart):
-    """The partitions whose keys hash to a number."""
-
     share: int
     shares: int
 
@@ -262,50 +220,42 @@ class SharePart(MatchPart):
 
 
 class RangeStream(IntervalStream):
-    """The matcher over a range and what surrounds it; puts out matches that begin in the range.
-
-    Rows that the cut before has given to the part before can be seen, but not matched: what is
-    kept of the search begins behind them.
+    """The matcher over a range and its surroundings; returns matches that begin in the range.  Rows
+    carried to the part before are visible but never match; the search begins behind them.
     """
 
     def __init__(self, compiled: CompiledMatch, limits: MatchLimits, check: Check) -> None:
         super().__init__(compiled, limits, check)
         none: Ints = np.zeros(0, np.int64)
-        self._first, self._past = 0, ENDLESS  # numbers of the first row, and the first after it
+        self._first, self._past = 0, ENDLESS  # numbers of the first row, and the first after
         self._taken, self._kept = none, none
 
     def begin(self, carried: Ints) -> None:
-        """The rows of the range follow."""
         self._first, self._taken = self._fed, self._fed + carried
 
     def end(self, carried: Ints) -> None:
-        """The rows of the range have ended."""
         self._past, self._kept = self._fed, self._fed + carried
 
     def matching(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take rows that may be matched."""
         for batch in batches:
             yield from self.feed_piece(batch, True)
 
     def surrounding(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take rows that may be looked at."""
         for batch in batches:
             yield from self.feed_piece(batch, False)
 
     def masks(self) -> bool:
-        """Whether one of the rows that are searched may not be matched."""
         taken = len(self._taken) > 0 and int(self._taken[-1]) >= self.first_searched
         return taken or super().masks()
 
     def inside(self, sequence: Ints) -> npt.NDArray[np.bool_]:
-        """Which rows, by their number in the input, may be matched."""
         found = super().inside(sequence)
         if len(self._taken):
             found &= ~np.isin(sequence, self._taken)
         return found
 
     def mine(self, begins: Ints) -> npt.NDArray[np.bool_]:
-        """Which matches are this part's, by the numbers of their first rows."""
+        """Which matches belong to this part, by the numbers of their first rows."""
         mine: npt.NDArray[np.bool_] = begins >= self._first
         if self._past < ENDLESS:
             mine &= (begins < self._past) | np.isin(begins, self._kept)

@@ -1,27 +1,14 @@
-"""Dividing a pattern query into parts: by replay intervals, by time, or by partitions.
+"""Divide a pattern query into parts of about the same weight, which together find each match once:
 
-Purpose
-    :func:`split_match` takes what :func:`~chronicle.query.replay.planning.plan_match` has found
-    and makes parts of about the same weight, to be run in any process.
-
-Layout
-    =================================================  =====================================
-    the plan, the clause                               parts
-    =================================================  =====================================
-    replay intervals                                   groups of intervals, long ones divided
-    whole stream; SKIP TILL ANY MATCH with WITHIN      ranges of time of equal expected matches
-    whole stream; WITHIN or a greatest length          ranges of time, where there are cuts
-    whole stream; PARTITION BY                         groups of partitions
-    anything else                                      one
-    =================================================  =====================================
-
-Guarantee
-    The parts together find the matches of the whole, each once.  Between replay intervals there
-    is no match, so a search arrives at each of them with nothing behind it; for cuts of time see
-    :mod:`.cuts`.
-
-Limits
-    Those of :mod:`.ranges` and :mod:`.long_intervals`.
+=================================================  =====================================
+the plan, the clause                               parts
+=================================================  =====================================
+replay intervals                                   groups of intervals, long ones divided
+whole stream; SKIP TILL ANY MATCH with WITHIN      time ranges of equal expected work
+whole stream; WITHIN or a greatest length          time ranges between cuts
+whole stream; PARTITION BY                         groups of partitions
+anything else                                      one
+=================================================  =====================================
 """
 
 from __future__ import annotations
@@ -41,19 +28,13 @@ from .ranges import weighted_ranges, whole_ranges
 __all__ = ["MatchSplit", "split_match"]
 
 SHARES_MAX = 32
-"""Most groups of partitions: every one of them reads the keys of the whole stream."""
+"""Most groups of partitions, because each reads the keys of the whole stream."""
 
 
 @dataclass(frozen=True)
 class MatchSplit:
-    """Parts of a query, and why they are what they are.
-
-    Attributes
-    ----------
-    parts : tuple of MatchPart
-        Empty: there is nothing to find.  One part that is None: the query as it is.
-    reason : str
-        For people.
+    """Parts of a query, and the reason for EXPLAIN.  ``parts``: empty if there is nothing to find;
+    a single None: the query as it is.
     """
 
     parts: tuple[MatchPart | None, ...]
@@ -67,17 +48,7 @@ def split_match(
     parts: Callable[[float], int],
     check: Callable[[], None] | None = None,
 ) -> MatchSplit:
-    """Divide a pattern query.
-
-    Parameters
-    ----------
-    plan : ReplayPlan
-        Of the two.
-    parts : callable
-        Parts to aim for, when a share of the stream (0 to 1) is to be read.
-    check : callable, optional
-        Called now and then; may raise.
-    """
+    """Divide a query; ``parts(share of the stream read)``: parts to aim for."""
     numbered = compiled.numbered
     if numbered and not compiled.partition_by:
         if plan.spans is not None:

@@ -1,13 +1,6 @@
-"""Ranges of time as parts: where they begin and end, and what they read beyond.
+"""Ranges of time as parts: their cuts, and what they read beyond.
 
-Purpose
-    :func:`find_cuts` looks for a cut near every place where one is wanted, and :func:`between`
-    makes the parts between cuts; of the whole stream (:func:`whole_ranges`, and by expected matches
-    :func:`weighted_ranges`) or of one long replay interval (:mod:`.long_intervals`).
-
-Limits
-    Finding cuts reads a share of the stream (:class:`.reach.Budget`), on one processor: where
-    WITHIN is long, there are fewer parts than were asked for.
+Finding cuts reads a share of the stream (``reach.Budget``) on one processor.
 """
 
 from __future__ import annotations
@@ -38,26 +31,14 @@ def find_cuts(
     budget: Budget,
     check: Check = None,
 ) -> tuple[list[Cut], int]:
-    """Cuts near some ticks, and at how many places there was none.
-
-    Parameters
-    ----------
-    goals : iterable of int
-        Ticks, ascending.
-    bounds : (int, int)
-        Least and greatest tick of what is divided.
-    budget : Budget
-        Taken from.
-    check : callable, optional
-        Called now and then; may raise.
-    """
+    """Cuts near ascending ticks within ``bounds``, and at how many places there was none."""
     first, last = bounds
     cuts: list[Cut] = []
     failed = 0
     for goal in goals:
         tick = goal
         for _ in range(TRIES):
-            # a part should be longer than what it reads twice
+            # a part should be longer than its overlap
             room = reach.back(reach.back(tick))
             if tick > last or room <= (cuts[-1].last if cuts else first):
                 break
@@ -78,15 +59,7 @@ def find_cuts(
 def between(
     bounds: Sequence[Cut | None], compiled: CompiledMatch, reach: Reach, last: int = MOST
 ) -> list[RangePart]:
-    """The parts between neighbouring cuts.
-
-    Parameters
-    ----------
-    bounds : sequence of Cut or None
-        Ascending; None at the ends of the stream.
-    last : int
-        Greatest tick that a match of these parts can have.
-    """
+    """The parts between neighbouring cuts; ``last``: greatest tick that their matches can have."""
     alone = independent(compiled)
     parts = []
     for low, high in pairwise(bounds):
@@ -102,15 +75,7 @@ def between(
 def whole_ranges(
     snapshot: Snapshot, compiled: CompiledMatch, wanted: int, check: Check = None
 ) -> tuple[tuple[RangePart, ...], str]:
-    """Ranges of all time, and what is to be said about them; none where that is not right.
-
-    Parameters
-    ----------
-    wanted : int
-        Parts to aim for.
-    check : callable, optional
-        Called now and then; may raise.
-    """
+    """About ``wanted`` ranges of all time and a description; or none and the reason."""
     reach = reach_of(snapshot, compiled)
     if isinstance(reach, str):
         return (), reach
@@ -134,17 +99,7 @@ def whole_ranges(
 def weighted_ranges(
     compiled: CompiledMatch, work: Work, wanted: int
 ) -> tuple[tuple[MatchPart, ...], str]:
-    """Ranges of all time with about the same events and matches, and what is to be said about them.
-
-    Parameters
-    ----------
-    compiled : CompiledMatch
-        Whose matches do not depend on each other.
-    work : Work
-        Of the same.
-    wanted : int
-        Parts to aim for.
-    """
+    """About ``wanted`` ranges with balanced work, for independent matches, and a description."""
     stretches, reach = work.ranges(wanted), work.reach
     bounds = [stretches[0].low, *(stretch.high for stretch in stretches)]
     cuts = [None if tick is None else Cut(tick, last=tick - 1) for tick in bounds]

@@ -1,18 +1,8 @@
 """How far a match reaches from an event, in ticks, and where the rows around a range lie.
 
-Purpose
-    A part that reads a range of time must read on until every match that begins in it has ended,
-    and a few rows on both sides for PREV, NEXT, ``^`` and ``$``.  :class:`Reach` turns WITHIN, a
-    greatest length, and numbers of rows into ticks of one snapshot; :func:`reach_of` says why not,
-    where time must not be cut.  :class:`Budget` bounds what is read to find out where to cut.
-
-Guarantee
-    A match that has an event on each side of ``tick`` begins at or after ``back(tick)``.  A match
-    that begins at or before ``tick`` ends at or before ``ahead(tick)``.
-
-Limits
-    A greatest length bounds matches of neighbouring rows only, so not those of a partition or of
-    an event selection that skips rows.  Lengths beyond :data:`LENGTH_MAX` count as no bound.
+A match with an event on each side of ``tick`` begins at or after ``back(tick)``; one that begins at
+or before ``tick`` ends at or before ``ahead(tick)``.  A greatest length bounds only matches of
+neighbouring rows; above ``LENGTH_MAX`` it counts as no bound.
 """
 
 from __future__ import annotations
@@ -31,18 +21,12 @@ __all__ = ["Budget", "Reach", "reach_of"]
 LENGTH_MAX = 100_000
 PROBE_SHARE = 0.125
 PROBE_LEAST = 1 << 18
-"""So many events are looked at however small the stream is."""
+"""Events that may be read however small the stream is."""
 LEAST, MOST = INT64_MIN, INT64_MAX
 
 
 class Reach:
-    """See the module.
-
-    Parameters
-    ----------
-    snapshot : Snapshot
-        With at least one event.
-    """
+    """WITHIN, a greatest length, and row counts in ticks of one snapshot, which is not empty."""
 
     def __init__(self, snapshot: Snapshot, compiled: CompiledMatch) -> None:
         span = snapshot.time_range
@@ -60,11 +44,10 @@ class Reach:
 
     @property
     def bounded(self) -> bool:
-        """Whether a match is bounded at all."""
         return self._within is not None or self._length is not None
 
     def back(self, tick: int) -> int:
-        """Earliest tick at which a match can begin that has events before and at or after one."""
+        """Earliest begin of a match that has events before and at or after a tick."""
         found = LEAST
         if self._within is not None:
             found = max(found, tick - self._within)
@@ -73,7 +56,7 @@ class Reach:
         return found
 
     def ahead(self, tick: int) -> int:
-        """Latest tick of a match that begins at or before one."""
+        """Latest tick of a match that begins at or before a tick."""
         found = MOST
         if self._within is not None:
             found = min(found, tick + self._within)
@@ -82,15 +65,13 @@ class Reach:
         return found
 
     def before(self, tick: int) -> int:
-        """Tick from which on the rows before one are read that conditions may look at."""
+        """Tick of the first context row that conditions may need before a tick."""
         return self._rows_before(tick, self._history)
 
     def after(self, tick: int) -> int:
-        """Tick up to which the rows after one are read that conditions may look at."""
         return self._rows_after(tick, self._lookahead)
 
     def events(self, low: int, high: int) -> int:
-        """Events with low <= t <= high."""
         start = None if low <= LEAST else low
         end = None if high >= MOST else high + 1
         return int(self._snapshot.aggregate((), start, end).count)
@@ -101,7 +82,6 @@ class Reach:
         return tail_start(self._snapshot, self.first, tick - 1, rows)
 
     def _rows_after(self, tick: int, rows: int) -> int:
-        """Tick of the row that comes so many rows after a tick; the greatest tick without one."""
         if tick >= self.last:
             return MOST
         left = rows
@@ -113,15 +93,15 @@ class Reach:
 
 
 class Budget:
-    """Events that may still be looked at."""
+    """Events that may still be read to find cuts."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.left = max(float(PROBE_LEAST), PROBE_SHARE * snapshot.count)
 
 
 def reach_of(snapshot: Snapshot, compiled: CompiledMatch) -> Reach | str:
-    """How far a match reaches; a text that says why not, where time must not be cut."""
-    # further keys of ORDER BY reorder the events of one time only, and those are not torn apart
+    """How far a match reaches, or the reason why time must not be cut."""
+    # further keys of ORDER BY reorder only events of one time, which stay together
     reason = not_applicable(replace(compiled, order_by=compiled.order_by[:1]))
     if reason:
         return reason

@@ -1,19 +1,6 @@
-"""Groups of partitions: which rows belong to a share of the keys.
+"""Groups of partitions by a hash of their keys, which is the same in every process.
 
-Purpose
-    Where time cannot be cut, a pattern with PARTITION BY can still be divided by its keys.
-    :func:`of_share` yields the rows of the partitions whose keys hash to one number.
-
-Guarantee
-    The hash is the same in every process.  Keys that PARTITION BY holds to be equal hash alike:
-    nulls do, and so do zeros of both signs and all NaNs.
-
-Cost
-    Key columns are read in full; of a stretch without a row of the share nothing else is.  A hash
-    is computed for each distinct key of a batch.
-
-Limits
-    Where late events have to be merged in, all columns are read.
+Equal keys hash alike: nulls, zeros of both signs, all NaNs.
 """
 
 from __future__ import annotations
@@ -40,7 +27,7 @@ _NULL = np.uint64(0x9E3779B97F4A7C15)
 
 @kernel
 def _hash_bytes(offsets, data, out):  # type: ignore[no-untyped-def]
-    """FNV-1a over each value, then a finish that spreads the last bytes over all bits."""
+    """FNV-1a over each value, with a finaliser that spreads the last bytes over all bits."""
     for i in range(out.shape[0]):
         h = np.uint64(0xCBF29CE484222325)
         for at in range(offsets[i], offsets[i + 1]):
@@ -57,7 +44,6 @@ def _mixed(words: Words) -> Words:
 
 
 def _hashed(values: pa.Array) -> Words:
-    """Hashes of the values of a column without nulls."""
     type_ = values.type
     if pa.types.is_boolean(type_):
         return _mixed(np.asarray(values.cast(pa.uint8())).astype(np.uint64))
@@ -82,13 +68,6 @@ def _hashed(values: pa.Array) -> Words:
 
 
 def shares_of(columns: Sequence[pa.Array], shares: int) -> npt.NDArray[np.int64]:
-    """Number of the share that each row belongs to.
-
-    Parameters
-    ----------
-    columns : sequence of pyarrow.Array
-        Key columns, of one length.
-    """
     total: Words | None = None
     for column in columns:
         if pa.types.is_dictionary(column.type):
@@ -113,15 +92,6 @@ def of_share(
     metrics: ScanMetrics | None = None,
     check: Callable[[], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Events of the partitions of one share, in time order.
-
-    Parameters
-    ----------
-    columns : sequence of str
-        With the keys among them.
-    check : callable, optional
-        Called now and then; may raise.
-    """
     if snapshot.dirty_ranges():
         for batch in snapshot.scan(columns=columns, metrics=metrics, check=check):
             chosen = shares_of([batch.column(name) for name in keys], shares) == share

@@ -1,29 +1,15 @@
-"""Parts of a query over situations: each good for its own share of the matches.
+"""Parts of a query over situations; together they have each match once.
 
-Purpose
-    A match depends on nothing but the rows of its partition up to its instant, so any cut of time
-    or of the partitions divides the matches.  A part is made where the query is planned, or where a
-    live query asks for a region, and run by any process that can open the same snapshot.
+A match depends only on the rows of its partition up to its instant, so any cut of time or of the
+partitions divides the matches.  Parts in time order keep the order of rows:
 
-Layout
-    ===============  ==========================================================================
-    part             its matches
-    ===============  ==========================================================================
-    SituationRange   those that become known in a range of time (SituationRanges: in several)
-    SituationShare   those of the partitions whose keys hash to its number
-    SituationSpans   those in some of the replay intervals
-    ===============  ==========================================================================
-
-    A range reads the rows from which its matches can be made, and asks for rows before these where
-    a match depends on them::
-
-                reach      low            high
-        . . . |----------|==============|         instants of its matches
-         ^    begin                               what seems to begin here may have begun before
-
-Guarantee
-    All parts together have each match once.  Parts in the order of time give the rows in the order
-    of the whole.
+===============  ==========================================================================
+part             its matches
+===============  ==========================================================================
+SituationRange   those that become known in a range of time (SituationRanges: in several)
+SituationShare   those of the partitions whose keys hash to its number
+SituationSpans   those in some of the replay intervals
+===============  ==========================================================================
 """
 
 from __future__ import annotations
@@ -76,25 +62,17 @@ class SituationPart(ABC):
         check: Check = None,
         limits: MatchLimits | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of its matches, in order."""
+        """The result rows, in order."""
 
     @abstractmethod
     def describe(self) -> str:
-        """What it reads, for people."""
+        """What it reads, for EXPLAIN."""
 
 
 @dataclass(frozen=True)
 class SituationRange(SituationPart):
-    """Matches by the time at which they become known.
-
-    Attributes
-    ----------
-    low, high : int
-        Ticks, both inclusive.
-    begin : int
-        From which tick on all rows are read.
-    lowest : int or None
-        Rows before that may count from this tick on; None for any.
+    """Matches that become known between two inclusive ticks.  All rows from ``begin`` on are read;
+    earlier ones may matter from ``lowest`` on (None: any).
     """
 
     low: int
@@ -106,7 +84,7 @@ class SituationRange(SituationPart):
     def of(
         cls, snapshot: Snapshot, compiled: CompiledSituations, low: int, high: int
     ) -> SituationRange:
-        """The matches that become known in a range; without a bound all before it is read."""
+        """The matches that become known in a range; without a bound, everything before is read."""
         reach, span = furthest(compiled), snapshot.time_range
         assert span is not None
         begin, lowest = INT64_MIN if reach is None else max(INT64_MIN, low - reach), None
@@ -121,7 +99,6 @@ class SituationRange(SituationPart):
         return self.lowest, None if self.high >= INT64_MAX else self.high + 1
 
     def events(self, snapshot: Snapshot) -> int:
-        """How many events it reads, without those before."""
         begin = None if self.begin <= INT64_MIN else self.begin
         return int(snapshot.aggregate((), begin, self.ticks[1]).count)
 
@@ -143,8 +120,6 @@ class SituationRange(SituationPart):
 
 @dataclass(frozen=True)
 class SituationRanges(SituationPart):
-    """Several ranges, apart from each other and in the order of time."""
-
     ranges: tuple[SituationRange, ...]
 
     @property
@@ -171,13 +146,7 @@ class SituationRanges(SituationPart):
 
 @dataclass(frozen=True)
 class SituationShare(SituationPart):
-    """The partitions whose keys hash to a number.
-
-    Attributes
-    ----------
-    last : int
-        The last tick of the stream, which the rows of a share may not reach.
-    """
+    """The partitions whose keys hash to a number; ``last``: the last tick of the whole stream."""
 
     share: int
     shares: int
@@ -210,19 +179,13 @@ class SituationShare(SituationPart):
 
 @dataclass(frozen=True, eq=False)
 class SituationSpans(SituationPart):
-    """Some of the intervals of a replay plan.
-
-    Attributes
-    ----------
-    spans : MatchPart
-        A SpanPart.
-    """
+    """Some of the intervals of a replay plan, as a ``SpanPart``."""
 
     spans: MatchPart
 
     @property
     def ticks(self) -> tuple[int | None, int | None]:
-        # the rows before an interval may lie anywhere; the one behind it says how far it goes
+        # the row before an interval may lie anywhere, and the one behind it bounds its time
         return None, None
 
     def run(

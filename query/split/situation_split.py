@@ -1,20 +1,13 @@
-"""Dividing a query over situations: by replay intervals, by time, or by partitions.
+"""Divide a query over situations; the parts have each match once, ranges in time order:
 
-Layout
-    =================================================  =====================================
-    the plan, the clause                               parts
-    =================================================  =====================================
-    replay intervals                                   groups of intervals
-    whole stream; WITHIN, or durations that bound it   ranges of time
-    whole stream; PARTITION BY                         groups of partitions
-    anything else                                      one
-    =================================================  =====================================
-
-Guarantee
-    The parts together have each match once.  Ranges come in the order of time, so their rows do.
-
-Limits
-    A range reads the reach of a match twice: where that is long, there are fewer of them.
+=================================================  =====================================
+the plan, the clause                               parts
+=================================================  =====================================
+replay intervals                                   groups of intervals
+whole stream; WITHIN, or durations that bound it   ranges of time, fewer with a long reach
+whole stream; PARTITION BY                         groups of partitions
+anything else                                      one
+=================================================  =====================================
 """
 
 from __future__ import annotations
@@ -42,19 +35,13 @@ from .situation_parts import (
 __all__ = ["SituationSplit", "situation_ranges", "split_situations"]
 
 READ_TWICE = 0.5
-"""Most of a range that is read again for the next one."""
+"""Maximum fraction of a range that the next one reads again."""
 
 
 @dataclass(frozen=True)
 class SituationSplit:
-    """Parts of a query, and why they are what they are.
-
-    Attributes
-    ----------
-    parts : tuple of SituationPart
-        Empty: there is nothing to find.  One part that is None: the query as it is.
-    reason : str
-        For people.
+    """Parts of a query, and the reason for EXPLAIN.  ``parts``: empty if there is nothing to find;
+    a single None: the query as it is.
     """
 
     parts: tuple[SituationPart | None, ...]
@@ -67,15 +54,6 @@ def split_situations(
     plan: ReplayPlan,
     parts: Callable[[float], int],
 ) -> SituationSplit:
-    """Divide a query over situations of a stream.
-
-    Parameters
-    ----------
-    plan : ReplayPlan
-        Of the two.
-    parts : callable
-        Parts to aim for, when a share of the stream (0 to 1) is to be read.
-    """
     span = snapshot.time_range
     if span is None:
         return SituationSplit((None,), "the stream has no events")
@@ -102,7 +80,6 @@ def split_situations(
 def _spans(
     snapshot: Snapshot, compiled: CompiledSituations, plan: ReplayPlan, wanted: int
 ) -> tuple[SituationPart, ...]:
-    """The intervals of a plan in up to so many groups."""
     if by_time(snapshot, compiled):
         ranges = [
             SituationRange.of(snapshot, compiled, low, high)
@@ -117,7 +94,7 @@ def _spans(
 def situation_ranges(
     snapshot: Snapshot, compiled: CompiledSituations, wanted: int
 ) -> tuple[SituationRange, ...]:
-    """Up to so many ranges of time that cover all of it; one or none where they would not pay."""
+    """At most ``wanted`` ranges that cover all time; one or none if they would not pay."""
     reach, span = furthest(compiled), snapshot.time_range
     if reach is None or span is None or wanted <= 1:
         return ()
