@@ -1,8 +1,8 @@
 """Frames: tables of the program that SQL may name beside streams.
 
 Only the program registers them; data is verified in full (``core/soundness.py``).  Zoned times
-become times in UTC; categories and dictionaries become their values.  Readers are read into memory once,
-datasets by each query.
+become times in UTC; categories and dictionaries become their values.  Readers are read into memory
+once, datasets by each query.
 """
 
 from __future__ import annotations

@@ -1,46 +1,22 @@
-"""MATCH_RECOGNIZE over a stream that goes on: a few events and a watermark in, what is decided out.
+"""Incremental MATCH_RECOGNIZE: each step takes events and a watermark; final matches come out.
 
-Purpose
-    :class:`AdvancingMatch` finds what :class:`.match_stream.MatchStream` finds over the whole
-    input, step by step, and says each match when it is decided: when no event behind the watermark
-    can change it, whatever is open elsewhere.
+A match is final when no event after the watermark can change it.  Three kinds of search:
 
-Layout
-    ::
+======  ======================================================================================
+one     one match at a time.  A search that reaches the last row is suspended and resumed;
+        with SKIP TO NEXT ROW every start has its own search
+fresh   EVENT SELECTION: for each new event that can end a match, the sets that end with it
+whole   EVENT SELECTION where a set is final only when its window ends (``$``, an absence at
+        the end, MATCH_NUMBER) or when no longer set can follow (MAXIMAL), or where conditions
+        look at the partial match: starts are searched in order, once they are final
+======  ======================================================================================
 
-        advance(batch, W)      rows to their partitions      kept_rows, kept_events
-                               bits of the new rows          buffers.row_bits
-                               search of the partitions      matcher, attempts
-                               that have new rows, or whose
-                               oldest start is over at W
-                               rows of the result            results, decided
-
-    Three ways of searching:
-
-    ======  ======================================================================================
-    one     one match at a time.  A search that comes to the end of the rows is kept and goes on;
-            with SKIP TO NEXT ROW every start has one of its own
-    fresh   EVENT SELECTION: with each event that may be a last one, the sets that end with it
-    whole   EVENT SELECTION where a set is decided only when its window ends (``$``, an absence at
-            the end, MATCH_NUMBER): starts are searched when their windows are over.  Match modes
-            where a set is decided only when no longer one can come (MAXIMAL), or conditions look
-            at the partial match: starts are searched one after the other, and wait for longer sets
-    ======  ======================================================================================
-
-Guarantee
-    All steps together put out the rows that the clause has over the whole input, each once.  What
-    was put out depends on the events and the watermark, not on how they were cut into steps; within
-    a step rows come in the order of last events.  A step costs its events, the partitions that they
-    belong to and the attempts that wait there, not the rows that are kept, but for:
-
-    - conditions that look at the partial match: what they read of the partition's open rows is
-      prepared again;
-    - EVENT SELECTION: one pass over the bits of the partition's window when an event may be a last
-      one.
-
-Limits
-    Input in the order of time.  A pattern without WITHIN may keep everything: ``memory_bytes``.
-    After an error the object is of no use any more.
+The steps together output exactly the rows of the batch query, whatever the division into steps;
+within a step, rows are ordered by last event.  A step costs its events, their partitions and the
+suspended attempts there, not the stored rows, with two exceptions: conditions that look at the
+partial match prepare their columns of the partition's open rows again, and EVENT SELECTION passes
+over the bits of the partition's window when an event can end a match.  Input must be in time order.
+Without WITHIN the state can grow to ``memory_bytes``.  After an error the object is unusable.
 """
 
 from __future__ import annotations
@@ -81,21 +57,9 @@ NONE: IntArray = np.zeros(0, np.int64)
 
 
 class AdvancingMatch:
-    """One clause over a stream that goes on; see the module.
-
-    Parameters
-    ----------
-    compiled : CompiledMatch
-    limits : MatchLimits, optional
-    check : callable, optional
-        Called now and then; may raise to stop.
-    in_turn : bool
-        With SKIP TO NEXT ROW: a match waits for those of its partition that begin before it.
-
-    Raises
-    ------
-    InvalidArgument
-        When the clause needs all of its input sorted first.
+    """One clause over an unbounded stream; InvalidArgument if it would have to sort its input.
+    ``in_turn``: with SKIP TO NEXT ROW, a match waits for matches of its partition that begin
+    earlier.
     """
 
     def __init__(
@@ -140,15 +104,8 @@ class AdvancingMatch:
     # -- steps ----------------------------------------------------------------------------------
 
     def advance(self, batch: pa.RecordBatch | pa.Table | None, watermark: int) -> Decided:
-        """Take events and a watermark; what is decided by them.
-
-        Parameters
-        ----------
-        batch : RecordBatch, Table or None
-            With the columns of the clause's input, in the order of time; events of one tick in the
-            order in which they arrived.  None: no events.
-        watermark : int
-            In ticks: no event at this time or before will come any more.
+        """Append events in time order (ties in arrival order) and advance the watermark, a tick at
+        or before which no event will follow; returns what has become final.
         """
         table = self._table(batch)
         if self.input.ties:  # their order may still change
@@ -159,13 +116,12 @@ class AdvancingMatch:
         return self._step(table, final=False)
 
     def finish(self) -> Decided:
-        """No event will come; what was still open."""
         table = self._held if self._held is not None else self._table(None)
         self._held = None
         return self._step(table, final=True)
 
     def replay(self, batch: pa.RecordBatch | pa.Table | None, watermark: int) -> None:
-        """As :meth:`advance`, of what was said before: nothing is put out."""
+        """Like ``advance``, for events whose results were already output: returns nothing."""
         self._silent = True
         try:
             self.advance(batch, watermark)
@@ -227,17 +183,14 @@ class AdvancingMatch:
 
     @property
     def hits(self) -> int:
-        """Events so far that some variable may stand for."""
         return self.input.hits
 
     @property
     def nbytes(self) -> int:
-        """Memory that the stream keeps."""
         return self.input.nbytes + self.attempts.nbytes
 
     @property
     def kept_from(self) -> int | None:
-        """Least tick of an event that is kept; None when there is none."""
         columns = self.input.rows.all_columns()
         return int(self.input.rows.cells[TIME][columns].min()) if len(columns) else None
 
@@ -252,7 +205,6 @@ class AdvancingMatch:
         )  # fmt: skip
 
     def _search_one(self, groups: IntArray, before: IntArray, now: int, final: bool) -> None:
-        """One match at a time."""
         kept, attempts = self.input.rows, self.attempts
         mine = np.zeros(kept.partitions, np.bool_)
         mine[groups] = True
@@ -292,7 +244,7 @@ class AdvancingMatch:
         rows = self._rows(space, which, position, stop + moved, number)
         if not self.input.careful and self.matcher.prunes(prepared):
             begin = low if gathers else np.maximum(before, kept.position[groups])
-            if len(which) > len(groups):  # each partition once
+            if len(which) > len(groups):  # prune each partition once
                 once = self._rows(space, every, begin, begin, kept.number[groups])
             else:
                 once = rows
@@ -313,13 +265,12 @@ class AdvancingMatch:
         attempts.settle(mine, groups[entry], begun)
 
     def _keeps(self, prepared: Any) -> bool:
-        """Whether stacks of this search mean the same in the next."""
+        """Whether stacks of this search stay valid for the next one."""
         if (prepared.condition >= 0).any():
             return self.compiled.conditions.path_dependent and self.compiled.conditions.portable
         return True
 
     def _pass_idle(self, groups: IntArray, final: bool) -> None:
-        """Move positions to the next row at which a match may begin."""
         kept = self.input.rows
         at = kept.place(groups, kept.position[groups])
         usable = kept.place(groups, self.input.usable(groups, final))
@@ -329,7 +280,6 @@ class AdvancingMatch:
         kept.position[groups] = at + moved
 
     def _search_fresh(self, groups: IntArray, before: IntArray, now: int, final: bool) -> None:
-        """The sets that end with a new event."""
         kept = self.input.rows
         usable = self.input.usable(groups, final)
         ending = np.zeros(len(groups), np.bool_)
@@ -356,7 +306,7 @@ class AdvancingMatch:
             every = np.arange(len(chosen))
             rows = self._rows(space, every, at, usable[ending] + moved, kept.number[chosen])
             self._space = space
-            # of the sets with one last row the first one found is the longest; all are found now
+            # the first set found with a given last row is the longest
             taken = np.zeros(len(words) if self.compiled.clause.mode else 0, np.bool_)
             for matches in self.matcher.search(
                 prepared, rows, now, final, starts=starts, fresh=new, taken=taken, check=self.check
@@ -375,7 +325,6 @@ class AdvancingMatch:
             kept.position[groups] = np.maximum(kept.position[groups], usable - max(0, longest - 1))
 
     def _search_whole(self, groups: IntArray, now: int, final: bool) -> None:
-        """The sets of each start whose window is over."""
         kept = self.input.rows
         self._pass_idle(groups, final)
         position = kept.position[groups]
@@ -411,7 +360,7 @@ class AdvancingMatch:
         kept.number[groups] = number
 
     def _drop(self, groups: IntArray, final: bool) -> None:
-        """Drop rows that no later match can need, and know until when the others wait."""
+        """Drop rows that no later match can need; set when the partitions are due again."""
         kept, attempts = self.input.rows, self.attempts
         low = kept.position[groups].copy()
         if self.kind == "whole":
@@ -443,7 +392,6 @@ class AdvancingMatch:
     # -- results --------------------------------------------------------------------------------
 
     def _say(self, matches: Matches, which: IntArray, space: Space) -> None:
-        """Put matches out; ``which``: group of the space that each group searched is."""
         cells = self.input.rows.cells
         if self._unmatched:
             covered = matches.start[matches.length == 0]
@@ -470,7 +418,6 @@ class AdvancingMatch:
         self._found.append((decided, cells[EVENT][last][match]))
 
     def _say_unmatched(self, groups: IntArray, upto: IntArray) -> None:
-        """Rows that the searches went past without a match."""
         kept = self.input.rows
         begin = np.maximum(kept.told[groups], kept.first[groups])
         columns = kept.columns(groups, begin, np.maximum(begin, upto))
@@ -510,39 +457,21 @@ class AdvancingMatch:
     # -- from one process to the next -----------------------------------------------------------
 
     def export(self, since: int | None = None) -> Positions:
-        """What a restart needs beside the events from ``since`` on.
-
-        Parameters
-        ----------
-        since : int, optional
-            Least tick of the events that the restart will give to :meth:`replay`; None: it gives
-            none, and all that is needed is exported.  A clause that puts out rows without a match,
-            or marks rows with which a match has ended, exports all in any case, and is given none.
+        """State that a restart needs besides the events from tick ``since`` on, which it replays
+        (None: none).  A clause that outputs unmatched rows, or marks ends, exports all its state
+        and needs no replay.
         """
         if since is None or self._unmatched or self._marks_ends:
             since = INT64_MAX
         return export_positions(self.input, self.attempts, since, self.watermark, self._forgets)
 
     def restore(self, given: Positions, watermark: int) -> None:
-        """Take what :meth:`export` gave; :meth:`replay` of the other events follows.
-
-        Parameters
-        ----------
-        given : Positions
-        watermark : int
-            That at which it was given.
-        """
+        """Load an export taken at ``watermark``; ``replay`` of the later events follows."""
         restore_positions(self.input, given)
         self.watermark = watermark
 
     def forget(self, keys: pa.Table) -> None:
-        """Drop the rows and open attempts of partitions, to :meth:`restore` and replay others.
-
-        Parameters
-        ----------
-        keys : pyarrow.Table
-            Columns of PARTITION BY; for a clause without, one row of any.
-        """
+        """Drop rows and open attempts of the partitions with these PARTITION BY columns."""
         kept = self.input.rows
         groups = distinct(self.input.partitions_of(keys))
         gone = np.zeros(kept.partitions, np.bool_)
@@ -555,7 +484,6 @@ class AdvancingMatch:
 
 
 def reads_number(compiled: CompiledMatch) -> bool:
-    """Whether anything asks for the number of a match."""
     bounds = [*compiled.definitions.values(), *compiled.measures]
     return any(
         isinstance(leaf, MatchNumber)
@@ -566,18 +494,17 @@ def reads_number(compiled: CompiledMatch) -> bool:
 
 
 def known_with_last_event(compiled: CompiledMatch) -> bool:
-    """Whether every match is decided when its last event is known."""
+    """Whether every match is final as soon as its last event arrives."""
     return _kind(compiled, reads_number(compiled)) == "fresh"
 
 
 def marks_ends(compiled: CompiledMatch) -> bool:
-    """Whether a search must remember the rows with which matches of decided starts have ended."""
+    """Whether searches must remember the rows at which matches of earlier starts ended."""
     incremental = compiled.clause.mode == "incremental"
     return incremental and _kind(compiled, reads_number(compiled)) == "whole"
 
 
 def _kind(compiled: CompiledMatch, counts: bool) -> str:
-    """How matches are searched; see the module."""
     if compiled.clause.selection is None:
         return "one"
     if compiled.clause.mode == "maximal":

@@ -1,12 +1,4 @@
-"""One condition between two variables, asked of the rows of a buffer.
-
-Purpose
-    :class:`Asking` finds the pairs of rows that satisfy a condition: all of them, or of some rows
-    how many there are.  :meth:`Asking.parts` cuts the rows of the earlier variable, for threads.
-
-Guarantee
-    Pairs are those of :func:`.any_partners.join`.  Parts write nothing that another one reads.
-"""
+"""Evaluates one condition between two variables over the rows of a buffer, in parts for threads."""
 
 from __future__ import annotations
 
@@ -36,11 +28,11 @@ NONE = np.zeros(0, np.int64)
 
 
 class CannotAsk(Exception):
-    """A condition cannot be computed for some pair."""
+    """A condition cannot be computed for some pair of rows."""
 
 
 class Pairs(NamedTuple):
-    """Per row of the earlier variable how many partners it has, all partners, and pairs asked."""
+    """Partners per row of the earlier variable (``counts``), all partners, and pairs tested."""
 
     counts: IntArray
     partner: npt.NDArray[np.int32]
@@ -49,20 +41,9 @@ class Pairs(NamedTuple):
 
 @dataclass(frozen=True)
 class Asking:
-    """A condition and the rows that it is asked of.
-
-    Parameters
-    ----------
-    one : Asked
-        It reads one other variable.
-    spec : int64 array
-        How it is asked, see :mod:`.any_partners`.
-    depth : int
-        Slots of the path.
-    left, groups, right : int64 arrays
-        Rows of both variables, ascending, and partitions of the former.
-    image, offsets : int64 arrays
-        With a path on which slots are known; ends of the partitions.
+    """A condition that reads one other variable, encoded as ``spec`` (``any_partners``), and the
+    ascending rows ``left`` (in partitions ``groups``) and ``right`` to test.  ``depth``: slots of
+    the path.
     """
 
     one: Asked
@@ -80,8 +61,8 @@ class Asking:
     keyed: IntArray = field(default_factory=lambda: NONE)
 
     def share(self) -> float:
-        """How often the condition holds, of some pairs; one that cannot be asked counts as 1."""
-        # with a stride the kernel would be compiled once more
+        """Estimated selectivity, from a sample; 1 if the condition fails on a pair of it."""
+        # a strided view would need another kernel form
         some = np.arange(0, len(self.left), max(1, len(self.left) // SAMPLED_ROWS))
         sampled = replace(self, left=self.left[some], groups=self.groups[some])
         progress, counts = np.zeros(4, np.int64), np.zeros(len(some), np.int64)
@@ -93,12 +74,7 @@ class Asking:
         return max(1, int(progress[partners.USED])) / tested
 
     def pairs(self, most: int, check: Check) -> Pairs | None:
-        """All pairs; None when they are more than ``most``.
-
-        Raises
-        ------
-        CannotAsk
-        """
+        """All pairs; None when there are more than ``most``.  Raises CannotAsk."""
         counts, progress = np.zeros(len(self.left), np.int64), np.zeros(4, np.int64)
         partner = np.empty(max(PAIRS_FIRST, 2 * len(self.left)), np.int32)
         while True:
@@ -118,7 +94,7 @@ class Asking:
                 partner = np.concatenate([partner, np.empty_like(partner)])
 
     def by_keys(self) -> Asking:
-        """The same; an equality of two columns then looks partners up."""
+        """The same condition, with an equality of two columns turned into a key lookup."""
         spec = self.spec
         is_float = bool(spec[partners.OP] == m.EQ_F)
         equality = (is_float or spec[partners.OP] == m.EQ_I) and not spec[partners.NEGATED]
@@ -128,7 +104,7 @@ class Asking:
         other, valid = self._column(int(spec[partners.Y_COLUMN]), self.right, is_float)
         there = np.flatnonzero(valid)
         there = there[np.argsort(other[there], kind="stable")]
-        ordered = other[there]  # NaN is the last
+        ordered = other[there]  # NaN sorts last
         key, keys = np.searchsorted(ordered, own), np.searchsorted(ordered, ordered)
         if len(ordered):
             found = ordered[np.minimum(key, len(ordered) - 1)]
@@ -139,12 +115,11 @@ class Asking:
         return replace(self, spec=keyed, key=key, keys=keys, keyed=self.right[there])
 
     def parts(self, count: int) -> Iterator[Asking]:
-        """The same condition of some of the rows of the earlier variable at a time."""
         cuts = np.linspace(0, len(self.left), count + 1).astype(np.int64).tolist()
         for low, high in pairwise(cuts):
             image = self.image
             if count > 1 and self.spec[partners.KIND] == partners.PROGRAM:
-                image = image.copy()  # its path is written to
+                image = image.copy()  # the kernel writes to its path
             yield replace(
                 self, left=self.left[low:high], groups=self.groups[low:high],
                 key=self.key[low:high], image=image,
@@ -164,7 +139,6 @@ class Asking:
     def _column(
         self, column: int, chosen: IntArray, is_float: bool
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        """Values of a column of the image in some rows, and which are not null."""
         image = self.image
         at = int(image[H_COLUMN]) + 3 * column
         values = (image.view(np.float64) if is_float else image)[int(image[at]) + chosen]

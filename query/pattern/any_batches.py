@@ -1,16 +1,5 @@
-"""Batches: the matches of lists, a few thousand at a time, in arrays that are used over and over.
-
-Purpose
-    A :class:`Walk` stands somewhere in :class:`Lists` and goes on from there.  :class:`Batching`
-    says what its matches look like and keeps the arrays that they are put into: fresh ones would
-    cost more, for the first touch of their pages, than the walk itself.
-
-Guarantee
-    Walks only read lists, so any number of them may go through the same ones, in as many threads.
-    The exception are lists that are made for each start alone: a thread needs its own.
-
-Limits
-    A batch is good until the next one of the same :class:`Room`.
+"""Enumerates the matches of lists in batches, in reused arrays (fresh ones would cost page faults).
+Walks only read lists, so threads can share them, except lists that are built per start.
 """
 
 from __future__ import annotations
@@ -33,25 +22,16 @@ __all__ = ["MATCHES_MAX", "Batching", "Lists", "Room", "Walk"]
 IntArray = npt.NDArray[np.int64]
 
 MATCHES_MAX = 1 << 14
-"""In a batch: what is made of it then stays in the processor's cache."""
+"""Matches per batch; small enough that their results stay in the CPU cache."""
 ROWS_A_BATCH = 1 << 20
 
 
 @dataclass(frozen=True)
 class Lists:
     """The lists of one buffer.
-
-    Attributes
-    ----------
-    starts, groups : integer arrays
-        Entries of the starts in the order of the result (rows, when each start has lists of its
-        own), and their groups.
-    made : integer array
-        For each start, in that order, which one it was when the entries were made.
-    stop : int64 array
-        Per group, the end of the rows that a match may hold.
-    apart : bool
-        Whether entries of one start follow those of the start before.
+    ``starts``: entries in result order (rows, if each start has its own lists); ``made``: index of
+    each in build order.  ``stop``: per partition, the end of the rows that a match may contain.
+    ``apart``: the entries of one start follow those of the previous start.
     """
 
     classes: npt.NDArray[np.int32]
@@ -66,14 +46,11 @@ class Lists:
 
 
 class Room:
-    """Arrays of one batch, used again for the next."""
-
     def __init__(self) -> None:
         self._matches: list[IntArray] = []
         self._runs: list[IntArray] = []
 
     def table(self, matches: int, runs: int) -> MatchTable:
-        """Arrays for so many matches and runs."""
         if not self._matches or len(self._matches[0]) < matches:
             self._matches = [np.empty(matches, np.int64) for _ in range(5)]
         if not self._runs or len(self._runs[0]) < runs:
@@ -85,16 +62,9 @@ class Room:
 
 @dataclass
 class Batching:
-    """What the matches of a clause look like, and arrays for them.
-
-    Attributes
-    ----------
-    longest : int or None
-        Most events of a match.
-    alone : bool
-        Whether each start has lists of its own, which are made when it is walked.
-    width : int
-        Events of every match of a sequence: event ``i`` has position ``i + 1``; else 0.
+    """A pool of arrays for matches.
+    ``alone``: lists are built per start, when it is walked.  ``width``: events of every match of a
+    sequence, where event ``i`` has position ``i + 1``; otherwise 0.
     """
 
     longest: int | None
@@ -105,7 +75,6 @@ class Batching:
 
     @contextlib.contextmanager
     def room(self) -> Iterator[Room]:
-        """Arrays for one walk, given back afterwards."""
         try:
             room = self._rooms.pop()
         except IndexError:
@@ -116,7 +85,7 @@ class Batching:
             self._rooms.append(room)
 
     def even(self, count: int, found: MatchTable) -> Matches:
-        """Matches of a sequence by their rows: the rest is the same for every batch."""
+        """Matches of a sequence from their rows; all other arrays are the same for every batch."""
         width = self.width
         if not self._same:
             every = np.arange(MATCHES_MAX + 1, dtype=np.int64) * width
@@ -131,8 +100,6 @@ class Batching:
 
 
 class Walk:
-    """Stands somewhere in lists and goes on from there, batch by batch."""
-
     def __init__(self, batching: Batching, lists: Lists, rows: Rows, task: Task) -> None:
         self.lists, self.rows, self.task = lists, rows, task
         self._batching = batching
@@ -145,16 +112,14 @@ class Walk:
 
     @property
     def start(self) -> int:
-        """Starts that are done."""
         return int(self._at[any_walk.START])
 
     @property
     def ended(self) -> bool:
-        """Whether all starts are done."""
         return self.start >= len(self.lists.starts)
 
     def stand(self, start: int, offset: int) -> None:
-        """Go to a match of a start, counted from 0."""
+        """Move to match ``offset`` (from 0) of a start."""
         self._at[any_walk.START] = start
         if offset:
             lists, rows, group = self.lists, self.rows, self.lists.groups[start]
@@ -167,7 +132,6 @@ class Walk:
             )  # fmt: skip
 
     def batch(self, most: int, step: int, room: Room) -> Matches:
-        """The next matches, as many as there is room for, of at most so many starts."""
         lists, rows, task = self.lists, self.rows, self.task
         batching, upto = self._batching, min(self.start + step, len(self.lists.starts))
         width = batching.width

@@ -1,23 +1,12 @@
-"""Blocks: how many first events share their lists, and whether they do.
+"""Chooses how many first events share lists, and allocates room for ``any_diagram.draw``.
 
-Purpose
-    :class:`Blocks` supplies :func:`.any_diagram.draw` with room for one block of first events after
-    the other.
+::
 
-Layout
-    The events of the first block have lists of their own, which says what an event costs so, unless
-    some were tried before.  From then on the events of a block share their lists::
+    events    1 .. 8       9 .. 72         73 .. 136    ...
+    lists     own          shared          shared
 
-        events    1 .. 8       9 .. 72         73 .. 136    ...
-        lists     own          shared          shared
-
-    unless that costs more, which it does where conditions with the first event leave next to
-    nothing: then all have lists of their own, as where a condition cannot be computed that may be
-    asked for no first event at all.  Which it is changes no match.
-
-Limits
-    Sharing ends with the block; a few windows make one, so what its first and last events share
-    with those of its neighbours is a small part.
+The first block, or a sample, measures the cost of own lists.  Sharing stops when it costs more, or
+when a condition fails that might be evaluated for no first event.  The result is the same.
 """
 
 from __future__ import annotations
@@ -39,24 +28,20 @@ IntArray = npt.NDArray[np.int64]
 Check = Callable[[], None] | None
 
 SIZE_FIRST = 1 << 13
-"""Candidates, and entries, that there is room for at first."""
 SLICE_STEPS = 4_000_000
-"""Rows that may be looked at between two questions whether to go on; twice as many when one first
-event needs more, and so on."""
+"""Rows examined between two cancellation checks; doubled while one first event needs more."""
 BYTES_A_CANDIDATE = 200
-"""What a candidate takes with its list, its entry, and its count."""
 BLOCK_FIRST, BLOCK_LEAST, BLOCK_MAX = 8, 64, 1 << 10
-"""First events of the first block; of those that share."""
+"""First events of the first block; least and most of a block that shares lists."""
 WINDOWS_A_BLOCK = 4
 DEARER, SPARE_STEPS = 2, 1000
-"""How much more than lists of their own those that are shared may cost before they are given up."""
+"""Cost ratio, shared to own lists, above which sharing is given up."""
 
 
 class Starts(NamedTuple):
-    """Rows that a match may begin with, in the order of the result, and their partitions.
-
-    ``classes``: position of each row of the buffer that is one of them.  ``stop``: per partition
-    the end of the rows that a match may hold.
+    """Rows at which a match may begin, in result order, and their partitions.
+    ``classes``: position of each such row.  ``stop``: per partition, the end of the rows that a
+    match may contain.
     """
 
     row: IntArray
@@ -66,8 +51,6 @@ class Starts(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """What is drawn: first events, and the buffer that they are in."""
-
     starts: Starts
     offsets: IntArray
     image: IntArray
@@ -76,7 +59,7 @@ class Scene(NamedTuple):
     task: Task
 
     def starts_of(self, windows: float) -> int:
-        """First events that share lists, by the windows that they span."""
+        """Number of first events that share lists, for a span of so many windows."""
         row, time = self.starts.row, self.domain.time
         if self.task.window < 0 or not len(row):
             return BLOCK_MAX
@@ -85,7 +68,6 @@ class Scene(NamedTuple):
         return int(min(max(wanted, BLOCK_LEAST), BLOCK_MAX))
 
     def block(self, chosen: IntArray) -> tuple[Block, IntArray]:
-        """Some first events in the order of their rows, and where each of them went."""
         row = self.starts.row[chosen]
         order = np.argsort(row, kind="stable")
         turns = np.empty_like(order)
@@ -101,12 +83,7 @@ class Scene(NamedTuple):
 
 
 class DrawnBlock(NamedTuple):
-    """What came of drawing a block.
-
-    ``status``: :data:`.any_diagram.ALL`, or what cannot be helped: CANNOT, or SOME when there is no
-    memory for one first event.  ``turns``: which of its events stands where in the order of the
-    result.  ``own``: whether each has lists of its own.
-    """
+    """A code as ``any_diagram.ALL``, the block, and the index in it of each event, in order."""
 
     status: int
     block: Block
@@ -115,26 +92,8 @@ class DrawnBlock(NamedTuple):
 
 
 class Blocks:
-    """Draws blocks of first events.
-
-    Parameters
-    ----------
-    most : int
-        Candidates from which on a block is made smaller rather than its room larger.
-    memory_bytes : int
-        For the candidates of one first event.
-    each : float, optional
-        Steps that a first event takes with lists of its own, if that is known: the first block then
-        shares, too.
-
-    Attributes
-    ----------
-    size : int
-        Candidates that there is room for.
-    diagram : Diagram
-        The lists of the last block.
-    progress : int64 array
-        See :data:`.any_diagram.STAMPS`.
+    """Draws blocks of first events, with room for ``size`` candidates.  ``most``: candidates beyond
+    which a block shrinks instead.  ``each``: steps per first event with its own lists, if known.
     """
 
     def __init__(
@@ -145,8 +104,8 @@ class Blocks:
         self._memory_bytes = memory_bytes
         self._budget = SLICE_STEPS
         self._wide = BLOCK_FIRST
-        self._allowed: float | None = None  # steps for each event that shares; None: not known
-        # what must not follow a match differs by its window
+        self._allowed: float | None = None  # steps per event that shares lists; None: unknown
+        # absences after a match depend on its window
         self._settled = bool((scene.shape.ends > 0).any())
         self._own = True
         if each is not None and not self._settled:
@@ -166,10 +125,7 @@ class Blocks:
         )  # fmt: skip
 
     def try_some(self, chosen: IntArray) -> tuple[float, float] | None:
-        """Candidates, and steps, of a first event with lists of its own; None when these are long.
-
-        The mean of some.
-        """
+        """Mean candidates and steps of first events with own lists; None: slice too short."""
         block, _ = self._scene.block(chosen)
         if not len(chosen) or self._draw(block, self._budget) != ALL:
             return None
@@ -177,7 +133,6 @@ class Blocks:
         return drawn / len(chosen), (drawn + spent) / len(chosen)
 
     def draw(self, begun: int, check: Check) -> DrawnBlock:
-        """Draw the block that begins with a first event."""
         while True:
             upto = min(len(self._scene.starts.row), begun + self._wide)
             block, turns = self._scene.block(np.arange(begun, upto))
@@ -215,7 +170,6 @@ class Blocks:
         return status
 
     def _note(self, events: int) -> None:
-        """Learn from a block what its events cost."""
         self._budget = SLICE_STEPS
         each = int(self.progress[diagram.SPENT] + self.progress[diagram.DRAWN]) / events
         if self._settled:

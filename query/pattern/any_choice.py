@@ -1,11 +1,6 @@
-"""Which regime answers SKIP TILL ANY MATCH, and why.
-
-Purpose
-    ``lists`` (:mod:`.any_search`) needs conditions that are about one row each, ``tree``
-    (:mod:`.any_tree`) takes conditions between variables, too: both walk only what is completed and
-    can count without walking.  ``search`` (:mod:`.selection`) tries whatever is conceivable, of
-    rows that have partners.  :func:`choose` says which one a clause takes, in words for EXPLAIN;
-    :class:`Selecting` carries what a statement asked for, and what a run did.
+"""Chooses the algorithm for SKIP TILL ANY MATCH, and explains the choice for EXPLAIN.
+``lists`` needs conditions on single rows; ``tree`` also handles conditions between variables;
+``search`` backtracks over rows that have partners.
 """
 
 from __future__ import annotations
@@ -29,7 +24,7 @@ REGIMES = ("auto", "lists", "tree", "search")
 
 
 class Regime(NamedTuple):
-    """A regime, the reason for it, and the conditions between variables that it makes use of."""
+    """An algorithm, the reason for it, and the conditions between variables that it uses."""
 
     regime: str
     why: str
@@ -38,33 +33,10 @@ class Regime(NamedTuple):
 
 @dataclass
 class Selecting:
-    """What a statement asks of the selection, and figures of its run.
-
-    Attributes
-    ----------
-    wanted : str
-        One of :data:`REGIMES`.
-    weighted : bool
-        Matches of one first event come as one row, with their number as MATCH_NUMBER.
-    skip : int
-        Matches that are left out at the beginning of the result.
-    threads : int
-        Most that matches may be put out by; 0: as many as whoever runs it has.
-    states, entries : int
-        States of the lists, and the most entries they had room for in one buffer.
-    lists, searched : int
-        Buffers that were answered by lists, of whatever regime, and by the search instead.
-    fallback : str
-        Why buffers were searched though the clause takes lists.
-    diagrams, candidates : int
-        Lists that the tree made, one for all that the rest of a match can tell apart, and their
-        candidates.
-    tested, pairs : int
-        Pairs of events of which a condition was asked, and those that satisfy it.
-    before, after : dict of int to int
-        Events of each position that conditions join: all, and those that have partners.
-    busy : Busy
-        What threads did.
+    """Options of a statement for SKIP TILL ANY MATCH, and counters of its run.
+    ``weighted``: one row per first event, with its count of matches as MATCH_NUMBER.  ``threads``:
+    0 means the caller's number.  ``fallback``: why buffers were searched although the clause allows
+    lists.  ``before``, ``after``: events of each joined position, and those that have partners.
     """
 
     wanted: str = "auto"
@@ -85,11 +57,9 @@ class Selecting:
     busy: Busy = field(default_factory=Busy)
 
     def of_run(self, threads: int) -> Selecting:
-        """What was asked, without figures; ``threads``: how many there are, if nobody said."""
         return Selecting(self.wanted, self.weighted, self.skip, self.threads or threads)
 
     def reduced(self, paired: PairedRows) -> None:
-        """Add the figures of a buffer of which pairs were made."""
         self.tested += paired.tested
         self.pairs += paired.pairs
         for sums, found in ((self.before, paired.before), (self.after, paired.after)):
@@ -97,7 +67,6 @@ class Selecting:
                 sums[place] = sums.get(place, 0) + count
 
     def figures(self) -> tuple[tuple[str, int | float], ...]:
-        """For EXPLAIN ANALYZE; nothing where no lists were made."""
         found: dict[str, int | float] = {}
         if self.tested:
             found |= {"pairs_tested": self.tested, "pairs_joined": self.pairs}
@@ -120,7 +89,6 @@ class Selecting:
         return tuple(found.items())
 
     def describe(self) -> str:
-        """What differs from the choice of the clause, for EXPLAIN ANALYZE."""
         parts = []
         if self.weighted:
             parts.append("counted, not listed")
@@ -134,20 +102,7 @@ class Selecting:
 def choose(
     selection: str | None, automaton: Automaton, plan: ConditionPlan, wanted: str = "auto"
 ) -> Regime:
-    """The regime of a clause.
-
-    Parameters
-    ----------
-    selection : str or None
-        Event selection strategy of the clause.
-    wanted : str
-        The hint.
-
-    Raises
-    ------
-    SqlError
-        When the hint asks for a regime that is impossible.
-    """
+    """The algorithm for a clause; raises SqlError when the hint ``wanted`` is impossible."""
     lists = tree = ""
     joined: Pairing | None = None
     dependent = [name for name, (_, rest) in plan.summary.items() if rest]

@@ -1,20 +1,9 @@
-"""What a search costs and what a tree costs, before either is run.
+"""Cost model for SKIP TILL ANY MATCH: the expected cost of a backtracking search.
 
-Purpose
-    The tree pays for its pairs and lists; where few partial matches are to be expected the search
-    has tried them all before those are made.  :func:`search_cost` says what the search of a buffer
-    would take, from the number of rows of each position and from how often the conditions between
-    them hold.
-
-Layout
-    Rows of position ``q`` come at rate ``n_q / span``.  A partial match of ``d`` events, the last
-    one at ``p``, is tried with ``rate_q W / d`` rows at each ``q`` that may follow: the next event
-    lies anywhere in what d ordered events leave of the window (W^d / d! in all).  Of those tries
-    the conditions leave their share.
-
-Limits
-    Rows are taken to come evenly.  Costs are microseconds measured on one machine; only their
-    ratios matter, and no choice depends on a factor of less than two.
+A partial match of ``d`` events ending at ``p`` is tried with ``rate_q W / d`` rows at each
+successor ``q`` (``rate_q = n_q / span``): the next event lies anywhere in the rest of the window
+that ``d`` ordered events leave (W^d / d! in all).  Conditions let their selectivity pass.  Rows are
+assumed to be evenly distributed.  Costs are microseconds; no choice depends on a factor below two.
 """
 
 from __future__ import annotations
@@ -29,13 +18,13 @@ __all__ = ["CANDIDATE_COST", "EVENT_COST", "ROW_COST", "START_COST", "WORTH", "s
 IntArray = npt.NDArray[np.int64]
 
 TRY_COST, WALK_COST = 0.15, 0.0005
-"""Of a row that is tried with a partial match; of a row that is passed over."""
+"""Per row tried with a partial match; per row skipped."""
 ROW_COST, EVENT_COST = 0.04, 0.2
-"""Of joining: of a row of the buffer, and of one for each position that it may have."""
+"""Of joining: per row of the buffer, and per row and position."""
 START_COST, CANDIDATE_COST = 0.6, 0.15
-"""Of the lists of a first event, and of one of their candidates."""
+"""Of lists: per first event, and per candidate."""
 WORTH = 1000.0
-"""What a search must cost for anything else to be looked at, kernels that are not loaded yet."""
+"""Minimum search cost before alternatives are considered; includes loading kernels."""
 DEPTH_MAX = 64
 ENOUGH = 1e12
 
@@ -48,20 +37,9 @@ def search_cost(
     rows: int,
     within: float,
 ) -> float:
-    """Microseconds that the search of a buffer is expected to take.
-
-    Parameters
-    ----------
-    follow : list of list of int
-        Positions that may follow each position; of the entry those that a match begins with.
-    counts : int64 array
-        Rows of each position.
-    shares : float64 array
-        How often each condition holds.
-    rows : int
-        Of the buffer.
-    within : float
-        Share of the buffer that a window takes, at most 1.
+    """Expected microseconds of searching a buffer.
+    ``follow``: successors of each position; ``counts``: its rows; ``shares``: selectivities;
+    ``within``: fraction of the buffer that a window covers.
     """
     number = counts.tolist()
     held = [1.0] * len(number)

@@ -1,21 +1,7 @@
-"""Counting: how many matches begin at a row, without walking one of them.
-
-Purpose
-    The matches that begin at a row are the ways through the lists behind it.  One pass over the
-    entries within its window, from the last to the first, adds them up; without a window one pass
-    serves all starts.
-
-Layout
-    ``tail[e]`` is the number of matches that go on with entry ``e`` or one that follows it in its
-    list.
-
-Guarantee
-    Counts are exact below 2^63.  Sums stop there instead of wrapping: :data:`MANY` says "2^63 or
-    more", and stays so whatever is added.
-
-Limits
-    With a window, a start costs as much as there are entries in its window, however many matches
-    they make.
+"""Counts the matches that begin at a row, without enumerating them: paths through the lists after
+it.  ``tail[e]`` is the number of matches that continue with entry ``e`` or a later entry of its
+list.  Without a window one backward pass serves all starts; with one, each start costs the entries
+in its window.  Counts are exact below 2^63 and saturate at ``MANY``.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -35,13 +21,13 @@ MANY = np.uint64(1 << 63)
 
 @kernel
 def _sum(a, b):
-    """Of two counts, each at most :data:`MANY`."""
+    """Saturating sum of two counts, each at most ``MANY``."""
     return min(a + b, MANY) if a < MANY and b < MANY else MANY
 
 
 @kernel
 def below(e, horizon, low, entries, tail):
-    """Matches that take an entry next."""
+    """Number of matches that take entry ``e`` next."""
     if entries.reach[e] > horizon:
         return np.uint64(0)
     inner = entries.child[e]
@@ -51,7 +37,7 @@ def below(e, horizon, low, entries, tail):
 
 @kernel
 def count_list(first, high, horizon, low, entries, tail):
-    """Fill ``tail`` for the entries ``first .. high``; those before ``low`` count for nothing."""
+    """Fill ``tail`` for entries ``first .. high``; entries before ``low`` count as 0."""
     for e in range(first, high):
         if entries.transition[e] == PASS:
             inner = entries.child[e]
@@ -64,7 +50,7 @@ def count_list(first, high, horizon, low, entries, tail):
 
 @kernel
 def window_low(start, stop, horizon, entries, time):
-    """First entry of those within the window of a start; ``stop``: end of its group's rows."""
+    """First entry in the window of a start; ``stop``: end of its group's rows."""
     first = entries.row[start]
     low = start
     while low > 1 and first <= entries.row[low - 1] < stop:
@@ -76,7 +62,7 @@ def window_low(start, stop, horizon, entries, time):
 
 @kernel
 def sums(counts, upto):
-    """Fill ``upto`` with the sum of the counts up to and with each."""
+    """Fill ``upto`` with the inclusive prefix sums of the counts."""
     total = np.uint64(0)
     for k in range(counts.shape[0]):
         total = _sum(total, counts[k])
@@ -88,14 +74,12 @@ def count_starts(
     starts, groups, alone, stop, classes, tables, time, task, entries, scratch, one, tail, progress,
     counts,
 ):  # fmt: skip
-    """Matches of every start, the starts in the order in which their entries were made.
-
-    As for :func:`.any_walk.walk`, ``starts`` are rows when ``alone``.  ``progress`` lets a call go
-    on where the last one stopped: the first entry within the window, the first that is not counted
-    yet, and the group; at first 1, 1 and -1.
+    """Count the matches of every start, in build order (rows when ``alone``).
+    ``progress`` resumes a call: first entry in the window, first entry not counted, and the group;
+    initially 1, 1 and -1.
     """
     low = progress[0]
-    done = progress[1]  # of use when there is no window
+    done = progress[1]  # used without a window
     group = progress[2]
     for k in range(starts.shape[0]):
         start = np.int64(starts[k])

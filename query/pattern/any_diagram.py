@@ -1,35 +1,27 @@
-"""The diagram: the matches of first events, with what conditions cannot tell apart shared.
+"""Decision diagram of the matches of first events; partial matches with equal futures share nodes.
 
-Purpose
-    Where conditions join two events, what may follow a partial match depends on the events that
-    later conditions still read, and on nothing else.  :func:`draw` makes, for a *block* of first
-    events whose windows overlap, one list of continuations per position and per rows that are still
-    read.  :mod:`.any_restriction` then takes from it what belongs to one first event.
+Where conditions join two events, the continuations of a partial match depend only on the events
+that later conditions still read.  ``draw`` builds, for a *block* of first events with overlapping
+windows, one list of continuations per position and combination of rows still read.
 
-Layout
-    Forward, position by position, every list gets its *candidates*: rows behind the earliest row
-    that leads to it, in the window of the last first event that leads to it, with partners among
-    the rows that it knows.  Backward, each candidate gets the list behind it, from where on, and
-    the earliest row with which a match through it ends::
+Forward, position by position, every list gets its *candidates*: rows after the earliest row that
+leads to it, in the window of the last first event that leads to it, that are partners of its bound
+rows.  Backward, each candidate gets its child list, the entry point there, and the earliest row at
+which a match through it ends::
 
-        A B C D   DEFINE C AS x > A.x, D AS x = B.x          first events a1, a2
-        behind a1, a2     (A)             b1 b2 b3
-        behind b1         (B; b1)         c1 c2       whatever C > a says: asked per first event
-        behind c1, c2     (C; b1)         d1 d2       one list, entered at what is behind c1 or c2
+    A B C D   DEFINE C AS x > A.x, D AS x = B.x          first events a1, a2
+    after a1, a2      (A)             b1 b2 b3
+    after b1          (B; b1)         c1 c2       whatever C > a says: tested per first event
+    after c1, c2      (C; b1)         d1 d2       one list, entered after c1 or c2
 
-    What conditions ask of the first event is left to the restriction: lists know no first event, so
-    that all share them.  A block whose events do not (*own*) has lists for each, which know it: for
-    absences at the end of the pattern, which ask where a window ends; where conditions with the
-    first event leave so little that sharing costs more; and where a condition fails that is asked
-    for no first event at all, perhaps.
-
-    A list is entered at the first candidate behind the row that leads to it, so variables that
-    nothing reads cost one candidate a row and not one a combination.  Where an absence is asked,
-    lists differ by the next row that would break it.
-
-Limits
-    Lists are told apart by the rows that they know: conditions that keep ``n`` variables open cost
-    up to the n-th power of the rows of a window, where the search costs one way per combination.
+``any_restriction`` tests the conditions with the first event, so that all first events share lists.
+With *own*, each has its own: for absences at the end of the pattern, where conditions with the
+first event are so selective that sharing costs more, and where a condition fails that might be
+evaluated for no first event at all.  A list is entered at the first candidate after the row that
+leads to it, so variables that no condition reads cost one candidate per row, not one per
+combination.  Absences distinguish lists by the next row that violates them.  Conditions that keep
+``n`` variables live cost up to the n-th power of the rows of a window; the search costs one path
+per combination.
 """
 
 # mypy: disable-error-code="no-untyped-def, assignment"
@@ -66,17 +58,15 @@ IntArray = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
 
 ALL, SOME, CANNOT, LONG = range(4)
-"""Why a kernel returned: all is done; there is no room; a condition failed; the budget is spent."""
+"""Return codes: complete; out of room; a condition failed; budget spent."""
 NOWHERE_NEAR = np.int32(2147483647)
-"""End of a candidate that leads to no match."""
 
 
 class Domain(NamedTuple):
-    """What a buffer holds: rows, and how they are joined.
-
-    Rows of position ``p``: ``row[place[p] .. place[p + 1]]``.  ``behind[a, r]``: first row behind
-    ``r`` that ends absence ``a``.  Of condition ``c``, partners of row ``r`` are
-    ``partner[pairs[c, r] .. pairs[c, r + 1]]`` where ``joined[c]``, else ``spec[c]`` is asked.
+    """Rows of a buffer and their joins.  Rows of position ``p``: ``row[place[p] .. place[p + 1]]``.
+    ``behind[a, r]``: first row after ``r`` that violates absence ``a``.  Partners of row ``r``
+    under condition ``c``: ``partner[pairs[c, r] .. pairs[c, r + 1]]`` if ``joined[c]``; otherwise
+    ``spec[c]`` is evaluated.
     """
 
     words: npt.NDArray[np.uint64]
@@ -92,12 +82,9 @@ class Domain(NamedTuple):
 
 
 class Block(NamedTuple):
-    """First events, in the order of their rows.
-
-    ``row``, ``group``, ``place``: their rows, partitions and positions; the rest is filled in.
-    ``stop``: first row beyond the window.  ``last[k, p]``: last row that position ``p`` may have in
-    a match of event ``k``, or -1; ``until[k, p]``: of one of the events up to ``k`` that share
-    lists with it.  ``root``: the list behind the event, or -1 when no match begins with it.
+    """First events in row order.  ``stop``: first row beyond the window.  ``last[k, p]``: last row
+    that position ``p`` can have in a match of event ``k``, or -1; ``until[k, p]``: its maximum over
+    the events up to ``k`` that share lists with it.  ``root``: the list after the event, or -1.
     """
 
     row: IntArray
@@ -110,12 +97,9 @@ class Block(NamedTuple):
 
 
 class Diagram(NamedTuple):
-    """Candidates, lists, and a table of the lists by what they know.
-
-    Numbers that are used together lie side by side: ``made[d]`` is a candidate, ``lists[l]`` a
-    list, ``ends[p]`` belongs to a position, ``table[h]`` is a stamp, from 1 on, and a list; see
-    :data:`ROW` and the others.  ``known[l, s]``: the row of slot ``s`` where the position of the
-    list keeps it.
+    """Candidates ``made[d]``, lists, ``ends`` of positions, and a hash ``table`` of lists by bound
+    rows (a stamp, and a list), with columns as below.  ``known[l, s]``: row of slot ``s`` in list
+    ``l``.
     """
 
     made: Numbers
@@ -126,26 +110,25 @@ class Diagram(NamedTuple):
 
 
 ROW, PLACE, ONWARD, CHILD, LAST, ENDS, NEAREST, ENTRY = range(8)
-"""Of a candidate: its row, its position, the list behind it, or -1, and the first candidate there;
-whether a match may end with it; the first row with which one can end that goes through it, and
-through it or one behind it in the list; for :mod:`.any_restriction`, its entry."""
+"""Columns of a candidate: row, position, child list or -1, first candidate there; whether a match
+can end with it; first row at which a match through it can end, and through it or a later candidate
+of the list; its entry, for ``any_restriction``.
+"""
 OF, KEY, FAR, LOW, SINCE, BEGIN, END, AFTER, BEFORE, STAMP, TOP, DOWN, FIRST = range(13)
-"""Of a list: its position; who shares it, a partition or one first event; the last first event that
-leads to it; the first row that does; the row whose gap it asks for; its candidates; its neighbours
-among the lists of the position; the rest is for :mod:`.any_restriction`."""
+"""Columns of a list: position; owner, which is a partition or one first event; last first event
+that leads to it; first row that does; row whose gap it tests; range of its candidates; neighbours
+among the lists of the position; the others are for ``any_restriction``.
+"""
 HEAD, TAIL = range(2)
-"""Of a position: its lists."""
 STAMPS, LISTS, DRAWN, FAILED, SPENT, NEXT, USED = range(7)
-"""Progress: a number that grows; lists and candidates of the block; the row in which a condition
-failed; rows looked at; see :mod:`.any_restriction` for the others."""
+"""Progress: stamp, lists, candidates, failed row, rows examined; two for ``any_restriction``."""
 
 
 @kernel
 def list_of(p, row, source, key, far, holds, held, slot, gaps, behind, diagram, count, stamp):
-    """Number of the list behind position ``p`` at ``row``, which is new when it is ``count``.
-
-    ``source``: the list that the row was a candidate of, or -1.  Of the :class:`.any_pairs.Shape`
-    only what is needed is handed on: its arrays cost more than the work.
+    """Number of the list after position ``p`` at ``row``; equal to ``count`` when it is new.
+    ``source``: the list in which the row is a candidate, or -1.  Passing all of ``Shape`` costs
+    more than the work.
     """
     lists, known, ends, table = diagram.lists, diagram.known, diagram.ends, diagram.table
     held0 = holds[p]
@@ -206,7 +189,7 @@ def list_of(p, row, source, key, far, holds, held, slot, gaps, behind, diagram, 
 
 @kernel
 def fits(c0, c1, skip, known, y, q, shape, domain, image, floats, begin, end):
-    """Whether conditions ``c0 .. c1`` but for ``skip`` hold for row ``y``; -1: not known."""
+    """Whether conditions ``c0 .. c1`` except ``skip`` hold for row ``y``; -1: not computable."""
     depth = shape.keeps.shape[1]
     row_of = image[H_PATH] + ROW_ROW * image[H_STRIDE]
     for c in range(c0, c1):
@@ -238,7 +221,7 @@ def fits(c0, c1, skip, known, y, q, shape, domain, image, floats, begin, end):
 
 @kernel
 def candidate_behind(made, low, high, row):
-    """First of the candidates ``low .. high`` of a list that is behind a row."""
+    """First of the candidates ``low .. high`` of a list that comes after a row."""
     while low < high:
         middle = (low + high) // 2
         if made[middle, ROW] > row:
@@ -250,10 +233,7 @@ def candidate_behind(made, low, high, row):
 
 @kernel
 def reach_back(shape, domain, start, stop, last):
-    """Per position the last row from which the pattern can still be gone through before ``stop``.
-
-    -1 where there is none behind the start.
-    """
+    """Per position the last row that can still lead to a match before ``stop``, or -1."""
     for i in range(shape.order.shape[0] - 1, -1, -1):
         p = shape.order[i]
         limit = stop if shape.ends[p] >= 0 else np.int64(-1)
@@ -274,20 +254,7 @@ def reach_back(shape, domain, start, stop, last):
 
 @kernel
 def draw(block, own, offsets, image, floats, shape, domain, task, diagram, progress, budget):
-    """Make the lists of a block of first events.
-
-    Parameters
-    ----------
-    own : bool
-        Whether each of the first events has lists for itself.
-    offsets : int64 array
-        Ends of the partitions.
-
-    Returns
-    -------
-    int
-        See :data:`ALL`; nothing is of use but where all is done.
-    """
+    """Build the lists of a block; returns a code as ``ALL``, and only ALL is usable."""
     image, floats = functions.borrowed(image), functions.borrowed(floats)
     shape, domain = functions.all_borrowed(shape), functions.all_borrowed(domain)
     diagram, block = functions.all_borrowed(diagram), functions.all_borrowed(block)
@@ -356,7 +323,7 @@ def draw(block, own, offsets, image, floats, shape, domain, task, diagram, progr
                 if latest > low:
                     wanted |= one << np.uint64(shape.target[e] - 1)
                     limit = max(limit, latest)
-            # what the next rows are taken from: partners, the rows of one position, or all
+            # source of the next rows: partners, the rows of one position, or all
             chosen = np.int64(-1)
             at = low + 1
             stop_at = limit + 1
@@ -379,7 +346,7 @@ def draw(block, own, offsets, image, floats, shape, domain, task, diagram, progr
                 if chosen < 0:
                     at += lo
                     stop_at += lo
-            latest_start = far  # that is before the rows to come
+            latest_start = far  # last first event before the candidates
             if not own and at < stop_at:
                 latest_start = min(far, first_behind(block.row, np.int64(0), low) - 1)
             shared = np.int64(-1)
@@ -410,7 +377,7 @@ def draw(block, own, offsets, image, floats, shape, domain, task, diagram, progr
                 if shape.absence[e] >= 0 and y > domain.behind[shape.absence[e], since]:
                     continue
                 c1 = shape.asks[t + 1] if own else shape.later[t]
-                if c1 - shape.asks[t] > (chosen >= 0):  # the call costs more
+                if c1 - shape.asks[t] > (chosen >= 0):  # avoid an expensive call
                     truth = fits(
                         shape.asks[t], c1, chosen, known, y, t, shape, domain, image, floats,
                         offsets[g], offsets[g + 1],
@@ -447,7 +414,7 @@ def draw(block, own, offsets, image, floats, shape, domain, task, diagram, progr
                 drawn += 1
             lists_of[of, END] = drawn
             of = np.int64(lists_of[of, AFTER])
-    # backward: what is behind each candidate, and where its matches end
+    # backward: child list of each candidate, and where its matches end
     for i in range(shape.order.shape[0] - 1, -1, -1):
         of = np.int64(ends[shape.order[i], TAIL])
         while of >= 0:
@@ -471,7 +438,7 @@ def draw(block, own, offsets, image, floats, shape, domain, task, diagram, progr
                     if onward != before:
                         at = beyond
                         before = onward
-                    if lists_of[onward, LOW] == y:  # all of it is behind
+                    if lists_of[onward, LOW] == y:  # all its candidates come after `y`
                         at = first
                     elif at - first > 16:
                         at = candidate_behind(made, first, at, y)

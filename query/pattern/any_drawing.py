@@ -1,18 +1,6 @@
-"""Drawing: the lists of the first events of a buffer, as many at a time as there is room for.
-
-Purpose
-    :class:`Drawing` has the first events drawn block by block (:mod:`.any_blocks`), takes from each
-    block what belongs to one first event after the other (:mod:`.any_restriction`), and hands it
-    out, piece by piece, in the form of :mod:`.any_output`.  Threads draw parts of the first events,
-    each in room of its own.
-
-Guarantee
-    Pieces follow each other in the order of the result.  The next is made when it is asked for, in
-    the room of the one before, which :meth:`Drawing.keep` prevents: memory does not depend on the
-    number of first events or matches.
-
-Limits
-    A first event whose lists do not fit the memory of the query is a :class:`ResourceLimit`.
+"""Builds the lists of a buffer's first events, as many at a time as fit into memory.
+Each piece reuses the arrays of the previous one unless ``keep`` was called, so memory does not
+depend on the number of first events or matches.  Threads draw disjoint parts with their own arrays.
 """
 
 from __future__ import annotations
@@ -51,19 +39,17 @@ IntArray = npt.NDArray[np.int64]
 Check = Callable[[], None] | None
 
 ENTRIES_MAX = 1 << 17
-"""Entries of the lists that are held at a time, by each thread, but for a first event that needs
-more: what stays in caches is written and counted at several times the speed."""
+"""Entries held at a time by each thread, unless one first event needs more: fits the CPU cache."""
 SAMPLED_STARTS = 16
 PART_COST, PARTS_MAX = 50_000.0, 1 << 12
-"""Microseconds of drawing, of lists that are not shared, that make a part, and most parts.  Sharing
-makes some 10 ms of them; smaller parts cost more in room than threads save."""
+"""Estimated microseconds, without sharing, that make a part (10 ms with it), and most parts."""
 WINDOWS_A_PART = 2
-"""That a part spans at least: what it shares with its neighbours is drawn again."""
+"""Least windows per part; lists shared with the neighbouring parts are drawn twice."""
 
 
 @dataclass
 class Drawn:
-    """What was drawn: most entries held at a time, and lists and candidates made so far."""
+    """Counters: peak entries held, and lists and candidates built so far."""
 
     entries: int = 0
     lists: int = 0
@@ -71,7 +57,6 @@ class Drawn:
     _guard: Lock = field(default_factory=Lock)
 
     def add(self, entries: int, lists: int, candidates: int) -> None:
-        """Of one piece, in any thread."""
         with self._guard:
             self.entries = max(self.entries, entries)
             self.lists += lists
@@ -79,18 +64,6 @@ class Drawn:
 
 
 class Drawing:
-    """The diagrams of one buffer.
-
-    Parameters
-    ----------
-    memory_bytes : int
-        For the lists that are held at a time.
-    text, describe_row
-        For errors.
-    drawn : Drawn
-        Added to.
-    """
-
     def __init__(
         self,
         pairing: Pairing,
@@ -117,7 +90,7 @@ class Drawing:
 
     @lazy
     def cost(self) -> float:
-        """Microseconds that lists take where first events do not share them; by some of these."""
+        """Estimated microseconds for lists without sharing, from a sample of first events."""
         count = len(self._scene.starts.row)
         some = np.arange(0, count, max(1, count // SAMPLED_STARTS))
         found = Blocks(self._scene, any_blocks.SIZE_FIRST, self._memory_bytes).try_some(some)
@@ -127,7 +100,6 @@ class Drawing:
         return (START_COST + CANDIDATE_COST * drawn) * count
 
     def parts(self, threads: int) -> list[Source]:
-        """First events in parts that threads can draw side by side; one where that does not pay."""
         count, wanted = len(self._scene.starts.row), 1
         if threads > 1:
             most = count // self._scene.starts_of(WINDOWS_A_PART)
@@ -138,7 +110,6 @@ class Drawing:
         return [self._part(low, high) for low, high in pairwise(cuts)]
 
     def _part(self, low: int, high: int) -> Drawing:
-        """Some of the first events, to be drawn by another thread."""
         part = copy(self)
         starts = self._scene.starts
         some = starts._replace(row=starts.row[low:high], group=starts.group[low:high])
@@ -147,27 +118,19 @@ class Drawing:
         return part
 
     def keep(self) -> None:
-        """What was given last stays as it is: the next takes room of its own."""
+        """Keep the last piece valid: the next one takes new arrays."""
         self._kept = True
 
     def pieces(self, check: Check) -> Iterator[tuple[Lists, Task]]:
-        """All matches, some first events at a time.
-
-        Raises
-        ------
-        ResourceLimit
-            When the lists of one first event do not fit the memory.
-        SqlError
-            When a condition cannot be computed.
-        """
+        """All matches, some first events at a time; raises ResourceLimit and SqlError."""
         scene, tables = self._scene, _tables(len(self._scene.shape.gap))
         if self._of_many and not scene.domain.joined.all():
-            scene = scene._replace(image=scene.image.copy())  # with a path of its own
+            scene = scene._replace(image=scene.image.copy())  # a private path
         floats, count = scene.image.view(np.float64), len(scene.starts.row)
         blocks = Blocks(scene, ENTRIES_MAX, self._memory_bytes, self._each)
         progress = blocks.progress
         size = blocks.size
-        entries, scratch = room_for(size + 1, 1)  # one for the first event itself
+        entries, scratch = room_for(size + 1, 1)  # one more for the first event
         marks = np.zeros(scene.domain.pairs.shape, np.int32)
         frames = np.zeros((len(scene.shape.gap) + 2, 2), np.int64)
         made = np.zeros(count, np.int64)
@@ -211,7 +174,6 @@ class Drawing:
         progress: IntArray,
         tables: Tables,
     ) -> Iterator[tuple[Lists, Task]]:
-        """The lists of some first events, whose room may be used again."""
         starts = self._scene.starts
         self._drawn.add(int(progress[diagram.USED]) - 1, 0, 0)
         progress[diagram.USED] = 1
@@ -235,7 +197,7 @@ class Drawing:
 
 
 def _behind(absent: IntArray, masks: tuple[int, ...]) -> IntArray:
-    """For each absence and row the first row behind it that ends the absence."""
+    """For each absence and row, the first later row that violates the absence."""
     count = len(absent)
     found = np.full((len(masks), count), count, np.int64)
     for i, mask in enumerate(masks):
@@ -245,6 +207,6 @@ def _behind(absent: IntArray, masks: tuple[int, ...]) -> IntArray:
 
 
 def _tables(positions: int) -> Tables:
-    """States that are positions, for the walk: one labeling each."""
+    """Tables for the walk with positions as states: one labeling each."""
     each, none = np.arange(positions, dtype=np.int64), np.zeros(positions, np.int64)
     return Tables(none, none, none, none, each, each, each, none, each, each, none)

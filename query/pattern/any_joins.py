@@ -1,17 +1,6 @@
-"""The pairs of one buffer: rows by position, and who is whose partner.
-
-Purpose
-    :class:`PairedRows` holds a buffer while conditions between two variables are asked of it:
-    :meth:`~PairedRows.sample` says how often each holds, :meth:`~PairedRows.join` makes all pairs,
-    in threads where that takes long, :meth:`~PairedRows.narrow` clears bits of rows that have no
-    partner.  :class:`JoinPlan` is what all buffers of a clause have in common.
-
-Guarantee
-    A row of a match is never cleared, and none whose partner may still come.
-
-Limits
-    Pairs that do not fit the memory of the query are not made; their condition is asked again
-    wherever it matters.
+"""Joins the rows of one buffer: rows by position, and the pairs that satisfy each condition.
+A row that is part of a match, or whose partner may still arrive, is never cleared.  Pairs that do
+not fit into memory are not stored; their condition is evaluated again where needed.
 """
 
 from __future__ import annotations
@@ -43,21 +32,12 @@ Words = npt.NDArray[np.uint64]
 Check = Callable[[], None] | None
 
 PART_TESTS, PARTS_MAX = 1_000_000, 1 << 10
-"""Pairs to be asked for that make a part, and most parts of a condition."""
+"""Pairs to test that make a part, and most parts per condition."""
 ROUNDS = 2
-"""Times that rows without partners are cleared; more find next to nothing."""
 _COMPARED = {m.LT_F: "f", m.LE_F: "f", m.EQ_F: "f", m.LT_I: "i", m.LE_I: "i", m.EQ_I: "i"}
 
 
 class JoinPlan:
-    """How the conditions of a clause are asked.
-
-    Parameters
-    ----------
-    memory_bytes : int
-        For the pairs of one buffer.
-    """
-
     def __init__(self, plan: ConditionPlan, pairing: Pairing, memory_bytes: int) -> None:
         self.pairing = pairing
         self.pairs_max = memory_bytes // 16
@@ -71,34 +51,15 @@ class JoinPlan:
             known = [slots.get(c, -1) if c is not None and not s else -1 for c, s in chosen]
             return np.array(known, np.int64)
 
-        # which slot each tracker of the image stands for
+        # slot of each tracker of the image
         self.last, self.first = of("last_slot"), of("first_slot")
 
 
 class PairedRows:
-    """Rows of one buffer, and their pairs.
-
-    Parameters
-    ----------
-    prepared : PreparedRows
-        Bits are cleared in its words.
-    rows, task
-        As the searches have them.
-
-    Attributes
-    ----------
-    domain : Domain
-        With rows by position, and the pairs once they are made.
-    image : int64 array
-        With a path on which slots are known.
-    group : int64 array or None
-        Partition of each row; None where there is but one.
-    tested, pairs : int
-        Pairs that were asked for, and those that satisfy their condition.
-    before, after : dict of int to int
-        Rows of each position before and after those without partners were cleared.
-    failed : bool
-        Whether a pair could not be computed.
+    """Rows of one buffer and their pairs; clears bits in the words of ``prepared``.
+    ``image``: holds a path with bound slots.  ``group``: partition of each row, or None.
+    ``before``, ``after``: rows of each position before and after narrowing.  ``failed``: a
+    condition could not be computed for some pair.
     """
 
     def __init__(self, plan: JoinPlan, prepared: PreparedRows, rows: Rows, task: Task) -> None:
@@ -126,7 +87,6 @@ class PairedRows:
         self.place_rows()
 
     def place_rows(self) -> None:
-        """Find the rows of each position anew."""
         place = np.zeros(self.plan.positions + 1, np.int64)
         row = np.empty(len(self.words), np.int64)
         while not partners.rows_by_place(self.words, place, row):
@@ -134,29 +94,18 @@ class PairedRows:
         self.domain = self.domain._replace(place=place, row=row)
 
     def rows_of(self, p: int) -> IntArray:
-        """Rows of a position."""
         place = self.domain.place
         return self.domain.row[place[p] : place[p + 1]]
 
     def groups_of(self, rows: IntArray) -> IntArray:
-        """Partitions of rows."""
         return np.zeros(len(rows), np.int64) if self.group is None else self.group[rows]
 
     @property
     def counts(self) -> IntArray:
-        """Number of rows of each position, the entry included."""
         return np.diff(self.domain.place)
 
     def shares(self, sampled: npt.NDArray[np.float64], within: float) -> npt.NDArray[np.float64]:
-        """How often each condition holds among the rows that have partners.
-
-        Parameters
-        ----------
-        sampled : float64 array
-            Of conditions whose pairs were not made.
-        within : float
-            Share of the rows of a position that are in the window of one.
-        """
+        """Selectivities among rows with partners; ``sampled``: where pairs were not made."""
         counts, found = self.counts, sampled.copy()
         for c in np.flatnonzero(self.domain.joined):
             one, first = self.plan.pairing.asked[c], self.domain.pairs[c]
@@ -165,7 +114,6 @@ class PairedRows:
         return found
 
     def _asking(self, c: int) -> Asking:
-        """A condition that reads one other variable."""
         pairing, one = self.plan.pairing, self.plan.pairing.asked[c]
         left = self.rows_of(pairing.places[one.slots[0]])
         return Asking(
@@ -174,20 +122,14 @@ class PairedRows:
         )  # fmt: skip
 
     def sample(self) -> npt.NDArray[np.float64]:
-        """How often each condition holds, of some pairs; one that cannot be asked counts as 1."""
+        """Estimated selectivity of each condition; 1 where a sampled pair cannot be computed."""
         shares = np.ones(len(self.plan.spec))
         for c in self._single:
             shares[c] = self._asking(c).share()
         return shares
 
     def join(self, within: float, threads: int, check: Check, busy: Busy) -> None:
-        """Make the pairs of every condition that reads one other variable.
-
-        Parameters
-        ----------
-        within : float
-            Share of the rows of a position that are in the window of one.
-        """
+        """Compute all pairs; ``within``: fraction of a position's rows in a window."""
         asked: dict[int, list[Asking]] = {}
         for c in self._single:
             asking = self._asking(c).by_keys()
@@ -210,7 +152,7 @@ class PairedRows:
                 made = [one for one in islice(found, len(parts)) if one is not None]
                 pairs = sum(len(one.partner) for one in made)
                 if len(made) < len(parts) or pairs > most - self.pairs:
-                    continue  # asked again wherever it matters
+                    continue  # evaluated again where needed
                 counts = np.concatenate([one.counts for one in made])
                 left = self.rows_of(self.plan.pairing.places[parts[0].one.slots[0]])
                 partners.first_of_rows(left, counts, self.pairs, self.domain.pairs[c])
@@ -224,7 +166,6 @@ class PairedRows:
             self.domain = self.domain._replace(partner=np.concatenate(blocks))
 
     def narrow(self, prune: Callable[[Words], None]) -> None:
-        """Clear positions of rows that have no partner there."""
         pairing, task, rows = self.plan.pairing, self.task, self.rows
         places = sorted({a.place for a in pairing.asked} | set(pairing.places))
         of = {p: self.rows_of(p) for p in places}
@@ -252,7 +193,6 @@ class PairedRows:
 
 
 def _specs(plan: ConditionPlan, pairing: Pairing) -> IntArray:
-    """How each condition is asked, see :mod:`.any_partners`."""
     arrays = plan.builder.arrays()
     found = np.zeros((len(pairing.asked), 7), np.int64)
     for spec, one in zip(found, pairing.asked, strict=True):

@@ -1,34 +1,20 @@
-"""Lists: for each state, the rows that it can go on with so that a match comes of it.
+"""Continuation lists: for each automaton state, the rows that it can consume on the way to a match.
 
-Purpose
-    One pass backward over the rows of a partition makes, for every state, the list of the rows that
-    it can consume, and for each of them the earliest time at which a match through it can end.
-    What is not in a list leads nowhere, so a walk over the lists meets no dead end.
+One backward pass over a partition builds them, with the earliest time at which a match through each
+entry can end; rows that lead nowhere are in no list.  All lists share one array of entries, linked
+by 32-bit index; 0 ends every list.  Entries are made from the last row to the first::
 
-Layout
-    All lists lie in one array of entries, linked by number; 0 is the end of every list.  Entries
-    are made from the last row to the first, so numbers ascend as rows descend::
+    entry       transition   reach     following  smaller       child         final
+    row r       which move   earliest  next entry next entry    list of the   state in which
+                             end       of the     that reaches  state after   a match ends with
+                                       list       an earlier    it            this row, or -1
+                                                  end
 
-        entry       transition   reach     following  smaller       child         final
-        row r       which move   earliest  next entry next entry    list of the   state in which
-                                 end       of the     that reaches  state after   a match ends with
-                                           list       an earlier    it            this row, or -1
-                                                      end
-
-    Behind a row that satisfies an absence ``[^X]`` a state may be another one: there a list has an
-    entry of transition :data:`PASS`, whose child is the list that it goes on with.
-
-Guarantee
-    With no absence, ends of one transition do not decrease along a list.  A walk that looks for the
-    next entry with ``reach <= horizon`` by way of ``smaller`` therefore looks at no more entries
-    than the state has transitions.
-
-Limits
-    Entries are numbered by 32 bits.  Rows are at most as many as fit a buffer.
-
-Invariant
-    Whether a state can go on is said by its list and its end, never by a time: events may have the
-    first tick of 64 bits, and the last.
+A row that violates an absence ``[^X]`` can change a state; the list then has an entry with
+transition ``PASS`` whose child is the list that continues it.  Without absences, the ends of one
+transition do not decrease along a list, so following ``smaller`` to the next entry within the
+horizon examines at most as many entries as the state has transitions.  Whether a state can continue
+is recorded by its list and its end, never by a sentinel time: events may have any tick.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -59,14 +45,11 @@ IntArray = npt.NDArray[np.int64]
 
 PASS = -1
 EARLIEST = np.int64(-(2**63))
-"""The least tick: of an entry that every horizon reaches."""
+"""The least tick; the reach of an entry that every horizon includes."""
 BYTES_AN_ENTRY = 40
-"""What an entry takes, with the two words that counting may need."""
 
 
 class ListEntries(NamedTuple):
-    """See the module; one array per column."""
-
     row: IntArray
     reach: IntArray
     transition: npt.NDArray[np.int32]
@@ -77,7 +60,7 @@ class ListEntries(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Per state: its list so far, its earliest end, the state in which it ends; and new ones."""
+    """Per state: head of its list, earliest end, state in which it ends; and their new values."""
 
     head: IntArray
     reach: IntArray
@@ -86,13 +69,12 @@ class Scratch(NamedTuple):
 
 
 def room_for(entries: int, states: int) -> tuple[ListEntries, Scratch]:
-    """Arrays for a number of entries, the end of the lists not counted."""
     n = entries + 1
     words = [np.empty(n, np.int64) for _ in range(2)]
     numbers = [np.empty(n, np.int32) for _ in range(5)]
     made = ListEntries(words[0], words[1], *numbers)
     made.row[0] = LATEST
-    made.reach[0] = EARLIEST  # so that every look for an early end stops here
+    made.reach[0] = EARLIEST  # sentinel: every search for an early end stops here
     made.transition[0] = 0
     made.following[0] = made.smaller[0] = made.child[0] = 0
     made.final[0] = -1
@@ -102,11 +84,9 @@ def room_for(entries: int, states: int) -> tuple[ListEntries, Scratch]:
 
 @kernel
 def decide(classes, entry, offsets, position, time, task, to_end, alone, begin, stop):
-    """Move each group past the starts whose windows are complete.
-
-    ``begin[g] .. position[g]`` are then the rows that may start, ``begin[g] .. stop[g]`` those that
-    a match of them may hold; equal where nothing is decided.  ``to_end``: a window that reaches the
-    last row waits for the next one.  ``alone``: a match has one row.
+    """Advance each group past the starts with complete windows: ``begin .. position`` may start
+    matches in ``begin .. stop``.  ``to_end``: a window that reaches the last row waits for another
+    row.
     """
     for g in range(offsets.shape[0] - 1):
         end = offsets[g + 1]
@@ -140,10 +120,9 @@ def decide(classes, entry, offsets, position, time, task, to_end, alone, begin, 
 @kernel
 def build_list(low, high, decided, group, classes, tables, time, ticks, entries, scratch, used,
                starts, groups, found):  # fmt: skip
-    """Make the lists of rows ``low .. high``, and entries of the starts before ``decided``.
-
-    ``ticks``: the window, or -1.  Returns the number of entries and of starts after that; both go
-    on from ``used`` and ``found``.
+    """Build the lists of rows ``low .. high``, and entries for the starts before ``decided``;
+    appends after ``used`` and ``found`` and returns their new values.  ``ticks``: the window, or
+    -1.
     """
     row, reach, transition, following, smaller, child, final = entries
     head, nearest, end, fresh = scratch
@@ -222,7 +201,7 @@ def build_list(low, high, decided, group, classes, tables, time, ticks, entries,
 @kernel
 def build_groups(begin, stop, position, classes, tables, time, ticks, entries, scratch, starts,
                  groups):  # fmt: skip
-    """Make the lists of all groups; returns the number of starts, from the last to the first."""
+    """Build the lists of all groups; returns the counts of entries and starts, last start first."""
     used = np.int64(1)
     found = np.int64(0)
     for g in range(begin.shape[0]):
@@ -236,7 +215,7 @@ def build_groups(begin, stop, position, classes, tables, time, ticks, entries, s
 
 @kernel
 def window_end(time, start, stop, horizon):
-    """First row behind a start that is beyond its horizon."""
+    """First row from ``start`` on that lies beyond its horizon."""
     low = start
     high = stop
     while low < high:
@@ -250,11 +229,7 @@ def window_end(time, start, stop, horizon):
 
 @kernel
 def start_alone(start, stop, classes, tables, time, task, entries, scratch, one):
-    """Make the lists of one start only; returns its entry, 0 when no match begins there.
-
-    What ends a match is then decided by the rows of one window, as an absence at the end of the
-    pattern needs it.
-    """
+    """Build the lists of one start (absence at the end of the pattern); its entry, or 0."""
     high = window_end(time, start, stop, horizon_of(time, start, task))
     _, found = build_list(
         start, high, start + 1, np.int64(0), classes, tables, time, task.window, entries, scratch,

@@ -1,28 +1,15 @@
-"""What comes of the lists of a buffer: its matches in batches, or their number.
+"""Outputs the matches of a buffer's lists in batches, or counts them; applies OFFSET.
 
-Purpose
-    :class:`ListOutput` walks lists, however they were made, counts what is in them, and leaves out
-    as many matches at the beginning as OFFSET says.  Lists are only read: where many matches are in
-    them, several threads walk, each from another match on.
+::
 
-Layout
-    ::
+    source       first events of a buffer, with lists for all of them or for some at a time
+    lists        counted; prefix sums map match number i to its start
+    piece        matches i .. i + PIECE of the lists, walked by one thread
+    batch        at most MATCHES_MAX matches, in the arrays of the previous batch
 
-        source       first events of a buffer; lists of all of them at once, or of some at a time
-        lists        counted, the sums say with which start match i begins
-        piece        matches i .. i + PIECE of the lists, walked by one thread
-        batch        at most MATCHES_MAX matches, put into the arrays of the one before
-
-    First events are walked where they are until :data:`ALONE_MATCHES` matches were put out, so a
-    short answer starts no thread; what is left is then cut by the number of the match, wherever the
-    matches of one first event begin or end.  Sources that make their lists while they are walked
-    are divided first, and a part that has more than :data:`PART_MATCHES` matches hands over what
-    is left of it, to be cut in the same way.
-
-Guarantee
-    Matches come in the order of the starts that it is given, those of one start as
-    :mod:`.selection` finds them, in any number of threads.  Memory is that of a few batches for
-    each thread, whatever the number of matches.
+A short result starts no threads.  After ``ALONE_MATCHES`` the rest is divided by match number, also
+inside one first event; sources that build lists during the walk are divided into parts first.  The
+order is that of the starts, then that of ``selection``.  Memory is a few batches per thread.
 """
 
 from __future__ import annotations
@@ -52,49 +39,41 @@ Finish = Callable[[Matches], Found]
 
 MATCHES_FIRST = 1 << 10
 ALONE_MATCHES = 1 << 16
-"""Matches of a run that one thread puts out before others are started."""
+"""Matches that one thread outputs before others are started."""
 PIECE_MATCHES = 1 << 16
 PART_MATCHES = 1 << 18
 SLICE_ENTRIES = 50_000_000
-"""Entries that may be looked at between two questions whether to go on."""
 COUNTED_ALONE = 1 << 17
-"""Entries up to which one thread counts."""
 
 
 class Source(Protocol):
-    """First events, and lists of them."""
-
     def pieces(self, check: Check | None) -> Iterator[tuple[Lists, Search]]:
-        """Lists, some first events at a time: the next may take the arrays of the last."""
+        """Lists of some first events at a time; each piece may reuse the arrays of the last."""
 
     def parts(self, threads: int) -> list[Source]:
-        """The same first events in parts that threads may go through side by side."""
+        """The same first events in parts for threads."""
 
     def keep(self) -> None:
-        """The lists that were given last stay as they are."""
+        """Keep the lists of the last piece valid."""
 
 
 @dataclass(frozen=True)
 class AtOnce:
-    """The lists of all first events of a buffer."""
-
     lists: Lists
     search: Search
 
     def pieces(self, check: Check | None) -> Iterator[tuple[Lists, Search]]:
-        """The one piece."""
         yield self.lists, self.search
 
     def parts(self, threads: int) -> list[Source]:
-        """Itself: threads share the lists."""
         return [self]
 
     def keep(self) -> None:
-        """They do so anyway."""
+        """Nothing to do."""
 
 
 class _Piece(NamedTuple):
-    """Matches ``offset .. offset + size`` of the start and of those behind it."""
+    """Matches ``offset .. offset + size``, counted from the beginning of a start."""
 
     start: int
     offset: int
@@ -103,31 +82,9 @@ class _Piece(NamedTuple):
 
 
 class ListOutput:
-    """Puts out what is in lists.
-
-    Parameters
-    ----------
-    text : str
-        The pattern, for errors.
-    describe_row : callable
-        Says which event a row is, for errors.
-    longest : int or None
-        Most events of a match.
-    alone : bool
-        Whether each start has lists of its own, which are made when it is walked.
-    even : bool
-        Whether the pattern is a sequence: position ``i`` is that of event ``i`` of every match.
-    threads : int
-        Most that may be used.
-    numbered : bool
-        Whether somebody asks for MATCH_NUMBER.
-
-    Attributes
-    ----------
-    skip : int
-        Matches still to be left out, from the first one on.
-    busy : Busy
-        What threads did.
+    """Outputs the matches of lists.
+    ``alone``: lists are built per start, when it is walked.  ``even``: the pattern is a sequence.
+    ``numbered``: MATCH_NUMBER is read.  ``skip``: matches still to be omitted.
     """
 
     def __init__(
@@ -158,14 +115,8 @@ class ListOutput:
         finish: Finish[Found],
         check: Check | None,
     ) -> Iterator[Found]:
-        """What is made of every batch of the matches of a buffer, in order.
-
-        Parameters
-        ----------
-        weighted : bool
-            One row per start instead of its matches; ``number`` says how many these are.
-        finish : callable
-            Called in the thread that found the matches, whose arrays are then used again.
+        """Yield ``finish`` of every batch in order; it runs in the thread that made the batch,
+        whose arrays are reused.  ``weighted``: one row per start, with its number of matches.
         """
         parts = source.parts(self._threads) if not self.skip else [source]
         if len(parts) == 1:
@@ -178,7 +129,7 @@ class ListOutput:
         if weighted or not self._numbered:
             yield from self._side_by_side(parts, rows, weighted, finish, check)
             return
-        # how many matches there were before is known when their turn has come
+        # MATCH_NUMBER depends on all earlier parts
         for found in self._side_by_side(parts, rows, False, Matches.kept, check):
             yield finish(found.numbered(rows.number))
 
@@ -192,12 +143,11 @@ class ListOutput:
         finish: Finish[Found],
         check: Check | None,
     ) -> Iterator[Found]:
-        """Every match, in batches that begin small; in threads when there are many."""
         before = rows.number.copy() if self._threads > 1 else rows.number
         walk = Walk(self._batching, lists, rows, task)
         done = self._skipped(walk, check) if self.skip else 0
         most = MATCHES_FIRST
-        # starts that have lists of their own can be without a match, and cost a window each
+        # starts with own lists may have no match, and cost a window each
         step = max(1, SLICE_ENTRIES // (walk.widest + 1)) if self._alone else len(lists.starts)
         with self._batching.room() as room:
             while not walk.ended:
@@ -222,12 +172,12 @@ class ListOutput:
     def _cut(
         self, lists: Lists, rows: Rows, task: Search, done: int, check: Check | None
     ) -> Iterator[_Piece]:
-        """Pieces of the matches behind the first ``done``; ``rows.number`` is moved past all."""
+        """Pieces of the matches after the first ``done``; advances ``rows.number`` past all."""
         counts = self._counted(lists, rows, task, check, self._threads)
         upto = np.empty_like(counts)
         sums(counts, upto)
         total, number, last = int(upto[-1]) if len(upto) else 0, rows.number, 0
-        whole = counts.astype(np.int64)  # wraps where MATCH_NUMBER never gets to
+        whole = counts.astype(np.int64)  # wraps only beyond any reachable MATCH_NUMBER
         while done < total:
             start = int(np.searchsorted(upto, np.uint64(done), side="right"))
             np.add.at(number, lists.groups[last:start], whole[last:start])
@@ -243,7 +193,6 @@ class ListOutput:
     def _walking(
         self, lists: Lists, rows: Rows, task: Search, piece: _Piece, finish: Finish[Found]
     ) -> Task[Found]:
-        """The walk of one piece."""
 
         def run(check: Check) -> Done[Found]:
             own = rows._replace(number=piece.number)
@@ -261,7 +210,7 @@ class ListOutput:
         return run
 
     def _of_thread(self, lists: Lists) -> Lists:
-        """Lists that a thread may change: those that are made again for each start."""
+        """Lists that a thread may modify: a copy if they are rebuilt for each start."""
         if not self._alone:
             return lists
         entries, scratch = room_for(len(lists.entries.row) - 1, len(lists.scratch.head))
@@ -275,7 +224,6 @@ class ListOutput:
         finish: Finish[Found],
         check: Check | None,
     ) -> Iterator[Found]:
-        """Parts of the first events in threads."""
 
         def task(part: Source) -> Task[Found]:
             own = rows._replace(number=np.zeros_like(rows.number))
@@ -313,7 +261,6 @@ class ListOutput:
         yield from in_order(map(task, parts), self._threads, check, self.busy)
 
     def _skipped(self, walk: Walk, check: Check | None) -> int:
-        """Stand before the first match that is not left out; how many are, in these lists."""
         lists, rows = walk.lists, walk.rows
         counts = self._counted(lists, rows, walk.task, check, self._threads)
         upto = np.empty_like(counts)
@@ -336,13 +283,6 @@ class ListOutput:
     def _weights(
         self, lists: Lists, rows: Rows, task: Search, check: Check | None, threads: int
     ) -> Matches:
-        """One row per start that has matches, which are counted.
-
-        Raises
-        ------
-        ResourceLimit
-            When 2^63 matches or more begin with one event.
-        """
         counts = self._counted(lists, rows, task, check, threads)
         first = lists.starts if self._alone else lists.entries.row[lists.starts]
         if len(counts) and counts.max() >= MANY:
@@ -365,9 +305,8 @@ class ListOutput:
     def _counted(
         self, lists: Lists, rows: Rows, task: Search, check: Check | None, threads: int
     ) -> npt.NDArray[np.uint64]:
-        """Matches of each start in the order of the result."""
         back = np.empty_like(lists.made)
-        back[lists.made] = np.arange(len(back))  # from the order of making to that of the result
+        back[lists.made] = np.arange(len(back))  # from build order to result order
         starts, groups = lists.starts[back], lists.groups[back]
         counts = np.zeros(len(back), np.uint64)
         size = len(lists.entries.row)

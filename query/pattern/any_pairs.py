@@ -1,22 +1,14 @@
-"""What joins the events of a match: conditions between two variables, and where they can be asked.
+"""Finds the conditions between variables in DEFINE, and the positions where they can be evaluated.
 
-Purpose
-    ``B.x > A.x`` is about two events and nothing else.  :func:`pairing` says which conjuncts of
-    DEFINE are of that kind, which positions of the pattern they join, and whether the pattern is
-    one that :mod:`.any_diagram` can go through position by position.
+A *slot* is a variable whose event other conditions read.  It has a single position, outside every
+loop, and every path to the conditions that read it leads through that position.  ``keeps[p, s]``:
+something after position ``p`` still reads slot ``s``::
 
-Layout
-    A *slot* is a variable whose event conditions of other variables read.  Such a variable has one
-    place in the pattern, outside every loop, and every way to those that read it leads through that
-    place: when they are asked, its event is known.  ``keeps[p, s]`` says that something behind
-    position ``p`` still reads slot ``s``::
+    A B C D   DEFINE C AS x > A.x, D AS x = B.x        slots: A, B
+    after A: A       after B: A, B       after C: B       after D: -
 
-        A B C D   DEFINE C AS x > A.x, D AS x = B.x        slots: A, B
-        behind A: A       behind B: A, B       behind C: B       behind D: -
-
-Limits
-    Conditions with aggregates, CLASSIFIER, offsets in FIRST and LAST, or a union variable are not
-    joined.  Patterns with ``^`` or ``$``, or with a group that repeats, are left to the search.
+Conditions with aggregates, CLASSIFIER, offsets in FIRST and LAST, or a union variable are not
+joined.  Patterns with ``^``, ``$`` or a repeated group are left to the search.
 """
 
 from __future__ import annotations
@@ -38,7 +30,7 @@ IntArray = npt.NDArray[np.int64]
 
 
 class Asked(NamedTuple):
-    """A conjunct at a position: its bytecode, the slots that it reads, and where it comes from."""
+    """A conjunct at a position: number of its bytecode, slots that it reads, and its origin."""
 
     number: int
     place: int
@@ -47,16 +39,14 @@ class Asked(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """The pattern for kernels; positions as in the automaton, without the entry.
-
-    ``order``: positions, each before those that may follow it.  Ways from position ``p`` are
-    ``first[p] .. first[p + 1]``: to ``target``, past no row of ``absence`` (an index, or -1).
-    ``gap[p]``: index of all absences behind ``p``, or -1.  ``ends[p]``: -1 when a match cannot end
-    there, 0 when it can, else one more than the index of what must not follow.  Conditions of
-    position ``p`` are ``asks[p] .. asks[p + 1]``, from ``later[p]`` on those that read the first
-    event, which is slot ``origin`` (or -1, where none does) and is not among those that are kept;
-    condition ``c`` reads the slots ``slots[reads[c] .. reads[c + 1]]``.  The slots that
-    ``keeps[p]`` marks are ``held[holds[p] .. holds[p + 1]]``.
+    """The pattern in arrays.
+    ``order``: topological.  Edges of position ``p`` are ``first[p] .. first[p + 1]``: to
+    ``target``, with index of an ``absence`` or -1.  ``gap[p]``: index of the union of absences
+    after ``p``, or -1.  ``ends[p]``: -1 if a match cannot end there, 0 if it can, else 1 plus the
+    index of the absence that must hold.  Conditions of ``p`` are ``asks[p] .. asks[p + 1]``; those
+    from ``later[p]`` on read the first event, slot ``origin`` (or -1), which is not in ``keeps``.
+    Condition ``c`` reads the slots ``slots[reads[c] .. reads[c + 1]]``; ``keeps[p]`` marks the
+    slots ``held[holds[p] .. holds[p + 1]]``.
     """
 
     order: IntArray
@@ -78,24 +68,10 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Pairing:
-    """How the events of a clause are joined.
-
-    Attributes
-    ----------
-    asked : tuple of Asked
-        Conjuncts in the order of their positions.
-    places : tuple of int
-        Position of each slot.
-    always : frozenset of (int, int)
-        Pairs of positions of which every match that has the first has the second, later.
-    shape : Shape or None
-        None when the diagram cannot be made.
-    obstacle : str
-        Why not.
-    masks : tuple of int
-        Absences that :class:`Shape` numbers.
-    plain : bool
-        Whether all matches have the same length, and so one labeling each.
+    """Conjuncts ``asked`` by position, and positions of slots.
+    ``always``: pairs (p, q) of positions such that every match with ``p`` later has ``q``.
+    ``shape``: None for the reason in ``obstacle``.  ``masks``: absences by index.  ``plain``: all
+    matches have the same length, hence one labeling.
     """
 
     asked: tuple[Asked, ...]
@@ -107,7 +83,6 @@ class Pairing:
     plain: bool
 
     def describe(self, names: tuple[str, ...]) -> str:
-        """What is joined, for people."""
         texts = []
         for one in {a.origin: a for a in self.asked}.values():
             others = " and ".join(names[self.places[s]] for s in one.slots)
@@ -119,7 +94,6 @@ class Pairing:
 
 
 def pairing(automaton: Automaton, plan: ConditionPlan) -> Pairing:
-    """Find what can be joined in a clause."""
     follow = [[e.target for e in edges if e.target != ACCEPT] for edges in automaton.edges]
     order = _order(follow)
     obstacle = ""
@@ -174,7 +148,7 @@ def _only(names: tuple[str, ...], name: str) -> int | None:
 
 
 def _order(follow: list[list[int]]) -> list[int] | None:
-    """Positions, each before those that follow it; None when a group repeats."""
+    """A topological order of the positions; None when a group repeats."""
     before = [0] * len(follow)
     for p, targets in enumerate(follow):
         for q in set(targets) - {p}:
@@ -191,7 +165,6 @@ def _order(follow: list[list[int]]) -> list[int] | None:
 
 
 def _reached(follow: list[list[int]], begin: int, without: int) -> set[int]:
-    """Positions on ways from one, none of which leads through another."""
     seen, waiting = {begin}, [begin]
     while waiting:
         for q in follow[waiting.pop()]:
@@ -202,12 +175,10 @@ def _reached(follow: list[list[int]], begin: int, without: int) -> set[int]:
 
 
 def _before(follow: list[list[int]], p: int, q: int) -> bool:
-    """Whether every way to ``q`` leads through ``p``, which is another position."""
     return p != q and q not in _reached(follow, 0, p)
 
 
 def _behind(follow: list[list[int]], ends: list[bool], p: int, q: int) -> bool:
-    """Whether every way on from ``p`` leads through ``q``."""
     return not any(ends[r] for r in _reached(follow, p, q))
 
 
@@ -243,7 +214,7 @@ def _shape(
     for p in order:
         for q in target[first[p] : first[p + 1]]:
             behind[q] |= behind[p]
-    for place, s in slots.items():  # nothing is known of events that are still to come
+    for place, s in slots.items():  # events still to come are not bound
         keeps[[p for p in order if place not in behind[p]], s] = False
     slot = np.full(size, -1, np.int64)
     for place, s in slots.items():

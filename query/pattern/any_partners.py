@@ -1,23 +1,15 @@
-"""Partners: for each condition between two variables, the pairs of events that satisfy it.
+"""Kernels that join rows: for each condition between two variables, the pairs that satisfy it.
 
-Purpose
-    A match that holds ``A`` in one event and ``D`` in another needs a pair that satisfies
-    ``D.x = A.x``.  :func:`join` makes all such pairs of a buffer that fit into a window, each
-    tested once however many matches share it; :func:`narrow` clears what has no partner.
+``join`` tests each pair in a window once; ``narrow`` clears rows without partners.  A pair is
+stored if and only if ``machine.holds`` is true for it.  Partners of row ``x`` are
+``partner[first[x] .. first[x + 1]]``, later rows in order.  Encoding of a condition::
 
-Layout
-    Partners of row ``x`` are ``partner[first[x] .. first[x + 1]]``, rows behind it in order.  How a
-    condition is asked is a row of numbers::
-
-        kind     EQUAL     keys of both sides, looked up
-                 COMPARE   two columns of the image
-                 PROGRAM   bytecode
-        number   its bytecode
-        op, x, y, turned, negated    COMPARE: operator; columns of both rows; whether y is the left
-                                     operand; whether the answer is turned around
-
-Guarantee
-    A pair is there if and only if :func:`.machine.holds` says so.
+    kind     EQUAL     lookup by the keys of both sides
+             COMPARE   comparison of two columns of the image
+             PROGRAM   bytecode
+    number   of its bytecode
+    op, x, y, turned, negated    COMPARE: operator; columns of both rows; whether y is the left
+                                 operand; whether the result is negated
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -56,12 +48,12 @@ IntArray = npt.NDArray[np.int64]
 EQUAL, COMPARE, PROGRAM = range(3)
 KIND, NUMBER, OP, X_COLUMN, Y_COLUMN, TURNED, NEGATED = range(7)
 FAILED = -1
-"""Where a condition cannot be computed."""
+"""A condition cannot be computed."""
 NEXT, USED, TESTED, LOW = range(4)
 
 
 class Buffer(NamedTuple):
-    """What conditions are asked of: the image, its numbers, and the ends of the partitions."""
+    """What conditions read: the image as integers and as floats, and the ends of the partitions."""
 
     image: IntArray
     floats: npt.NDArray[np.float64]
@@ -70,7 +62,7 @@ class Buffer(NamedTuple):
 
 @kernel
 def count_by_place(words, count):
-    """Add up the rows of each position; words are counted from position 1."""
+    """Count the rows of each position; bit 0 is position 1."""
     one = np.uint64(1)
     for r in range(words.shape[0]):
         rest = words[r]
@@ -81,9 +73,8 @@ def count_by_place(words, count):
 
 @kernel
 def rows_by_place(words, place, row):
-    """Rows of bit ``i`` as ``row[place[i + 1] .. place[i + 2]]``; False when ``row`` is too small.
-
-    ``place``: one more than there are bits, and one in front: words are counted from position 1.
+    """Rows of bit ``i`` as ``row[place[i + 1] .. place[i + 2]]`` (bit 0 is position 1); False when
+    ``row`` is too small.
     """
     place[:] = 0
     one = np.uint64(1)
@@ -109,10 +100,7 @@ def rows_by_place(words, place, row):
 
 @kernel
 def first_of_rows(rows, counts, begun, first):
-    """Where the pairs of each row begin, of all rows, by how many some have.
-
-    ``begun``: where those of the first begin.
-    """
+    """Fill ``first`` for all rows from the pair counts of some; first pair: ``begun``."""
     at = 0
     for i in range(rows.shape[0]):
         first[at : rows[i] + 1] = begun
@@ -123,10 +111,7 @@ def first_of_rows(rows, counts, begun, first):
 
 @kernel
 def know(image, last, first):
-    """Begin a path on which slot ``s`` is the row at depth ``s``.
-
-    ``last``, ``first``: which slot each tracker of the image stands for, or -1.
-    """
+    """Initialise a path on which slot ``s`` is the row at depth ``s``, and its trackers."""
     stride = image[H_STRIDE]
     at = image[H_PATH] + ROW_LAST * stride
     for i in range(image[H_LAST_N]):
@@ -138,7 +123,7 @@ def know(image, last, first):
 
 @kernel
 def compare(op, image, floats, left, x, right, y):
-    """Whether two values compare so: 1, or 0, also where one is null; -1 when not known."""
+    """Compare two values: 1 or 0, -2 where one is null, -1 when not computable."""
     a_i, a_f, a_null = value_at(image, floats, left, x)
     b_i, b_f, b_null = value_at(image, floats, right, y)
     if a_null or b_null:
@@ -160,10 +145,7 @@ def compare(op, image, floats, left, x, right, y):
 
 @kernel
 def ask(spec, image, floats, depth, place, x, y, begin, end):
-    """Whether a condition holds for row ``y``: 1, 0, or :data:`FAILED`.
-
-    ``x``: the row of its only other variable; those of PROGRAM lie on the path.
-    """
+    """Whether a condition holds for row ``y``: 1, 0, or ``FAILED``; ``x``: its only other row."""
     if spec[KIND] != PROGRAM:
         if spec[TURNED]:
             truth = compare(spec[OP], image, floats, spec[Y_COLUMN], y, spec[X_COLUMN], x)
@@ -183,7 +165,7 @@ def ask(spec, image, floats, depth, place, x, y, begin, end):
 
 @kernel
 def first_behind(rows, low, row):
-    """First entry of ascending rows, from ``low`` on, that is behind a row."""
+    """Binary search in ascending rows, from ``low`` on: first entry after ``row``."""
     high = rows.shape[0]
     while low < high:
         middle = (low + high) // 2
@@ -196,7 +178,7 @@ def first_behind(rows, low, row):
 
 @kernel
 def first_key(keys, key):
-    """First entry of ascending keys that is not below a key."""
+    """Binary search in ascending keys: first entry that is not below ``key``."""
     low = np.int64(0)
     high = keys.shape[0]
     while low < high:
@@ -211,25 +193,10 @@ def first_key(keys, key):
 @kernel
 def join(spec, asking, slot, depth, place, left, groups, right, key, keys, keyed, time, task,
          budget, progress, counts, partner):  # fmt: skip
-    """Go on with the pairs of rows ``left`` and ``right``; whether all are made.
-
-    Parameters
-    ----------
-    left, groups, right : int64 arrays
-        Rows of both positions, ascending, and the partitions of the former.
-    key : int64 array
-        EQUAL: per entry of ``left`` its key, or a negative number.
-    keys, keyed : int64 arrays
-        EQUAL: keys of ``right`` in order, and its rows in the order of keys, then rows.
-    progress : int64 array
-        Entry of ``left``, pairs, tests so far, first entry of ``right`` that may be behind.
-    counts : int64 array
-        Pairs of each entry of ``left``.
-
-    Returns
-    -------
-    int
-        1: done; 0: no more room, or ``budget`` tests made; :data:`FAILED`.
+    """Continue joining ``left`` (in ``groups``) and ``right``; 1: done, 0: out of room or budget,
+    or FAILED.  EQUAL: ``key`` per entry of ``left`` or negative; sorted ``keys`` of ``right`` and
+    their rows ``keyed``.  ``progress``: next entry of ``left``, pairs, tests, first entry of
+    ``right`` to try.
     """
     image, floats, offsets = asking
     image, floats = functions.borrowed(image), functions.borrowed(floats)
@@ -297,11 +264,9 @@ def join(spec, asking, slot, depth, place, left, groups, right, key, keys, keyed
 
 @kernel
 def narrow(words, p, q, must, left, groups, first, partner, right, known, time, task, mark):
-    """Clear position ``p`` of rows without a partner at ``q``, and the other way round.
-
-    ``must``: a match that has ``p`` has ``q``; where the partner may still come, after ``known``
-    of the partition, the row stays.  ``mark``: scratch, a byte a row, zero.  Returns the number of
-    bits that were cleared.
+    """Clear position ``p`` of rows without a partner at ``q``, and vice versa; returns the bits
+    cleared.  ``must``: matches with ``p`` have ``q``; a row stays while its partner may arrive,
+    after ``known``.
     """
     one = np.uint64(1)
     own = one << np.uint64(p - 1)

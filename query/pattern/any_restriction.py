@@ -1,20 +1,10 @@
-"""The restriction: what of a block's lists belongs to one first event.
+"""Restricts a block's shared lists (``any_diagram``) to one first event, as in ``any_lists``.
 
-Purpose
-    The lists of :mod:`.any_diagram` serve many first events.  :func:`restrict` goes through them
-    for one: what ends beyond its window is left out, and so is what conditions with the first event
-    forbid.  What remains becomes entries as those of :mod:`.any_lists`, for :mod:`.any_walk` and
-    :mod:`.any_count`.
-
-Layout
-    A list is gone through from its last candidate to its first, after the lists behind it; ``DOWN``
-    is the first candidate that is done, ``TOP`` the first beyond the window, ``FIRST`` the last
-    entry made.  ``ENTRY`` of a candidate is the entry at which the list is entered there.  Whoever
-    enters a list further in front has it gone on with.
-
-Guarantee
-    Entries are on the way to a match that ends in the window: the walk meets no dead end.  A
-    candidate is looked at once for a first event, however many ways lead to it.
+A list is traversed from its last candidate to its first, after its child lists; entering it at an
+earlier candidate resumes its traversal.  ``DOWN`` is the first candidate done, ``TOP`` the first
+beyond the window, ``FIRST`` the last entry written, ``ENTRY`` of a candidate the entry at which the
+list is entered there.  Every entry leads to a match in the window.  A candidate is examined once
+per first event, however many paths lead to it.
 """
 
 # mypy: disable-error-code="no-untyped-def, assignment"
@@ -59,25 +49,9 @@ __all__ = ["restrict"]
 @kernel
 def restrict(turns, block, own, offsets, image, floats, shape, domain, diagram, marks, frames,
              entries, starts, progress, budget):  # fmt: skip
-    """Go on with the entries of first events.
-
-    Parameters
-    ----------
-    turns : int64 array
-        First events of the block in the order of the result.
-    marks : int32 array, one row per condition
-        Scratch; zeros at first.
-    frames : int64 array, a row per position and two more
-        Scratch.
-    starts : int64 array
-        Filled with the entry of each first event, 0 for one without matches.
-    progress : int64 array
-        Of it first events done, and entries used, the end of lists counted.
-
-    Returns
-    -------
-    int
-        See :data:`.any_diagram.ALL`.
+    """Continue writing the entries of first events; returns a code as ``any_diagram.ALL``.
+    ``turns``: first events in result order.  ``starts``: output, entry of each, or 0.  ``marks``,
+    ``frames``: scratch.
     """
     spent = np.int64(0)
     image, floats = functions.borrowed(image), functions.borrowed(floats)
@@ -122,7 +96,7 @@ def restrict(turns, block, own, offsets, image, floats, shape, domain, diagram, 
             of = frames[depth, 0]
             to = frames[depth, 1]
             if fresh and lists[of, STAMP] != stamp:
-                # rows behind the last of use are not looked at
+                # skip candidates after the last useful row
                 position = lists[of, OF]
                 e = shape.first[position]
                 limit = stop - 1

@@ -1,18 +1,6 @@
-"""The search over lists: one buffer of rows in, matches out in the order of the result.
-
-Purpose
-    :class:`ListSearch` puts the parts together: classes of rows and states, the starts that are
-    decided, and their lists, for :mod:`.any_output`.
-
-Guarantee
-    Matches come in the order of their first rows in the input, whatever partition they belong to,
-    those of one first row as :mod:`.selection` finds them.  Only starts whose window is complete
-    are searched, so nothing is ever undone, and the next buffer begins with the others.  Memory is
-    that of the lists and one batch, whatever the number of matches.
-
-Limits
-    A buffer whose lists do not fit the memory of the query, or that has more states than pay, is
-    left to :mod:`.selection`; ``why`` then says so.
+"""Finds matches of SKIP TILL ANY MATCH with lists, ordered by first row in the input.
+Only starts with complete windows are searched, so nothing is undone.  A buffer whose lists do not
+fit into memory, or that has too many states, is left to ``selection``.
 """
 
 from __future__ import annotations
@@ -40,23 +28,8 @@ IntArray = npt.NDArray[np.int64]
 
 
 class ListSearch:
-    """Finds the matches of SKIP TILL ANY MATCH where every condition is about one row.
-
-    Parameters
-    ----------
-    memory_bytes : int
-        For the lists of one buffer.
-
-    Attributes
-    ----------
-    why : str
-        Why the last buffer could not be searched; empty when it could.
-    alone : bool
-        Whether each start has lists of its own.
-    entries : int
-        Most entries that the lists of a buffer had room for.
-    states : int
-        States so far.
+    """Finds matches where every condition is about one row.  ``why``: why the last buffer could not
+    be searched, or empty.  ``alone``: lists are built per start.
     """
 
     def __init__(self, automaton: Automaton, memory_bytes: int) -> None:
@@ -69,11 +42,9 @@ class ListSearch:
 
     @property
     def states(self) -> int:
-        """States so far."""
         return self._states.count
 
     def open(self, prepared: PreparedRows, groups: Groups, task: Task) -> AtOnce | None:
-        """Make the lists of a buffer and move its groups on; None when ``why`` forbids it."""
         self.why = ""
         if prepared.careful:
             self.why = f"a condition cannot be computed in some events ({prepared.why})"
@@ -124,7 +95,6 @@ class ListSearch:
         return AtOnce(lists, task)
 
     def _extras(self, prepared: PreparedRows, groups: Groups) -> IntArray:
-        """What rows are besides their words: absences that they end, ends of a partition."""
         states = self._states
         extras = prepared.absent
         if states.from_start or states.to_end:
@@ -138,7 +108,7 @@ class ListSearch:
 
     @staticmethod
     def _costs(tables: Tables) -> IntArray:
-        """Most entries that a row of each class can have."""
+        """Upper bound of the entries per row of each class."""
         each = (tables.transition >= 0).astype(np.int64) + (tables.passed != tables.source)
         summed = np.concatenate([[0], np.cumsum(each)])
         costs: IntArray = summed[tables.first[1:]] - summed[tables.first[:-1]]

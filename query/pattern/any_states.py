@@ -1,29 +1,16 @@
-"""States: the labelings of one set of events, all at once, as a deterministic automaton.
+"""Deterministic automaton over sets of labelings (a subset construction), built lazily.
 
-Purpose
-    A set of events can be labeled in several ways, each of which has reached a position of the
-    automaton.  What the set can go on with depends on these positions alone, so they are one
-    *state*, and two sets with the same last event and the same state have the same continuations.
-    :class:`States` makes states as the rows of a buffer ask for them and keeps them for the next.
+The continuations of a set of events depend only on the positions that its labelings have reached.
+A state is these positions in preference order, the absences ``[^X]`` violated since its last event,
+and, with ``$``, whether that event is the last of the partition.  State 0 is the entry.  The effect
+of a row depends on its *class*::
 
-Layout
-    A state is its positions, preferred labeling first, the absences ``[^X]`` that rows behind its
-    last event have ended, and whether that event is the last of the partition (where ``$`` is in
-    the pattern).  State 0 is the entry.  What a row does to a state is decided by its *class*: the
-    bits of its positions, of its absences and of the two ends of the partition::
+    class of a row  (word, extra)     extra: absences, FIRST, LAST
+    consume         state, class  ->  a transition: next state, parent of each position
+    pass over       state, class  ->  a state
 
-        class of a row  (word, extra)     extra: absences, FIRST, LAST
-        consume         state, class  ->  a transition: state after it, parent of each position
-        pass over       state, class  ->  a state
-
-Guarantee
-    The first position of a state from which the match may end belongs to the labeling that the
-    preference order of the pattern puts first.
-
-Limits
-    :data:`STATES_MAX` states, :data:`CLASSES_MAX` classes of rows in a buffer and
-    :data:`MOVES_MAX` pairs of both; beyond them :class:`TooManyStates` is raised, and the search of
-    :mod:`.selection` does the work.
+The first position of a state at which the match may end belongs to the labeling that the pattern
+prefers.  Beyond ``STATES_MAX``, ``CLASSES_MAX`` or ``MOVES_MAX`` ``TooManyStates`` is raised.
 """
 
 from __future__ import annotations
@@ -49,18 +36,15 @@ MOVES_MAX = 20_000
 
 
 class TooManyStates(Exception):
-    """The pattern has more states over the rows at hand than pay."""
+    """The pattern has too many states over these rows for lists to pay."""
 
 
 class Tables(NamedTuple):
-    """The automaton over the classes of one buffer, for kernels.
-
-    The moves of class ``c`` are ``first[c] .. first[c + 1]``: from state ``source``, consuming the
-    row takes ``transition`` (-1: it cannot be consumed), passing it over leads to ``passed``.
-    ``entry[c]`` is the transition of a first row.  ``target`` and ``parents`` go with transitions:
-    the labeling at place ``i`` of the target comes from place ``parent[parents + i]`` of the
-    source. ``place`` holds the positions of states from ``places[state]`` on; ``choice[state]`` is
-    the place of the labeling with which the match may end there, or -1.
+    """Moves of class ``c`` are ``first[c] .. first[c + 1]``: from ``source``, consuming the row
+    takes ``transition`` (-1: impossible), passing over it leads to ``passed``; ``entry[c]`` for a
+    first row.  Transitions: ``target`` state, whose labeling ``i`` extends ``parent[parents + i]``.
+    Positions of a state begin at ``place[places[state]]``; ``choice``: labeling with which the
+    match may end, or -1.
     """
 
     first: IntArray
@@ -83,13 +67,7 @@ class _State(NamedTuple):
 
 
 class States:
-    """Grows with the classes of rows that it meets.
-
-    Parameters
-    ----------
-    automaton : Automaton
-        Of at most 64 positions.
-    """
+    """The automaton; grows with the row classes it meets.  At most 64 positions."""
 
     def __init__(self, automaton: Automaton) -> None:
         self.edges = automaton.edges
@@ -98,7 +76,7 @@ class States:
         self.from_start = any(edge.anchor & ANCHOR_START for edge in every)
         self.to_end = any(edge.anchor & ANCHOR_END for edge in every)
         self.reaches_on = any(edge.target == ACCEPT and edge.absent for edge in every)
-        """Whether rows behind the last event decide: an absence at the end of the pattern."""
+        """Rows after the last event matter: an absence ends the pattern."""
         self._number: dict[_State, int] = {}
         self._states: list[_State] = []
         self._follow: list[int] = []
@@ -110,7 +88,6 @@ class States:
 
     @property
     def count(self) -> int:
-        """Number of states so far, the entry included."""
         return len(self._states)
 
     def _add(self, state: _State) -> int:
@@ -139,7 +116,7 @@ class States:
         return number
 
     def _move(self, number: int, word: int, extra: int) -> tuple[int, int]:
-        """Transition of a row that is consumed, or -1, and state of one that is passed over."""
+        """Transition for consuming a row, or -1, and state after passing over it."""
         key = (number, word & self._follow[number], extra & (self._asked[number] | FIRST | LAST))
         found = self._moves.get(key)
         if found is not None:
@@ -172,7 +149,6 @@ class States:
         return transition, passed
 
     def tables(self, words: Words, extras: IntArray) -> Tables:
-        """The automaton over classes of rows; raises :class:`TooManyStates`."""
         moves: list[list[tuple[int, int, int]]] = [[] for _ in range(len(words))]
         entry = np.full(len(words), -1, np.int64)
         waiting, known = [0], {0}
@@ -219,13 +195,7 @@ def _offsets(sizes: list[int]) -> IntArray:
 
 
 def classes_of(words: Words, extras: IntArray) -> tuple[npt.NDArray[np.int32], Words, IntArray]:
-    """Class of each row, -1 for one without bits, and word and extra of each class.
-
-    Raises
-    ------
-    TooManyStates
-        When there are more than :data:`CLASSES_MAX` classes.
-    """
+    """Class of each row (-1: no bits), and word and extra of each class; raises TooManyStates."""
     classes = np.empty(len(words), np.int32)
     known = np.zeros((2, CLASSES_MAX), np.uint64)
     count = _classify(words, extras.view(np.uint64), classes, known)
@@ -236,7 +206,7 @@ def classes_of(words: Words, extras: IntArray) -> tuple[npt.NDArray[np.int32], W
 
 @kernel
 def _classify(words, extras, classes, known):  # type: ignore[no-untyped-def]
-    """Number the distinct pairs by open addressing; -1 when they are too many."""
+    """Number the distinct pairs by open addressing; -1 when there are too many."""
     size = 4 * known.shape[1]
     slots = np.full(size, np.int32(-1), np.int32)
     count = 0

@@ -1,17 +1,6 @@
-"""Matches of events that conditions join: one buffer of rows in, lists out.
-
-Purpose
-    :class:`PairSearch` joins the rows of a buffer (:mod:`.any_joins`) and draws the matches of
-    those that have partners, some first events at a time (:mod:`.any_diagram`).  Its ``reduce``
-    alone serves the search, where the pattern asks for more than pairs.
-
-Guarantee
-    Matches come as :mod:`.any_output` says.  Where few partial matches are to be expected
-    (:mod:`.any_cost`), the buffer is left to the search, unless the hint asks for the tree.
-
-Limits
-    A pair that cannot be computed (an overflow) may be one that the search never comes to: such a
-    buffer is left to the search, which is the judge of it.
+"""Finds matches of SKIP TILL ANY MATCH whose conditions compare events: joins, then diagrams.
+A buffer with few expected partial matches (``any_cost``) is left to the search unless a hint says
+otherwise, and so is one where a condition fails for a pair that the search may never evaluate.
 """
 
 from __future__ import annotations
@@ -45,36 +34,12 @@ Words = npt.NDArray[np.uint64]
 Check = Callable[[], None] | None
 
 SURE = 4.0
-"""From so many times the cost of a search on, lists are not drawn when the pairs are made already:
-among rows that have partners conditions hold more often than a sample of pairs says."""
+"""Once pairs exist, lists must be this factor cheaper: the sample underestimates selectivities."""
 FEW = "few partial matches are to be expected"
 
 
 class PairSearch:
-    """Finds the matches of SKIP TILL ANY MATCH where conditions compare events.
-
-    Parameters
-    ----------
-    pairing : Pairing
-        With a shape, unless only :meth:`reduce` is asked for.
-    text : str
-        The pattern, for errors.
-    memory_bytes : int
-        For the pairs, and for the lists, of one buffer.
-    describe_row : callable
-        Says which event a row is, for errors.
-    threads : int
-        Most that pairs may be made by.
-    busy : Busy
-        What they did; added to.
-
-    Attributes
-    ----------
-    why : str
-        Why the last buffer could not be searched; empty when it could.
-    drawn : Drawn
-        Lists so far.
-    """
+    """Finds matches where conditions compare events; ``why``: as in ``ListSearch``."""
 
     def __init__(
         self,
@@ -114,10 +79,7 @@ class PairSearch:
         choose: bool,
         check: Check = None,
     ) -> PairedRows | None:
-        """Join the rows of a buffer, and clear bits of ``prepared.words`` that have no partner.
-
-        None where that would take longer than the search, if there is a choice.
-        """
+        """Join a buffer and clear bits without partner; None if the search is cheaper."""
         self.why = ""
         prune(prepared.words)
         within, counts = _within(rows, task), np.zeros(len(self._entry), np.int64)
@@ -139,14 +101,10 @@ class PairSearch:
         return paired
 
     def _expected(self, counts: IntArray, rows: int, within: float) -> float:
-        """What the search of a buffer would take, by how often conditions were sampled to hold."""
         return search_cost(self._follow, counts, self._pairing.asked, self._sampled, rows, within)
 
     def open(self, paired: PairedRows, groups: Groups, task: Task, choose: bool) -> Drawing | None:
-        """Lists of a buffer, some starts at a time; None when ``why`` forbids it.
-
-        The groups are moved on at once.
-        """
+        """Lists of a buffer, some starts at a time; advances the groups.  None: see ``why``."""
         shape = self._pairing.shape
         assert shape is not None
         if paired.failed:
@@ -188,9 +146,9 @@ class PairSearch:
 
 
 def _within(rows: Rows, task: Task) -> float:
-    """Share of a buffer that a window takes."""
+    """Fraction of a buffer that a window covers."""
     if task.window < 0 or not len(rows.time):
         return 1.0
-    # partitions lie side by side, each with the whole span of time
+    # partitions are concatenated, each with the whole time span
     span = max(1, int(rows.time.max()) - int(rows.time.min())) * max(1, len(rows.end))
     return float(min(1.0, task.window / span))

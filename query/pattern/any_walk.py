@@ -1,20 +1,9 @@
-"""The walk: every match of the lists, one after the other, from wherever it stopped.
+"""Resumable depth-first enumeration of the matches in lists, in batches.
 
-Purpose
-    :func:`walk` goes down the lists depth first and puts out each set of rows that is a match, with
-    its preferred labeling.  It returns when a batch is full and goes on with the next call, so what
-    it needs does not depend on how many matches there are.  :func:`walk_even` does the same for a
-    sequence, whose matches differ in nothing but their rows.  :func:`descend` goes straight to the
-    n-th match of a start, over the counts of :mod:`.any_count`.
-
-Layout
-    ``path[d]`` is the entry of the set's row ``d``; ``cursor[d]`` the entry to be looked at next
-    behind it.  ``at`` holds where the walk stands: the start, the number of rows of the set, and
-    whether the set is a match that waits to be put out.
-
-Guarantee
-    Each set once; those of one start in lexicographic order of their rows.  Every row that is added
-    to a set belongs to a match, so the work is linear in what is put out.
+``path[d]`` is the entry of the set's row ``d``; ``cursor[d]`` the entry to examine next after it.
+``at``: the start, the number of rows of the set, and whether the set is a match not yet output.
+Each set is output once; sets of one start are in lexicographic order of their rows.  Every row that
+is added belongs to a match, so the work is linear in the output.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -37,10 +26,8 @@ START, DEPTH, WAITS = range(3)
 @kernel
 def walk(starts, groups, alone, stop, classes, tables, rows, task, entries, scratch, one, path,
          cursor, at, state, output):  # fmt: skip
-    """Put matches out until there are no more or there is no room for the next.
-
-    ``starts``: entries of the starts, in the order of the result; rows instead when ``alone``, and
-    the lists are then made for each start by itself.
+    """Output matches until none are left or the next one does not fit.  ``starts``: entries in
+    result order; rows when ``alone``, where the lists are built for each start.
     """
     row, reach, transition, following, smaller, child, final = entries
     target, parents, parent = tables.target, tables.parents, tables.parent
@@ -105,7 +92,7 @@ def walk(starts, groups, alone, stop, classes, tables, rows, task, entries, scra
 
 @kernel
 def _next(e, horizon, reach, transition, smaller, child):
-    """The first entry from one on that a match within the horizon can go on with."""
+    """The first entry from ``e`` on that a match within the horizon can use."""
     while True:
         if reach[e] > horizon:
             e = np.int64(smaller[e])
@@ -118,11 +105,8 @@ def _next(e, horizon, reach, transition, smaller, child):
 @kernel
 def walk_even(starts, groups, width, time, task, entries, path, prefix, cursor, at, number, row,
               group, numbers):  # fmt: skip
-    """Put out the rows of matches of ``width`` events each; returns how many.
-
-    The arguments are those of :func:`walk`; the last event of a match is the only one that ends it.
-    ``row`` takes the rows of one match after the other, ``group`` and ``numbers`` what is said of
-    each; ``prefix``: scratch, the rows of the path.
+    """Output rows, groups and numbers of matches of ``width`` events; returns how many.
+    Only the last event of a match ends it.
     """
     rows_of, reach, transition, following, smaller, child, _ = entries
     room = numbers.shape[0]
@@ -138,7 +122,7 @@ def walk_even(starts, groups, width, time, task, entries, path, prefix, cursor, 
             at[WAITS] = np.int64(width == 1)
         horizon = horizon_of(time, rows_of[path[0]], task)
         depth = at[DEPTH]
-        if at[WAITS] != 0:  # stands on a match
+        if at[WAITS] != 0:  # at a match
             if found == room:
                 return found
             for d in range(width):
@@ -188,11 +172,7 @@ def walk_even(starts, groups, width, time, task, entries, path, prefix, cursor, 
 @kernel
 def descend(start, left, low, alone, stop, classes, tables, time, task, entries, scratch, one, tail,
             path, cursor, at):  # fmt: skip
-    """Stand before match ``left`` of a start, counted from 0, of which there are more than that.
-
-    ``low``: no entry before it is one of the start's; ``stop``: end of the rows of its group;
-    ``tail``: scratch, a word for each entry.
-    """
+    """Move to match ``left`` of a start, counted from 0; it must exist."""
     if alone:
         start = start_alone(start, stop, classes, tables, time, task, entries, scratch, one)
     horizon = horizon_of(time, entries.row[start], task)

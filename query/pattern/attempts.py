@@ -1,12 +1,5 @@
-"""Attempts that wait, from one step of a stream to the next.
-
-Purpose
-    :class:`OpenAttempts` keeps, by partition and row, the stacks of :mod:`.waiting` and hands those
-    of a few partitions to a search, which leaves others in their place.
-
-Guarantee
-    Memory is that of the stacks that wait: places of those that went on are reused when they are
-    more than half.
+"""Stores suspended attempts between the steps of a stream, as the stacks of ``waiting``.
+The block is compacted when more than half is garbage.
 """
 
 from __future__ import annotations
@@ -25,7 +18,7 @@ NONE: IntArray = np.zeros(0, np.int64)
 
 @kernel
 def _gather(where, sizes, stack, out):  # type: ignore[no-untyped-def]
-    """Copy stacks to a new block, one after the other; ``where`` follows."""
+    """Copy stacks to a new block, without gaps; updates ``where``."""
     used = 0
     for i in range(where.shape[0]):
         if where[i] >= 0:
@@ -38,18 +31,7 @@ def _gather(where, sizes, stack, out):  # type: ignore[no-untyped-def]
 
 
 class OpenAttempts:
-    """See the module.
-
-    Parameters
-    ----------
-    go_on : bool
-        Whether the starts behind one that waits are tried, too.
-
-    Attributes
-    ----------
-    group, start : int64 arrays
-        Partition of each attempt, and local number of the row at which it begins.
-    """
+    """Partition and first local row of each; ``go_on``: starts after one are searched too."""
 
     def __init__(self, go_on: bool) -> None:
         self.go_on = go_on
@@ -64,20 +46,11 @@ class OpenAttempts:
 
     @property
     def nbytes(self) -> int:
-        """Memory taken."""
         return int(self._stack.nbytes + 4 * self.group.nbytes)
 
     def offer(self, start: IntArray, which: IntArray, keep: bool) -> None:
-        """What the next search is given.
-
-        Parameters
-        ----------
-        start : int64 array
-            Per group of the search: row at which its waiting attempt begins, or -1.
-        which : int64 array
-            Per group: number of that attempt, or -1.
-        keep : bool
-            Whether stacks made by this search, or before it, mean the same to the next.
+        """Set the input of the next search: per group, first row and number of its attempt, or -1.
+        ``keep``: stacks stay valid.
         """
         where = np.full(len(start), -1, np.int64)
         if keep and len(self._where):
@@ -86,7 +59,6 @@ class OpenAttempts:
         self._keep = keep
 
     def opened(self) -> Waiting:
-        """Those offered, and room for more."""
         room = max(64, len(self._given[0]) + 64)
         return Waiting(
             *self._given, self._stack, np.empty((room, 3), np.int64),
@@ -95,7 +67,6 @@ class OpenAttempts:
         )  # fmt: skip
 
     def grown(self, waiting: Waiting) -> Waiting:
-        """The same with twice the room."""
         entry = np.empty((2 * len(waiting.entry), 3), np.int64)
         entry[: len(waiting.entry)] = waiting.entry
         saved = np.empty(2 * max(len(waiting.saved), int(waiting.count[2])), np.int64)
@@ -103,20 +74,12 @@ class OpenAttempts:
         return waiting._replace(entry=entry, saved=saved)
 
     def close(self, waiting: Waiting) -> None:
-        """Take what waits now; the caller says by :meth:`settle` whose these are."""
+        """Take over what is suspended now; ``settle`` assigns it to partitions."""
         self.entries = waiting.entry[: int(waiting.count[0])].copy()
         self._saved, self._saved_words = waiting.saved, int(waiting.count[1])
 
     def settle(self, gone: npt.NDArray[np.bool_], group: IntArray, start: IntArray) -> None:
-        """Replace attempts: ``gone`` marks those offered; the others are the entries of the search.
-
-        Parameters
-        ----------
-        gone : bool array
-            Per attempt.
-        group, start : int64 arrays
-            Of each entry.
-        """
+        """Replace the offered attempts (``gone``) by the entries of the search."""
         place = self.entries[:, 2]  # ascending, or all -1
         size = np.where(place >= 0, np.append(place[1:], self._saved_words) - place, 0)
         where = np.where(place >= 0, place + self._used, -1)
@@ -137,11 +100,9 @@ class OpenAttempts:
             self._stack = out
 
     def drop(self, gone: npt.NDArray[np.bool_]) -> None:
-        """Forget attempts."""
         kept = ~gone
         self.group, self.start = self.group[kept], self.start[kept]
         self._where, self._size = self._where[kept], self._size[kept]
 
     def renumber(self, numbers: IntArray) -> None:
-        """Partitions have other numbers now."""
         self.group = numbers[self.group]

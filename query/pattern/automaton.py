@@ -1,23 +1,10 @@
-"""From the program to the tables that the kernels walk: positions and ordered edges.
+"""Compiles a program to an automaton: positions and ordered edges (Glushkov's construction).
 
-Purpose
-    Between two consumed events a program only jumps, splits and checks anchors.  All of that is
-    done here once: for each position (a MATCH instruction) the ordered list of what may be consumed
-    next.  This is Glushkov's automaton with the preference order kept.
-
-Layout
-    Position 0 is the entry, 1..P are the MATCH instructions.  The edges of position ``p`` are
-    ``first[p] .. first[p + 1]`` in order of preference; ``target`` is a position, or
-    :data:`ACCEPT`; ``anchor`` has bit 1 for ``^`` and bit 2 for ``$``; ``absent`` has a bit per
-    name in ``absences``.
-
-Guarantee
-    The first edge, in order, that leads to a match leads to the match that the standard prefers.
-    No two edges of a position have the same target unless the later one asks for less (other
-    anchors or absences).
-
-Limits
-    Refused beyond :data:`EDGES_MAX` edges.
+Position 0 is the entry, 1..P are the MATCH instructions.  The edges of position ``p`` are
+``first[p] .. first[p + 1]`` in order of preference; ``target`` is a position or ``ACCEPT``;
+``anchor`` has bit 1 for ``^`` and bit 2 for ``$``; ``absent`` has one bit per name in ``absences``.
+The first edge, in order, that leads to a match leads to the match that the standard prefers.  Two
+edges of a position have the same target only if the later one requires less.
 """
 
 from __future__ import annotations
@@ -40,10 +27,8 @@ ANCHOR_START = 1
 ANCHOR_END = 2
 EDGES_MAX = 200_000
 STEPS_MAX = 2_000_000
-"""Ways that are looked at for one position."""
 
 LARGE = 500
-"""Instructions from which on one pattern at a time is worked on."""
 
 ABSENCES_MAX = 32
 
@@ -52,8 +37,6 @@ _PLAIN = frozenset({"SPLIT", "JUMP", "MATCH", "ACCEPT"})
 
 @dataclass(frozen=True)
 class Edge:
-    """A way from one consumed event to the next, or to the end of the match."""
-
     target: int
     anchor: int
     absent: int
@@ -61,19 +44,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Automaton:
-    """Positions and their ordered edges.
-
-    Attributes
-    ----------
-    names : tuple of str
-        Variable of each position; ``names[0]`` is empty.
-    excluded : tuple of bool
-        Whether the position lies between ``{-`` and ``-}``.
-    edges : tuple of tuple of Edge
-        Per position, preferred first.
-    absences : tuple of str
-        Variables of ``[^ ]`` elements, by bit.
-    """
+    """Per position its variable, whether it is in ``{- -}``, and its edges, preferred first."""
 
     names: tuple[str, ...]
     excluded: tuple[bool, ...]
@@ -82,17 +53,16 @@ class Automaton:
 
     @property
     def positions(self) -> int:
-        """Number of positions, the entry not counted."""
+        """Number of positions without the entry."""
         return len(self.names) - 1
 
     @property
     def empty_match(self) -> bool:
-        """Whether the pattern can match no event at all."""
         return any(edge.target == ACCEPT for edge in self.edges[0])
 
     @property
     def sequence(self) -> bool:
-        """Whether event ``i`` of every match has position ``i + 1``, and all have as many."""
+        """Whether event ``i`` of every match has position ``i + 1``, all of one length."""
         last = self.positions
         return last > 0 and all(
             [edge.target for edge in edges] == [p + 1 if p < last else ACCEPT]
@@ -111,7 +81,7 @@ class Automaton:
 
     @lazy
     def length_max(self) -> int | None:
-        """Most events a match can have; None when there is no bound."""
+        """Most events of a match; None if unbounded."""
         longest = [0] * len(self.names)
         state = [0] * len(self.names)  # 0 new, 1 open, 2 done
         stack = [(0, 0)]
@@ -159,7 +129,7 @@ def _closure(
         at, fresh, anchor, absent = state
         step = instructions[at]
         op = step.op
-        if op == "SPLIT":  # the most frequent first: a large pattern comes by a million of them
+        if op == "SPLIT":  # most frequent first: large patterns have a million
             push((step.other, fresh, anchor, absent))
             push((step.target, fresh, anchor, absent))
         elif op in ("MATCH", "ACCEPT"):
@@ -176,7 +146,7 @@ def _closure(
         elif op == "ENTER":
             push((at + 1, fresh | {step.loop}, anchor, absent))
         elif op == "AGAIN":
-            if step.loop in fresh:  # the iteration consumed nothing: leave the loop
+            if step.loop in fresh:  # empty iteration: leave the loop
                 push((at + 1, fresh - {step.loop}, anchor, absent))
             else:
                 push((step.target, fresh, anchor, absent))
@@ -193,7 +163,7 @@ def _closure(
 
 
 def _plain_closure(program: Program, start: int, position_of: dict[int, int]) -> tuple[Edge, ...]:
-    """The same where nothing but splits and jumps lies between two events: a state is a place."""
+    """The same when only splits and jumps lie between events, so an address is the whole state."""
     edges: list[Edge] = []
     instructions, steps, accepts = program.instructions, 0, False
     seen = bytearray(len(instructions))
@@ -226,13 +196,6 @@ def _too_many() -> ResourceLimit:
 
 
 def build_automaton(program: Program) -> Automaton:
-    """Do everything between two events ahead of time.
-
-    Raises
-    ------
-    ResourceLimit
-        When there are too many edges or absences.
-    """
     with alone() if len(program.instructions) > LARGE else nullcontext():
         return _built(program)
 

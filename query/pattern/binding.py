@@ -1,24 +1,10 @@
-"""Binding: names become columns, variables and navigations.
+"""Binds expressions: a scalar part for DuckDB or the stack machine, over *leaves* ``@i``.
 
-Purpose
-    A condition or measure is a scalar expression over *leaves*: the value of a column in some row
-    of the match (or some rows away from it), an aggregate over the rows of some variables, the
-    match number. The binder cuts an expression into a scalar part, which DuckDB or the matcher's
-    stack machine evaluates, and its leaves, and enforces the standard's rules about them.
-
-Layout
-    :class:`Navigation` ``(row, variables, first, offset, final, shift)`` means: among the rows of
-    the match that carry one of ``variables`` (None: any), take the first or last, ``offset`` rows
-    on, then go ``shift`` rows further in the partition, and evaluate ``row`` there.  In the scalar
-    part, leaf ``i`` stands as the column ``@i``.
-
-Guarantee
-    What binds follows the rules of ISO/IEC 9075-2: one variable in an argument, no nesting except
-    PREV and NEXT around FIRST and LAST, no FINAL in DEFINE, offsets that are literals.  Errors
-    carry line and column.
-
-Limits
-    The offsets of FIRST, LAST, PREV and NEXT are literals.
+``Navigation(row, variables, first, offset, final, shift)``: among the rows of the match labelled
+with one of ``variables`` (None: any), take the first or last, move ``offset`` of them, then
+``shift`` rows in the partition, and evaluate ``row`` there.  The rules are those of ISO/IEC 9075-2:
+one variable per argument, no nesting except PREV and NEXT around FIRST and LAST, no FINAL in
+DEFINE, literal offsets.
 """
 
 from __future__ import annotations
@@ -65,16 +51,13 @@ __all__ = [
 ]
 
 _OUR_COLUMNS = re.compile(r"@(classifier|match|match_number|order|row|s\d+)", re.IGNORECASE)
-"""Columns that stand beside those of the input where expressions are evaluated."""
+"""Reserved columns of the tables in which expressions are evaluated."""
 SHIFT_MAX = 1_000_000
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A bound expression: the scalar part over columns ``@0``, ``@1``.
-
-    ... and the leaves they stand for.
-    """
+    """A bound expression: the scalar part over columns ``@0``, ``@1``, ... and their leaves."""
 
     scalar: exp.Expression
     leaves: tuple[Leaf, ...]
@@ -82,7 +65,6 @@ class Bound:
 
     @property
     def sql(self) -> str:
-        """The scalar part in DuckDB's SQL."""
         return to_text(self.scalar)
 
 
@@ -90,27 +72,16 @@ _COMPARISONS = (exp.LT, exp.LTE, exp.GT, exp.GTE, exp.EQ, exp.NEQ)
 
 
 class Columns(Protocol):
-    """Columns by name, and their types."""
-
     @property
     def arrow(self) -> pa.Schema:
         """All of them."""
 
     def resolve(self, name: str) -> str:
-        """The column that a name means; raises AttributeNotFound."""
+        """The column that a name denotes; raises AttributeNotFound."""
 
 
 class Binder:
-    """Binds the expressions of one clause.
-
-    Parameters
-    ----------
-    schema : Columns
-    variables : dict of str to frozenset of str
-        Pattern variables and subsets, each with the variables it stands for.
-    sql : str
-        The whole SQL text, for positions.
-    """
+    """Binds the expressions of a clause; ``variables``: what each variable or subset stands for."""
 
     def __init__(self, schema: Columns, variables: dict[str, frozenset[str]], sql: str) -> None:
         self.schema = schema
@@ -122,13 +93,12 @@ class Binder:
         self.mixed: dict[RowExpression, Any] = {}
 
     def bind(self, node: exp.Expression, at: int, *, define: bool) -> Bound:
-        """Bind one expression of DEFINE or MEASURES."""
         self.at = at
         self.in_define = define
         plain = self._comparison(node, at)
         if plain is not None:
             return plain
-        node = node.copy()  # without a parent: the gate asks what a call stands in
+        node = node.copy()  # without a parent: the gate inspects a call's parent
         node = with_members(node, self.schema, self.variables, self.fail)
         check_functions(_without_navigation(node), self.sql, at)
         leaves: list[Leaf] = []
@@ -136,11 +106,7 @@ class Binder:
         return Bound(scalar, tuple(leaves), at)
 
     def _comparison(self, node: Any, at: int) -> Bound | None:
-        """``x < 5`` and ``x BETWEEN 1 AND 2`` bound at once: most conditions are of that kind.
-
-        There is no function to check and nothing to rewrite but the column; the way through
-        :meth:`_transform` gives the same at several times the cost.
-        """
+        """Fast path for ``x < 5`` and ``x BETWEEN 1 AND 2``; same result as ``_transform``."""
         bounds: tuple[str, ...]
         if type(node) is exp.Between:
             bounds = ("low", "high")
@@ -170,7 +136,6 @@ class Binder:
         return Bound(scalar, (leaf,), at)
 
     def fail(self, message: str, node: Any = None) -> SqlError:
-        """An error at a node."""
         at = self.at
         if node is not None:
             starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
@@ -243,7 +208,7 @@ class Binder:
         return Given(name, (), self.clock if name == "match_time" else pa.binary())
 
     def _spread(self, navigation: Navigation, leaves: list[Leaf]) -> exp.Expression:
-        """``FIRST(f(x, CLASSIFIER()))`` as ``f(FIRST(x), FIRST(CLASSIFIER()))``, if that row is."""
+        """``FIRST(f(x, CLASSIFIER()))`` as ``f(FIRST(x), FIRST(CLASSIFIER()))``, or NULL."""
 
         def at_place(name: str) -> exp.Expression:
             column = RowExpression(quote(name), (name,), name)
@@ -320,7 +285,6 @@ class Binder:
         return row, variables
 
     def _row(self, node: Any, of: str) -> tuple[RowExpression, frozenset[str] | None]:
-        """An expression over the columns of one row, and the variables that choose the row."""
         columns: dict[str, None] = {}
         qualifiers: set[str] = set()
         lone = False
@@ -458,7 +422,6 @@ class Binder:
         )  # fmt: skip
 
     def _condition(self, call: Any) -> RowExpression | None:
-        """The condition of a FILTER right around an aggregate."""
         if not isinstance(call, exp.Filter) or isinstance(call.this, exp.Filter | exp.WithinGroup):
             return None
         return self._row(call.expression.this, "FILTER")[0]
@@ -466,7 +429,6 @@ class Binder:
     def _call(
         self, call: Any, inner: Any, function: str, chosen: set[frozenset[str] | None]
     ) -> tuple[Any, frozenset[str] | None, dict[str, None]]:
-        """Resolve the columns of a whole aggregate call; all must use one variable."""
         columns: dict[str, None] = {}
         for part in list(call.walk(bfs=False)):
             if part is inner or part is call or (part.parent is None and part is not call):
@@ -502,10 +464,7 @@ def _is_aggregate(node: Any) -> bool:
 
 
 def _without_navigation(node: exp.Expression) -> exp.Expression:
-    """The expression with plain tuples in place of row pattern functions.
-
-    For the check of the other functions.
-    """
+    """The expression with tuples for row pattern functions, to check all other functions."""
 
     if not any(special(part) for part in node.walk()):
         return node

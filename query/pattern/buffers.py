@@ -1,19 +1,7 @@
-"""Conditions over one buffer of rows: words of bits, and the image that bytecode reads.
-
-Purpose
-    :func:`prepare` evaluates what :mod:`.conditions` planned: row tests, columns of expressions,
-    cells of tabulated functions, all of it for whole columns.
-
-Guarantee
-    A value that cannot be computed is an error when the search asks for it, not before.  Such a row
-    passes the test in question, and the variable gets a condition for this buffer that ends the
-    search with the error: the rest of the variable's condition is looked at first, so
-    ``y <> 0 AND x // y > 2`` never fails.  Nothing is then cut off ahead of the search
-    (``PreparedRows.careful``), so that whether an error is seen does not depend on how the
-    input is cut into buffers.
-
-Limits
-    Absences ``[^X]`` are evaluated on every row, and fail there.
+"""Evaluates conditions over one buffer of rows: bit words, and the image that bytecode reads.
+A value that cannot be computed is an error only when the search needs it, after the rest of its
+condition: ``y <> 0 AND x // y > 2`` never fails.  Its row passes the test, nothing is pruned
+(``careful``), and a condition raises the error, so errors do not depend on the buffers.
 """
 
 from __future__ import annotations
@@ -48,20 +36,9 @@ Words = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class PreparedRows:
-    """What the kernels need of a buffer of rows.
-
-    Attributes
-    ----------
-    words : uint64[rows]
-        Bits of the positions, or variables, that each row may stand for.
-    absent : int64[rows]
-        Bits of the absences that each row satisfies.
-    condition : int64[positions]
-        Bytecode condition of each position, -1 for none.
-    careful : bool
-        Whether some value could not be computed.
-    why : str
-        The first such error.
+    """Per row its positions or variables (``words``) and the absences it violates; per position its
+    bytecode condition, or -1.  ``careful``: some value could not be computed; ``why``: the first
+    error.
     """
 
     words: Words
@@ -73,8 +50,6 @@ class PreparedRows:
 
 
 class _Rows:
-    """Columns of one buffer, computed once each."""
-
     def __init__(self, rows: pa.Table, offsets: IntArray) -> None:
         self.rows = rows
         self.offsets = offsets
@@ -86,7 +61,6 @@ class _Rows:
         self.why = ""
 
     def compute(self, expressions: Sequence[RowExpression]) -> None:
-        """Evaluate row expressions that are more than a column, in one query."""
         todo = [
             e for e in dict.fromkeys(expressions) if e.column is None and e not in self.computed
         ]
@@ -98,7 +72,6 @@ class _Rows:
         self.failed.update(zip(todo, failed, strict=True))
 
     def array(self, row: RowExpression) -> pa.Array:
-        """Values of a row expression."""
         if row.column is None:
             return self.computed[row]
         return flat(self.rows.column(row.column))
@@ -112,12 +85,10 @@ class _Rows:
         return self.indices[shift]
 
     def moved(self, marks: BoolArray, shift: int) -> BoolArray:
-        """Marks as seen from ``shift`` rows before, False beyond the partition."""
         taken = pa.array(marks).take(self.index(shift)).fill_null(False)
         return np.array(taken.to_numpy(zero_copy_only=False), np.bool_)
 
     def source(self, source: tuple[str, int], kind: str) -> tuple[Any, Any]:
-        """A column as numbers, shifted within partitions."""
         key = (source, kind)
         if key not in self.numeric:
             name, shift = source
@@ -129,7 +100,7 @@ class _Rows:
 
 
 def _answers(plan: RowTests, rows: _Rows) -> list[tuple[BoolArray, BoolArray | None]]:
-    """Per boolean query of the row tests: what holds, and where that cannot be computed."""
+    """Per boolean query of the row tests: where it holds, and where it cannot be computed."""
     if not plan.queries:
         return []
     table = rows.rows
@@ -152,13 +123,7 @@ def _answers(plan: RowTests, rows: _Rows) -> list[tuple[BoolArray, BoolArray | N
 
 
 def run_row_tests(plan: RowTests, rows: _Rows, words: Words) -> Words | None:
-    """Fill the words of a buffer.
-
-    Returns
-    -------
-    uint64[rows] or None
-        Bits of conditions that cannot be computed in a row; None when there are none.
-    """
+    """Fill the words; returns the bits of conditions that cannot be computed per row, or None."""
     answers = _answers(plan, rows)
     failed: Words | None = None
     floats: list[Any] = []
@@ -219,18 +184,12 @@ def run_row_tests(plan: RowTests, rows: _Rows, words: Words) -> Words | None:
         words,
     )  # fmt: skip
     if failed is not None:
-        failed &= words  # where another conjunct is false, nothing is missing
+        failed &= words  # a false conjunct decides, whatever failed
     return failed if failed is not None and failed.any() else None
 
 
 def row_words(plan: RowTests, table: pa.Table, offsets: IntArray) -> Words:
-    """Bits of the row tests that hold in each row, of rows sorted by partition.
-
-    Raises
-    ------
-    SqlError
-        When a test cannot be computed in a row where the others of its condition hold.
-    """
+    """Bits of the tests that hold in each row; SqlError when one cannot be computed."""
     rows = _Rows(table, offsets)
     rows.compute([row for row, _ in plan.shifted])
     words = np.empty(rows.count, np.uint64)
@@ -240,7 +199,7 @@ def row_words(plan: RowTests, table: pa.Table, offsets: IntArray) -> Words:
 
 
 def _matrix(columns: list[Any], dtype: Any, count: int) -> npt.NDArray[Any]:
-    """Columns as rows of a matrix: read-only, for a single one is taken where it lies."""
+    """Columns as rows of a read-only matrix; no copy for a single contiguous column."""
     out: npt.NDArray[Any]
     if len(columns) == 1 and columns[0].dtype == dtype and columns[0].flags.c_contiguous:
         out = columns[0].reshape(1, count)
@@ -253,7 +212,6 @@ def _matrix(columns: list[Any], dtype: Any, count: int) -> npt.NDArray[Any]:
 
 
 def _bits(plan: ConditionPlan, rows: _Rows) -> tuple[Words, IntArray, Words | None]:
-    """Bits of rows, absences, and bits of conditions that cannot be computed."""
     words = np.empty(rows.count, np.uint64)
     failed = run_row_tests(plan.tests, rows, words)
     absent = np.zeros(rows.count, np.uint64)
@@ -265,17 +223,7 @@ def _bits(plan: ConditionPlan, rows: _Rows) -> tuple[Words, IntArray, Words | No
 def row_bits(
     plan: ConditionPlan, table: pa.Table, offsets: IntArray
 ) -> tuple[Words, IntArray, Words | None, bool]:
-    """The bits of rows sorted by partition, without what bytecode reads.
-
-    Returns
-    -------
-    words, absent
-        As in :class:`PreparedRows`.
-    failed : uint64 array or None
-        Bits of conditions that cannot be computed in a row.
-    careful : bool
-        Whether some value could not be computed.
-    """
+    """Words, absences, bits that cannot be computed (or None), and ``careful``; no image."""
     rows = _Rows(table, offsets)
     shifted = plan.tests.shifted + plan.absences.shifted
     rows.compute([row for row, _ in shifted if row.column != CLASSIFIER])
@@ -283,7 +231,6 @@ def row_bits(
 
 
 def prepare(plan: ConditionPlan, table: pa.Table, offsets: IntArray) -> PreparedRows:
-    """Evaluate everything row-local over rows sorted by partition."""
     rows = _Rows(table, offsets)
     builder = plan.builder
     wanted = [c.row for c in builder.columns if isinstance(c, Column)]
@@ -302,8 +249,6 @@ def prepare(plan: ConditionPlan, table: pa.Table, offsets: IntArray) -> Prepared
 
 
 class _Image:
-    """Lays out what bytecode reads of a buffer."""
-
     def __init__(
         self, plan: ConditionPlan, rows: _Rows, words: Words, guards: dict[str, BoolArray]
     ) -> None:
@@ -316,7 +261,6 @@ class _Image:
         self.values = [self._values(table) for table in plan.builder.tables]
 
     def build(self) -> tuple[IntArray, IntArray]:
-        """The image, and the condition of each position."""
         plan, builder = self.plan, self.plan.builder
         names = plan.names
         label = np.zeros((2, len(names)), np.int64)
@@ -360,7 +304,6 @@ class _Image:
         return array, failed
 
     def _flat(self, column: Column | Codes | Cells, array: Any) -> tuple[Any, BoolArray | None]:
-        """Values of a column as words, and which are valid."""
         if isinstance(column, Codes):
             codes = self.values[column.table][column.dimension].codes
             failed = self._array(column)[1]
@@ -401,7 +344,7 @@ class _Image:
     def _guarded(
         self, arrays: dict[str, IntArray], columns: list[Any]
     ) -> tuple[dict[str, IntArray], IntArray]:
-        """Conditions that end the search at values that could not be computed."""
+        """Add conditions that raise the error at values that could not be computed."""
         condition = self.plan.condition
         if not self.guards:
             return arrays, condition
@@ -416,7 +359,7 @@ class _Image:
             own, start = int(condition[places[0]]), len(code)
             if own < 0:
                 code.append((m.CONST_I, yes, 0, 0))
-            else:  # the condition as it is, moved
+            else:  # the original condition, relocated
                 for op, a, b, c in code[begin[own] : begin[own + 1]]:
                     code.append((op, a + start - begin[own] if op in jumps else a, b, c))
             after = len(code)

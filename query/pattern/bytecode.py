@@ -1,28 +1,11 @@
-"""Bytecode for conditions that look at what is already matched.
+"""Bytecode for conditions on the partial match, such as ``C.x >= A.x + 5``; see ``machine.holds``.
 
-Purpose
-    ``C.x >= A.x + 5`` compares rows that only the partial match knows.  Such a condition becomes a
-    few instructions of a stack machine that runs inside the matcher (:func:`.machine.holds`): typed
-    operators over numbers, truth values, times and strings (as codes), CASE, and loads of columns,
-    labels and running aggregates.  :class:`BytecodeBuilder` holds those of a whole pattern, and
-    names what they read.
-
-Layout
-    Three layers write the code of one condition, each on top of the one before:
-    :mod:`.load_code` (constants, and values of rows and of the match), :mod:`.operator_code`
-    (operators), :mod:`.function_code` (functions and parts of times).
-
-Guarantee
-    SQL semantics: three-valued logic, NULL in, NULL out, integer overflow is an error, NaN is the
-    greatest value.  What can be computed from one row alone is not compiled here: it becomes a
-    column (:class:`Column`) that DuckDB evaluates; functions of several rows that have no
-    instruction become cells (:class:`Cells`) that DuckDB evaluates.  So every scalar function may
-    be used.
-
-Limits
-    Integers compute in 64 bits, decimals as floating-point numbers, times in microseconds
-    (nanoseconds when a column has them).  Aggregates: count, sum, min, max, avg, bool_and, bool_or,
-    arbitrary; functions of them are those that have an instruction (see :mod:`.typed`).
+``load_code``, ``operator_code`` and ``function_code`` write it.  What depends on one row only
+becomes a ``Column``, and functions of several rows without an instruction become ``Cells``; DuckDB
+evaluates both, so every scalar function can be used.  SQL semantics: three-valued logic, integer
+overflow is an error, NaN is the greatest value.  Integers have 64 bits, decimals compute as floats,
+times in microseconds (nanoseconds when a column has them).  Aggregates: count, sum, min, max, avg,
+bool_and, bool_or, arbitrary; functions of them need an instruction (``typed``).
 """
 
 from __future__ import annotations
@@ -46,9 +29,8 @@ LOADS = (m.LOAD_I, m.LOAD_F, m.LABEL)
 
 @dataclass(frozen=True)
 class Column:
-    """A column that bytecode reads: an expression over one row, as ``i``, ``f``, ``s`` or ``t``.
-
-    Kind ``n``: only whether it is null counts.
+    """An input: an expression over one row, of kind ``i``, ``f``, ``s``, ``t`` or ``n`` (null
+    mark).
     """
 
     row: RowExpression
@@ -57,7 +39,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Codes:
-    """A column that bytecode reads: the codes of a dimension of a tabulated function."""
+    """An input: codes of a dimension of a tabulated function."""
 
     table: int
     dimension: int
@@ -65,7 +47,7 @@ class Codes:
 
 @dataclass(frozen=True)
 class Cells:
-    """A column that bytecode reads by number of cell: a tabulated function, as ``kind``."""
+    """An input indexed by cell: a tabulated function, of type ``kind``."""
 
     table: int
     kind: str
@@ -73,10 +55,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class MatchRow:
-    """Which row of the partial match: FIRST or LAST of a set, some steps on.
-
-    May it be the current one.
-    """
+    """FIRST or LAST of a set of variables, ``steps`` on; ``inside``: the current row counts."""
 
     first: bool
     chosen: int
@@ -86,15 +65,7 @@ class MatchRow:
 
 @dataclass
 class BytecodeBuilder:
-    """Collects the bytecode of all conditions of a pattern, and what it reads.
-
-    Parameters
-    ----------
-    row_type : callable
-        Arrow type of a row expression.
-    unit : str
-        Unit of times: ``us`` or ``ns``.
-    """
+    """Collects the bytecode of a pattern and its inputs; ``unit`` of times: ``us`` or ``ns``."""
 
     row_type: Callable[[RowExpression], pa.DataType]
     unit: str = "us"
@@ -110,27 +81,25 @@ class BytecodeBuilder:
     sum_slots: list[tuple[int, int, int]] = field(default_factory=list)
 
     def add(self, code: list[tuple[int, int, int, int]]) -> int:
-        """Add the code of a condition; returns its number."""
         self.code.extend(code)
         self.begin.append(len(self.code))
         return len(self.begin) - 2
 
     @property
     def trackers(self) -> int:
-        """Words that a column of the path takes, besides position, parent and row."""
+        """Words per column of the path, besides position, parent and row."""
         fixed = self.arrays()
         slots = len(fixed["last_slot"]) + len(fixed["first_slot"]) + 2 * len(fixed["sum_slot"])
         return slots + len(self.sets)
 
     @staticmethod
     def slot(entries: list[Any], entry: Any) -> int:
-        """Number of an entry, added when new."""
         if entry not in entries:
             entries.append(entry)
         return entries.index(entry)
 
     def arrays(self) -> dict[str, npt.NDArray[np.int64]]:
-        """The fixed parts as arrays: code with its loads bound to tracker slots, and the slots."""
+        """The code with loads bound to tracker slots, and the slots, as arrays."""
         farthest: dict[int, int] = {}
         first_slots: list[tuple[int, int]] = []
         for place in self.places:

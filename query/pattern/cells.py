@@ -1,24 +1,9 @@
-"""Functions of several rows' values, computed for all values that occur before the matcher runs.
+"""Tabulates functions of several rows' values, such as ``A.name || B.name LIKE 'x%'``, with DuckDB.
 
-Purpose
-    The stack machine has no instruction for ``A.name || B.name LIKE 'x%'``.  But in a buffer of
-    rows few values occur: DuckDB computes the function for every combination of them, and the
-    matcher looks the answer up.  So any scalar function may be used over the columns of different
-    variables.
-
-Layout
-    A :class:`Tabulated` function has a *dimension* per row that it reads (the current one, the last
-    of A, ...).  A column of codes numbers the distinct values of a dimension, 0 for a row that is
-    missing; the cells are a column too, numbered ``(code of dimension 1 * size of dimension 2 +
-    code of dimension 2) * ...``.
-
-Guarantee
-    Only values of rows that can stand in their place count: those that pass the row-local
-    conditions of their variables.
-
-Limits
-    :data:`CELLS_MAX` combinations in one buffer of rows; beyond that the query ends with a
-    ResourceLimit that names the function.
+A buffer has few distinct values, so the function is computed for every combination and looked up.
+A *dimension* is a row that the function reads; its distinct values have codes from 1, 0 for a
+missing row.  Cells are numbered ``(code 1 * size of dimension 2 + code 2) * ...``.  Only rows that
+pass the row-local conditions of their variables contribute values.
 """
 
 from __future__ import annotations
@@ -45,19 +30,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Dimension:
-    """A row that the function reads.
-
-    Attributes
-    ----------
-    place : Navigation
-        Which row.
-    rows : tuple of RowExpression
-        What is read there.
-    names : tuple of str
-        The columns of the function that stand for these.
-    current : bool
-        Whether it is the row that is being tried.
-    """
+    """A row that the function reads: expressions ``rows`` and their column ``names`` in it."""
 
     place: Navigation
     rows: tuple[RowExpression, ...]
@@ -67,19 +40,7 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Tabulated:
-    """A function over dimensions.
-
-    Attributes
-    ----------
-    sql : str
-        The function, over the names of the dimensions.
-    type : pyarrow.DataType
-        Of its values.
-    variable : str
-        The variable whose condition needs it.
-    what : str
-        The function in words, for errors.
-    """
+    """A function ``sql`` over dimensions, for ``variable``; ``what``: for errors."""
 
     dimensions: tuple[Dimension, ...]
     sql: str
@@ -90,22 +51,14 @@ class Tabulated:
 
 @dataclass(frozen=True)
 class Values:
-    """The values of a dimension in a buffer.
-
-    Attributes
-    ----------
-    codes : int64[rows]
-        Number of each row's value; 0 where it cannot stand in this place.
-    columns : list of pyarrow.Array
-        Distinct values by number, per row expression; number 0 is null.
-    """
+    """Code of each row (0: cannot occur there), and distinct values by code; code 0 is null."""
 
     codes: IntArray
     columns: list[pa.Array]
 
 
 def distinct_values(arrays: list[pa.Array], usable: BoolArray) -> Values:
-    """Number the distinct combinations of some columns in the rows that are usable."""
+    """Number the distinct combinations of some columns in the usable rows."""
     codes = np.zeros(len(usable), np.int64)
     for array in arrays:
         encoded = pc.dictionary_encode(array, null_encoding="encode")
@@ -123,13 +76,7 @@ def distinct_values(arrays: list[pa.Array], usable: BoolArray) -> Values:
 
 
 def tabulate(table: Tabulated, values: list[Values]) -> tuple[pa.Array, BoolArray | None, str]:
-    """All cells of a function, which of them could not be computed (None: all could), and why.
-
-    Raises
-    ------
-    ResourceLimit
-        When there are more than :data:`CELLS_MAX`.
-    """
+    """All cells, a mask of failures (or None), and the first error; raises ResourceLimit."""
     sizes = [len(found.columns[0]) for found in values]
     total = prod(sizes)
     if total > CELLS_MAX:

@@ -1,13 +1,5 @@
-"""From Arrow columns to the flat arrays that kernels read.
-
-Purpose
-    The matcher works on rows sorted by partition.  This module turns their columns into NumPy
-    arrays with a separate validity, shifts them by a number of rows within each partition (PREV and
-    NEXT), and encodes strings as integers that compare as the strings do.
-
-Guarantee
-    A value that is null, or that lies beyond its partition after a shift, is invalid.  Arrays are
-    contiguous; nothing is shared with Arrow buffers that a kernel writes to.
+"""Converts Arrow columns to contiguous NumPy arrays with a validity mask, for kernels.
+A null, or a value beyond its partition after a shift (PREV, NEXT), is invalid.
 """
 
 from __future__ import annotations
@@ -29,10 +21,9 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 def flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """One contiguous array, dictionaries decoded."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-        if isinstance(column, pa.ChunkedArray):  # no chunks at all
+        if isinstance(column, pa.ChunkedArray):  # zero chunks
             column = pa.array([], column.type)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -46,10 +37,8 @@ def _valid(array: pa.Array) -> BoolArray | None:
 
 
 def numbers(array: pa.Array, kind: str) -> tuple[npt.NDArray[np.generic], BoolArray | None]:
-    """Values as ``int64`` (kind ``i``) or ``float64`` (``f``), and which are valid (None: all).
-
-    Booleans count as 0 and 1, decimals as floating-point numbers, timestamps and dates as their
-    ticks.
+    """Values as ``int64`` (kind ``i``) or ``float64`` (``f``), and a validity mask (None: all
+    valid).  Times become ticks, decimals floats.
     """
     valid = _valid(array)
     type_ = array.type
@@ -73,7 +62,6 @@ def numbers(array: pa.Array, kind: str) -> tuple[npt.NDArray[np.generic], BoolAr
 
 
 def time_ticks(array: pa.Array, unit: str) -> tuple[npt.NDArray[np.generic], BoolArray | None]:
-    """A timestamp or date column as ticks of one unit (``us`` or ``ns``)."""
     values, valid = numbers(array, "i")
     if pa.types.is_timestamp(array.type):
         factor = TICKS_PER_SECOND[unit] // TICKS_PER_SECOND[array.type.unit]
@@ -87,15 +75,7 @@ def time_ticks(array: pa.Array, unit: str) -> tuple[npt.NDArray[np.generic], Boo
 def string_codes(
     columns: Sequence[pa.Array], literals: Sequence[str]
 ) -> tuple[list[tuple[IntArray, BoolArray | None]], list[int]]:
-    """Encode string columns and literals so that codes order as the strings (by bytes) do.
-
-    Returns
-    -------
-    list of (codes, valid)
-        Per column.
-    list of int
-        Per literal.
-    """
+    """Codes of string columns and literals that have the byte order of the strings."""
     encoded = [pc.dictionary_encode(column.cast(pa.string())) for column in columns]
     known = pa.concat_arrays([e.dictionary for e in encoded] + [pa.array(literals, pa.string())])
     ordered = pc.unique(known)
@@ -113,7 +93,7 @@ def string_codes(
 
 @kernel
 def shift_rows(offsets, shift, rows):  # type: ignore[no-untyped-def]
-    """``rows[i]`` becomes ``i + shift``, or -1 where that leaves the partition."""
+    """Set ``rows[i]`` to ``i + shift``, or -1 where that leaves the partition."""
     for g in range(offsets.shape[0] - 1):
         begin = offsets[g]
         end = offsets[g + 1]
@@ -141,7 +121,7 @@ def _shift_valid(offsets, shift, source, valid):  # type: ignore[no-untyped-def]
 def shifted(
     values: npt.NDArray[np.generic], valid: BoolArray | None, offsets: IntArray, shift: int
 ) -> tuple[npt.NDArray[np.generic], BoolArray]:
-    """A numeric column as seen from ``shift`` rows before (PREV: negative), within partitions."""
+    """A numeric column shifted by ``shift`` rows within partitions (PREV: negative)."""
     n = len(values)
     moved = np.zeros(n, values.dtype)
     if abs(shift) < n:

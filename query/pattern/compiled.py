@@ -1,23 +1,11 @@
-"""MATCH_RECOGNIZE as an operator: a clause and a schema in, Arrow batches in, Arrow batches out.
+"""MATCH_RECOGNIZE as an operator over Arrow batches in time order.
 
-Purpose
-    :func:`compile_match` binds a clause to a schema once: conditions, program, measures, output
-    columns. :meth:`CompiledMatch.run` then runs it over any sequence of batches in time order: a
-    scan of a stream, or the events of replay intervals one after the other.
-
-Guarantee
-    The result does not depend on how the input is cut into batches.  Matches come in the order of
-    their first event in the stream (for one first event: in the order the matcher finds them),
-    whatever partition they belong to; the rows of a match stay together.  Without PARTITION BY that
-    is the order of MATCH_NUMBER.  A match is put out as soon as no earlier one can appear.
-
-    Kept in memory are the rows from which a match may still begin and those that such a match may
-    need: the window with WITHIN, a fixed number of rows for a pattern of bounded length, else
-    whatever the open matches of each partition span.
-
-Limits
-    An ORDER BY that does not begin with the time attribute, ascending, sorts the whole input in
-    memory.
+The result does not depend on the division into batches.  Matches are ordered by their first event
+in the stream, whatever their partition, and output as soon as no earlier one can appear; the rows
+of a match are adjacent.  Memory holds the rows at which a match can still begin and the rows that
+it may need: the window, a fixed number for a pattern of bounded length, else whatever open matches
+span.  An ORDER BY that does not begin with the time attribute, ascending, sorts the whole input in
+memory.
 """
 
 from __future__ import annotations
@@ -67,18 +55,13 @@ _SECONDS = {
 
 @dataclass(frozen=True)
 class InputColumns:
-    """Columns of the input: an Arrow schema, and which column is time (None: none is).
-
-    ``ordered`` says whether the input comes in the order of time.  Names are resolved as
-    :class:`StreamSchema` does, exact first, then without regard to case.
-    """
+    """An Arrow schema, its time column or None; names resolve exactly, then ignoring case."""
 
     arrow: pa.Schema
     time: str | None = None
     ordered: bool = True
 
     def resolve(self, name: str) -> str:
-        """Find a column; raises :class:`AttributeNotFound` with the nearest name."""
         names: list[str] = self.arrow.names
         if names.count(name) > 1:
             raise AttributeNotFound(
@@ -99,32 +82,9 @@ class InputColumns:
 @dataclass
 class CompiledMatch:
     """A clause that is ready to run.
-
-    Attributes
-    ----------
-    clause : MatchClause
-    columns : InputColumns
-    program : Program
-    automaton : Automaton
-    conditions : ConditionPlan
-    measures : tuple of Bound
-    variables : dict
-        What each pattern variable and subset stands for.
-    definitions : dict of str to Bound
-    within : int or None
-        Window in ticks of the time attribute, inclusive.
-    partition_by : tuple of str
-    order_by : tuple of (column, descending, nulls first)
-    in_time_order : bool
-        Whether ORDER BY begins with time, so that the input can be streamed.
-    history, lookahead : int
-        Rows before the first and after the last event of a match that may be read.
-    selecting : Selecting
-        What the statement asks of SKIP TILL ANY MATCH; of one run only.
-    seed : bytes
-        Stands for the pattern and its input in the identities of matches.
-    outlined : tuple or None
-        The outline that the planner has made of it, and what for: the text decides it.
+    ``within``: in ticks, inclusive.  ``order_by``: (column, descending, nulls first).  ``history``,
+    ``lookahead``: rows read before and after a match.  ``seed``: identifies the pattern and its
+    input.  ``outlined``: the planner's outline and its key.
     """
 
     clause: MatchClause
@@ -151,10 +111,8 @@ class CompiledMatch:
 
     @property
     def output_schema(self) -> pa.Schema:
-        """Columns of the result.
-
-        ONE ROW PER MATCH: partition columns, measures.  ALL ROWS PER MATCH: partition columns,
-        order columns, measures, the other columns of the input.
+        """ONE ROW PER MATCH: partition columns, measures.
+        ALL ROWS PER MATCH: partition columns, order columns, measures, the other columns.
         """
         if self._schema is None:
             self._schema = MatchStream(self, MatchLimits()).empty().schema
@@ -162,19 +120,16 @@ class CompiledMatch:
 
     @property
     def numbered(self) -> bool:
-        """Whether somebody asks for MATCH_NUMBER."""
         bounds = [*self.measures, *self.definitions.values()]
         return any(isinstance(leaf, MatchNumber) for bound in bounds for leaf in bound.leaves)
 
     @property
     def naming(self) -> Naming | None:
-        """How matches are named; None where no measure asks for that."""
         time, selection = str(self.columns.time), self.clause.selection
         return naming_of(self.measures, self.seed, self.partition_by, time, selection)
 
     @property
     def input_columns(self) -> list[str]:
-        """Columns that are read, in the order of the input."""
         if self.clause.rows != "one":
             return list(self.columns.arrow.names)
         needed = set(self.partition_by) | {name for name, _, _ in self.order_by}
@@ -192,28 +147,13 @@ class CompiledMatch:
         check: Callable[[], None] | None = None,
         limits: MatchLimits | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Match over batches in time order.
-
-        Parameters
-        ----------
-        batches : iterable of RecordBatch
-            With at least :attr:`input_columns`.
-        check : callable, optional
-            Called now and then; may raise to stop.
-        limits : MatchLimits, optional
-
-        Yields
-        ------
-        RecordBatch
-            With :attr:`output_schema`.
-        """
+        """Match over batches in time order; ``check`` may raise to cancel."""
         stream = MatchStream(self, limits or MatchLimits(), check)
         for batch in batches:
             yield from stream.feed(batch)
         yield from stream.finish()
 
     def details(self) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
-        """Pattern, program and how each condition is evaluated, as names and texts."""
         clause = self.clause
         found: list[tuple[str, str | tuple[str, ...]]] = [("pattern", describe(clause.pattern))]
         if self.within is not None:
@@ -260,7 +200,6 @@ class CompiledMatch:
         return tuple(found)
 
     def describe(self) -> str:
-        """:meth:`details` as text."""
         lines = []
         for name, value in self.details():
             shown = name.replace("_", " ")
@@ -275,7 +214,6 @@ class CompiledMatch:
 
 
 def readable_condition(bound: Bound, variable: str, parts: Sequence[exp.Expression]) -> str:
-    """Conjuncts of a bound condition as text for people."""
     text = " AND ".join(to_text(part) for part in parts)
     for i in range(len(bound.leaves) - 1, -1, -1):
         text = text.replace(f'"@{i}"', _leaf_text(bound.leaves[i], variable))
@@ -310,7 +248,6 @@ def _columns_of(leaf: Leaf) -> set[str]:
 
 
 def _window(clause: MatchClause, columns: InputColumns) -> int | None:
-    """WITHIN in ticks of the time attribute."""
     if clause.within is None:
         return None
     time = None if columns.time is None else columns.arrow.field(columns.time)
@@ -331,20 +268,8 @@ def compile_match(
     clause: MatchClause | MatchRecognize,
     schema: StreamSchema | InputColumns | pa.Schema,
 ) -> CompiledMatch:
-    """Bind a clause to the columns of its input.
-
-    Parameters
-    ----------
-    clause : MatchClause or MatchRecognize
-    schema : StreamSchema, InputColumns or pyarrow.Schema
-        A plain Arrow schema has no time attribute: WITHIN is then an error.
-
-    Raises
-    ------
-    SqlError
-        With line and column, for anything the clause gets wrong.
-    ResourceLimit
-        When the pattern unrolls to too large a program.
+    """Bind a clause to its input; a plain Arrow schema has no time attribute.  Raises SqlError with
+    line and column, and ResourceLimit when the pattern unrolls to too large a program.
     """
     if isinstance(clause, MatchRecognize):
         clause = match_clause(clause)
@@ -430,7 +355,6 @@ def _resolve(columns: InputColumns, name: str, clause: MatchClause, at: int | No
 
 
 def _check_absences(automaton: Automaton, clause: MatchClause) -> None:
-    """Absences stand between variables, or at the end of a window."""
     written = [part for part in walk(clause.pattern) if isinstance(part, Absence)]
     for p, edges in enumerate(automaton.edges):
         for edge in edges:

@@ -1,24 +1,10 @@
-"""The plan for DEFINE: which conditions become bits of a word, and which become bytecode.
+"""Plans DEFINE: which conditions become bits of a word, and which become bytecode.
 
-Purpose
-    Each condition is split at its ANDs.  A conjunct that reads only the current row, or rows at
-    fixed distances from it (PREV, NEXT), is *row-local*: it is evaluated for whole columns, as a
-    range or comparison by :mod:`.rowtests` or as a boolean column by DuckDB.  What is left is
-    compiled by :mod:`.bytecode`.
-
-Layout
-    With up to 64 positions a word has a bit per position of the automaton, so that one pass
-    backward (:func:`.rowtests.feasible`) can clear what leads nowhere; with more it has a bit per
-    variable.
-
-Guarantee
-    A condition holds when all of its conjuncts are true; unknown counts as false.  A value that
-    cannot be computed (an overflow, a failed CAST) is an error when the search comes to it, not
-    before; see :mod:`.buffers`.
-
-Limits
-    A variable of an absence ``[^X]`` must have a row-local condition; it is evaluated on every
-    event, and an error there ends the query.
+Each condition is split at its ANDs.  *Row-local* conjuncts read only the current row, or rows at
+fixed distances (PREV, NEXT); ``rowtests`` or DuckDB evaluates them for whole columns.  A word has
+one bit per position of the automaton with up to 64 positions, otherwise one per variable.  Unknown
+counts as false.  A value that cannot be computed is an error only when the search needs it
+(``buffers``).  Absences ``[^X]`` need row-local conditions, which are evaluated on every event.
 """
 
 from __future__ import annotations
@@ -61,14 +47,12 @@ _OPERATORS = {
 _MIRROR = {rt.LT: rt.GT, rt.LE: rt.GE, rt.GT: rt.LT, rt.GE: rt.LE, rt.EQ: rt.EQ, rt.NE: rt.NE}
 
 Source = tuple[str, int]
-"""A column and how many rows away it is read."""
 
 
 @dataclass
 class Test:
-    """A row-local test and the bits that it guards; see :mod:`.rowtests`.
-
-    TRUE_B has ``a = ("query", number)``, ``("valid", source)`` or ``("true", source)``.
+    """A row-local test; TRUE_B has ``a = ("query", number)``, ``("valid", source)`` or
+    ``("true", source)``.
     """
 
     kind: int
@@ -82,8 +66,6 @@ class Test:
 
 @dataclass
 class RowTests:
-    """Row-local conjuncts of a set of conditions, each with the bits it guards."""
-
     type_of: Callable[[RowExpression], pa.DataType]
     initial: int = 0
     tests: list[Test] = field(default_factory=list)
@@ -91,7 +73,6 @@ class RowTests:
     shifted: list[tuple[RowExpression, int]] = field(default_factory=list)
 
     def add(self, bits: int, node: Any, bound: Bound) -> None:
-        """Guard ``bits`` by a row-local conjunct."""
         while isinstance(node, exp.Paren):
             node = node.this
         if isinstance(node, exp.Boolean) and node.this:
@@ -126,7 +107,6 @@ class RowTests:
         return (str(leaf.row.column), leaf.shift), self.type_of(leaf.row)
 
     def _flag(self, bits: int, node: Any, bound: Bound) -> bool:
-        """Take a column of truth values as it is; False when the conjunct is none."""
         found = self._source(node, bound)
         if found is None or found[0][1] or not pa.types.is_boolean(found[1]):
             return False
@@ -134,7 +114,6 @@ class RowTests:
         return True
 
     def _range(self, bits: int, node: Any, bound: Bound) -> bool:
-        """Try to make the conjunct a range or comparison of numbers; False when it is neither."""
         if isinstance(node, exp.Between) and not node.args.get("symmetric"):
             found = self._source(node.this, bound)
             low, high = number_of(node.args["low"]), number_of(node.args["high"])
@@ -220,7 +199,6 @@ class RowTests:
 
 
 def number_of(node: Any) -> Decimal | None:
-    """The value of a literal number, perhaps with a sign; None for anything else."""
     sign = 1
     while isinstance(node, exp.Neg | exp.Paren):
         sign = -sign if isinstance(node, exp.Neg) else sign
@@ -233,19 +211,8 @@ def number_of(node: Any) -> Decimal | None:
 
 @dataclass(frozen=True)
 class Across:
-    """A conjunct that compares the row of its variable with rows of others.
-
-    Attributes
-    ----------
-    variable : str
-        Whose condition it is part of.
-    number : int
-        Its bytecode.
-    reads : tuple of str or None
-        Other variables of which it reads the row, each but one; None: it asks for more of the
-        match than that.
-    part, bound
-        The conjunct, for people.
+    """A conjunct that compares the row of ``variable`` with the single rows of other variables
+    ``reads`` (None: it needs more of the match).
     """
 
     variable: str
@@ -257,24 +224,10 @@ class Across:
 
 @dataclass
 class ConditionPlan:
-    """All conditions of a clause, ready to be evaluated over buffers of rows.
-
-    Attributes
-    ----------
-    bit, condition : numpy arrays
-        Per position: its bit in the words; its bytecode condition, or -1.
-    by_position : bool
-        Whether bits stand for positions (else for variables).
-    history, lookahead : int
-        Rows before and after a row that its row-local conditions and loads read.
-    bits_of : dict of str to int
-        The bits of each variable.
-    summary : dict of str to (list, list)
-        Per variable its row-local conjuncts, and those left to the matcher.
-    across : tuple of Across
-        The latter, where they were asked for one by one.
-    pairing : Pairing or None
-        What :mod:`.any_choice` has found out about them.
+    """All conditions of a clause.
+    Per position its ``bit`` and its bytecode ``condition``, or -1.  ``by_position``: bits are
+    positions, else variables.  ``history``, ``lookahead``: rows read around a row.  ``summary``:
+    row-local conjuncts per variable, and others; ``across``: the others one by one.
     """
 
     tests: RowTests
@@ -293,26 +246,21 @@ class ConditionPlan:
 
     @property
     def path_dependent(self) -> bool:
-        """Whether any condition looks at what is matched already."""
         return len(self.builder.begin) > 1
 
     @property
     def portable(self) -> bool:
-        """Whether a partial match means the same over another buffer of rows.
-
-        Texts are numbered anew with each buffer, so it does not where aggregates keep them.
-        """
+        """Whether partial matches stay valid over another buffer (string codes do not)."""
         columns = self.builder.columns
         sources = [columns[source] for _, _, source in self.builder.sum_slots if source >= 0]
         return all(isinstance(c, Column) and c.kind != "s" for c in sources)
 
     def prepare(self, table: pa.Table, offsets: npt.NDArray[np.int64]) -> PreparedRows:
-        """Evaluate everything row-local over rows sorted by partition."""
         return prepare(self, table, offsets)
 
 
 def row_local(node: Any, bound: Bound, variable: str) -> bool:
-    """Whether a conjunct reads nothing but the current row and rows at fixed distances from it."""
+    """Whether a conjunct reads only the current row and rows at fixed distances from it."""
     for index in leaves_of(node):
         leaf = bound.leaves[index]
         if not isinstance(leaf, Navigation) or leaf.first or leaf.offset:
@@ -325,7 +273,7 @@ def row_local(node: Any, bound: Bound, variable: str) -> bool:
 
 
 def _others(node: Any, bound: Bound, variable: str) -> tuple[str, ...] | None:
-    """Other variables of which a conjunct reads the row that they have; None for anything else."""
+    """Other variables whose current row a conjunct reads; None if it reads anything else."""
     found: dict[str, None] = {}
     for index in leaves_of(node):
         leaf = bound.leaves[index]
@@ -353,10 +301,7 @@ def row_tests(
     type_of: Callable[[RowExpression], pa.DataType],
     fail: Callable[[str, Bound], Exception],
 ) -> RowTests:
-    """Tests of conditions that look at one event and those before it: a bit for each, in order.
-
-    ``fail`` makes the error for a condition of another kind.
-    """
+    """Tests for row-local conditions, one bit each; ``fail`` makes the error for others."""
     tests = RowTests(type_of, initial=(1 << len(bounds)) - 1)
     for i, (name, bound) in enumerate(bounds.items()):
         for part in _conjuncts(bound.scalar):
@@ -375,20 +320,8 @@ def plan_conditions(
     *,
     apart: bool = False,
 ) -> ConditionPlan:
-    """Split and compile the conditions of a clause.
-
-    Parameters
-    ----------
-    bounds : dict
-        Bound condition of each variable that has one.
-    type_of : callable
-        Arrow type of a row expression.
-    unit : str
-        Unit of times in bytecode: ``us`` or ``ns``.
-    fail : callable
-        Makes the error for a condition that cannot be compiled.
-    apart : bool
-        Compile what is left to the matcher one by one, too.
+    """Split and compile the conditions of a clause.  ``fail`` makes the error for one that cannot
+    be compiled.  ``apart``: also compile the conjuncts that are left to the matcher one by one.
     """
     by_position = automaton.positions <= WORD_BITS
     tests, absences = RowTests(type_of), RowTests(type_of)
@@ -404,7 +337,7 @@ def plan_conditions(
             bits_of[names[p]] = bits_of.get(names[p], 0) | (1 << (p - 1))
     else:
         for i, name in enumerate(used):
-            place = min(i, WORD_BITS - 1)  # variables beyond share the last bit, without tests
+            place = min(i, WORD_BITS - 1)  # further variables share the last bit, without tests
             bits_of[name] = 1 << place
             for p in range(1, len(names)):
                 if names[p] == name:

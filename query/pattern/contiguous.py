@@ -1,24 +1,10 @@
-"""The search for contiguous matches where conditions look at what is matched already.
+"""Depth-first search for contiguous matches whose conditions read the partial match.
 
-Purpose
-    :func:`match_contiguous` finds, from each starting row, the one match that the standard prefers,
-    by depth-first search over ordered edges, event by event.  It tests a row against a position by
-    one bit of a word; only conditions that look at the partial match run bytecode.  Patterns
-    without such conditions take the search of :mod:`.jumping`.
-
-Layout
-    What a search is given and puts out is described in :mod:`.search`.  A match is put out as
-    *runs*: rows in sequence at one position (see :class:`.matcher.Matches`).
-
-Guarantee
-    A row that is needed but not there yet ends the group with its start undecided, never with a
-    wrong answer.  Where no condition depends on the path (some value could not be computed, and
-    asking for it is a condition), a state that failed is not entered again: without a window its
-    bit is cleared for good, with one it is remembered for the start.  So time is linear in rows
-    times states, or rows in the window times states.
-
-Limits
-    Path-dependent conditions can make the search exponential: ``steps_max`` bounds each start.
+Finds, from each start, the match that the standard prefers.  A missing row leaves its start
+undecided.  Where no condition depends on the path (they only raise errors), failed states are
+memoised: without a window by clearing the bit for good, with one for the current start.  Time is
+then linear in rows times states, or rows in the window times states; otherwise it can be
+exponential, bounded by ``steps_max`` per start.
 """
 
 # mypy: disable-error-code="no-untyped-def, assignment"
@@ -62,12 +48,9 @@ def match_contiguous(
     edges, condition, image, floats, cursor, visited, visited_words, rows, task,
     attempts, state, output
 ):  # fmt: skip
-    """Find the preferred matches of each group, from ``position`` on; see the module's docstring.
-
-    ``condition``: bytecode condition of each position or -1.
-    ``task.memo``: 0 conditions depend on the path; 1 no window: failed bits are cleared in
-    ``words``; 2 failures are kept in ``visited`` per start; 3 as 2, but for the whole group (no
-    window).  ``attempts``: see :mod:`.waiting`.
+    """Find the preferred matches of each group, from ``position`` on.  ``task.memo``: 0 conditions
+    depend on the path; 1 no window, failed bits are cleared in ``words``; 2 failures are stored in
+    ``visited`` per start; 3 as 2, but for the whole group (no window).
     """
     first, target, flag, bit = edges
     words, begins, ends, stops, position, seen, number, time = rows
@@ -76,7 +59,7 @@ def match_contiguous(
     groups = begins.shape[0]
     capacity = cursor.shape[0] - 2
     image, floats = functions.borrowed(image), functions.borrowed(floats)
-    begin_path(image)  # column 0 stays as it is
+    begin_path(image)  # column 0 never changes
     places = image[H_PATH]
     row_of = places + ROW_ROW * image[H_STRIDE]
     budget = task.slice_max
@@ -98,7 +81,7 @@ def match_contiguous(
             waits = not final and task.now <= horizon
             # one attempt
             outcome = FAIL
-            depth = np.int64(0)  # not a literal (see `compiled.py`)
+            depth = np.int64(0)  # int64, not a literal: one type for the variable
             deepest = np.int64(0)
             steps = 0
             cursor[0] = first[0]
@@ -136,7 +119,7 @@ def match_contiguous(
                 if q < 0:
                     outcome = MATCH
                     break
-                if row >= usable:  # not there, or there without the rows that its conditions read
+                if row >= usable:  # missing, or rows that its conditions read are missing
                     if time[row] <= horizon if row < end else waits:
                         outcome = MORE
                         break

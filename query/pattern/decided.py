@@ -1,10 +1,6 @@
-"""What a step of a stream decides: rows of the result, and the events that they are known by.
-
-Purpose
-    A row that is put out, and perhaps taken back when a late event comes, needs a name that does
-    not depend on how it was found.  :class:`Decided` carries, beside the rows, the *identity* of
-    events: partition key, tick, and rank among the rows of that partition and tick in the order of
-    arrival, which no later event changes.
+"""The output of one step over a stream: result rows with the identity of their events.
+An event is identified by partition key, tick, and rank among the partition's events of that tick in
+arrival order, which no later event changes.
 """
 
 from __future__ import annotations
@@ -26,24 +22,10 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Decided:
-    """Matches that no later event changes, in the order of their last events.
-
-    Attributes
-    ----------
-    rows : pyarrow.Table
-        Rows of the result; those of a match stay together.
-    match : int64 array
-        Per row: its match, -1 for a row that no match covers.
-    row_tick, row_rank : int64 arrays
-        Per row: tick and rank of its own event.
-    partition_by : tuple of str
-        Columns of ``rows`` that are the key of the partition.
-    first_tick, first_rank, last_tick : int64 arrays
-        Per match: its first event, and the tick of its last; an empty match has the event that it
-        stands before.
-    event_offsets, event_tick, event_rank : int64 arrays
-        Events of match ``i`` are ``event_offsets[i] .. event_offsets[i + 1]``; filled for a clause
-        with EVENT SELECTION.
+    """Final matches by last event.
+    ``match``: of each row, or -1.  ``row_tick``, ``row_rank``: event of each row.  ``first_tick``,
+    ``first_rank``, ``last_tick``: per match; an empty match has the event that it precedes.  With
+    EVENT SELECTION, events of match ``i``: ``event_offsets[i] .. event_offsets[i + 1]``.
     """
 
     rows: pa.Table
@@ -60,12 +42,10 @@ class Decided:
 
     @property
     def matches(self) -> int:
-        """Number of matches."""
         return len(self.first_tick)
 
     @property
     def keys(self) -> pa.Table:
-        """Per match: columns of PARTITION BY."""
         first = np.zeros(self.matches, np.int64)
         covered = np.flatnonzero(self.match >= 0)[::-1]
         first[self.match[covered]] = covered
@@ -73,9 +53,8 @@ class Decided:
 
     @staticmethod
     def of(parts: Sequence[tuple[Decided, IntArray]]) -> Decided:
-        """One answer of several, each with the place of its rows in the order of the stream.
-
-        Rows of one place keep their order; matches are numbered in the order of their rows.
+        """Merge parts by the places of their rows in the stream; matches are renumbered in row
+        order.
         """
         found = [part for part, _ in parts]
         counts = np.array([part.matches for part in found], np.int64)
@@ -86,7 +65,7 @@ class Decided:
         place = np.concatenate([where for _, where in parts])
         order = np.argsort(place, kind="stable")
         if np.array_equal(order, np.arange(len(order))):
-            order = order[:0]  # as they are
+            order = order[:0]  # already in order
         rows = pa.concat_tables([part.rows for part in found])
         tick = np.concatenate([part.row_tick for part in found])
         rank = np.concatenate([part.row_rank for part in found])

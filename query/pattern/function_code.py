@@ -1,9 +1,5 @@
-"""Code for functions: CAST, COALESCE, GREATEST, arithmetic by name, and parts of times.
-
-Purpose
-    :func:`compile_condition` makes the code of a whole condition.  Times are whole ticks, so what
-    is asked of them (DATE_TRUNC, DATE_DIFF, EXTRACT) is division by the ticks of a unit.  DATE_DIFF
-    and DATE_TRUNC round toward minus infinity, as the calendar goes on before 1970.
+"""Code generation for functions: CAST, COALESCE, GREATEST, named arithmetic, and parts of times.
+Times are integer ticks; DATE_DIFF and DATE_TRUNC round toward minus infinity.
 """
 
 from __future__ import annotations
@@ -23,8 +19,6 @@ __all__ = ["compile_condition"]
 
 
 class FunctionCode(OperatorCode):
-    """Functions, casts and parts of times."""
-
     def _emit_call(self, node: Any, kind: str) -> None:
         if isinstance(node, exp.Cast):
             self._emit_cast(node, kind)
@@ -70,7 +64,7 @@ class FunctionCode(OperatorCode):
             for argument in (arguments[2], arguments[1]):
                 self._emit_floor(argument, size)
             self.op(m.SUB_I)
-            if unit == "week":  # DuckDB counts whole sevens of days
+            if unit == "week":  # DuckDB divides days by seven
                 self._emit_constant("i", 7)
                 self.op(m.DIV_I)
         elif name in ("date_sub", "datesub"):
@@ -93,7 +87,7 @@ class FunctionCode(OperatorCode):
         elif name == "epoch_ms":
             kind = self.type_of(arguments[0])
             self.emit(arguments[0], kind)
-            if kind == "t":  # so that the division rounds down
+            if kind == "t":  # so that the division rounds toward minus infinity
                 self._emit_trunc(arguments[0], "millisecond")
             self._emit_constant("i", self._ticks_of("millisecond"))
             self.op(m.DIV_I)
@@ -142,7 +136,6 @@ class FunctionCode(OperatorCode):
         return UNIT_US[unit] * (1000 if self.builder.unit == "ns" else 1)
 
     def _emit_part(self, part: str, of: Any) -> None:
-        """EXTRACT: seconds since the epoch or of an interval; whole parts of an interval."""
         part = part.rstrip("s")
         self.emit(of, self.type_of(of))
         if part == "epoch":
@@ -157,7 +150,7 @@ class FunctionCode(OperatorCode):
             self.op(m.MOD_I)
 
     def _emit_trunc(self, node: Any, unit: str) -> None:
-        """Begin of a unit, of which the value of a node stands on the stack already."""
+        """Truncate to a unit; the value of the node is already on the stack."""
         size = self._ticks_of(unit)
         offset = 3 * size // 7 if unit == "week" else 0  # 1970-01-01 was a Thursday
         # x - (((x + offset) mod size) + size) mod size
@@ -170,7 +163,7 @@ class FunctionCode(OperatorCode):
         self.op(m.SUB_I)
 
     def _emit_test(self, name: str, node: Any) -> None:
-        """ISNAN, ISINF and ISFINITE: NaN is equal to itself and the greatest value."""
+        """ISNAN, ISINF and ISFINITE: NaN equals itself and is the greatest value."""
         self.emit(node, "f")
         if name != "isnan":
             self.op(m.ABS_F)
@@ -178,7 +171,6 @@ class FunctionCode(OperatorCode):
         self.op(m.LT_F if name == "isfinite" else m.EQ_F)
 
     def _emit_extreme(self, arguments: list[Any], kind: str, greatest: bool) -> None:
-        """GREATEST and LEAST leave nulls out."""
         least, most = (m.LEAST_F, m.GREATEST_F) if kind == "f" else (m.LEAST_I, m.GREATEST_I)
         self.emit(arguments[0], kind)
         for argument in arguments[1:]:
@@ -186,7 +178,7 @@ class FunctionCode(OperatorCode):
             self.op(most if greatest else least)
 
     def _emit_floor(self, node: Any, size: int) -> None:
-        """Number of whole units since the epoch, toward minus infinity."""
+        """Whole units since the epoch, rounded toward minus infinity."""
         self.emit(node, "t")
         # floor(x / size) = (x - ((x mod size) + size) mod size) / size
         for op in (m.MOD_I, m.ADD_I, m.MOD_I):
@@ -200,13 +192,7 @@ class FunctionCode(OperatorCode):
 
 
 def compile_condition(builder: BytecodeBuilder, scalar: Any, bound: Bound, variable: str) -> int:
-    """Compile one condition for the variable that it defines; returns its number.
-
-    Raises
-    ------
-    Unsupported
-        When the stack machine cannot compute it.
-    """
+    """Compile the condition of a variable; returns its number.  Raises Unsupported."""
     task = FunctionCode(builder, bound.leaves, variable)
     if task.type_of(scalar) not in ("b", "n"):
         raise Unsupported("a condition must be true or false", scalar)

@@ -1,12 +1,5 @@
-"""What the stack machine calls: functions of numbers, a step of an aggregate, a value of a column.
-
-Purpose
-    Conditions over several rows compute distances, angles and rates.  Each function here has a
-    number; :data:`ONE` and :data:`TWO` say which SQL name it has.
-
-Guarantee
-    What DuckDB gives: IEEE results (NaN and infinities, no errors), rounding half away from zero.
-    NULL never gets here.
+"""Functions of the stack machine: numeric functions, aggregate steps, and column loads.
+Results equal DuckDB's: IEEE arithmetic, rounding half away from zero.  NULL never gets here.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -46,12 +39,10 @@ ONE = {
     "tan": TAN, "asin": ASIN, "acos": ACOS, "atan": ATAN, "cot": COT, "degrees": DEGREES,
     "radians": RADIANS,
 }  # fmt: skip
-"""Number of each function of one value."""
 TWO = {
     "pow": POWER, "power": POWER, "atan2": ATAN2, "log": LOG, "round": ROUND_TO,
     "trunc": TRUNC_TO,
 }  # fmt: skip
-"""Number of each function of two values."""
 
 
 def _same(array: Any) -> Any:
@@ -60,10 +51,8 @@ def _same(array: Any) -> Any:
 
 @machine_operation(_same)
 def borrowed(context, array):
-    """The same array without its reference count: for what a kernel hands on again and again.
-
-    Counting is an atomic operation for each array and call, which costs more than a condition.  The
-    caller keeps the array alive.
+    """The same array without its reference count, which costs an atomic operation per call.
+    The caller must keep the array alive.
     """
 
     def code(target, builder, signature, arguments):
@@ -77,7 +66,7 @@ def borrowed(context, array):
 
 @machine_operation(_same)
 def all_borrowed(context, bundle):
-    """A named tuple whose arrays are all :func:`borrowed`."""
+    """A named tuple with every array ``borrowed``."""
     from numba.core import types
 
     def code(target, builder, signature, arguments):
@@ -162,7 +151,7 @@ def of_two(which, x, y):
 
 @kernel
 def combine(kind, value_i, value_f, count, x_i, x_f):
-    """Running aggregate and one more value: (integer state, float state, overflow)."""
+    """Add a value to a running aggregate: (integer state, float state, overflow)."""
     if kind == SUM_I:
         total = value_i + x_i
         bad = (value_i ^ total) & (x_i ^ total) < 0
@@ -184,7 +173,7 @@ def combine(kind, value_i, value_f, count, x_i, x_f):
 
 @kernel
 def value_at(words, floats, column, where):
-    """A value of a column: integer, number, and 1 when it is null, 2 when it cannot be computed."""
+    """A value of a column: integer, float, and 1 if it is null, 2 if it cannot be computed."""
     entry = words[H_COLUMN] + 3 * column
     bits = words[entry + 1]
     if bits < 0 or (words[bits + (where >> 6)] >> (where & 63)) & 1:

@@ -1,12 +1,5 @@
-"""Partitions: from key columns to rows grouped by partition, for any number of keys.
-
-Purpose
-    PARTITION BY without a Python object per partition: keys become dense codes that stay the same
-    from batch to batch, and one counting sort groups the rows.
-
-Guarantee
-    Codes are given in the order of first appearance.  Keys are equal where GROUP BY says so: nulls,
-    zeros of both signs, every NaN.  The grouping is stable: rows of a partition keep their order.
+"""Dense codes for partition keys, stable across batches, and stable grouping by counting sort.
+Keys are equal as in GROUP BY: nulls, zeros of both signs, and all NaNs.
 """
 
 from __future__ import annotations
@@ -26,8 +19,6 @@ IntArray = npt.NDArray[np.int64]
 
 
 class _Codes:
-    """Codes of the values of one column."""
-
     def __init__(self) -> None:
         self.known: pa.Array | None = None
 
@@ -58,7 +49,7 @@ class KeyCodes:
         self.count = 0
 
     def encode(self, keys: list[pa.ChunkedArray]) -> IntArray:
-        """Dense codes of the rows of a batch; ``count`` is their number so far."""
+        """Dense codes of the rows of a batch; ``count`` is the number of codes so far."""
         codes = self.columns[0].encode(flat(keys[0]))
         known = self.columns[0]
         for i, key in enumerate(keys[1:]):
@@ -84,7 +75,7 @@ def _counting_sort(codes, offsets, order):  # type: ignore[no-untyped-def]
 
 
 def group_rows(codes: IntArray, count: int) -> tuple[IntArray, IntArray]:
-    """Row numbers sorted by code, and where each code's rows begin (``count + 1`` offsets)."""
+    """Row numbers sorted by code, and ``count + 1`` offsets of the codes."""
     offsets = np.zeros(count + 1, np.int64)
     order = np.empty(len(codes), np.int64)
     _counting_sort(codes, offsets, order)
@@ -92,7 +83,7 @@ def group_rows(codes: IntArray, count: int) -> tuple[IntArray, IntArray]:
 
 
 def present_groups(codes: IntArray, count: int) -> tuple[IntArray, IntArray, IntArray]:
-    """Rows by code, stable; the codes that occur, ascending; where the rows of each begin."""
+    """Rows by code (stable), the codes that occur in ascending order, and their offsets."""
     if count == 1:
         return np.arange(len(codes)), codes[:1].copy(), np.array([0, len(codes)], np.int64)
     if len(codes) > count:
@@ -115,7 +106,7 @@ def _fill_ranges(begin, end, out):  # type: ignore[no-untyped-def]
 
 
 def take_ranges(begin: IntArray, end: IntArray) -> IntArray:
-    """The numbers of all ranges ``begin[g] .. end[g]``, one after the other."""
+    """Concatenation of the ranges ``begin[g] .. end[g]``."""
     total = int(np.maximum(end - begin, 0).sum())
     out = np.empty(total, np.int64)
     _fill_ranges(begin, end, out)

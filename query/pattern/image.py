@@ -1,28 +1,22 @@
-"""One block of memory for the stack machine: bytecode, constants, columns, and partial matches.
+"""One memory block for the stack machine: bytecode, constants, columns, and partial matches.
 
-Purpose
-    Compiled code counts references for every array that it hands to a function, which costs more
-    than a whole condition.  So everything that a condition reads lies in one block of 64-bit words,
-    and one second view of it as floating-point numbers.
+Compiled code counts references for every array passed to a function, which costs more than a
+condition.  So all inputs are 64-bit words of one block, with a second view of it as floats::
 
-Layout
-    ::
-
-        header      | offsets and counts, by the H_ constants
-        begin, code | bytecode: 4 words an instruction; condition i is begin[i] .. begin[i + 1]
-        constants   | integers and floating-point numbers
-        last, first | tracker slots: (set of variables, steps)
-        sums        | running aggregates: (set of variables, kind, column)
-        label       | per position: code of its variable's name; then number of its variable
-        member      | sets x positions: 0 or 1
-        columns     | per column: offset of its values, of its validity bits (-1: all valid), of the
-                    | bits of values that could not be computed (-1: none)
-        stack       | integer, number and null mark of each value but the topmost
-        values ...  | one word a row; validity: one bit a row
-        path        | rows of `stride` words, one word a column of the search (see below)
-
-    Rows of the path area: position reached, parent, row by depth, then one row per last slot, first
-    slot, set (count of rows), aggregate (state) and aggregate (count of values).
+    header      | offsets and counts, by the H_ constants
+    begin, code | bytecode: 4 words an instruction; condition i is begin[i] .. begin[i + 1]
+    constants   | integers and floating-point numbers
+    last, first | tracker slots: (set of variables, steps)
+    sums        | running aggregates: (set of variables, kind, column)
+    label       | per position: code of its variable's name; then number of its variable
+    member      | sets x positions: 0 or 1
+    columns     | per column: offset of its values, of its validity bits (-1: all valid), of the
+                | bits of values that could not be computed (-1: none)
+    stack       | integer, number and null mark of each value but the topmost
+    values ...  | one word a row; validity: one bit a row
+    path        | rows of `stride` words, one word a column of the search: position, parent, row by
+                | depth; one row per last slot, first slot, set (count of rows), aggregate (state)
+                | and aggregate (count of values)
 """
 
 from __future__ import annotations
@@ -58,19 +52,8 @@ def build_image(
     member: npt.NDArray[np.bool_],
     columns: list[tuple[Any, ...]],
 ) -> IntArray:
-    """Lay out everything but the path.
-
-    Parameters
-    ----------
-    arrays : dict
-        ``begin``, ``code``, ``last_slot``, ``first_slot``, ``sum_slot``.
-    constants : int64 array
-        Floating-point ones by their bits.
-    label, member : arrays
-        ``label`` holds two numbers per position: the code of its name, then the number of its
-        variable.
-    columns : list of (values, valid) or (values, valid, failed)
-        ``int64`` or ``float64`` values; ``failed`` ones are not valid, and an error to ask for.
+    """Lay out everything except the path.  ``constants``: floats by their bits.  ``columns``:
+    (values, valid) or (values, valid, failed); failed values are not valid, and an error when read.
     """
     header = np.zeros(HEADER, np.int64)
     parts: list[IntArray] = [header]
@@ -115,13 +98,11 @@ def build_image(
 
 
 def path_rows(image: IntArray) -> int:
-    """Rows of the path area."""
     slots = image[H_LAST_N] + image[H_FIRST_N] + image[H_SETS] + 2 * image[H_SUM_N]
     return int(ROW_LAST + slots)
 
 
 def with_path(image: IntArray, columns: int) -> IntArray:
-    """The image with room for partial matches of so many columns."""
     path = int(image[H_PATH])
     out = np.zeros(path + path_rows(image) * columns, np.int64)
     out[:path] = image[:path]

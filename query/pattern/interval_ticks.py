@@ -1,4 +1,4 @@
-"""Durations that a clause says, as ticks of the time attribute."""
+"""Converts durations in clauses to ticks of the time attribute."""
 
 from __future__ import annotations
 
@@ -19,25 +19,9 @@ __all__ = ["interval_ticks"]
 def interval_ticks(
     node: Any, time: pa.Field | None, word: str, sql: str, at: int, *, up: bool = False
 ) -> int:
-    """A duration as it is written, in ticks.
-
-    Parameters
-    ----------
-    node : sqlglot tree
-        An INTERVAL, or an integer where time is an integer.
-    time : pyarrow.Field or None
-        The time attribute.
-    word : str
-        What the duration stands behind, for errors.
-    sql, at : str, int
-        The text, and where in it to point to when the node does not know.
-    up : bool
-        Whether a part of a tick counts as a whole one.  Without it ticks apart by more than the
-        result are apart by more than the duration.
-
-    Raises
-    ------
-    SqlError
+    """Ticks of an INTERVAL, or of an integer where time is one; raises SqlError.
+    ``word``: the keyword before it, ``at``: its position, for errors.  ``up``: round up; otherwise
+    ticks further apart than the result are further apart than the duration.
     """
     at = min((p.meta["start"] for p in node.walk() if "start" in p.meta), default=at)
 

@@ -1,40 +1,24 @@
-"""The search for contiguous matches where all conditions are bits: it jumps over stars.
+"""Search for contiguous matches whose conditions are all bits; it jumps over stars.
 
-Purpose
-    :func:`match_bits` finds what :func:`.contiguous.match_contiguous` finds, for patterns whose
-    conditions are all row-local.  In ``A Z* B`` with a ``Z`` that every event satisfies, nothing is
-    to be decided between A and B but where B is: the search goes straight to the last (reluctant:
-    the next) row that may follow the star, and when what follows fails, to the one before it.
+A *star* is a position without a condition that has an edge to itself, preferred to all others
+(greedy) or to none (reluctant); its other edges are its *exits*.  In ``A Z* B`` with such a ``Z``
+the search goes directly to the last (reluctant: the next) row that may follow, and backtracks.  A
+frame is a run of rows at one position: one row, or any number at a star::
 
-Layout
-    A *star* is a position with an edge to itself, preferred to all others (greedy) or to none
-    (reluctant), that asks nothing of a row.  Its other edges are its *exits*.  A frame of the
-    search is a run of rows at one position: one row, or with a star any number of them::
+    S0 Z* S1 over 8 rows      S0 | Z Z Z Z Z Z | S1        frames: place   S0  Z  S1
+                               0   1 2 3 4 5 6    7                 upto    1  7   8
 
-        S0 Z* S1 over 8 rows      S0 | Z Z Z Z Z Z | S1        frames: place   S0  Z  S1
-                                   0   1 2 3 4 5 6    7                 upto    1  7   8
+``upto`` is the row after the run; at a star it is the *candidate*, the row at which the exits are
+tried.  Matches are output as such runs (``matches.Matches``).
 
-    ``upto`` is the row after the run.  At a star it is the *candidate*: the row at which the exits
-    are tried now; the scan for candidates reads one word a row.  Matches are put out as such runs
-    (:class:`.matcher.Matches`), so that neither time nor memory goes into labels that nobody asks
-    for.
-
-Guarantee
-    The match that the standard prefers: candidates come in the order in which a search event by
-    event comes to them, and a row that is not there yet leaves a start undecided where that search
-    would.
-
-    From a candidate of a star that failed, all later ones have failed or need not be looked at, for
-    whoever comes to the star: ``known`` says from which row on, for one start under a window, else
-    for all starts whose stars end at the same row.  Other states that failed are remembered one by
-    one, as in :mod:`.contiguous`.  So each start looks at a row once per star and state, and
-    without a window the whole search does.
-
-    A row that may not be matched at all (it only surrounds a replay interval) has no bits, and ends
-    every run.
-
-Limits
-    Rows must be in the order of time when there is a window, else stars are walked row by row.
+Candidates come in the order in which a search event by event reaches them, and a missing row leaves
+a start undecided where that search would, so the result is the match that the standard prefers.
+Once a candidate of a star has failed, all later ones have failed or are irrelevant, however the
+star is entered: ``known`` stores the first such row, for one start under a window, otherwise for
+all starts whose stars end at the same row.  Other failed states are memoised as in ``contiguous``.
+So each start examines a row once per star and state, and without a window so does the whole search.
+A row that cannot be matched (it surrounds a replay interval) has no bits and ends every run.  With
+a window, rows must be in time order; otherwise stars are walked row by row.
 """
 
 # mypy: disable-error-code="no-untyped-def, assignment"
@@ -77,19 +61,9 @@ GREEDY, RELUCTANT, ANYWHERE = 1, 2, 4
 
 
 class Stars(NamedTuple):
-    """What the search knows of stars, by position.
-
-    Attributes
-    ----------
-    bits : uint64
-        Of all stars.
-    kind : int64 array
-        0 for no star, else :data:`GREEDY` or :data:`RELUCTANT`, and :data:`ANYWHERE` where the
-        match may end after the star, so that every row is a candidate.
-    exits : uint64 array
-        Bits of the positions that may follow a star.
-    first, last : int64 arrays
-        Edges to try: all of a position that is no star, the exits of a star.
+    """The stars of a pattern.  ``kind``: 0, or ``GREEDY`` or ``RELUCTANT``, plus ``ANYWHERE`` if
+    the match may end after the star, so that every row is a candidate.  ``exits``: bits of the
+    positions after a star.  ``first``, ``last``: edges to try; of a star only the exits.
     """
 
     bits: Any
@@ -100,23 +74,14 @@ class Stars(NamedTuple):
 
     @property
     def positions(self) -> tuple[int, ...]:
-        """Positions that are stars."""
         return tuple(np.flatnonzero(self.kind).tolist())
 
     def without(self, first: npt.NDArray[np.int64]) -> Stars:
-        """No position a star; ``first`` are the automaton's edges."""
         none = np.zeros(len(self.kind), np.int64)
         return Stars(np.uint64(0), none, self.exits, first[:-1].copy(), first[1:].copy())
 
 
 def stars_of(automaton: Automaton, plan: ConditionPlan) -> Stars:
-    """Find the stars of a pattern.
-
-    Parameters
-    ----------
-    plan : ConditionPlan
-        Says which positions ask something of a row.
-    """
     tested = 0
     for test in plan.tests.tests:
         tested |= test.bits
@@ -132,7 +97,7 @@ def stars_of(automaton: Automaton, plan: ConditionPlan) -> Stars:
             continue
         greedy = loops[0] == 0
         others = [edge for edge in edges if edge.target != p]
-        if len(others) != len(edges) - 1:  # the star once more, under an anchor
+        if len(others) != len(edges) - 1:  # a second edge to itself, with an anchor
             continue
         first[p] += greedy
         last[p] -= not greedy
@@ -152,13 +117,10 @@ def stars_of(automaton: Automaton, plan: ConditionPlan) -> Stars:
 def match_bits(
     edges, stars, frame, visited, visited_words, known, rows, task, attempts, state, output
 ):
-    """Find the preferred matches of each group, from ``position`` on; see the module's docstring.
-
-    ``frame``: scratch, four words a frame: place, cursor, upto, and the first candidate of a star.
-    ``known``: scratch, two words a position: of stars, whose answer it is, and the row from which
-    on all candidates are known to fail.  ``task.memo``: 1 no window: failed bits are cleared in
-    ``words``; 2 failures are kept in ``visited`` per start; 3 as 2, but for the whole group (no
-    window).  ``attempts``: see :mod:`.waiting`.
+    """Find the preferred matches of each group, from ``position`` on.
+    ``frame``: scratch, four words each: place, cursor, upto, first candidate.  ``known``: scratch,
+    per position the owner of the entry, and the row from which all candidates fail.  ``task.memo``:
+    1, 2 or 3 as in ``match_contiguous``.
     """
     _, target, flag, bit = edges
     star_bits, kind, exits, edges_from, edges_to = stars
@@ -178,7 +140,7 @@ def match_bits(
         usable = search_end(begin, end, task)
         stop = min(usable, stops[g])
         s = position[g]
-        reach = np.int64(-1)  # where the stars of a start end
+        reach = np.int64(-1)  # end of the stars of the current start
         while s < stop:
             if not task.empty_match:
                 while s < stop and words[s] & task.first_bits == 0:
@@ -187,19 +149,19 @@ def match_bits(
                     break
             horizon = horizon_of(time, s, task)
             waits = not final and task.now <= horizon
-            ready = False  # whether these are those of this start
+            ready = False  # whether `reach` is that of this start
             past = np.int64(-1)  # no candidates from here on
-            open_end = False  # whether rows to come may belong to the window
-            asked = np.int64(-1)  # by whom known is known
+            open_end = False  # whether the window may contain rows to come
+            asked = np.int64(-1)  # owner of valid `known` entries
             # one attempt
             outcome = FAIL
-            top = np.int64(0)  # the frame on top, in words
+            top = np.int64(0)  # offset of the top frame, in words
             marked = np.int64(0)
             steps = np.int64(0)
             frame[0] = 0
             frame[1] = edges_from[0]
             frame[2] = s
-            again = True  # after waiting, whether the edge on top is tried again
+            again = True  # whether the current edge is retried after resuming
             at = has_stack(attempts, g, s)
             if at >= 0:
                 top, marked, was_ready, walked, steps = restore_runs(
@@ -281,7 +243,7 @@ def match_bits(
                 if q < 0:
                     outcome = MATCH
                     break
-                if row >= usable:  # not there, or there without the rows that its conditions read
+                if row >= usable:  # missing, or rows that its conditions read are missing
                     if time[row] <= horizon if row < end else waits:
                         outcome = MORE
                         break
@@ -313,7 +275,7 @@ def match_bits(
                         asked = s if memo == 2 else reach
                         if reach == usable:
                             open_end = time[usable] <= horizon if usable < end else waits
-                    # as if a candidate beyond the first to try had failed
+                    # as if the candidate after the first one had failed
                     c = edges_to[q]
                     k = row
                     if loop & GREEDY:

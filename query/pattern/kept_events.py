@@ -1,17 +1,6 @@
-"""The events that a stream of matches still needs, by their number in the input.
-
-Purpose
-    Measures, PREV and conditions that look at the partial match read columns of events that came
-    many small steps ago.  :class:`KeptEvents` takes tables of any size and gives values by number.
-
-Layout
-    Chunks of growing age and size, each a table in one piece with the numbers of its rows,
-    ascending over all chunks.  A chunk is merged with those before it when there are many, the
-    shorter ones first, so that an event is copied a logarithm of times, and a step of one event
-    costs no more than that.
-
-Guarantee
-    Numbers stay valid until :meth:`KeptEvents.retain` is told that they are no longer needed.
+"""Column store for the events that a stream of matches still needs, addressed by input number.
+When there are more than ``CHUNKS_MAX`` chunks, the newest are merged, shorter ones first, so an
+event is copied a logarithmic number of times.
 """
 
 from __future__ import annotations
@@ -32,8 +21,6 @@ CHUNKS_MAX = 12
 
 
 class KeptEvents:
-    """Rows of one schema."""
-
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
         self.rows = 0
@@ -42,11 +29,10 @@ class KeptEvents:
 
     @property
     def nbytes(self) -> int:
-        """Memory taken."""
         return int(sum(t.nbytes for t in [*self._tables, *self._numbers]))
 
     def append(self, table: pa.Table, numbers: IntArray) -> None:
-        """Take rows with larger numbers than all before."""
+        """Append rows whose numbers are larger than all before."""
         if not table.num_rows:
             return
         self._tables.append(table.combine_chunks())
@@ -60,19 +46,17 @@ class KeptEvents:
             self._merge(cut)
 
     def _merge(self, cut: int) -> None:
-        """Make one chunk of those from ``cut`` on."""
         self._tables[cut:] = [pa.concat_tables(self._tables[cut:]).combine_chunks()]
         self._numbers[cut:] = [np.concatenate(self._numbers[cut:])]
 
     def retain(self, numbers: IntArray) -> None:
-        """Drop all rows but these (ascending)."""
+        """Drop all rows except these (ascending numbers)."""
         kept = self.table(self.schema.names, numbers)
         self._tables = [kept.combine_chunks()] if len(numbers) else []
         self._numbers = [numbers] if len(numbers) else []
         self.rows = len(numbers)
 
     def take(self, name: str, numbers: IntArray) -> pa.Array:
-        """Values of a column at rows; null where the number is negative."""
         return flat(self.table([name], numbers).column(0))
 
     def table(self, names: Sequence[str], numbers: IntArray) -> pa.Table:

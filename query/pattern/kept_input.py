@@ -1,17 +1,6 @@
-"""The input of a stream that goes on: rows to their partitions, their bits, and what is kept.
-
-Purpose
-    :class:`KeptInput` takes the rows of a step, evaluates the conditions that are about one row or
-    its neighbours for these rows only, and keeps what a match that is still open may need: bits and
-    ticks in :class:`.kept_rows.KeptRows`, columns in :class:`.kept_events.KeptEvents`.
-
-Layout
-    A search reads a :class:`Space`: either all rows where they lie, or a copy of those of a few
-    partitions, one partition after the other.
-
-Guarantee
-    A row's bits are evaluated once, when the rows that NEXT reads have come.  Rows in which nothing
-    holds are not kept where rows between two events may be passed over and nobody reads neighbours.
+"""Partitions the rows of a step, evaluates their row-local bits once, stores what matches need.
+Rows that satisfy nothing are not stored where the pattern may skip rows and nothing reads
+neighbours.  A search reads a ``Space``: all rows in place, or a copy of some partitions.
 """
 
 from __future__ import annotations
@@ -42,25 +31,13 @@ __all__ = ["KeptInput", "Space"]
 IntArray = npt.NDArray[np.int64]
 PARTITIONS_MIN = 4096
 ROWS_MIN = 4096
-"""Nothing is tidied up below these sizes."""
 
 
 @dataclass(frozen=True)
 class Space:
     """Rows that a search reads.
-
-    Attributes
-    ----------
-    begin, end : int64 arrays
-        Rows of each partition searched.
-    moved : int64 array
-        Row less local number, per partition.
-    seen : bool array
-        Whether the partition has rows before these.
-    time : int64 array
-        Tick of each row.
-    columns : int64 array or None
-        Where each row lies in the block; None: there.
+    ``moved``: row minus local number, per partition.  ``seen``: the partition has earlier rows.
+    ``columns``: column of each row in the block, None if equal to the row.
     """
 
     prepared: PreparedRows
@@ -72,7 +49,6 @@ class Space:
     columns: IntArray | None
 
     def column(self, rows: IntArray) -> IntArray:
-        """Where rows lie in the block."""
         return rows if self.columns is None else self.columns[rows]
 
 
@@ -91,17 +67,7 @@ def _pass_bounds(groups, place, begin, end, tick, rank, bound_tick, bound_rank, 
 
 
 class KeptInput:
-    """Rows of the partitions of one clause.
-
-    Attributes
-    ----------
-    keys : pyarrow.Table
-        PARTITION BY columns of each partition.
-    careful : bool
-        Whether a value of the newest rows could not be computed.
-    hits : int
-        Rows so far that some variable may stand for.
-    """
+    """Rows of one clause; ``careful``: a value of the newest rows could not be computed."""
 
     def __init__(self, compiled: CompiledMatch) -> None:
         self.compiled = compiled
@@ -115,7 +81,7 @@ class KeptInput:
         if not self.partition_by:
             self.rows.grow(1)
         self.careful = False
-        self.failed = False  # whether any row kept is marked so
+        self.failed = False  # whether any stored row is marked FAILED
         self.next_number = 0
         self.hits = 0
         self._wanted = condition_columns(compiled)
@@ -139,27 +105,13 @@ class KeptInput:
 
     @property
     def nbytes(self) -> int:
-        """Memory taken."""
         return int(self.rows.nbytes + self.events.nbytes + self.keys.nbytes)
 
     # -- rows in --------------------------------------------------------------------------------
 
     def append(self, table: pa.Table, given: IntArray | None = None) -> tuple[IntArray, IntArray]:
-        """Take rows in the order of time.
-
-        Returns
-        -------
-        groups : int64 array
-            The partitions that they belong to, ascending.
-        ready : int64 array
-            Local number of the first row of each whose conditions were not evaluated before.
-
-        Parameters
-        ----------
-        table : pyarrow.Table
-            Columns of the input.
-        given : int64 array, optional
-            Ranks of the rows, where they are known.
+        """Append rows in time order (with ranks ``given``).  Returns their partitions, and per
+        partition the local number of the first row whose conditions were not evaluated before.
         """
         self.careful = False
         if not table.num_rows:
@@ -212,7 +164,7 @@ class KeptInput:
         return codes
 
     def ticks(self, table: pa.Table) -> IntArray:
-        """Time of rows, 0 where the input has none."""
+        """Ticks of rows, 0 where the input has no time."""
         name = self.compiled.columns.time
         if name is None:
             return np.zeros(table.num_rows, np.int64)
@@ -222,7 +174,6 @@ class KeptInput:
     def _sorted(
         self, table: pa.Table, codes: IntArray, order: IntArray, rank: IntArray
     ) -> tuple[pa.Table, IntArray, IntArray, IntArray]:
-        """The rows in the order of all keys of ORDER BY."""
         by_row = np.empty_like(rank)
         by_row[order] = rank
         named = table.append_column("@rank", pa.array(by_row)).append_column(
@@ -237,7 +188,6 @@ class KeptInput:
         self, table: pa.Table, asked: pa.Table, groups: IntArray, offsets: IntArray,
         time: IntArray, rank: IntArray, number: IntArray,
     ) -> None:  # fmt: skip
-        """Rows whose conditions are about themselves; ``asked``: what these read, by partition."""
         plan, kept = self.compiled.conditions, self.rows
         words, absent, failed, self.careful = row_bits(plan, asked, offsets)
         counts = np.diff(offsets)
@@ -245,7 +195,7 @@ class KeptInput:
             some = (words != 0) | (absent != 0)
             if failed is not None:
                 some |= failed != 0
-            # `^` does not hold behind a row that is not kept
+            # `^` does not hold after a row that is not stored
             kept.seen[groups] |= ~some[offsets[:-1]]
             lasting = np.flatnonzero(some)
             sums = np.concatenate([[0], np.cumsum(some)])
@@ -264,13 +214,11 @@ class KeptInput:
         kept.ready[groups] = kept.end[groups]
 
     def _newest(self, table: pa.Table) -> IntArray:
-        """Numbers of the rows that came last."""
         return np.arange(self.next_number - table.num_rows, self.next_number)
 
     def _place(
         self, groups: IntArray, counts: IntArray, time: IntArray, rank: IntArray, number: IntArray
     ) -> IntArray:
-        """Put rows into their partitions; where they lie."""
         kept = self.rows
         begin = kept.end[groups]
         columns = kept.append(groups, counts)
@@ -302,14 +250,13 @@ class KeptInput:
             cells[MARKS][columns] |= np.where(failed != 0, FAILED, 0)
 
     def usable(self, groups: IntArray, final: bool) -> IntArray:
-        """Local number behind the last row whose conditions can be asked."""
+        """Local number after the last row whose conditions can be evaluated."""
         end = self.rows.end[groups]
         if final:
             return end
         return np.maximum(self.rows.ready[groups], end - self.compiled.lookahead)
 
     def evaluate(self, groups: IntArray, final: bool) -> None:
-        """Bits of the rows of partitions that have none yet."""
         kept = self.rows
         usable = self.usable(groups, final)
         ready = kept.ready[groups]
@@ -323,7 +270,7 @@ class KeptInput:
         table = self.events.table(self._wanted, kept.cells[EVENT][columns])
         words, absent, failed, careful = row_bits(self.compiled.conditions, table, offsets)
         self.careful |= careful
-        fresh = np.zeros(len(columns) + 1, np.int64)  # +1 where rows to set begin, -1 behind them
+        fresh = np.zeros(len(columns) + 1, np.int64)  # +1 at the first row to set, -1 after it
         np.add.at(fresh, offsets[:-1] + ready - low, 1)
         np.add.at(fresh, offsets[:-1] + usable - low, -1)
         chosen = np.flatnonzero(np.cumsum(fresh[:-1]) > 0)
@@ -336,7 +283,6 @@ class KeptInput:
     # -- what a search reads --------------------------------------------------------------------
 
     def where_they_lie(self, groups: IntArray) -> Space:
-        """All rows, of which those of some partitions are searched."""
         kept = self.rows
         cells = kept.cells
         prepared = PreparedRows(
@@ -350,7 +296,7 @@ class KeptInput:
         )  # fmt: skip
 
     def gathered(self, groups: IntArray, low: IntArray) -> Space:
-        """The rows of partitions from a local number on, and those before that PREV may read."""
+        """A copy of partitions' rows from ``low`` on, and of earlier rows that PREV may read."""
         kept = self.rows
         base = np.maximum(kept.first[groups], low - self.compiled.history)
         columns = kept.columns(groups, base, kept.end[groups])
@@ -369,7 +315,7 @@ class KeptInput:
         )  # fmt: skip
 
     def must_gather(self, groups: IntArray) -> bool:
-        """Whether the bits of these partitions do not say everything."""
+        """Whether the stored bits of these partitions do not suffice."""
         if self.compiled.conditions.path_dependent:
             return True
         kept = self.rows
@@ -383,13 +329,7 @@ class KeptInput:
     # -- tidying up -----------------------------------------------------------------------------
 
     def tidy(self, watermark: int, forgetting: bool) -> IntArray | None:
-        """Give memory back; new numbers of the partitions when they have changed.
-
-        Parameters
-        ----------
-        forgetting : bool
-            Whether partitions without rows need not be known.
-        """
+        """Free memory; the new partition numbers if partitions without rows were forgotten."""
         kept = self.rows
         if self.events.rows > 2 * kept.rows + ROWS_MIN:
             columns = kept.all_columns()
@@ -411,14 +351,13 @@ class KeptInput:
     # -- partitions by key ----------------------------------------------------------------------
 
     def partitions_of(self, keys: pa.Table) -> IntArray:
-        """Partitions of rows with the columns of PARTITION BY."""
         if not self.partition_by:
             return np.zeros(min(1, keys.num_rows), np.int64)
         wanted = pa.schema([self.schema.field(name) for name in self.partition_by])
         return self._encode(keys.select(self.partition_by).cast(wanted))
 
     def bound(self, groups: IntArray, tick: IntArray, rank: IntArray) -> None:
-        """No match begins in these partitions before an event."""
+        """Let no match begin before this event in each partition."""
         if self._bounds is None:
             n = self.rows.partitions
             self._bounds = (np.full(n, INT64_MIN), np.zeros(n, np.int64))
@@ -426,5 +365,4 @@ class KeptInput:
         self._bounds[1][groups] = rank
 
     def unbound(self) -> None:
-        """The bounds have done their work."""
         self._bounds = None

@@ -1,23 +1,14 @@
-"""The rows of every partition that matches may still need, in one block with room between.
+"""Per-partition row storage in one block with slack: a step moves no rows of other partitions.
 
-Purpose
-    A step that brings ten events to ten of a million partitions must not move the rows of the
-    others.  :class:`KeptRows` appends to partitions in place and drops from their fronts.
+``cells`` has a row per kind (bits, absences, tick, number in the input, rank, marks) and a column
+per event.  Partition ``g`` owns the columns ``at[g] .. at[g] + room[g]``; used ones come first::
 
-Layout
-    ``cells`` has a row of the block per kind (bits, absences, tick, number in the input, rank,
-    marks) and a column per event.  Partition ``g`` owns the columns ``at[g] .. at[g] + room[g]``;
-    those in use are first::
+    at[g]                                    at[g] + room[g]
+      | first | ... | position | ... end - 1 | free ... |      numbers of rows in the partition
 
-        at[g]                                    at[g] + room[g]
-          | first | ... | position | ... end - 1 | free ... |      numbers of rows in the partition
-
-    A row's *local* number counts the rows of its partition since the beginning and never changes;
-    ``at[g] + local - first[g]`` is where it lies now.  When a partition is full it moves to the end
-    of the block with twice the room; when the block is full everything moves to a new one.
-
-Guarantee
-    An event is moved a constant number of times on average.
+A row's *local* number counts the rows of its partition and never changes; its column is
+``at[g] + local - first[g]``.  A full partition moves to the end with twice the room; a full block
+is copied.  An event moves a constant number of times (amortised).
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -50,16 +41,15 @@ IntArray = npt.NDArray[np.int64]
 WORDS, ABSENT, TIME, EVENT, RANK, MARKS = range(6)
 KINDS = 6
 COVERED, FAILED, TAKEN = 1, 2, 4
-"""Marks: the row is part of a match; a condition could not be computed in it; a match has ended
-with it (INCREMENTAL MATCH)."""
+"""Marks: part of a match; not computable; a match has ended there (INCREMENTAL MATCH)."""
 
 FAR = np.int64(INT64_MAX)
-"""A tick that is awaited where none is."""
+"""``due`` of a partition that waits for no tick."""
 
 
 @kernel
 def _make_room(groups, counts, at, first, end, room, used, cells):
-    """Move partitions that are full to the end of the block; how much of it is used then."""
+    """Move full partitions to the end of the block; returns the new used size."""
     for i in range(groups.shape[0]):
         g = groups[i]
         n = end[g] - first[g]
@@ -78,7 +68,7 @@ def _make_room(groups, counts, at, first, end, room, used, cells):
 
 @kernel
 def _repack(at, first, end, room, cells, out):
-    """Copy every partition to a new block, one after the other; how much of it is used."""
+    """Copy every partition to a new block without gaps; returns the used size."""
     used = 0
     for g in range(at.shape[0]):
         n = end[g] - first[g]
@@ -94,10 +84,7 @@ def _repack(at, first, end, room, cells, out):
 
 @kernel
 def ranks(groups, offsets, time, tick, rank, out):
-    """Rank of each row among those of its partition and tick, in order of arrival.
-
-    ``tick`` and ``rank`` are those of the last row of each partition before, and after.
-    """
+    """Rank of each row in its partition and tick, by arrival; updates last ``tick``, ``rank``."""
     for i in range(groups.shape[0]):
         g = groups[i]
         for r in range(offsets[i], offsets[i + 1]):
@@ -107,29 +94,10 @@ def ranks(groups, offsets, time, tick, rank, out):
 
 
 class KeptRows:
-    """Rows by partition.
-
-    Attributes
-    ----------
-    cells : int64 array (kinds, columns)
-    rows : int
-        Rows kept.
-    at, room, first, end : int64 arrays
-        Per partition, see the module.
-    position : int64 array
-        Local number of the next row at which a match may begin.
-    ready : int64 array
-        Local number of the first row whose conditions are not evaluated yet.
-    told : int64 array
-        Local number of the first row of which it is not known whether a match covers it.
-    seen : bool array
-        Whether rows of the partition were dropped.
-    number : int64 array
-        Matches found.
-    tick, rank : int64 arrays
-        Of the partition's last row.
-    due : int64 array
-        Greatest tick that the partition waits for.
+    """Rows by partition.  Local numbers: ``position``, next row at which a match may begin;
+    ``ready``, first row whose conditions are not evaluated; ``told``, first row not yet output as
+    (un)matched.  ``seen``: rows were dropped.  ``tick``, ``rank``: of the last row.  ``due``:
+    greatest tick that the partition waits for.
     """
 
     def __init__(self) -> None:
@@ -158,16 +126,13 @@ class KeptRows:
 
     @property
     def partitions(self) -> int:
-        """Partitions known."""
         return len(self.at)
 
     @property
     def nbytes(self) -> int:
-        """Memory taken."""
         return int(self.cells.nbytes + sum(getattr(self, n).nbytes for n in self.PER_PARTITION))
 
     def grow(self, partitions: int) -> None:
-        """Know of so many partitions."""
         more = partitions - self.partitions
         if more <= 0:
             return
@@ -177,12 +142,12 @@ class KeptRows:
             setattr(self, name, np.concatenate([before, np.full(more, value, before.dtype)]))
 
     def select(self, kept: npt.NDArray[np.bool_]) -> None:
-        """Forget partitions without rows: those kept get new numbers, in order."""
+        """Drop the other partitions, which have no rows, and renumber in order."""
         for name in self.PER_PARTITION:
             setattr(self, name, getattr(self, name)[kept].copy())
 
     def append(self, groups: IntArray, counts: IntArray) -> IntArray:
-        """Columns for so many more rows of each of these partitions, in that order."""
+        """Allocate ``counts`` more rows in each partition; returns their columns, in that order."""
         wanted = self.end[groups] - self.first[groups] + counts
         need = int(np.where(wanted > self.room[groups], np.maximum(4, 2 * wanted), 0).sum())
         if self.used + need > self.cells.shape[1]:
@@ -206,16 +171,13 @@ class KeptRows:
         return take_ranges(begin, begin + counts)
 
     def place(self, groups: IntArray, local: IntArray) -> IntArray:
-        """Columns of rows given by partition and local number."""
         return self.at[groups] + local - self.first[groups]
 
     def columns(self, groups: IntArray, begin: IntArray, end: IntArray) -> IntArray:
-        """Columns of the rows ``begin .. end`` of each partition, one partition after the other."""
         moved = self.at[groups] - self.first[groups]
         return take_ranges(begin + moved, end + moved)
 
     def drop(self, groups: IntArray, upto: IntArray) -> None:
-        """Drop the rows of partitions before a local number."""
         gone = np.maximum(np.minimum(upto, self.end[groups]) - self.first[groups], 0)
         self.first[groups] += gone
         self.rows -= int(gone.sum())
@@ -224,5 +186,4 @@ class KeptRows:
         self.seen[groups] |= gone > 0
 
     def all_columns(self) -> IntArray:
-        """Columns of all rows kept."""
         return take_ranges(self.at, self.at + self.end - self.first)

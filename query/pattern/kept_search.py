@@ -1,12 +1,4 @@
-"""Which kept rows a step must look at: first rows of matches, rows that expire, last events.
-
-Purpose
-    A step brings few rows to partitions that keep many.  These passes say, bit by bit, where a
-    search could find something at all.
-
-Guarantee
-    What they leave out holds no match: bits of words are necessary conditions.
-"""
+"""Kernels that select the stored rows a step must examine; the others are in no match."""
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -22,7 +14,7 @@ __all__ = ["completing", "expire", "has_last_event", "next_start"]
 
 @kernel
 def next_start(words, rows, end, first_bits):
-    """Move each of ``rows`` to the next one at which a match may begin, at most to its end."""
+    """Move each of ``rows`` to the next row at which a match may begin, at most to its end."""
     for i in range(rows.shape[0]):
         r = rows[i]
         while r < end[i] and words[r] & first_bits == 0:
@@ -32,7 +24,7 @@ def next_start(words, rows, end, first_bits):
 
 @kernel
 def expire(time, rows, end, window, now):
-    """Move each of ``rows`` past those whose window is over, at most to its end."""
+    """Move each of ``rows`` past rows whose window is over, at most to its end."""
     for i in range(rows.shape[0]):
         r = rows[i]
         while r < end[i] and horizon(time[r], window) < now:
@@ -42,7 +34,7 @@ def expire(time, rows, end, window, now):
 
 @kernel
 def has_last_event(words, begin, end, finals, out):
-    """Whether a match may end with one of the rows ``begin .. end`` of each group."""
+    """Whether a match may end at one of the rows ``begin .. end`` of each group."""
     for i in range(begin.shape[0]):
         out[i] = False
         for r in range(begin[i], end[i]):
@@ -53,11 +45,9 @@ def has_last_event(words, begin, end, finals, out):
 
 @kernel
 def completing(words, follow, finals, time, window, begin, fresh, end, skipping):
-    """Clear the bits from which no match can be completed by a row from ``fresh[g]`` on.
-
-    As :func:`.rowtests.feasible_any` (``skipping``: rows between two events may be passed over)
-    and :func:`.rowtests.feasible`, but for rows that are there: a match that is completed later is
-    found then.
+    """Clear the bits from which no row at or after ``fresh[g]`` can complete a match; as
+    ``feasible_any`` (``skipping``) and ``feasible``, but for present rows only: later completions
+    are found later.
     """
     ends = np.full(64, LATEST)
     best_of = np.full(64, LATEST)

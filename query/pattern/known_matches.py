@@ -1,19 +1,6 @@
-"""Matches of which the first and the last event are known: their rows of the result.
-
-Purpose
-    One who has found matches by other means (a bank of patterns) knows where they begin and end,
-    not what is measured of them.  :class:`KnownMatches` has the clause say that, of the events of
-    these matches alone.
-
-Guarantee
-    A clause that takes one match at a time prefers, among all matches that begin with an event, the
-    same one whether it sees what is behind its last event or not: a match that it would have
-    preferred is none in the whole input either.  So the rows are those that the clause has over its
-    whole input.
-
-Limits
-    No clause that looks beyond the events of a match: PREV, NEXT, anchors, absences, EVENT
-    SELECTION, MATCH_NUMBER.
+"""Result rows of matches whose first and last events are known, from a pattern bank for example.
+A clause that takes one match at a time prefers the same match of a first event whether or not it
+sees later events, so the events of the matches suffice.  Not for clauses that read beyond a match.
 """
 
 from __future__ import annotations
@@ -36,15 +23,8 @@ IntArray = npt.NDArray[np.int64]
 
 
 class KnownMatches:
-    """Rows of matches that are known, as a part of a query.
-
-    Parameters
-    ----------
-    events : pyarrow.Table
-        Those of the matches, one match after the other, with the columns of the clause's input and
-        ``@rank``, the place of each among the events of its partition and tick.
-    offsets : int64 array
-        Events of match ``i``: ``offsets[i] .. offsets[i + 1]``.
+    """Result rows of known matches, as a source in a query plan.  Events of match ``i`` are
+    ``offsets[i] .. offsets[i + 1]``, with the clause's input columns and ``@rank``.
     """
 
     def __init__(self, events: pa.Table, offsets: IntArray) -> None:
@@ -54,7 +34,7 @@ class KnownMatches:
 
     @property
     def ticks(self) -> tuple[int | None, int | None]:
-        """Half-open range of ticks that it reads: none, the events are here."""
+        """Half-open range of ticks to read: none, the events are here."""
         return 0, 0
 
     def run(
@@ -66,22 +46,17 @@ class KnownMatches:
         check: Callable[[], None] | None = None,
         limits: MatchLimits | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of the result."""
-        if self._found is None:  # however often it is asked
+        if self._found is None:  # cached
             stream = _Stream(compiled, limits or MatchLimits(), check)
             self._found = list(stream.matching(self._events, self._offsets))
         yield from self._found
 
     def describe(self) -> str:
-        """What it reads, for people."""
         return f"the events of {len(self._offsets) - 1} matches"
 
 
 class _Stream(MatchStream):
-    """The search in one group per match."""
-
     def matching(self, events: pa.Table, offsets: IntArray) -> Iterator[pa.RecordBatch]:
-        """See :class:`KnownMatches`."""
         names = [name for name in self.input_schema.names if name in events.schema.names]
         self.rows = events.select(names).cast(self.input_schema)
         self.order, self.next_sequence, count = None, events.num_rows, len(offsets) - 1
@@ -91,7 +66,7 @@ class _Stream(MatchStream):
             found, _ = numbers(flat(self.rows.column(str(self.compiled.columns.time))), "i")
             tick = np.ascontiguousarray(found, np.int64)
         tick = tick.view()
-        tick.flags.writeable = False  # as elsewhere: kernels are compiled for such
+        tick.flags.writeable = False  # kernels are compiled for read-only inputs
         now = int(tick.max()) if len(tick) else 0
         groups = Groups(
             offsets, offsets[:-1].copy(), np.zeros(count, np.bool_), np.zeros(count, np.int64),
@@ -109,7 +84,7 @@ class _Stream(MatchStream):
 
 
 def _of(matches: Matches, chosen: npt.NDArray[np.bool_]) -> Matches:
-    """Some of the matches: SKIP TO NEXT ROW finds others behind the first of a group."""
+    """Some of the matches; SKIP TO NEXT ROW finds more after the first of a group."""
     if chosen.all():
         return matches
     sizes = np.diff(matches.runs)

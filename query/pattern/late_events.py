@@ -1,8 +1,5 @@
-"""Late events by time: which of the events of a range were not there before.
-
-Guarantee
-    Of the events of one tick those committed earlier come first for ever, so how many a tick had
-    tells which of its events have come since.
+"""Finds the late events of a time range by comparing event counts per tick.
+Within a tick, events committed earlier always come first.
 """
 
 from __future__ import annotations
@@ -22,19 +19,12 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Late:
-    """Ticks at which events have come late.
-
-    Attributes
-    ----------
-    tick, before : int64 arrays
-        Ascending ticks, and how many events each had before: those behind them are the late ones.
-    """
+    """Ascending ticks with late events, which follow ``before`` others of the tick."""
 
     tick: IntArray
     before: IntArray
 
     def among(self, ticks: IntArray) -> Bools:
-        """Which of all events of a range, in the order of time, are late."""
         found: Bools = np.zeros(len(ticks), np.bool_)
         begin = np.searchsorted(ticks, self.tick, side="left") + self.before
         found[take_ranges(begin, np.searchsorted(ticks, self.tick, side="right"))] = True
@@ -42,13 +32,7 @@ class Late:
 
 
 def late_events(now: IntArray, then: IntArray) -> Late | None:
-    """What has come since; None when events are gone.
-
-    Parameters
-    ----------
-    now, then : int64 arrays
-        Ticks of all events of some ranges, ascending.
-    """
+    """The late events, from ascending ticks now and then; None if events were removed."""
     tick, count = _counted(now)
     had, times = _counted(then)
     before = np.zeros(len(tick), np.int64)
@@ -63,6 +47,5 @@ def late_events(now: IntArray, then: IntArray) -> Late | None:
 
 
 def _counted(ticks: IntArray) -> tuple[IntArray, IntArray]:
-    """Ascending ticks, each once, and how often each is there."""
     first = np.flatnonzero(np.diff(ticks, prepend=ticks[:1] - 1))
     return ticks[first], np.diff(first, append=len(ticks))

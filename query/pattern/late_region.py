@@ -1,36 +1,21 @@
-"""Late events in searches that are kept: the matches that they change, found in few partitions.
+"""Updates suspended searches for late events, and finds the matches that these change.
 
-Purpose
-    One match at a time means that a late event may change matches far behind it: a match that it
-    lengthens skips the start of the next.  :func:`late_matches` searches the partitions of late
-    events with these and without, from where both are the same to where they are the same again,
-    and puts the kept searches right.
+With one match at a time, a late event can change matches far behind it, because a longer match
+skips the start of the next.  ``late_matches`` searches the affected partitions with and without the
+late events, between rows where both searches agree, and corrects the suspended searches::
 
-Layout
-    ::
+    old search   o-[====]-o-o-[=====]-o----[===]-o      o  a row where a search looked for
+    late event               x                              a match, [==] rows it skipped
+    new search   o-[====]-o-o-o-[======]-o-[===]-o
+                          |              |
+                        begin           end
 
-        old search   o-[====]-o-o-[=====]-o----[===]-o      o  a row where a search looked for
-        late event               x                              a match, [==] rows it skipped
-        new search   o-[====]-o-o-o-[======]-o-[===]-o
-                              |              |
-                            begin           end
-
-    *begin*: a row that lies more than the window before the first late event, and that no match
-    covers, whichever row it began with: every search comes by.  *end*: where both searches stand at
-    the same row behind the last late event, and behind the rows that read it by PREV or ``^``;
-    where they do not come to that, the watermark, and the kept searches are made anew there.
-
-Guarantee
-    Matches that begin before ``begin``, or at ``end`` and behind, are the same with the late events
-    and without; those between are told, of both searches, if they are decided at the watermark.
-
-Cost
-    Events of the partitions that late events belong to, over some windows on both sides; of the
-    others only the keys.
-
-Limits
-    Clauses with WITHIN, without NEXT and without a match mode, over input in the order of time
-    alone.
+*begin*: a row more than one window before the first late event that no match covers, whatever its
+start, so every search passes it.  *end*: the row, after the last late event and the rows that read
+it by PREV or ``^``, where both searches stand at the same position; if there is none, the
+watermark.  Matches that begin outside ``begin .. end`` do not change.  Cost: the affected
+partitions over some windows on both sides; only keys of the others.  Limits: clauses with WITHIN,
+without NEXT or a match mode, over input ordered by time only.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -66,32 +51,17 @@ __all__ = ["Scan", "late_matches"]
 IntArray = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Scan = Callable[[int, int], pa.Table]
-"""Events with ``low <= t <= high`` in the order of time, with the columns of the clause's input."""
+"""Events with ``low <= t <= high`` in time order, with the columns of the clause's input."""
 ROWS_FEW = 1 << 13
-"""So many rows are searched anew whatever share of the stream they are."""
+"""Rows that are always searched again, whatever share of the stream they are."""
 
 
 def late_matches(
     stream: AdvancingMatch, scan: Scan, late: Late, first: int
 ) -> tuple[pa.Table, pa.Table] | None:
-    """Matches that late events have ended or changed, and those that are instead.
-
-    Parameters
-    ----------
-    stream : AdvancingMatch
-        The kept searches, which have not seen the late events; then they have.
-    scan : callable
-        Of the events as they are now.
-    late : Late
-        Up to the watermark of the searches; at least one.
-    first : int
-        Tick of the first event there is.
-
-    Returns
-    -------
-    gone, found : pyarrow.Table
-        Rows of the result.  Some matches may be in both, unchanged.  None, and nothing is done,
-        where so many partitions have late events that all of them are searched sooner.
+    """Result rows of matches that late events (``late``, at or before the watermark) ended or
+    changed, and of those that replace them; updates ``stream``.  None, and no change, where a new
+    search is cheaper.
     """
     compiled, watermark = stream.compiled, stream.watermark
     assert compiled.within is not None
@@ -122,29 +92,21 @@ def late_matches(
 
 
 def independent(compiled: CompiledMatch) -> bool:
-    """Whether a match is found whatever others there are."""
+    """Whether each match is found independently of other matches."""
     clause = compiled.clause
     skip = clause.skip
     return clause.selection is not None or (skip is not None and skip.mode == "next")
 
 
 def _touches(compiled: CompiledMatch) -> int:
-    """How many rows behind an event have conditions that it can change."""
+    """Number of rows after an event whose conditions it can affect."""
     _, _, flags = compiled.automaton.tables
     return max(compiled.history, int((flags & 1).any()))
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows of the partitions of late events, in the order of time.
-
-    Attributes
-    ----------
-    late, tick : arrays
-        Per row.
-    order, offsets : int64 arrays
-        Rows by partition, and where those of each begin.
-    """
+    """Rows of the partitions of late events in time order; ``order``, ``offsets``: by partition."""
 
     table: pa.Table
     late: Bools
@@ -178,20 +140,19 @@ class _Rows:
         return len(self.offsets) - 1
 
     def partition(self, keys: pa.Table, rows: int) -> IntArray:
-        """The partition of each of some rows with the columns of PARTITION BY."""
         if self.codes is None:
             return np.zeros(rows, np.int64)
         return self.codes.encode([keys.column(name) for name in self.keys])
 
     def events(self, place: IntArray) -> tuple[IntArray, IntArray]:
-        """Tick, and rank among those of partition and tick, of a row of each partition."""
+        """Tick, and rank within partition and tick, of a row of each partition."""
         at = self.offsets[:-1] + place
         tick = self.tick[self.order]
         same = _first_at(self.offsets, tick, tick[at])
         return tick[at], place - same
 
     def behind(self, begin: IntArray, decided: Decided) -> pa.Table:
-        """Rows of the matches that begin with a row of their partition or behind it."""
+        """Rows of the matches that begin at or after row ``begin`` of their partition."""
         if not decided.matches:
             return decided.rows
         tick, rank = self.events(begin)
@@ -216,7 +177,7 @@ def _places_at(offsets, tick, wanted, out):
 
 
 def _first_at(offsets: IntArray, tick: IntArray, wanted: IntArray) -> IntArray:
-    """Place in its partition of the first row at a tick or behind it; ticks ascend."""
+    """Place in its partition of the first row at or after a tick; ticks ascend."""
     out = np.empty(len(offsets) - 1, np.int64)
     _places_at(offsets, tick, wanted, out)
     return out
@@ -224,7 +185,7 @@ def _first_at(offsets: IntArray, tick: IntArray, wanted: IntArray) -> IntArray:
 
 @kernel
 def _uncover(offsets, tick, leads, window, place):
-    """Move a place of each partition back until no match leads from before it to it or behind."""
+    """Move the place in each partition back until no match spans it from before."""
     for g in range(offsets.shape[0] - 1):
         low = offsets[g]
         at = low + place[g]
@@ -237,10 +198,7 @@ def _uncover(offsets, tick, leads, window, place):
 
 
 def _begins(compiled: CompiledMatch, rows: _Rows, window: int, low: int | None) -> IntArray | None:
-    """Place of the row of each partition from which both searches are searched, if in sight.
-
-    ``low``: tick at which the rows begin; None where the stream does.
-    """
+    """Place of row *begin* of each partition, or None if before tick ``low`` where rows begin."""
     tick, late = rows.tick[rows.order], rows.late[rows.order]
     partition = np.repeat(np.arange(len(rows)), np.diff(rows.offsets))
     bound = np.full(len(rows), INT64_MAX)
@@ -258,7 +216,7 @@ def _begins(compiled: CompiledMatch, rows: _Rows, window: int, low: int | None) 
         found = tick[rows.offsets[:-1] + place]
         if low is not None and ((place < before) & (found < moved(low, window))).any():
             return None
-    read = place  # from here on conditions must be right
+    read = place  # conditions must be right from here on
     if not independent(compiled):
         read = _first_at(rows.offsets, tick, moved(tick[rows.offsets[:-1] + place], -window))
     if low is not None and (read < _touches(compiled)).any():
@@ -267,13 +225,11 @@ def _begins(compiled: CompiledMatch, rows: _Rows, window: int, low: int | None) 
 
 
 class _Found(MatchStream):
-    """First and last row of the match from every row."""
-
     def __init__(self, compiled: CompiledMatch) -> None:
         clause = replace(compiled.clause, rows="all", measures=(), skip=Skip("next"))
         super().__init__(replace(compiled, clause=clause, measures=(), _schema=None), MatchLimits())
         self.mode = "all"
-        self.inputs = compiled.input_columns  # all that the rows have: labels are wanted, no values
+        self.inputs = compiled.input_columns  # columns of the rows: only labels are needed
         fields = [compiled.columns.arrow.field(name) for name in self.inputs]
         self.input_schema = self.waiting_schema = pa.schema(fields)
         self.rows = self.input_schema.empty_table()
@@ -291,7 +247,6 @@ class _Found(MatchStream):
         return iter(())
 
     def matches(self, rows: pa.Table) -> tuple[IntArray, IntArray]:
-        """Of the rows, first and last ones."""
         for batch in rows.to_batches():
             for _ in self.feed(batch):
                 pass
@@ -302,7 +257,6 @@ class _Found(MatchStream):
 
 
 def _searched(stream: AdvancingMatch, table: pa.Table, high: int) -> tuple[AdvancingMatch, Decided]:
-    """A search of its own over some rows, as it stands at a tick, and what it has decided."""
     search = AdvancingMatch(stream.compiled, stream.limits, stream.check, in_turn=True)
     return search, search.advance(table, high)
 
@@ -310,7 +264,6 @@ def _searched(stream: AdvancingMatch, table: pa.Table, high: int) -> tuple[Advan
 def _rejoined(
     compiled: CompiledMatch, rows: _Rows, before: AdvancingMatch, after: AdvancingMatch, high: int
 ) -> bool:
-    """Whether both searches are the same from some row of each partition on."""
     late = rows.late[rows.order]
     last = np.zeros(len(rows), np.int64)
     at = np.flatnonzero(late)
@@ -327,7 +280,7 @@ def _rejoined(
     for search in (before, after):
         positions = search.export(INT64_MIN + 1).positions
         where = rows.partition(positions, positions.num_rows)
-        found = np.full((2, len(rows)), INT64_MAX)  # behind every event
+        found = np.full((2, len(rows)), INT64_MAX)  # after every event
         found[0, where] = positions.column("@tick").to_numpy()
         found[1, where] = positions.column("@rank").to_numpy()
         stands.append(found)

@@ -1,12 +1,4 @@
-"""What a bound expression of DEFINE or MEASURES reads: navigations, aggregates, match numbers.
-
-Purpose
-    The values that conditions and measures are made of, apart from how they are bound
-    (:mod:`.binding`) and computed (:mod:`.measures`, :mod:`.typed`).
-
-Guarantee
-    Leaves are frozen and equal when they read the same.
-"""
+"""Leaves of bound expressions in DEFINE and MEASURES; equal when they read the same value."""
 
 from __future__ import annotations
 
@@ -33,23 +25,11 @@ __all__ = [
 CLASSIFIER = "@classifier"
 NUMBER = "@match_number"
 PSEUDO = frozenset({CLASSIFIER, NUMBER})
-"""Columns that a row has by its match: what CLASSIFIER() and MATCH_NUMBER() are there."""
 
 
 @dataclass(frozen=True)
 class RowExpression:
-    """A scalar expression over the columns of one row.
-
-    Attributes
-    ----------
-    sql : str
-        The expression in DuckDB's SQL; column names are quoted.
-    columns : tuple of str
-        The columns it reads; :data:`CLASSIFIER` among them stands for the row's variable,
-        :data:`NUMBER` for the number of its match (in aggregates only).
-    column : str or None
-        The column's name, when the expression is nothing but a column.
-    """
+    """Quoted SQL over the columns of one row; ``column``: its name, if it is just a column."""
 
     sql: str
     columns: tuple[str, ...]
@@ -58,7 +38,7 @@ class RowExpression:
 
 @dataclass(frozen=True)
 class Navigation:
-    """The value of an expression in a row found from the match; see the module's docstring."""
+    """The value of an expression in a row found from the match; see ``binding``."""
 
     row: RowExpression
     variables: frozenset[str] | None
@@ -70,26 +50,9 @@ class Navigation:
 
 @dataclass(frozen=True)
 class MatchAggregate:
-    """An aggregate over the rows of the match that carry one of ``variables``.
-
-    Attributes
-    ----------
-    function : str
-        Its name, lower case.
-    sql : str
-        The whole call in DuckDB's SQL, over the columns of the rows.
-    argument : RowExpression or None
-        The only argument of a basic call; None for ``count(*)`` and for calls of other forms.
-    columns : tuple of str
-    plain : bool
-        Neither DISTINCT, FILTER, ORDER BY nor a second argument.
-    basic : bool
-        As ``plain``, but perhaps with DISTINCT or FILTER.
-    distinct : bool
-    condition : RowExpression or None
-        What FILTER says.
-    head : str
-        ``sql`` without FILTER.
+    """An aggregate over the rows labelled with one of ``variables``.
+    ``head``: ``sql`` without FILTER.  ``argument``: of a basic call.  ``plain``: no DISTINCT,
+    FILTER, ORDER BY or second argument; ``basic``: the same but allows DISTINCT or FILTER.
     """
 
     function: str
@@ -111,12 +74,11 @@ class MatchNumber:
 
 
 IDENTITIES = ("match_id", "match_time", "match_event")
-"""Functions of a match that say what it is called, see :mod:`.match_identity`."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """What an operator itself knows of a match: a function of names, and the type of its values."""
+    """A value that an operator knows of a match: function, names, and result type."""
 
     function: str
     names: tuple[str, ...]

@@ -1,9 +1,4 @@
-"""Code for what a condition reads: constants, columns of rows, labels, aggregates, cells.
-
-Purpose
-    :class:`LoadCode` writes the instructions that put values on the stack, and enters into the
-    :class:`.bytecode.BytecodeBuilder` which columns, rows and aggregates they stand for.
-"""
+"""Code generation for loads: constants, columns of rows, labels, aggregates, cells."""
 
 from __future__ import annotations
 
@@ -27,22 +22,7 @@ INT64 = (-(2**63), 2**63 - 1)
 
 
 class LoadCode(TypedCondition):
-    """Constants, and values of rows and of the match.
-
-    Parameters
-    ----------
-    builder : BytecodeBuilder
-        Of the pattern; told what the code reads.
-    leaves : tuple of Leaf
-        What the condition asks of the match.
-    variable : str
-        The one that it defines.
-
-    Attributes
-    ----------
-    code : list
-        Instructions so far.
-    """
+    """Loads for the condition of ``variable``; ``builder`` records what the code reads."""
 
     def __init__(self, builder: BytecodeBuilder, leaves: tuple[Leaf, ...], variable: str) -> None:
         super().__init__(builder.row_type, builder.unit, leaves, variable)
@@ -54,7 +34,6 @@ class LoadCode(TypedCondition):
         return len(self.code) - 1
 
     def _land(self, jump: int) -> None:
-        """Let a jump lead to what comes next."""
         here = len(self.builder.code) + len(self.code)
         self.code[jump] = (self.code[jump][0], here, 0, 0)
 
@@ -87,7 +66,7 @@ class LoadCode(TypedCondition):
         return self.builder.slot(self.builder.places, entry)
 
     def _emit_table(self, table: Tabulated, kind: str) -> None:
-        """The number of the cell, then the cell."""
+        """Push the cell number, then load the cell."""
         builder = self.builder
         number = builder.slot(builder.tables, table)
         for i, dimension in enumerate(table.dimensions):

@@ -1,15 +1,7 @@
-"""The machine that conditions run on: bytecode, and trackers of what is matched already.
-
-Purpose
-    Most conditions are bits of a word per row.  Those that look at the partial match run here:
-    :func:`holds` interprets their bytecode, :func:`extend_path` carries along what they may ask
-    for.  The searches of :mod:`.contiguous` and :mod:`.selection` share both.
-
-Layout
-    A *column* is the state of a partial match: for the contiguous search its length, for event
-    selection the number of its thread.  Trackers keep for each column where FIRST and LAST are and
-    what the running aggregates are, so that a condition costs the same at any length of the match.
-    Columns, like all that conditions read, lie in one block of words (:mod:`.image`).
+"""The stack machine for conditions on the partial match: bytecode interpreter and trackers.
+A *column* is the state of a partial match: its length in the contiguous search, its thread in event
+selection.  Trackers store the positions of FIRST and LAST and the running aggregates per column, so
+a condition costs the same at any match length.
 """
 
 # ruff: noqa: SIM109
@@ -57,10 +49,7 @@ from .image import (
 
 @kernel
 def aggregate_with(words, floats, slot, state, include, row):
-    """State of an aggregate, with the current row: integer and floating state, count, overflow.
-
-    The state lies in word ``state``, its count ``stride * aggregates`` words further.
-    """
+    """An aggregate including the current row: integer and float state, count, overflow."""
     spec = words[H_SUM] + 3 * slot
     kind = words[spec + 1]
     a = words[state]
@@ -88,7 +77,7 @@ def aggregate_with(words, floats, slot, state, include, row):
 
 @kernel
 def begin_path(words):
-    """Column 0: nothing matched yet."""
+    """Initialise column 0: nothing matched yet."""
     path = words[H_PATH]
     stride = words[H_STRIDE]
     slots = words[H_LAST_N] + words[H_FIRST_N]
@@ -99,10 +88,7 @@ def begin_path(words):
 
 @kernel
 def extend_path(words, floats, column, new, depth, place, row):
-    """Column ``new``: column ``column`` with one more row, at index ``depth``.
-
-    True when a sum overflows.
-    """
+    """Column ``new``: ``column`` plus ``row`` at index ``depth``.  True when a sum overflows."""
     stride = words[H_STRIDE]
     at = words[H_PATH] + ROW_LAST * stride
     places = words[H_PLACES]
@@ -110,7 +96,7 @@ def extend_path(words, floats, column, new, depth, place, row):
     spec = words[H_LAST]
     for _ in range(words[H_LAST_N]):
         if words[member + words[spec] * places]:
-            # slots of a set follow each other: one step less is the slot before
+            # slots of a set are adjacent: the previous slot is one step less
             words[at + new] = depth if words[spec + 1] == 0 else words[at - stride + column]
         else:
             words[at + new] = words[at + column]
@@ -130,7 +116,7 @@ def extend_path(words, floats, column, new, depth, place, row):
         words[at + new] = value
         at += stride
         spec += 2
-    if words[H_FIRST_N]:  # only FIRST asks for counts
+    if words[H_FIRST_N]:  # only FIRST needs counts
         for s in range(words[H_SETS]):
             words[at + new] = words[at + column] + words[member + s * places]
             at += stride
@@ -155,10 +141,9 @@ def extend_path(words, floats, column, new, depth, place, row):
 
 @kernel
 def holds(words, floats, which, column, depth, place, row, begin, end, number, threads):
-    """Whether a condition is true for the row as next of a partial match: 1, 0, or why not known.
-
-    -1: integers overflow; -2: a value that it reads could not be computed.  ``threads``: columns
-    are threads with parents, not lengths.
+    """Whether a condition holds for ``row`` as the next of a partial match: 1, 0, -1 (integer
+    overflow) or -2 (a value could not be computed).  ``threads``: columns are threads with parents,
+    not lengths.
     """
     stride = words[H_STRIDE]
     path = words[H_PATH]
@@ -182,7 +167,7 @@ def holds(words, floats, which, column, depth, place, row, begin, end, number, t
         b = words[at + 2]
         c = words[at + 3]
         at += 4
-        if op <= NUMBER:  # a new top; the first one puts aside what is never asked for
+        if op <= NUMBER:  # push; the first push saves an unused value
             words[stack] = i
             floats[stack + 1] = f
             words[stack + 2] = null
@@ -343,7 +328,7 @@ def holds(words, floats, which, column, depth, place, row, begin, end, number, t
                     null = 1
                 else:
                     i = 1 - decisive
-            elif op >= LEAST_I:  # nulls are left out
+            elif op >= LEAST_I:  # nulls are ignored
                 stack -= 3
                 less = words[stack] < i
                 if op == LEAST_F or op == GREATEST_F:
@@ -374,7 +359,7 @@ def holds(words, floats, which, column, depth, place, row, begin, end, number, t
             f = abs(f)
         elif op == CALL_F:
             f = of_one(a, f)
-        elif op == CELL:  # numbered by the value on top
+        elif op == CELL:  # indexed by the value on top
             i, f, null = value_at(words, floats, a, i)
             if null == 2:
                 return -2

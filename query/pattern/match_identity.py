@@ -1,25 +1,14 @@
-"""MATCH_ID() and its kin: what a match is called, however many matches come before it.
+"""MATCH_ID(), MATCH_TIME() and MATCH_EVENT(): identities that late events do not change.
 
-Purpose
-    A match has a number (MATCH_NUMBER) that every late event before it changes.  Its identity does
-    not change: it is made of its pattern and of its events, and an event is known by its partition,
-    its tick, and its *rank*, its place among the partition's events of that tick in the order of
-    arrival.
+An event is identified by partition, tick, and *rank* among the partition's events of that tick in
+arrival order.  The input must be ordered by time and contain all rows of a tick or none.
 
-Layout
-    ::
+::
 
-        MATCH_ID()      one match at a time    digest of the partition and the first event
-                        EVENT SELECTION        digest of the partition and all events
-        MATCH_TIME()    the time of the last event; of an empty match, of where it is
-        MATCH_EVENT()   tick and rank of the event of an output row, 16 bytes
-
-Guarantee
-    Rows of one tick must be fed all or none, as time ranges do; then a rank does not depend on
-    where the input begins.
-
-Limits
-    In MEASURES only.  The input has a time and comes in its order.
+    MATCH_ID()      one match at a time    digest of the partition and the first event
+                    EVENT SELECTION        digest of the partition and all events
+    MATCH_TIME()    the time of the last event; of an empty match, of its position
+    MATCH_EVENT()   tick and rank of the event of an output row, 16 bytes
 """
 
 from __future__ import annotations
@@ -48,17 +37,7 @@ RANK = "@rank"
 
 @dataclass(frozen=True)
 class Naming:
-    """How matches of a clause are named.
-
-    Attributes
-    ----------
-    seed : bytes
-        Stands for the pattern.
-    partition_by : tuple of str
-    time : str
-    every_event : bool
-        Whether two matches may have the same first event.
-    """
+    """How matches are identified; ``every_event``: matches may share their first event."""
 
     seed: bytes
     partition_by: tuple[str, ...]
@@ -73,14 +52,13 @@ def naming_of(
     time: str,
     selection: str | None,
 ) -> Naming | None:
-    """How matches are named; None where no measure asks for that."""
     asked = {leaf.function for leaf, _ in _identities(measures)}
     every = "match_id" in asked and selection is not None
     return Naming(seed, partition_by, time, every) if asked else None
 
 
 def check_identities(measures: Sequence[Bound], sql: str, ordered: bool) -> None:
-    """Refuse identities where events do not come in the order of time: ranks count arrivals."""
+    """Refuse identities where events are not in time order: ranks count arrivals."""
     for leaf, at in () if ordered else _identities(measures):
         raise position_error(
             f"{leaf.function.upper()}() needs events in the order of time: match a stream, ordered "
@@ -91,7 +69,6 @@ def check_identities(measures: Sequence[Bound], sql: str, ordered: bool) -> None
 
 
 def _identities(measures: Sequence[Bound]) -> list[tuple[Given, int]]:
-    """Leaves that ask for identities, with the place of their measure."""
     return [
         (leaf, bound.at)
         for bound in measures
@@ -102,7 +79,7 @@ def _identities(measures: Sequence[Bound]) -> list[tuple[Given, int]]:
 
 @kernel
 def _count_on(codes, ticks, tick, rank, out):  # type: ignore[no-untyped-def]
-    """Rank of each row; ``tick`` and ``rank``: of the last row of each partition."""
+    """Rank of each row; ``tick``, ``rank``: of the last row of each partition, updated."""
     for i in range(codes.shape[0]):
         g = codes[i]
         rank[g] = rank[g] + 1 if ticks[i] == tick[g] else 0
@@ -111,21 +88,13 @@ def _count_on(codes, ticks, tick, rank, out):  # type: ignore[no-untyped-def]
 
 
 class EventRanks:
-    """Adds the column of ranks to batches that come in time order.
-
-    Parameters
-    ----------
-    naming : Naming
-    """
-
     def __init__(self, naming: Naming) -> None:
         self._naming = naming
         self._keys = KeyCodes(max(1, len(naming.partition_by)))
-        self._tick: IntArray = np.zeros(0, np.int64)  # the newest of each partition
-        self._rank: IntArray = np.zeros(0, np.int64)  # and the rank of its newest event
+        self._tick: IntArray = np.zeros(0, np.int64)  # newest tick of each partition
+        self._rank: IntArray = np.zeros(0, np.int64)  # rank of its newest event
 
     def ranked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with the ranks of its rows."""
         codes, total = None, 1
         if self._naming.partition_by:
             columns = [pa.chunked_array([batch.column(n)]) for n in self._naming.partition_by]
@@ -134,10 +103,7 @@ class EventRanks:
         return batch.append_column(RANK, self._ranks(ticks, codes, total))
 
     def beside(self, table: pa.Table, codes: IntArray | None, total: int) -> pa.Table:
-        """Rows with their ranks, where it is known which of so many partitions each belongs to.
-
-        ``codes``: None where there is one partition.
-        """
+        """Rows with their ranks; ``codes``: partition of each row, None if there is only one."""
         ticks = flat(table.column(self._naming.time))
         return table.append_column(RANK, self._ranks(ticks, codes, total))
 
@@ -156,17 +122,7 @@ class EventRanks:
 
 @dataclass(frozen=True)
 class Identities:
-    """Values of the functions of a batch of matches.
-
-    Attributes
-    ----------
-    naming : Naming
-    matches : Matches
-    match, index : int64 arrays
-        Per output row: its match, and its place in it; -1 for an empty match.
-    take : callable
-        Values of a column at row numbers.
-    """
+    """Identity functions for a batch of matches; ``index``: row in the match, -1 if empty."""
 
     naming: Naming
     matches: Matches
@@ -175,7 +131,6 @@ class Identities:
     take: Callable[[str, pa.Array], pa.Array]
 
     def __call__(self, leaf: Given) -> pa.Array:
-        """The values of a function for all output rows."""
         matches, match = self.matches, self.match
         if leaf.function == "match_time":
             return self.take(self.naming.time, pa.array(matches.last_row)).take(pa.array(match))
@@ -192,7 +147,6 @@ class Identities:
         return digests(self.naming.seed, columns).take(pa.array(match))
 
     def _events(self, at: IntArray) -> tuple[IntArray, IntArray]:
-        """Ticks and ranks of rows."""
         rows = pa.array(at)
         tick = numbers(flat(self.take(self.naming.time, rows)), "i")[0].astype(np.int64)
         return tick, self.take(RANK, rows).to_numpy(zero_copy_only=False)

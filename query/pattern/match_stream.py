@@ -1,23 +1,14 @@
-"""The running state of MATCH_RECOGNIZE: batches in, results out, as little kept as possible.
+"""The running state of MATCH_RECOGNIZE over batches: buffers rows, searches, outputs in order.
 
-Purpose
-    :class:`MatchStream` collects rows until a search pays, groups them by partition, runs the
-    matcher, computes measures for the matches found and keeps the rows from which a match may still
-    begin.
+A result is output once no partition can find a match whose first event has a smaller ``sequence``.
 
-Layout
-    Rows carry their number in the input (``sequence``).  A result carries the number of its first
-    event, and is put out once no partition can still find a match with a smaller one.
+::
 
-    ::
+    kept rows | new rows          one buffer, in input order
+    --- sorted by partition -->   groups, one search each
+    |history|undecided .......|   of each group is kept for the next buffer
 
-        kept rows | new rows          one buffer, in input order
-        --- sorted by partition -->   groups, one search each
-        |history|undecided .......|   of each group is kept for the next buffer
-
-Guarantee
-    A buffer at least as large as what was kept is searched at a time, so the total work is linear
-    in the input even when partial matches stay open for long.
+A buffer is at least as large as the rows kept, so the total work is linear in the input.
 """
 
 from __future__ import annotations
@@ -52,21 +43,13 @@ IntArray = npt.NDArray[np.int64]
 ROWS_FIRST = 1 << 16
 ROWS_MAX = 1 << 20
 ROWS_CACHED = 1 << 17
-"""Rows of a buffer whose arrays stay in the processor's cache from one step to the next."""
 ROWS_PER_GROUP = 8
 ENDLESS = INT64_MAX
 
 
 class MatchStream:
-    """One run of a compiled clause.
-
-    Parameters
-    ----------
-    check : callable, optional
-        Called now and then; may raise to stop.
-    mask : callable, optional
-        Given numbers of rows in the input, ascending within a partition, says which of them may be
-        part of a match; the others are only looked at.
+    """One run of a compiled clause.  ``mask``: given ascending input row numbers, says which rows
+    may be part of a match; the others only serve navigation.
     """
 
     def __init__(
@@ -86,8 +69,7 @@ class MatchStream:
         self.naming = compiled.naming
         self.ranks = None if self.naming is None else EventRanks(self.naming)
         self.input_schema = pa.schema([compiled.columns.arrow.field(n) for n in self.inputs])
-        """Of rows as they are searched; those that wait have no ranks yet, but where they wait to
-        be put into another order."""
+        """Schema of searched rows; waiting rows have ranks only if they wait to be sorted."""
         self.waiting_schema = self.input_schema
         if self.ranks is not None:
             self.input_schema = self.input_schema.append(pa.field(RANK, pa.int64()))
@@ -98,14 +80,12 @@ class MatchStream:
         self.partitioned = bool(compiled.partition_by)
         self.keys = KeyCodes(max(1, len(compiled.partition_by)))
         self.rows: pa.Table = self.input_schema.empty_table()
-        self.flattened: dict[str, pa.Array] = {}  # columns of the rows, in one piece each
+        self.flattened: dict[str, pa.Array] = {}  # contiguous columns of the rows
         self.codes: IntArray = np.zeros(0, np.int64)
         self._sequence: IntArray | None = np.zeros(0, np.int64)
         self.covered: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
         self.taken: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
-        self.behind: IntArray = np.zeros(
-            0, np.int64
-        )  # rows of history kept before the search, per group
+        self.behind: IntArray = np.zeros(0, np.int64)  # rows before the search position, per group
         self.seen: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
         self.number: IntArray = np.zeros(0, np.int64)
         self.waiting: list[pa.RecordBatch] = []
@@ -113,20 +93,19 @@ class MatchStream:
         self.target = ROWS_FIRST
         self.rows_max = ROWS_MAX if _asks_duckdb(compiled) else min(ROWS_MAX, ROWS_CACHED)
         self.next_sequence = 0
-        self.held: pa.Table | None = None  # rows of the newest time: their order may still change
-        self.known: int | None = None  # all events before this tick have come
+        self.held: pa.Table | None = None  # rows of the newest tick: their order may still change
+        self.known: int | None = None  # all events before this tick have arrived
         self.pending: list[tuple[IntArray, pa.Table]] = []
         self.matcher = matcher_of(compiled, limits, self._describe_row)
-        self.skip = compiled.selecting.skip  # matches that are left out before the first
+        self.skip = compiled.selecting.skip  # matches still to be omitted
         self.order: IntArray | None = None
 
     # -- input ----------------------------------------------------------------------------------
 
     def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Take a batch; yields what can be put out."""
         if batch.num_rows == 0:
             return
-        if self.compiled.in_time_order and batch.num_rows > self.rows_max:  # what stays in caches
+        if self.compiled.in_time_order and batch.num_rows > self.rows_max:  # cache-sized pieces
             for low in range(0, batch.num_rows, self.rows_max):
                 yield from self.feed(batch.slice(low, self.rows_max))
             return
@@ -147,22 +126,20 @@ class MatchStream:
             self._check_memory()
 
     def _crowd(self) -> int:
-        """Rows that a search needs to pay for looking at every partition, when there are many."""
+        """Minimum rows per search when there are many partitions, as each is visited."""
         wanted = ROWS_PER_GROUP * len(self.behind)
         return min(ROWS_MAX, wanted) if wanted > self.rows_max else 0
 
     def conclude(self, known: int) -> Iterator[pa.RecordBatch]:
-        """All events before a tick are known, later ones may come; yields what is decided."""
+        """All events before tick ``known`` have arrived; yields what has become final."""
         self.known = known
         yield from self._search(final=False)
         yield from self._put_out(ENDLESS)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """The input has ended; yields the rest."""
         yield from self._search(final=True)
 
     def empty(self) -> pa.Table:
-        """A result without rows, of the right types."""
         groups = Groups(
             np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0, np.bool_),
             np.zeros(0, np.int64), np.zeros(0, np.int64), 0, True,
@@ -217,7 +194,7 @@ class MatchStream:
             table = table.take(pa.array(self.order))
         if self.rows.num_rows:
             prepared = self.compiled.conditions.prepare(table, groups.offsets)
-            if self.masks():  # no condition holds in a row that is only looked at
+            if self.masks():  # clear the bits of masked rows
                 assert self.mask is not None
                 sequence = self.sequence if self.order is None else self.sequence[self.order]
                 prepared.words[~self.mask(sequence)] = 0
@@ -232,7 +209,7 @@ class MatchStream:
 
             for found in self.matcher.run(prepared, groups, made, self.check):
                 self.pending.append(found)
-                begins = found[0]  # of its rows; when in order, nothing will come before the last
+                begins = found[0]  # if ordered, nothing comes before the last
                 if self.mode != "all with unmatched" and self.matcher.ordered and len(begins):
                     last = int(begins[-1])
                     yield from self._put_out(min(self._undecided(groups, final), last + 1))
@@ -246,11 +223,9 @@ class MatchStream:
         yield from self._put_out(ENDLESS if final else watermark)
 
     def masks(self) -> bool:
-        """Whether some row of the buffer may be one that is only looked at."""
         return self.mask is not None
 
     def _buffer(self, fresh: pa.Table, final: bool) -> Groups:
-        """Append rows to the kept ones and group them by partition."""
         count = fresh.num_rows
         if self.partitioned:
             keys = [fresh.column(name) for name in self.compiled.partition_by]
@@ -290,11 +265,11 @@ class MatchStream:
             name = str(self.compiled.columns.time)
             ticks, _ = numbers(self._column(name), "i")
             now = int(ticks[-1])
-            if self.held is not None:  # newer rows are known of
+            if self.held is not None:  # newer rows are held back
                 now = int(numbers(flat(self.held.column(name)), "i")[0][-1])
             if self.known is not None:
                 now = self.known
-            # where no partitions ask for another order, time is read where it lies
+            # without partitions time is read in place
             time = np.ascontiguousarray(
                 ticks if self.order is None else ticks[self.order], np.int64
             )
@@ -310,23 +285,20 @@ class MatchStream:
 
     @property
     def sequence(self) -> IntArray:
-        """Number in the input of each row of the buffer; without partitions they are successive."""
+        """Input number of each row of the buffer; consecutive without partitions."""
         if self._sequence is None:
             self._sequence = np.arange(self.next_sequence - len(self.codes), self.next_sequence)
         return self._sequence
 
     def _sequence_of(self, rows: IntArray) -> IntArray:
-        """Number in the input of rows of the sorted buffer."""
         if self.order is None:
             return rows + (self.next_sequence - len(self.codes))
         return self.sequence[self.order[rows]]
 
     def _original(self, rows: IntArray) -> IntArray:
-        """Rows of the sorted buffer as rows of the buffer in input order."""
         return rows if self.order is None else self.order[rows]
 
     def _column(self, name: str) -> pa.Array:
-        """A column of the rows in one piece, put together once a buffer."""
         if name not in self.flattened:
             self.flattened[name] = flat(self.rows.column(name))
         return self.flattened[name]
@@ -352,7 +324,6 @@ class MatchStream:
     # -- results --------------------------------------------------------------------------------
 
     def _results(self, matches: Matches, groups: Groups) -> tuple[IntArray, pa.Table]:
-        """Output rows of a batch of matches, with the sequence number of their first event."""
         begin, end = groups.offsets[matches.group], groups.offsets[matches.group + 1]
         match, _, table = self.results.of(matches, begin, end)
         begins = self._sequence_of(matches.start)
@@ -365,7 +336,6 @@ class MatchStream:
         self.covered[self._original(empty)] = True
 
     def _unmatched(self, groups: Groups, before: IntArray) -> None:
-        """Rows that the searches went past without a match: measures are null."""
         past = np.minimum(groups.position, groups.offsets[1:])
         if groups.final:
             past = groups.offsets[1:]
@@ -382,11 +352,11 @@ class MatchStream:
         if groups.final:
             position = groups.offsets[1:].copy()
         begin = np.maximum(groups.offsets[:-1], position - self.compiled.history)
-        self.behind = groups.position - begin  # a skip may lead beyond the rows that are there
+        self.behind = groups.position - begin  # a skip may lead beyond the present rows
         self.seen |= begin > groups.offsets[:-1]
         watermark = self._undecided(groups, False)
         self.flattened = {}
-        if self.order is None:  # what is kept is the end of the buffer
+        if self.order is None:  # the end of the buffer is kept
             cut = int(begin[0])
             if cut:
                 self.rows = self.rows.slice(cut)
@@ -406,7 +376,6 @@ class MatchStream:
         return watermark
 
     def _undecided(self, groups: Groups, final: bool) -> int:
-        """The first sequence number at which a match may still be found."""
         if final:
             return ENDLESS
         open_ = groups.position < groups.offsets[1:]
@@ -414,7 +383,6 @@ class MatchStream:
         return int(undecided.min()) if len(undecided) else self.next_sequence
 
     def _put_out(self, watermark: int) -> Iterator[pa.RecordBatch]:
-        """Results whose first event lies before the watermark, in order."""
         if not self.pending:
             return
         order = np.concatenate([sequence for sequence, _ in self.pending])
@@ -443,7 +411,6 @@ class MatchStream:
 def matcher_of(
     compiled: CompiledMatch, limits: MatchLimits, describe_row: Callable[[int], str]
 ) -> Matcher:
-    """The matcher of a clause; ``describe_row`` says in errors which row is meant."""
     clause, naming = compiled.clause, compiled.naming
     skip = clause.skip
     return Matcher(
@@ -467,7 +434,7 @@ def matcher_of(
 
 
 def condition_columns(compiled: CompiledMatch) -> list[str]:
-    """Columns that conditions read; one of the input where they read none."""
+    """Columns that conditions read, or the first input column if they read none."""
     names: dict[str, None] = {}
     for bound in compiled.definitions.values():
         for leaf in bound.leaves:
@@ -484,13 +451,13 @@ def _joined(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> npt.NDArray[An
 
 
 def _reads_every_event(compiled: CompiledMatch) -> bool:
-    """Whether a measure aggregates over the events of a match, other than to count them."""
+    """Whether a measure aggregates over the events of a match, except ``count(*)``."""
     leaves = [leaf for bound in compiled.measures for leaf in bound.leaves]
     return any(isinstance(leaf, MatchAggregate) and leaf.sql != "count(*)" for leaf in leaves)
 
 
 def _asks_duckdb(compiled: CompiledMatch) -> bool:
-    """Whether a search has DuckDB evaluate something, which costs milliseconds at any size."""
+    """Whether a search calls DuckDB, which costs milliseconds at any size."""
     conditions = compiled.conditions
     for tests in (conditions.tests, conditions.absences):
         if tests.queries:
@@ -507,7 +474,7 @@ def _asks_duckdb(compiled: CompiledMatch) -> bool:
 
 
 def sorted_rows(table: pa.Table, order: tuple[tuple[str, bool, bool], ...]) -> pa.Table:
-    """Rows sorted by all keys, stable; nulls where each key wants them."""
+    """Rows sorted by all keys, stable, with the null order of each key."""
     keys: list[tuple[str, str]] = []
     extra: dict[str, pa.Array] = {}
     for i, (name, descending, nulls_first) in enumerate(order):

@@ -1,16 +1,6 @@
-"""Running the machine: buffers for its scratch space, budgets, errors with a place.
-
-Purpose
-    The kernels return whenever something runs out: room for matches, room for a path, their slice
-    of time.  :class:`Matcher` supplies more and goes on, hands out matches in batches, and turns
-    what went wrong into errors that name the pattern and the event.
-
-Guarantee
-    Between slices ``check`` is called, so a query can be cancelled or time out.  Memory for paths
-    and for the matches of one batch stays under ``limits.memory_bytes``.
-
-Limits
-    A start that needs more room is searched again from its beginning.
+"""Drives the search kernels: allocates their scratch space, enforces budgets, reports errors.
+A kernel returns when it runs out of room, or at the end of its time slice; ``check`` is then
+called, and the search resumes.  A start that needs more room is searched again from its beginning.
 """
 
 from __future__ import annotations
@@ -48,23 +38,14 @@ STRATEGIES = {"contiguous": CONTIGUOUS, "next": SKIP_NEXT, "any": SKIP_ANY}
 SKIPS = {"past last": m.PAST_LAST, "next": m.TO_NEXT, "first": m.TO_FIRST, "last": m.TO_LAST}
 SLICE_STEPS = 20_000_000
 STEPS_A_ROW = 10_000
-"""States that a query may try for each row, on average; few queries need ten."""
+"""Average number of states that a query may try per row; few queries need ten."""
 NOT_TAKEN = np.zeros(0, np.bool_)
 
 
 @dataclass(frozen=True)
 class MatchLimits:
-    """Budgets of a pattern query.
-
-    Attributes
-    ----------
-    steps_max : int
-        States that may be tried from one first event (only path-dependent conditions and event
-        selection can need many).
-    query_steps_max : int
-        States that a query may try in all, beside :data:`STEPS_A_ROW` for each of its rows.
-    memory_bytes : int
-        For the rows that are kept, partial matches and matches not yet handed out.
+    """Budgets of a query: states per first event; states in all, besides ``STEPS_A_ROW`` per row;
+    bytes of rows, partial matches and matches not yet output.
     """
 
     steps_max: int = 200_000_000
@@ -74,28 +55,11 @@ class MatchLimits:
 
 @dataclass
 class Groups:
-    """Rows sorted by partition, and where each partition's search stands.
-
-    Attributes
-    ----------
-    offsets : int64 array
-        Rows of group ``g``: ``offsets[g] .. offsets[g + 1]``.
-    position : int64 array
-        Next row at which a match may begin; advanced by the matcher.
-    seen : bool array
-        Whether rows of the group came before the buffer (``^`` does not hold at its first row).
-    number : int64 array
-        Matches found in the group so far.
-    time : int64 array
-        Ticks of each row, when there is a window (else zeros); read-only.
-    now : int
-        Time of the newest row of the stream.
-    final : bool
-        No rows will follow.
-    order : int64 array or None
-        Place of each row in the input; None: as they lie.
-    taken : bool array
-        Under INCREMENTAL MATCH: rows with which a match has ended already; read and written.
+    """Rows sorted by partition: group ``g`` is ``offsets[g] .. offsets[g + 1]``.  ``position``:
+    next row at which a match may begin; advanced.  ``seen``: there were earlier rows, so ``^`` does
+    not hold.  ``time``: ticks, or zeros without a window; read-only.  ``now``: newest tick of the
+    stream.  ``order``: place of each row in the input, or None.  ``taken``: INCREMENTAL MATCH, rows
+    at which a match ended.
     """
 
     offsets: IntArray
@@ -110,10 +74,10 @@ class Groups:
 
 
 class Attempts(Protocol):
-    """Keeps attempts from one search to the next."""
+    """Stores suspended attempts between searches."""
 
     def opened(self) -> Waiting:
-        """Those that waited, and room for those that will."""
+        """The suspended attempts, and room for new ones."""
 
     def grown(self, waiting: Waiting) -> Waiting:
         """The same with more room."""
@@ -124,34 +88,9 @@ class Attempts(Protocol):
 
 class Matcher:
     """Finds the matches of one pattern in buffers of rows.
-
-    Parameters
-    ----------
-    text : str
-        The pattern, for errors.
-    window : int or None
-        WITHIN, in ticks.
-    selection : str or None
-        Event selection strategy; None: one preferred match at a time.
-    skip : str
-        Mode of AFTER MATCH SKIP.
-    skip_names : frozenset of str
-        Variables that SKIP TO stands for.
-    labels : bool
-        Whether somebody asks for every event of a match, which bounds the matches of a batch.
-    in_time_order : bool
-        Whether the rows of a partition are in the order of time.
-    selecting : Selecting, optional
-        What the statement asks of SKIP TILL ANY MATCH; figures are left there.
-    mode : str, optional
-        Which of the contiguous matches, see :class:`..sql.match_clause.MatchClause`.
-    numbered : bool
-        Whether somebody asks for MATCH_NUMBER.
-
-    Attributes
-    ----------
-    ordered : bool
-        Whether the matches of the last buffer come in the order of their first rows in the input.
+    ``window``: WITHIN in ticks, or None.  ``skip``: mode of AFTER MATCH SKIP, to ``skip_names``.
+    ``labels``: every event of a match is read.  ``mode``: MAXIMAL or INCREMENTAL.  ``ordered``: the
+    last buffer's matches are in the input order of first rows.
     """
 
     def __init__(
@@ -201,7 +140,7 @@ class Matcher:
             follow[p] = bits
         self.follow = follow
         self.finals = np.uint64(finals if plan.by_position else 0)
-        # stars whose bits nobody needs row by row: not those that begin or end a match
+        # stars whose bits are not needed per row: they neither begin nor end a match
         lazy = sum(1 << (p - 1) for p in self.stars.positions) if plan.by_position else 0
         self.lazy = np.uint64(lazy & ~finals & ~int(follow[0]))
         chosen = choose(selection, automaton, plan, self.selecting.wanted)
@@ -233,19 +172,9 @@ class Matcher:
         finish: Callable[[Matches], Found],
         check: Callable[[], None] | None = None,
     ) -> Iterator[Found]:
-        """Search all groups from their positions on; yields what is made of batches of matches.
-
-        Parameters
-        ----------
-        finish : callable
-            Makes it, maybe in a thread that has found them; the arrays are then used again.
-
-        Raises
-        ------
-        ResourceLimit
-            When a budget is exhausted.
-        SqlError
-            For an overflow in a condition, or a SKIP TO that leads nowhere.
+        """Search all groups; yields ``finish`` of each batch, which may run in the thread that
+        found it; arrays are reused.  Raises ResourceLimit, and SqlError for an overflow or an
+        invalid SKIP TO.
         """
         words = prepared.words
         begin, end = groups.offsets[:-1], groups.offsets[1:]
@@ -260,7 +189,7 @@ class Matcher:
             self._note()
             return
         starts = words
-        if self.prunes(prepared) and self.pairs is None:  # else that is done
+        if self.prunes(prepared) and self.pairs is None:  # otherwise already pruned
             if self.selection == "next":
                 starts = words.copy()
             self.prune(prepared, starts, rows, groups.position, groups.now, groups.final)
@@ -271,7 +200,6 @@ class Matcher:
         yield from map(finish, found)
 
     def prunes(self, prepared: PreparedRows) -> bool:
-        """Whether :meth:`prune` may be asked."""
         return bool(self.plan.by_position and self.automaton.positions and not prepared.careful)
 
     def prune(
@@ -283,7 +211,7 @@ class Matcher:
         now: int,
         final: bool,
     ) -> None:
-        """Clear bits from which no match can be completed, of the rows from ``begin`` on."""
+        """Clear bits that cannot be part of a complete match, of the rows from ``begin`` on."""
         arguments = (
             self.follow[1:].copy(), self.finals, rows.time, self.window, rows.begin, rows.end,
             begin, now, final, self.plan.lookahead,
@@ -308,26 +236,9 @@ class Matcher:
         check: Callable[[], None] | None = None,
         bounded: bool = False,
     ) -> Iterator[Matches]:
-        """Search groups of rows from their positions on, as they are.
-
-        Parameters
-        ----------
-        prepared : PreparedRows
-            Its words are those of ``rows``.
-        now : int
-            Time of the newest row of the stream.
-        final : bool
-            No rows will follow.
-        starts : uint64 array, optional
-            Bits of rows that a match may begin with, when they are others (event selection).
-        fresh : int64 array
-            See :class:`.selection.Strategy`.
-        taken : bool array
-            See :class:`Groups`.
-        attempts : Attempts, optional
-            Attempts that waited; those that wait afterwards are left there.
-        bounded : bool
-            Whether the states that are tried count for the budget of the query.
+        """Search groups without pruning.
+        ``starts``: bits for first rows, if they differ.  ``fresh``: see ``selection.Strategy``.
+        ``attempts``: suspended; updated.  ``bounded``: charge the query's budget.
         """
         words = prepared.words
         starts = words if starts is None else starts
@@ -388,7 +299,6 @@ class Matcher:
             yield self._take(output, state)
 
     def _spend(self, steps: int) -> None:
-        """Count states against the budget of the query."""
         self.steps += steps
         limit = self.limits.query_steps_max + STEPS_A_ROW * self.rows
         if self.steps > limit:
@@ -405,7 +315,7 @@ class Matcher:
         rows: Rows,
         check: Callable[[], None] | None,
     ) -> Source | None:
-        """Lists of a buffer; None where it is to be searched, of rows that have partners."""
+        """Lists of a buffer; None where it must be searched, after narrowing its rows."""
         task = self._task(groups.now, groups.final, 0)
         if self.lists is not None:
             lists = self.lists.open(prepared, groups, task)
@@ -434,7 +344,6 @@ class Matcher:
         return drawing
 
     def _fall_back(self, why: str) -> None:
-        """Note how a buffer is answered; an error when the hint is not obeyed."""
         found = self.selecting
         if not why:
             found.lists += 1
@@ -448,7 +357,6 @@ class Matcher:
             )
 
     def _note(self) -> None:
-        """Figures of the lists of a buffer."""
         found = self.selecting
         if self.lists is not None:
             found.states, found.entries = self.lists.states, max(found.entries, self.lists.entries)
@@ -458,7 +366,6 @@ class Matcher:
             found.diagrams, found.candidates = drawn.lists, drawn.candidates
 
     def _task(self, now: int, final: bool, memo: int) -> Task:
-        """What a call searches for, and how far it may go."""
         labels_max = self.room_rows if self.labels and self.selection is None else 2**62
         return Task(
             self.window, now, final, self.plan.lookahead, self.follow[0],
@@ -481,7 +388,7 @@ class Matcher:
         if busy and self.room_rows < 1 << 20:  # fewer, larger batches
             self._grow_output()
         number = np.ones(n, np.int64) if self.selecting.weighted else output.number[:n]
-        return Matches(  # no copies: the next matches get new arrays
+        return Matches(  # no copies: the next batch gets new arrays
             output.group[:n], output.start[:n], output.length[:n], number, runs,
             output.row[:r], output.begin[:r], output.place[:r],
         )  # fmt: skip

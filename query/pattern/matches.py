@@ -1,13 +1,4 @@
-"""What searches find: matches as runs of rows.
-
-Purpose
-    Every search of a buffer hands its matches out as :class:`Matches`, a batch at a time, and
-    everything behind it (measures, names, positions) reads them there.
-
-Guarantee
-    A batch may lie in arrays that the next one is put into: whoever wants to keep something copies
-    it (:meth:`Matches.kept`), or asks for the next batch when it is done.
-"""
+"""Batches of matches as runs of rows; the arrays of a batch may be reused for the next one."""
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -28,7 +19,7 @@ IntArray = npt.NDArray[np.int64]
 
 @kernel
 def _count_on(group, number, out):
-    """Number each match within its group; ``number``: matches of each group so far."""
+    """Number each match within its group; ``number``: matches of each group so far, updated."""
     for i in range(group.shape[0]):
         g = group[i]
         number[g] += 1
@@ -37,24 +28,16 @@ def _count_on(group, number, out):
 
 @dataclass(frozen=True)
 class Matches:
-    """A batch of matches, as runs: rows that follow each other, at one position of the pattern.
+    """A batch of matches as runs: consecutive rows at one position of the pattern.
 
-    The runs of match ``i`` are ``runs[i] .. runs[i + 1]``, in order.  ``A B+ C`` over rows 7 to 11
-    of a partition::
+    The runs of match ``i`` are ``runs[i] .. runs[i + 1]``.  ``A B+ C`` over rows 7 to 11::
 
         rows    7 | 8  9 10 | 11      row    7  8  11
         place   A | B  B  B | C       begin  0  1   4      place  A  B  C
 
-    Attributes
-    ----------
-    group, start, length, number : int64 arrays
-        Per match: partition, first row, events, MATCH_NUMBER.
-    runs : int64 array
-        See above; one longer than there are matches.
-    row, begin, place : int64 arrays
-        Per run: its first row, the index of that in the match, and the position.
-    width : int
-        Events of every match, where all have as many and each event is a run; else 0.
+    Per match: ``group`` (partition), ``start`` (first row), ``length`` in events, ``number``
+    (MATCH_NUMBER).  Per run: first ``row``, its index ``begin`` in the match, position ``place``.
+    ``width``: events of every match if all have as many and each event is a run, else 0.
     """
 
     group: IntArray
@@ -69,7 +52,7 @@ class Matches:
 
     @lazy
     def first(self) -> IntArray:
-        """Entries of match ``i`` in :attr:`rows` and :attr:`places`: ``first[i] .. first[i+1]``."""
+        """Events of match ``i`` in ``rows`` and ``places``: ``first[i] .. first[i + 1]``."""
         if self.width:
             return self.runs
         return np.concatenate([[0], np.cumsum(self.length)]).astype(np.int64)
@@ -88,7 +71,7 @@ class Matches:
 
     @lazy
     def rows(self) -> IntArray:
-        """Row of every event of every match.  Use only what was made with ``labels``."""
+        """Row of every event of every match; requires a search with ``labels``."""
         if self.width:
             return self.row
         run = self._run_of_entry
@@ -98,7 +81,7 @@ class Matches:
 
     @lazy
     def places(self) -> IntArray:
-        """Position of every event of every match.  Use only what was made with ``labels``."""
+        """Position of every event of every match; requires a search with ``labels``."""
         if self.width:
             return self.place
         run = self._run_of_entry
@@ -116,8 +99,7 @@ class Matches:
         return np.arange(self.first[-1]) - np.repeat(self.first[:-1], self.length)
 
     def kept(self) -> Matches:
-        """The same in arrays of their own."""
-        if self.width:  # the others are the same for every batch
+        if self.width:  # the other arrays are the same for every batch
             return replace(
                 self, group=self.group.copy(), start=self.start.copy(), number=self.number.copy(),
                 row=self.row.copy(),
@@ -128,7 +110,7 @@ class Matches:
         )  # fmt: skip
 
     def numbered(self, number: IntArray) -> Matches:
-        """The same with MATCH_NUMBERs that go on from those of each group, which are moved on."""
+        """The same with MATCH_NUMBERs that continue those of each group; updates ``number``."""
         own = np.empty(len(self.group), np.int64)
         _count_on(self.group, number, own)
         return replace(self, number=own)

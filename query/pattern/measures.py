@@ -1,20 +1,7 @@
-"""MEASURES: columns of the output from the matches that were found.
-
-Purpose
-    Each leaf of a measure is computed for all output rows of a batch at once: navigations as row
-    numbers and one ``take`` per column, aggregates by DuckDB over the matched rows, then the scalar
-    part by DuckDB over the leaves.  No Python runs per match.
-
-Layout
-    An output row is a pair (match, index of a row in the match); index -1 stands for an empty
-    match.  RUNNING looks at the rows up to the index, FINAL at all of them.
-
-Guarantee
-    Navigation to a row that does not exist gives NULL.  Aggregates over no rows give what SQL
-    gives. ``sum`` over integers is a 64-bit integer and raises an error when it overflows.
-
-Limits
-    Running aggregates use window functions; what DuckDB does not allow there is an error.
+"""MEASURES: computes output columns for a batch of matches, without Python code per match.
+An output row is a pair (match, index of a row in the match), with index -1 for an empty match.
+RUNNING reads the rows up to the index, FINAL all of them.  Navigation to a missing row gives NULL.
+``sum`` over integers is a 64-bit integer and an error on overflow.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -57,15 +44,7 @@ ORDERED = ("array_agg", "list", "string_agg", "group_concat", "listagg", "arbitr
 
 @dataclass(frozen=True)
 class OutputRows:
-    """Which rows of which matches are put out.
-
-    Attributes
-    ----------
-    match : int64 array
-        Match of each output row, ascending.
-    index : int64 array
-        Its row within the match, -1 for an empty match; ascending within a match.
-    """
+    """Match and index in it of each output row, ascending; index -1 for an empty match."""
 
     match: IntArray
     index: IntArray
@@ -73,18 +52,9 @@ class OutputRows:
 
 @dataclass(frozen=True)
 class Context:
-    """A batch of matches and the rows they refer to.
-
-    Attributes
-    ----------
-    take : callable
-        Values of a column at row numbers (null numbers give null).
-    begin, end : int64 arrays
-        Per match: the rows of its partition.
-    names : list of str
-        Variable of each position.
-    given : callable
-        Values, per output row, of leaves that are not read from rows.
+    """A batch of matches.
+    ``take``: values of a column at row numbers.  ``begin``, ``end``: rows of each match's
+    partition.  ``names``: variable of each position.  ``given``: values of other leaves.
     """
 
     matches: Matches
@@ -98,7 +68,7 @@ class Context:
 
 @kernel
 def _twice(found):
-    """More room.  A loop: assigning a slice compiles Numba's broadcasting errors for seconds."""
+    """A copy with twice the room.  A loop: Numba compiles slice assignment for seconds."""
     larger = np.empty(2 * found.shape[0], np.int64)
     for i in range(found.shape[0]):
         larger[i] = found[i]
@@ -142,7 +112,7 @@ def _navigate(first, place, member, match, index, from_first, offset, final, out
 def _navigate_once(
     runs, begin, place, lengths, member, match, index, from_first, offset, final, out
 ):
-    """As :func:`_navigate`, for one output row per match: run by run, no further than it must."""
+    """As ``_navigate`` for one output row per match: run by run, with early exit."""
     for at in range(match.shape[0]):
         current = match[at]
         low = runs[current]
@@ -170,7 +140,7 @@ def _target_rows(runs, run_row, begin, match, index, shift, first, end, out):
         if index[i] >= 0:
             low = runs[match[i]]
             high = runs[match[i] + 1] - 1
-            while low < high:  # the last run that does not begin behind the index
+            while low < high:  # the last run that begins at or before the index
                 middle = (low + high + 1) // 2
                 if begin[middle] <= index[i]:
                     low = middle
@@ -183,13 +153,13 @@ def _target_rows(runs, run_row, begin, match, index, shift, first, end, out):
 
 @kernel
 def _place_of(runs, run_row, begin, place, lengths, match, target, out):
-    """Position that a row has in a match, or 0 when it is not part of it."""
+    """Position of a row in a match, or 0 when it is not part of it."""
     for i in range(match.shape[0]):
         out[i] = 0
         low = runs[match[i]]
         stop = runs[match[i] + 1]
         high = stop - 1
-        while low < high:  # the last run that does not begin behind the row
+        while low < high:  # the last run that begins at or before the row
             middle = (low + high + 1) // 2
             if run_row[middle] <= target[i]:
                 low = middle
@@ -203,14 +173,14 @@ def _place_of(runs, run_row, begin, place, lengths, match, target, out):
 
 @kernel
 def _count_rows(runs, begin, place, lengths, member, match, index, final, out):
-    """Rows of a set of variables up to each output row."""
+    """Number of rows of some variables up to each output row."""
     n = match.shape[0]
     at = 0
     while at < n:
         current = match[at]
         run = runs[current]
         high = runs[current + 1]
-        count = 0  # in the runs before
+        count = 0  # in earlier runs
         while at < n and match[at] == current:
             stop = lengths[current] if final else index[at] + 1
             partly = 0
@@ -231,8 +201,6 @@ def _indices(values: IntArray) -> pa.Array:
 
 
 class _Leaves:
-    """Leaves of the measures of one batch, each computed once."""
-
     def __init__(self, context: Context, type_of: Callable[[RowExpression], pa.DataType]) -> None:
         self.context = context
         self.type_of = type_of
@@ -298,7 +266,7 @@ class _Leaves:
         return self._row_values(leaf.row, target)
 
     def _fixed(self, leaf: Navigation) -> int | None:
-        """Index of the event that a leaf reads, where it is the same in each of whole matches."""
+        """Index of the event that a leaf reads if it is the same in all matches, else None."""
         matches, rows = self.context.matches, self.context.rows
         plain = leaf.shift == 0 and leaf.row.column not in (None, CLASSIFIER)
         every = matches.width and len(rows.match) == len(matches.group)
@@ -404,7 +372,7 @@ class _Leaves:
 
 
 def _one_row_per_match(rows: OutputRows, matches: Matches) -> bool:
-    """Whether each output row stands for a whole match (then RUNNING is FINAL)."""
+    """Whether each output row stands for a whole match, so that RUNNING equals FINAL."""
     return bool(np.array_equal(rows.index, matches.length[rows.match] - 1))
 
 
@@ -414,27 +382,7 @@ def measure_columns(
     type_of: Callable[[RowExpression], pa.DataType],
     text: str,
 ) -> list[pa.Array]:
-    """Compute the measures for the output rows of a batch.
-
-    Parameters
-    ----------
-    bounds : sequence of Bound
-    context : Context
-    type_of : callable
-        Arrow type of a row expression.
-    text : str
-        Of the statement, for positions.
-
-    Returns
-    -------
-    list of pyarrow.Array
-        One per measure, as long as the output rows.
-
-    Raises
-    ------
-    SqlError
-        When a measure cannot be computed, at its place.
-    """
+    """One array per measure; SqlError at the position of one that cannot be computed."""
     leaves = _Leaves(context, type_of)
     results: list[pa.Array | None] = []
     columns: dict[str, pa.Array] = {}
@@ -461,7 +409,7 @@ def measure_columns(
         try:
             answer = evaluate(f"SELECT {listed} FROM rows", rows=rows)
         except SqlError:
-            for bound, sql in queries:  # one of them is at fault
+            for bound, sql in queries:  # find the failing one
                 _placed(
                     bound, text, lambda one: evaluate(one, rows=rows), f"SELECT {sql} FROM rows"
                 )
@@ -472,7 +420,6 @@ def measure_columns(
 
 
 def _placed(bound: Bound, text: str, compute: Callable[[Any], Any], what: Any) -> Any:
-    """Compute what a measure needs; an error shows where the measure stands."""
     try:
         return compute(what)
     except SqlError as error:

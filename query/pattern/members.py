@@ -1,18 +1,13 @@
-"""Members of structs and of JSON in conditions and measures: ``A.at.b``, ``at.b.c``.
+"""Resolves members of structs and JSON in conditions and measures: ``A.at.b``, ``at.b.c``.
 
-Purpose
-    SQL writes a member behind a dot, and a row pattern writes a column so behind its variable.
-    :func:`with_members` tells the one from the other, by the variables and by the types of the
-    columns, and puts the function in place that takes the member out::
+::
 
-        A.at.b          struct_extract(A.at, 'b')            at is a struct
-        A.at.b.c        struct_extract(struct_extract(A.at, 'b'), 'c')
-        A.body.b.c      json_extract(A.body, '$."b"."c"')    body is JSON
+    A.at.b          struct_extract(A.at, 'b')            at is a struct
+    A.at.b.c        struct_extract(struct_extract(A.at, 'b'), 'c')
+    A.body.b.c      json_extract(A.body, '$."b"."c"')    body is JSON
 
-Guarantee
-    A name that is a variable is a variable.  Members of structs are found exactly, else without
-    regard to case; those of JSON exactly, and one that is not there is NULL.  What names neither is
-    left as it is, for the binder to refuse.
+A name that is a variable is a variable.  Struct members resolve exactly, else ignoring case; JSON
+members exactly, and a missing one is NULL.  Other names are left for the binder to refuse.
 """
 
 from __future__ import annotations
@@ -40,25 +35,8 @@ def with_members(
     refuse: Refuse,
     others: Collection[str] = (),
 ) -> Any:
-    """An expression in which members are taken out by functions.
-
-    Parameters
-    ----------
-    node : sqlglot tree
-        It is changed where there are any.
-    schema : Columns
-        With the Arrow types of the columns, ``arrow``.
-    variables : collection of str
-        What may stand before a column.
-    refuse : callable
-        Makes the error for a node.
-    others : collection of str
-        What stands before columns that are not of this schema.
-
-    Raises
-    ------
-    SqlError
-        For a member that a struct has not, or of what has no members.
+    """Rewrite members to function calls; changes ``node``.  ``variables``: qualifiers of columns of
+    ``schema``; ``others``: of other columns.  ``refuse`` makes the error for a node.
     """
     if not any(isinstance(part, exp.Dot) or _qualified(part) for part in node.walk()):
         return node
@@ -87,7 +65,6 @@ def with_members(
 
 
 def _taken(base: Any, type_: pa.DataType, members: list[Any], node: Any, refuse: Refuse) -> Any:
-    """The calls that take members out of a column, from outside in."""
     shown = base.name
     for place, member in enumerate(members):
         if is_json(type_):
@@ -116,7 +93,7 @@ def _call(function: str, base: Any, text: str) -> Any:
 
 
 def _json_path(names: list[str]) -> str:
-    if any('"' in name or "\\" in name for name in names):  # which a path cannot quote
+    if any('"' in name or "\\" in name for name in names):  # a JSON path cannot quote these
         return "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in names)
     return "$" + "".join(f'."{name}"' for name in names)
 
@@ -134,7 +111,7 @@ def _folded(identifier: Any) -> str:
 
 
 def _path(node: Any) -> list[Any] | None:
-    """The names of ``a.b.c``; None of what is more than names."""
+    """The names of ``a.b.c``; None if the node is anything else."""
     if isinstance(node, exp.Column):
         return node.parts if all(isinstance(p, exp.Identifier) for p in node.parts) else None
     if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):

@@ -1,13 +1,4 @@
-"""Code for operators: logic, comparisons, arithmetic, CASE.
-
-Purpose
-    :class:`OperatorCode` walks a condition whose types are known (:mod:`.typed`) and writes its
-    instructions, the values of its parts first.
-
-Guarantee
-    AND, OR and NOT know unknown; comparisons of what may be NULL are unknown; integers meet
-    floating-point numbers as the latter.
-"""
+"""Code generation for operators: three-valued logic, comparisons, arithmetic, CASE."""
 
 from __future__ import annotations
 
@@ -24,11 +15,9 @@ __all__ = ["OperatorCode"]
 
 
 class OperatorCode(LoadCode, ABC):
-    """Operators, comparisons and CASE; what is written as a function is left to a subclass."""
-
     @abstractmethod
     def _emit_call(self, node: Any, kind: str) -> None:
-        """Code of a function, a CAST or an EXTRACT, whose value is of a kind."""
+        """Emit a function, a CAST or an EXTRACT with a value of type ``kind``."""
 
     def emit(self, node: Any, want: str) -> None:
         kind = self.type_of(node)
@@ -99,7 +88,7 @@ class OperatorCode(LoadCode, ABC):
         self._true_or_false()
 
     def _true_or_false(self) -> None:
-        """Unknown becomes false."""
+        """Turn unknown into false."""
         jump = self.op(m.JUMP_NOT_NULL)
         self._emit_constant("b", 0)
         self._land(jump)
@@ -117,7 +106,7 @@ class OperatorCode(LoadCode, ABC):
 
     def _emit_distinct(self, node: Any) -> None:
         self._compare(exp.EQ, node.this, node.expression)
-        # unknown only when a side is null: then equal when both are
+        # null only if a side is null; then equal if both are
         jump = self.op(m.JUMP_NOT_NULL)
         for side in (node.this, node.expression):
             self.emit(side, "")
@@ -137,7 +126,7 @@ class OperatorCode(LoadCode, ABC):
         self._with_right(ops[type(node)][kind == "f"], node.expression, kind)
 
     def _with_right(self, op: int, right: Any, kind: str) -> None:
-        """An operation whose right operand is still to come: a constant goes along with it."""
+        """Emit a binary operation; a constant right operand is fused into it."""
         begun = len(self.code)
         self.emit(right, kind)
         last = self.code[begun:]

@@ -1,13 +1,5 @@
-"""Where the searches of a stream stand, as plain Arrow: what a restart cannot read from the input.
-
-Purpose
-    Rows, bits and open attempts come back by reading a bounded piece of the input again.  Where a
-    search stands does not, for that depends on all matches before; nor do numbers of matches, nor
-    the rows that PREV reads far back.
-
-Guarantee
-    An event is meant by tick and rank (:mod:`.decided`), so positions hold whatever late events
-    were woven in before them.
+"""Exports the state of a stream that re-reading a bounded part of the input does not restore.
+Events are identified by tick and rank, so late events before them do not invalidate an export.
 """
 
 from __future__ import annotations
@@ -27,15 +19,9 @@ __all__ = ["Positions", "export_positions", "restore_positions"]
 
 @dataclass(frozen=True)
 class Positions:
-    """What no bounded piece of the input tells about a stream: plain Arrow, for a restart.
-
-    Attributes
-    ----------
-    positions : pyarrow.Table
-        Columns of PARTITION BY; ``@tick`` and ``@rank`` of the first event with which a match may
-        begin; ``@number`` of matches so far; ``@seen``: whether there were events before.
-    rows : pyarrow.Table
-        Events that are still needed, as the clause reads them, with ``@rank`` and ``@marks``.
+    """State of a stream.
+    ``positions``: PARTITION BY columns; ``@tick`` and ``@rank`` of the first event at which a match
+    may begin; ``@number`` of matches; ``@seen``: there were events.  ``rows``: events still needed.
     """
 
     positions: pa.Table
@@ -45,7 +31,7 @@ class Positions:
 def export_positions(
     kept_input: KeptInput, attempts: OpenAttempts, since: int, watermark: int, forgets: bool
 ) -> Positions:
-    """What a restart needs beside the events from ``since`` on; see ``AdvancingMatch.export``."""
+    """State for a restart besides the events from ``since`` on; see ``AdvancingMatch.export``."""
     kept, cells = kept_input.rows, kept_input.rows.cells
     low = kept.position.copy()
     np.minimum.at(low, attempts.group, attempts.start)
@@ -70,7 +56,6 @@ def export_positions(
 
 
 def restore_positions(kept_input: KeptInput, given: Positions) -> None:
-    """Take what :func:`export_positions` gave."""
     kept, positions = kept_input.rows, given.positions
     groups = kept_input.partitions_of(positions)
     found = {n: positions.column(n).to_numpy() for n in ("@tick", "@rank", "@number")}
@@ -86,5 +71,5 @@ def restore_positions(kept_input: KeptInput, given: Positions) -> None:
     columns = columns[kept.cells[EVENT][columns] >= before]
     columns = columns[np.argsort(kept.cells[EVENT][columns])]
     marks = given.rows.column("@marks").to_numpy()
-    if marks.any():  # then every row that is given is kept
+    if marks.any():  # then every given row is stored
         kept.cells[MARKS][columns] |= marks

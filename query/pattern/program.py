@@ -1,31 +1,19 @@
-"""From the pattern tree to a small instruction program.
+"""Compiles a pattern tree to a program for a backtracking machine, which EXPLAIN prints.
 
-Purpose
-    The program is the pattern in the form of a backtracking machine: which choice is tried first is
-    explicit, quantifiers are unrolled, PERMUTE is spelled out.  EXPLAIN prints it;
-    :mod:`.automaton` turns it into the tables that the kernels walk.
+==========  ==============================================================================
+MATCH v     consume one event as variable ``v``; the n-th MATCH is *position* n
+SPLIT a b   continue at ``a``; if that fails, at ``b``
+JUMP a      continue at ``a``
+ENTER k     begin an iteration of loop ``k``, whose body may match nothing
+AGAIN k a   end an iteration: continue at ``a``, or leave the loop if it consumed nothing
+START, END  the anchors ``^`` and ``$``
+ABSENT ns   no event that satisfies one of ``ns`` before the next consumed one
+ACCEPT      a match
+==========  ==============================================================================
 
-Layout
-    ==========  ==============================================================================
-    MATCH v     consume one event as variable ``v``; the n-th MATCH is *position* n
-    SPLIT a b   go on at ``a``; when that fails, at ``b``
-    JUMP a      go on at ``a``
-    ENTER k     an iteration of loop ``k``, whose body may match nothing, begins
-    AGAIN k a   the iteration ended: at ``a`` again; when it consumed nothing, leave the loop
-    START, END  the anchors ``^`` and ``$``
-    ABSENT ns   no event that satisfies one of ``ns`` before the next consumed one
-    ACCEPT      a match
-    ==========  ==============================================================================
-
-    Events between ``{-`` and ``-}`` carry ``excluded`` on their MATCH.
-
-Guarantee
-    Program order of choices is the standard's preference order: earlier alternatives first, greedy
-    quantifiers more before fewer, reluctant ones fewer before more.  A loop whose iteration
-    consumed nothing is left at that place, as in Perl, so every program ends.
-
-Limits
-    Unrolling is refused beyond :data:`INSTRUCTIONS_MAX` instructions.
+The order of choices is the standard's preference order: earlier alternatives first, greedy
+quantifiers more before fewer, reluctant ones fewer before more.  A loop whose iteration consumed
+nothing is left, as in Perl, so every program terminates.  ``excluded`` marks MATCH in ``{- -}``.
 """
 
 from __future__ import annotations
@@ -57,8 +45,6 @@ PERMUTE_MAX = 8
 
 @dataclass(frozen=True)
 class Instruction:
-    """One step; which fields count depends on ``op`` (see the module's docstring)."""
-
     op: str
     name: str = ""
     target: int = -1
@@ -85,8 +71,6 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Program:
-    """The instructions; execution begins at 0 and ends at ACCEPT."""
-
     instructions: tuple[Instruction, ...]
 
     def __str__(self) -> str:
@@ -191,13 +175,7 @@ class _Compiler:
 
 
 def compile_program(tree: Pattern) -> Program:
-    """Unroll a pattern into its program.
-
-    Raises
-    ------
-    ResourceLimit
-        When quantifier bounds or PERMUTE make the program too large.
-    """
+    """Unroll a pattern; raises ResourceLimit when the program gets too large."""
     compiler = _Compiler(tree)
     compiler.compile(tree)
     compiler.emit(Instruction("ACCEPT"))

@@ -1,11 +1,4 @@
-"""From matches to the rows of the result: which rows are put out, and their columns.
-
-Purpose
-    :class:`Results` makes the table of a batch of matches: ONE ROW PER MATCH gives the partition
-    columns and the measures, ALL ROWS PER MATCH every column besides.  It is asked by the stream
-    that reads a whole input and by the one that goes on with every step, which keep their rows in
-    different ways and only say how a column is taken at a row.
-"""
+"""Builds result tables from matches, for ``match_stream`` and ``advancing``."""
 
 from __future__ import annotations
 
@@ -31,16 +24,7 @@ IntArray = npt.NDArray[np.int64]
 
 
 class Results:
-    """Rows of the result of one clause.
-
-    Parameters
-    ----------
-    compiled : CompiledMatch
-    take : callable
-        Values of a column at rows as the matches number them; null rows give null.
-    naming : Naming or None
-        How matches are named, where a measure asks for that.
-    """
+    """Result rows of one clause; ``take``: values of a column at row numbers (null for null)."""
 
     def __init__(
         self,
@@ -56,14 +40,7 @@ class Results:
     def of(
         self, matches: Matches, begin: IntArray, end: IntArray
     ) -> tuple[IntArray, IntArray, pa.Table]:
-        """Match and row of each output row, and the table.
-
-        Parameters
-        ----------
-        matches : Matches
-        begin, end : int64 arrays
-            Per match: the rows of its partition.
-        """
+        """Match and row of each output row, and the table; ``begin``, ``end``: of partitions."""
         match, index, row = self.rows(matches)
         context = Context(
             matches, OutputRows(match, index), self.take, begin, end,
@@ -78,13 +55,12 @@ class Results:
     def _given(
         self, matches: Matches, match: IntArray, index: IntArray
     ) -> Callable[[Given], pa.Array] | None:
-        """What says how matches are called, where a measure asks for that."""
         if self.naming is None:
             return None
         return Identities(self.naming, matches, match, index, self.take)
 
     def unmatched(self, rows: IntArray) -> pa.Table:
-        """Rows that no match covers: measures are null."""
+        """Rows without a match; measures are null."""
         schema = self.compiled.output_schema
         nulls = [
             pa.nulls(len(rows), schema.field(measure.name).type)
@@ -93,7 +69,6 @@ class Results:
         return self._assemble(nulls, pa.array(rows), len(rows))
 
     def rows(self, matches: Matches) -> tuple[IntArray, IntArray, IntArray]:
-        """Match, index within it, and row of each output row."""
         count = len(matches.group)
         if self.mode == "one":
             match = np.arange(count)

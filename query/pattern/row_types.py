@@ -1,13 +1,4 @@
-"""Types of what conditions and measures compute, over the columns of one input.
-
-Purpose
-    :class:`RowTypes` answers for expressions over one row, for the leaves of bound expressions and
-    for these themselves.  A column's type is known, what compares numbers is a truth value, and
-    DuckDB is asked for the rest, over no rows.
-
-Guarantee
-    What has been asked once is remembered.  Dictionaries count as their values.
-"""
+"""Types of expressions over one input, cached; DuckDB is asked over an empty table."""
 
 from __future__ import annotations
 
@@ -43,14 +34,11 @@ _PSEUDO_TYPES = {CLASSIFIER: pa.string(), NUMBER: pa.int64()}
 
 
 class RowTypes:
-    """Arrow types of row expressions and bound expressions over one schema."""
-
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
         self.known: dict[RowExpression, pa.DataType] = {}
 
     def __call__(self, row: RowExpression) -> pa.DataType:
-        """Type of an expression over one row."""
         if row.column in PSEUDO:
             return _PSEUDO_TYPES[row.column]
         if row.column is not None:
@@ -60,12 +48,10 @@ class RowTypes:
         return self.known[row]
 
     def _with_pseudo(self, columns: Iterable[str]) -> pa.Schema:
-        """The schema, with the columns that a row has by its match where they are read."""
         added = [pa.field(name, _PSEUDO_TYPES[name]) for name in PSEUDO & set(columns)]
         return pa.schema([*self.schema, *added])
 
     def leaf(self, leaf: Leaf) -> pa.DataType:
-        """Type of a leaf of a bound expression."""
         if isinstance(leaf, Navigation):
             return self(leaf.row)
         if isinstance(leaf, MatchAggregate):
@@ -73,16 +59,11 @@ class RowTypes:
         return leaf.type if isinstance(leaf, Given) else pa.int64()
 
     def bound(self, bound: Bound) -> pa.DataType:
-        """Type of a bound expression."""
         fields = [(f"@{i}", self.leaf(leaf)) for i, leaf in enumerate(bound.leaves)]
         return column_types([bound.sql], pa.schema([*fields, ("@row", pa.int64())]))[0]
 
     def bounds(self, bounds: Sequence[Bound]) -> list[pa.DataType]:
-        """Types of several expressions, asked for together; an error does not say which is wrong.
-
-        Conditions that compare columns of numbers with numbers are true or false and need no
-        asking: those are most of DEFINE, and a question costs as much as reading a leaf.
-        """
+        """Types of several expressions with one query; an error does not say which is wrong."""
         found: list[pa.DataType] = [self._plain(bound) for bound in bounds]
         asked = [i for i, type_ in enumerate(found) if type_ is None]
         fields, texts = [], []
@@ -98,7 +79,6 @@ class RowTypes:
         return found
 
     def _plain(self, bound: Bound) -> pa.DataType | None:
-        """Type of what needs no asking; None for the rest."""
         index = leaf_index(bound.scalar)
         if index is None:
             return self._plain_condition(bound.scalar, bound)
@@ -109,7 +89,7 @@ class RowTypes:
         return self.leaf(leaf) if known else None
 
     def _plain_condition(self, node: Any, bound: Bound) -> pa.DataType | None:
-        """``boolean`` for comparisons of numbers, joined by AND, OR and NOT; None for the rest."""
+        """``boolean`` for numeric comparisons joined by AND, OR and NOT, else None."""
         if isinstance(node, exp.Paren | exp.Not):
             return self._plain_condition(node.this, bound)
         if isinstance(node, exp.And | exp.Or):
@@ -135,12 +115,11 @@ class RowTypes:
 
 
 def is_key(type_: pa.DataType) -> bool:
-    """Whether values of a type are compared, so that rows can be grouped and ordered by them."""
+    """Whether rows can be grouped and ordered by values of this type."""
     return not (is_json(type_) or pa.types.is_nested(type_))
 
 
 def unfit_key(name: str, type_: pa.DataType) -> str:
-    """What to tell of a column that is no key."""
     return (
         f"rows are not grouped or ordered by {name!r}: its values are {sql_type(type_)}; take out "
         "what is to be the key in a subquery"
@@ -148,16 +127,11 @@ def unfit_key(name: str, type_: pa.DataType) -> str:
 
 
 def plain_type(type_: pa.DataType) -> pa.DataType:
-    """The type without a dictionary."""
     return type_.value_type if pa.types.is_dictionary(type_) else type_
 
 
 def checked_types(types: RowTypes, bounds: Iterable[Bound], sql: str) -> list[pa.DataType]:
-    """Types of expressions, asked for together; the first that has none is the error.
-
-    ``sql`` is the text that they stand in.  The value of a column in some row, and what operators
-    give, have a type and are not asked for.
-    """
+    """Types of expressions with one query; raises the error of the first invalid one."""
     listed = list(bounds)
     try:
         return types.bounds(listed)

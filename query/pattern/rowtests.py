@@ -1,23 +1,15 @@
-"""Row tests: the conditions that need nothing but fixed rows, as bits of one word per row.
+"""Kernels for row-local conditions: tests set the bits of one word per row, pruning clears them.
 
-Purpose
-    Most conditions compare a column with a constant or with itself some rows away.  Those run here,
-    in one pass over blocks that stay in the processor's cache; whatever else is row-local arrives
-    as a boolean column that DuckDB computed.
+A test clears the bits in ``bits`` of every row that fails it; nulls satisfy nothing, so the caller
+adds a TRUE_B test on the validity of each nullable column.
 
-Layout
-    A test fails the bits in ``bits`` of every row that does not satisfy it.  Kinds:
-
-    =========  =================================================================
-    RANGE_F    ``low <= column <= high``; NaN (the greatest value) by ``flag``
-    RANGE_I    ``low <= column <= high``
-    TRUE_B     the boolean column ``a`` holds
-    COMPARE_F  column ``a`` op column ``b``, NaN equal to itself and greatest
-    COMPARE_I  column ``a`` op column ``b``
-    =========  =================================================================
-
-Guarantee
-    Nulls satisfy nothing: the caller adds a TRUE_B over the validity of each column that has some.
+=========  =================================================================
+RANGE_F    ``low <= column <= high``; NaN (the greatest value) by ``flag``
+RANGE_I    ``low <= column <= high``
+TRUE_B     the boolean column ``a`` holds
+COMPARE_F  column ``a`` op column ``b``, NaN equal to itself and greatest
+COMPARE_I  column ``a`` op column ``b``
+=========  =================================================================
 """
 
 # ruff: noqa: SIM109
@@ -54,8 +46,7 @@ BLOCK = 2048
 
 @kernel
 def run_tests(floats, integers, booleans, spec, low_f, high_f, low_i, high_i, bits, initial, words):
-    """Set ``words``: ``initial`` less the bits of the tests that a row fails.
-
+    """Set ``words`` to ``initial`` without the bits of failed tests.
     ``spec``: (tests, 4) int64: kind, column a, column b or flag, operator.
     """
     n = words.shape[0]
@@ -92,7 +83,7 @@ def run_tests(floats, integers, booleans, spec, low_f, high_f, low_i, high_i, bi
                 for i in range(size):
                     ok[i] = z[i]
             elif kind == COMPARE_F:
-                # a > b is b < a, and a >= b is not a < b: one loop is compiled, not four
+                # a > b is b < a, and a >= b is not a < b: one loop instead of four
                 flipped = op == GT or op == LE
                 wanted = op == LT or op == GT or op == EQ
                 x = floats[b if flipped else a, start:stop]
@@ -122,7 +113,7 @@ def run_tests(floats, integers, booleans, spec, low_f, high_f, low_i, high_i, bi
 
 @kernel
 def _chain(follow):
-    """Bits of the positions that only the next position may follow."""
+    """Bits of the positions whose only successor is the next position."""
     chain = np.uint64(0)
     for p in range(min(63, follow.shape[0])):
         if follow[p] == np.uint64(1) << np.uint64(p + 1):
@@ -134,17 +125,12 @@ def _chain(follow):
 def feasible(
     words, follow, finals, time, window, begins, ends_at, position, now, final, lookahead, lazy
 ):
-    """Clear the bits from which no match can be completed: one pass backward over each group.
-
-    Bit ``p`` of a row stays when the row can be consumed at position ``p`` and rows right after it
-    can complete a match that ends within ``window`` of this row.  For a first row that is exact;
-    for the others it is a necessary condition.  Rows that are not there yet count as able to
-    complete anything at time ``now``.  Only rows from ``position[g]`` on are touched; words index
-    positions.
-
-    ``lazy``: positions that any row can be consumed at, over and over.  Going backward such a
-    position, once alive, stays so: rows where nothing else happens cost next to nothing, and its
-    bit is not cleared where the window is over.  A row that has no bits at all ends that.
+    """Clear the bits from which no match can be completed, in one backward pass over each group,
+    down to ``position[g]``.  Bit ``p`` of a row stays if the rows right after it can complete a
+    match that ends within ``window`` of this row: exact for first rows, a necessary condition for
+    others.  Rows that have not arrived count as able to complete anything at ``now``.  ``lazy``:
+    star positions without a condition; they stay alive, also beyond the window, until a row has no
+    bits at all, so rows where nothing else happens cost almost nothing.
     """
     ends = np.full(64, LATEST)
     fresh = np.full(64, LATEST)
@@ -152,7 +138,7 @@ def feasible(
     zero = np.uint64(0)
     chain = _chain(follow)
     strict = ~lazy
-    feeds = zero  # what a lazy position may be followed by
+    feeds = zero  # successors of lazy positions
     rest = lazy
     while rest:
         p = trailing_zeros(rest)
@@ -162,7 +148,7 @@ def feasible(
         begin = max(begins[g], position[g])
         end = ends_at[g]
         usable = end if final else max(begin, end - lookahead)
-        state = zero  # alive at the row after this one; lazy ones in a word of their own
+        state = zero  # alive at the next row; lazy ones are in `idle`
         idle = zero
         if not final:
             state = strict
@@ -190,7 +176,7 @@ def feasible(
                 words[r] = kept | idle
                 state = kept
             continue
-        news = idle  # lazy positions whose end has changed
+        news = idle  # lazy positions with a new end
         for r in range(usable - 1, begin - 1, -1):
             alive = state | idle
             live = words[r] & strict
@@ -256,7 +242,7 @@ def feasible(
 def feasible_any(
     words, follow, finals, time, window, begins, ends_at, position, now, final, lookahead
 ):
-    """As :func:`feasible`, when rows between two events of a match may be passed over."""
+    """As ``feasible``, when rows between two events of a match may be skipped."""
     ends = np.full(64, LATEST)
     fresh = np.full(64, LATEST)
     one = np.uint64(1)

@@ -1,18 +1,5 @@
-"""Scalar expressions over Arrow columns, evaluated by DuckDB.
-
-Purpose
-    Conditions and measures are SQL: CASE, LIKE, casts, string and time functions, three-valued
-    logic, overflow errors.  DuckDB evaluates all of that over whole Arrow batches; nothing here
-    loops over rows.
-
-Guarantee
-    Only what :mod:`..sql.gate` lets through passes :func:`check_functions`; what is evaluated goes
-    through :mod:`..relational.evaluation`.  Row order is kept.
-
-Limits
-    :func:`evaluate` raises an error in an expression (overflow, a failed cast) for any row of the
-    input; :func:`evaluate_all` says in which rows there is one.  Integer division by zero with
-    ``//`` and ``%`` is such an error; ``/`` is floating-point division, as in DuckDB.
+"""Evaluates scalar SQL expressions over Arrow columns with DuckDB, keeping the row order.
+Integer division by zero with ``//`` and ``%`` is an error; ``/`` is floating-point division.
 """
 
 from __future__ import annotations
@@ -46,7 +33,6 @@ _FORBIDDEN = (exp.Query, exp.Window, exp.Placeholder, exp.Parameter)
 
 
 def function_name(node: exp.Expression) -> str:
-    """Lower-case name of a function node."""
     if isinstance(node, exp.Anonymous):
         return str(node.this).lower()
     names = node.sql_names() if isinstance(node, exp.Func) else []
@@ -54,13 +40,7 @@ def function_name(node: exp.Expression) -> str:
 
 
 def check_functions(node: exp.Expression, sql: str, at: int) -> None:
-    """Refuse what a condition or measure must not hold: subqueries, windows, unknown functions.
-
-    Raises
-    ------
-    SqlError
-        Naming the function, with its position where the parser kept it.
-    """
+    """Refuse subqueries, window functions and unknown functions; SqlError with position."""
     for part in node.walk():
         where = part.meta.get("start", at)
         if isinstance(part, _FORBIDDEN):
@@ -73,23 +53,14 @@ def check_functions(node: exp.Expression, sql: str, at: int) -> None:
 def evaluate_all(
     expressions: Sequence[str], rows: pa.Table
 ) -> tuple[list[pa.Array], list[npt.NDArray[np.bool_] | None], str]:
-    """Values of expressions in every row, nulls where one cannot be computed.
-
-    Returns
-    -------
-    list of pyarrow.Array
-    list of bool[rows] or None
-        Per expression, the rows in which it cannot be computed; None: it can in all of them.
-    str
-        The first error; empty when there is none.
-    """
+    """Values in every row (null: failed), masks of failing rows or None, and the first error."""
     listed = ", ".join(f"({sql}) AS c{i}" for i, sql in enumerate(expressions))
     try:
         found = evaluate(f"SELECT {listed} FROM rows", rows=rows)
         return [flat(column) for column in found.columns], [None] * len(expressions), ""
     except SqlError as error:
         why = error.reason
-    # row by row where it must; a struct tells a value that is NULL from one that is not there
+    # with TRY per row; a struct distinguishes a NULL value from a failure
     listed = ", ".join(f"TRY(struct_pack(v := ({s}))) AS c{i}" for i, s in enumerate(expressions))
     found = evaluate(f"SELECT {listed} FROM rows", rows=rows)
     arrays: list[pa.Array] = []
@@ -103,7 +74,7 @@ def evaluate_all(
 
 
 def column_types(expressions: Sequence[str], schema: pa.Schema) -> list[pa.DataType]:
-    """Types of expressions over a schema, found by running them over no rows."""
+    """Types of expressions over a schema, from a query over no rows."""
     if not expressions:
         return []
     listed = ", ".join(f"{text} AS c{i}" for i, text in enumerate(expressions))

@@ -1,21 +1,7 @@
-"""What every search is given and how it puts a match out: the frame around three inner loops.
-
-Purpose
-    :mod:`.contiguous`, :mod:`.jumping` and :mod:`.selection` walk through groups of rows in the
-    same way and report matches in the same arrays; they differ in how an attempt goes on from one
-    row to the next.  What they share is here: the bundles of arrays that they are called with, and
-    the steps before and after an attempt.
-
-Layout
-    ::
-
-        search(edges, <own scratch>, rows, task, state, output) -> why it returned
-
-    Bundles are named tuples, which compiled code takes apart at no cost; their fields are arrays
-    that keep their types from call to call.
-
-Limits
-    Kernels have the numbers of :mod:`.outcomes` compiled in.
+"""Arguments and helpers that the kernels ``contiguous``, ``jumping`` and ``selection`` share.
+``search(edges, <own scratch>, rows, task, state, output)`` returns a status (``outcomes``).
+Arguments are named tuples, which compiled code unpacks at no cost; array types must not vary
+between calls.
 """
 
 # mypy: disable-error-code="no-untyped-def, assignment"
@@ -56,11 +42,7 @@ Words = npt.NDArray[np.uint64]
 
 
 class Edges(NamedTuple):
-    """The automaton: edges of position ``p`` are ``first[p] .. first[p + 1]``, preferred first.
-
-    ``target`` and ``flag`` go with edges (see :mod:`.automaton`); ``bit[p]`` says which bit of a
-    row's word belongs to position ``p``.
-    """
+    """Edges of position ``p``: ``first[p] .. first[p + 1]``, preferred first; ``bit``: its bit."""
 
     first: IntArray
     target: IntArray
@@ -69,12 +51,8 @@ class Edges(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows sorted by partition: those of group ``g`` are ``begin[g] .. end[g]``.
-
-    ``words[row]`` holds a row's bits.  ``position[g]`` is the next row at which a match may begin;
-    it is read and written, so that a call can go on where the last one stopped.  No match is
-    looked for that begins at ``stop[g]`` or behind.  ``seen``, ``number`` and ``time`` are those of
-    :class:`.matcher.Groups`.
+    """Rows of group ``g`` are ``begin[g] .. end[g]``.  ``position[g]``: next row at which a match
+    may begin; updated, so that calls can be resumed; ``stop[g]``: where to stop.
     """
 
     words: Words
@@ -88,14 +66,9 @@ class Rows(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What is searched for, in numbers.
-
-    ``window``: WITHIN in ticks, or -1.  ``now``: time of the newest row of the stream; ``final``:
-    no rows will follow.  ``lookahead``: rows after a row that its conditions read.
-    ``first_bits``: of the positions at which a match can begin; ``empty_match``: whether it can
-    have no rows.  ``memo``: see the searches.  ``skip``, ``skip_member``: AFTER MATCH SKIP, and
-    which positions SKIP TO means.  The last three are budgets: states tried from one start, matched
-    rows of all matches that wait to be taken, and states until the call returns.
+    """What is searched.  ``window``: WITHIN in ticks, or -1.  ``now``: newest tick of the stream.
+    ``first_bits``: of first positions.  ``memo``: see the searches.  ``skip_member``: positions of
+    SKIP TO.  Budgets: states per start, labelled rows per batch, states per call.
     """
 
     window: Any
@@ -113,11 +86,7 @@ class Task(NamedTuple):
 
 
 class MatchTable(NamedTuple):
-    """Matches found.
-
-    Per match group, first row, length, number and runs; per run its first row, where that stands
-    in the match, and position.
-    """
+    """Per match group, first row, length, number, runs; per run first row, its index, position."""
 
     group: IntArray
     start: IntArray
@@ -131,19 +100,19 @@ class MatchTable(NamedTuple):
 
 @kernel
 def search_end(begin, end, task):
-    """End of the rows of a group whose conditions can be asked."""
+    """End of the rows of a group whose conditions can be evaluated."""
     return end if task.final else max(begin, end - task.lookahead)
 
 
 @kernel
 def horizon_of(time, start, task):
-    """Greatest tick of a match that begins at a row."""
+    """Greatest tick of a match that begins at row ``start``."""
     return horizon(time[start], task.window)
 
 
 @kernel
 def has_room(state, output, runs, labels, labels_max):
-    """Whether another match can be put out."""
+    """Whether another match fits the output."""
     return not (
         state[MATCHES] >= output.start.shape[0]
         or state[RUNS] + runs > output.row.shape[0]
@@ -153,7 +122,7 @@ def has_room(state, output, runs, labels, labels_max):
 
 @kernel
 def begin_match(state, output, group, start, length, number, labels):
-    """Put a match out, whose runs follow; ``labels`` of its rows wait to be taken."""
+    """Append a match, whose runs follow; ``labels``: its labelled rows."""
     m = state[MATCHES]
     output.group[m] = group
     output.start[m] = start
@@ -165,10 +134,7 @@ def begin_match(state, output, group, start, length, number, labels):
 
 @kernel
 def following_row(start, length, chosen, skip):
-    """Where the search goes on after a match, or why it cannot, as a negative number.
-
-    ``chosen``: the row that SKIP TO means, below the start when there is none.
-    """
+    """Where the search continues after a match, or a negative error; ``chosen``: SKIP TO row."""
     if length == 0 or skip == TO_NEXT:
         return start + 1
     if skip == PAST_LAST:

@@ -1,31 +1,21 @@
-"""The machine for EVENT SELECTION: every set of events that is a match.
+"""Search for EVENT SELECTION: every set of events that is a match.
 
-Purpose
-    Under a strategy each match is a result, and a match is a set of events (thesis, Definitions
-    2.15-2.17): two labelings of the same events count once.  :func:`match_selected` walks the sets
-    of events from each first event in lexicographic order and keeps, for each set, all its
-    labelings at once.
+A match is a set of events (thesis, Definitions 2.15-2.17): two labelings of the same events count
+once.  A *frame* is an event of the current set; its *threads* are the labelings, preferred first,
+each a column of the path (``image``) with a parent in the previous frame.  Where no condition
+depends on the path, threads at the same position are merged.
 
-Layout
-    A *frame* is an event of the set that is being built; its *threads* are the labelings, preferred
-    first, each a column of :class:`~.machine.Path` with a parent in the frame before.  Where no
-    condition depends on the path, threads that reached the same position are one.
+==========  ===========================================================================
+contiguous  the next event is the next row
+next        a thread takes the first row that satisfies anything it could continue with
+any         a thread takes each row in turn that satisfies something it could continue with
+==========  ===========================================================================
 
-    ==========  ===========================================================================
-    contiguous  the next event is the next row
-    next        a thread takes the first row that satisfies anything it could go on with
-    any         a thread takes each row in turn that satisfies something it could go on with
-    ==========  ===========================================================================
-
-Guarantee
-    Each set once, with the labeling that the preference order of the pattern puts first; sets of
-    one first event in lexicographic order of their rows.  ``[^X]`` looks only at rows that are
-    passed over; at the end of the pattern, at those after the set until its window ends.
-
-Limits
-    All sets that begin with one event must fit the output buffers (their limit is the caller's),
-    because a start whose window is not complete yet is undone.  The number of sets is exponential
-    by nature: ``steps_max`` bounds each start.
+Each set is output once, with the labeling that the pattern prefers; sets of one first event are in
+lexicographic order.  ``[^X]`` tests only skipped rows; at the end of the pattern, the rows after
+the set until its window ends.  All sets of one first event must fit the output, because a start
+with an incomplete window is rolled back.  Their number can be exponential; ``steps_max`` bounds
+each start.
 """
 
 # mypy: disable-error-code="no-untyped-def, assignment"
@@ -64,20 +54,13 @@ CONTIGUOUS, SKIP_NEXT, SKIP_ANY = range(3)
 
 class Strategy(NamedTuple):
     """How events are selected.
-
-    ``kind``: one of :data:`CONTIGUOUS`, :data:`SKIP_NEXT`, :data:`SKIP_ANY`.  ``merge``: threads at
-    one position are one.  ``follow[p]``: bits of the positions that may come after ``p`` (all ones
-    when bits are not positions).  ``start_words``: those of the rows, perhaps without bits of rows
-    from which no match can begin; under SKIP TILL NEXT the rows' own may not lack any, for an event
-    that leads nowhere still must not be passed over.  ``absent``: absences that a row ends.
-
-    ``fresh`` is empty, or says for each group which rows are new: from there on.  Only sets that
-    end with a new row are then put out, and none is waited for; the pattern must not ask what comes
-    after its last event.
-
-    ``longest``: only the longest set of each first row is put out.  ``taken``: empty, or per row
-    whether a set ends there already; then only the first set of each last row is put out, which is
-    the longest, because starts ascend.  Both are for contiguous sets.
+    ``merge``: threads at one position are merged.  ``follow[p]``: bits of the successors of ``p``
+    (all ones when bits are not positions).  ``start_words``: pruned bits for first rows; under SKIP
+    TILL NEXT the rows' own words must not be pruned, because an event that leads nowhere still must
+    not be skipped.  ``fresh``: empty, or per group the first new row; then only sets that end with
+    a new row are output and none waits.  For contiguous sets: ``longest``: output only the longest
+    set of each first row; ``taken``: empty, or whether a set ends at a row; then only the first set
+    of each last row is output, which is the longest because starts ascend.
     """
 
     kind: int
@@ -92,10 +75,7 @@ class Strategy(NamedTuple):
 
 @kernel
 def _put_out(state, output, task, image, g, s, depth, thread, number):
-    """Put out the first ``depth`` rows of the path as labeled by a thread; False: there is no room.
-
-    Contiguous sets of one start are one path that grows: a thread keeps its place until the next.
-    """
+    """Output the first ``depth`` rows of the path as labeled by a thread; False: no room."""
     if not has_room(state, output, depth, np.int64(0), task.labels_max):
         return False
     threads = image[H_STRIDE]
@@ -119,10 +99,8 @@ def _put_out(state, output, task, image, g, s, depth, thread, number):
 def match_selected(
     edges, condition, image, floats, frame, thread_done, stamp, strategy, rows, task, state, output
 ):  # fmt: skip
-    """Find every match of each group under a strategy; arguments as for ``match_contiguous``.
-
-    ``frame``: (4, frames) scratch: first thread, end of threads, next row to look at, absences
-    seen.  ``thread_done``, ``stamp``: scratch, of threads and of positions.
+    """Find every match of each group under a strategy.
+    ``frame``: (4, frames) scratch: first thread, end of threads, next row, absences seen.
     """
     first, target, flag, bit = edges
     words, begins, ends, stops, position, seen, number, time = rows
@@ -144,7 +122,7 @@ def match_selected(
     for p in range(condition.shape[0]):
         conditional |= condition[p] >= 0
     if conditional:
-        begin_path(image)  # column 0 stays as it is
+        begin_path(image)  # column 0 never changes
     for g in range(state[GROUP], groups):
         state[GROUP] = g
         begin = begins[g]
@@ -178,7 +156,7 @@ def match_selected(
                 low = frame[0, depth]
                 high = frame[1, depth]
                 x = frame[2, depth]
-                # is there a next row for this frame?
+                # find the next row for this frame
                 reach = x
                 if depth == 0 and x > s:
                     depth -= 1
@@ -245,7 +223,7 @@ def match_selected(
                         flags = flag[c]
                         if flags & 1 and (x != begin or seen[g]):
                             continue
-                        if flags & 2:  # an event after the end of the partition: never
+                        if flags & 2:  # no event follows the end of the partition
                             continue
                         if (flags >> 2) & passed:
                             continue
@@ -287,7 +265,7 @@ def match_selected(
                 frame[1, depth] = top
                 frame[2, depth] = x + 1
                 frame[3, depth] = 0
-                # is the set a match? the first thread that may stop here labels it
+                # if the set is a match, the first thread that may stop labels it
                 chosen = np.int64(-1)
                 for t in range(high, top if x >= fresh else high):
                     p = image[places + t]
@@ -324,7 +302,7 @@ def match_selected(
                     break
                 if chosen < 0 or (incremental and taken[x]):
                     continue
-                if longest:  # put out when the walk has ended: no longer one was found
+                if longest:  # output after the walk, when no longer set was found
                     longest_thread = chosen
                     longest_depth = depth
                 elif not _put_out(state, output, task, image, g, s, depth, chosen, number):

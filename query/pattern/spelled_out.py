@@ -1,13 +1,6 @@
-"""Aggregates over CLASSIFIER() and MATCH_NUMBER() in DEFINE, for a matcher that has neither.
-
-Purpose
-    The matcher folds columns of events.  Within the rows of one variable CLASSIFIER() is a
-    constant, so ``max(f(CLASSIFIER()))`` is the greatest of ``max(f('A'))`` over the rows of A and
-    ``max(f('B'))`` over those of B.  :func:`spelled_out` writes it so.
-
-Limits
-    Aggregates that follow from those over parts of the rows; of MATCH_NUMBER() alone, not of
-    expressions of it.
+"""Rewrites aggregates over CLASSIFIER() and MATCH_NUMBER() in DEFINE for the matcher.
+CLASSIFIER() is constant per variable: ``max(f(CLASSIFIER()))`` is the greatest of ``max(f('A'))``
+over the rows of A and ``max(f('B'))`` over those of B.
 """
 
 from __future__ import annotations
@@ -27,16 +20,10 @@ __all__ = ["spelled_out"]
 _DIVISIBLE = frozenset(
     ("count", "sum", "min", "max", "bool_and", "bool_or", "arbitrary", "any_value")
 )
-"""Aggregates that follow from those over parts of the rows."""
 
 
 def spelled_out(binder: Binder, node: Any, leaf: MatchAggregate, leaves: list[Leaf]) -> Any:
-    """An aggregate over CLASSIFIER() or MATCH_NUMBER(), for the matcher, which has neither.
-
-    Within the rows of one variable CLASSIFIER() is a constant: ``max(f(CLASSIFIER()))`` is the
-    greatest of ``max(f('A'))`` over the rows of A and ``max(f('B'))`` over those of B.  What
-    only asks for MATCH_NUMBER() asks whether there is a row.  None for every other form.
-    """
+    """The rewritten aggregate, or None for other forms."""
     function = leaf.function
     if leaf.argument is not None and leaf.argument.column == NUMBER and leaf.plain:
         rows = binder.place(
@@ -63,7 +50,6 @@ def spelled_out(binder: Binder, node: Any, leaf: MatchAggregate, leaves: list[Le
 def _for_each_variable(
     binder: Binder, node: Any, leaf: MatchAggregate, function: str, leaves: list[Leaf]
 ) -> Any:
-    """One aggregate a variable, and what they come to together."""
     if not leaf.basic or function not in _DIVISIBLE:
         return None
     chosen = leaf.variables
@@ -84,7 +70,6 @@ def _for_each_variable(
 
 
 def _added(function: str, values: list[Any]) -> Any:
-    """What an aggregate over all rows is, from those over the rows of each variable."""
 
     def call(name: str, arguments: list[Any]) -> Any:
         return exp.Anonymous(this=name, expressions=[value.copy() for value in arguments])

@@ -1,18 +1,7 @@
-"""Types of path-dependent conditions, before they become bytecode.
-
-Purpose
-    The stack machine is typed: :class:`TypedCondition` finds the type of each part of a condition
-    and evaluates constants.  What the machine has no instruction for, DuckDB computes beforehand: a
-    part that reads one row only becomes a column (*lifting*), one that reads several rows a table
-    over the values that occur (*tabulating*, see :mod:`.cells`).
-
-Layout
-    Types are letters: ``i`` integer, ``f`` floating point, ``b`` truth value, ``s`` string, ``t``
-    time, ``d`` interval, ``n`` the type of NULL.
-
-Limits
-    What cannot be computed raises :class:`Unsupported`: functions without an instruction over
-    aggregates or MATCH_NUMBER(), and values that have no type here (lists, structs).
+"""Type inference for path-dependent conditions, before they become bytecode.
+DuckDB precomputes what the stack machine has no instruction for: a part that reads one row becomes
+a column (*lifting*), one that reads several rows a table (*tabulating*, ``cells``).  Types: ``i``
+integer, ``f`` float, ``b`` truth value, ``s`` string, ``t`` time, ``d`` interval, ``n`` NULL.
 """
 
 from __future__ import annotations
@@ -54,22 +43,19 @@ __all__ = [
 ]
 
 STEPS_MAX = 64
-"""Farthest logical offset of FIRST and LAST in DEFINE."""
+"""Greatest logical offset of FIRST and LAST in DEFINE."""
 _EPOCH = dt.datetime(1970, 1, 1)
 UNIT_US = {
     "microsecond": 1, "millisecond": 1_000, "second": 1_000_000, "minute": 60_000_000,
     "hour": 3_600_000_000, "day": 86_400_000_000, "week": 604_800_000_000,
 }  # fmt: skip
 OPERATORS = {"DPIPE": "||", "BITWISEAND": "&", "BITWISEOR": "|"}
-"""Operators as they are written, by their names in a tree."""
 INTEGERS = {
     "TINYINT": (-(2**7), 2**7 - 1), "SMALLINT": (-(2**15), 2**15 - 1),
     "INT": (-(2**31), 2**31 - 1), "BIGINT": (-(2**63), 2**63 - 1), "UTINYINT": (0, 2**8 - 1),
     "USMALLINT": (0, 2**16 - 1), "UINT": (0, 2**32 - 1), "UBIGINT": (0, 2**63 - 1),
 }  # fmt: skip
-"""Integer types of CAST and the values that fit."""
 INTERVAL_PARTS = {"day": None, "hour": 24, "minute": 60, "second": 60}
-"""Parts of an interval that EXTRACT gives, and how many of each make one of the part before."""
 DIFFERENCES = ("date_diff", "datediff", "date_sub", "datesub")
 MAKERS = {f"to_{unit}s": size for unit, size in UNIT_US.items()}
 NAMES = {
@@ -86,7 +72,7 @@ class Unsupported(Exception):
 
 
 def aggregated(leaf: MatchAggregate) -> RowExpression | None:
-    """What an aggregate takes from a row: its argument, NULL where FILTER leaves the row out."""
+    """What an aggregate reads from a row: its argument, NULL where FILTER excludes the row."""
     if leaf.condition is None:
         return leaf.argument
     value = "1" if leaf.argument is None else f"({leaf.argument.sql})"
@@ -98,7 +84,6 @@ def aggregated(leaf: MatchAggregate) -> RowExpression | None:
 
 
 def leaf_index(node: Any) -> int | None:
-    """Number of the leaf that a column of a scalar part stands for."""
     if isinstance(node, exp.Column):
         name = node.name
         if name.startswith("@") and name[1:].isdigit():
@@ -107,17 +92,12 @@ def leaf_index(node: Any) -> int | None:
 
 
 def leaves_of(node: Any) -> list[int]:
-    """Numbers of all leaves in a scalar part."""
     found = (leaf_index(part) for part in node.walk())
     return [index for index in found if index is not None]
 
 
 def substitute(sql: str, texts: dict[int, str]) -> str:
-    """The SQL of a scalar part with its leaves replaced.
-
-    Leaves are the names ``"@0"``, ``"@1"``, ...; what looks like one inside of a text in quotes, or
-    in what a leaf is replaced by, is none.
-    """
+    """Replace the leaves ``"@0"``, ``"@1"``, ... in SQL, but not inside string literals."""
 
     def replaced(token: re.Match[str]) -> str:
         place = token.group("leaf")
@@ -130,7 +110,7 @@ _QUOTED = re.compile(r"'[^']*+(?:''[^']*+)*+'" r'|"(?:@(?P<leaf>\d+)"(?!")|[^"]*
 
 
 def type_letter(type_: pa.DataType) -> str:
-    """Type of the stack machine for an Arrow type; empty when it has none."""
+    """Type letter of an Arrow type; empty if it has none."""
     if pa.types.is_boolean(type_):
         return "b"
     if pa.types.is_integer(type_):
@@ -145,18 +125,7 @@ def type_letter(type_: pa.DataType) -> str:
 
 
 class TypedCondition:
-    """One condition and the types of its parts.
-
-    Parameters
-    ----------
-    row_type : callable
-        Arrow type of a row expression.
-    unit : str
-        Unit of times: ``us`` or ``ns``.
-    leaves : tuple of Leaf
-    variable : str
-        The pattern variable that the condition defines.
-    """
+    """Types of the parts of a condition; ``unit`` of times: ``us`` or ``ns``."""
 
     def __init__(
         self,
@@ -200,7 +169,6 @@ class TypedCondition:
         return found
 
     def _tabulate(self, node: Any, error: Unsupported) -> Tabulated:
-        """A subexpression over several rows, as a table over the values that they have."""
         dimensions: dict[tuple[Any, ...], list[RowExpression]] = {}
         places: dict[tuple[Any, ...], Navigation] = {}
         names: dict[tuple[Any, RowExpression], str] = {}
@@ -248,7 +216,7 @@ class TypedCondition:
         )
 
     def _lift(self, node: Any) -> Navigation | None:
-        """A subexpression over one row only, as a column of its own."""
+        """A subexpression over one row only, as a column; None if impossible."""
         leaves = [self.leaves[i] for i in dict.fromkeys(leaves_of(node))]
         if not leaves or not all(isinstance(leaf, Navigation) for leaf in leaves):
             return None
@@ -272,13 +240,12 @@ class TypedCondition:
         }
         row = RowExpression(substitute(to_text(node), texts), tuple(columns))
         if not self._strict(row):
-            return None  # it has a value even where its row is missing
+            return None  # it would have a value for a missing row
         first = leaves[0]
         assert isinstance(first, Navigation)
         return Navigation(row, first.variables, first.first, first.offset, False, first.shift)
 
     def _strict(self, row: RowExpression) -> bool:
-        """Whether an expression is NULL when all columns are."""
         nulls = {
             name: pa.nulls(1, self.row_type(RowExpression(quote(name), (name,), name)))
             for name in row.columns
@@ -315,7 +282,6 @@ class TypedCondition:
         return found
 
     def _as_time(self, node: Any) -> bool:
-        """Read a string constant as a time."""
         kind, value = self.constants.get(id(node), ("", None))
         if kind != "s":
             return False
@@ -450,7 +416,6 @@ class TypedCondition:
         raise Unsupported(f"CAST to {wanted} of values from different rows", node)
 
     def _part_type(self, part: str, of: Any, node: Any) -> str:
-        """Type of EXTRACT(part FROM ...): the epoch of times and intervals, parts of intervals."""
         kind = self.type_of(of)
         if part == "epoch" and kind in ("t", "d"):
             return "f"
@@ -459,7 +424,6 @@ class TypedCondition:
         raise Unsupported(f"EXTRACT of {part} on values from different rows", node)
 
     def text_of(self, node: Any) -> str:
-        """A constant string in lower case; empty when the node is none."""
         if self.type_of(node) != "s":
             return ""
         return str(self.constants.get(id(node), ("", ""))[1]).lower()

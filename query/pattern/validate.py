@@ -1,9 +1,4 @@
-"""What a MATCH_RECOGNIZE clause must satisfy before anything is compiled.
-
-Purpose
-    The rules of the standard that concern names and combinations of options, each an error with
-    line and column that says what would be right.
-"""
+"""Validates names and options of a MATCH_RECOGNIZE clause against the standard's rules."""
 
 from __future__ import annotations
 
@@ -19,17 +14,7 @@ __all__ = ["known_variables"]
 
 
 def known_variables(clause: MatchClause) -> dict[str, frozenset[str]]:
-    """Check the names and options of a clause; returns what each name stands for.
-
-    Returns
-    -------
-    dict
-        Pattern variables, each for itself, and subsets, each for its variables.
-
-    Raises
-    ------
-    SqlError
-    """
+    """What each variable and subset stands for; SqlError with line and column."""
     sql = clause.sql
     matched = variables(clause.pattern)
     absent = {n for part in walk(clause.pattern) if isinstance(part, Absence) for n in part.names}

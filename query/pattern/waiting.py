@@ -1,23 +1,13 @@
-"""Attempts that came to the end of the rows: how a search stops in the middle and goes on later.
+"""Suspends attempts at the end of the rows and resumes them when their partition has more.
 
-Purpose
-    A stream that is read step by step ends in the middle of matches at every step.  What an attempt
-    had tried is then copied to a *stack* and brought back when its partition has more rows, so that
-    the steps together cost what one search over everything costs.
+An attempt is saved to a *stack* in one block of words.  Rows in it refer to the buffer at that time
+and are shifted with the start of the attempt on restore::
 
-Layout
-    Stacks lie one after the other in one block of words.  All rows in them are those of the buffer
-    at that time; when they lie elsewhere now, they are moved with the start of the attempt::
+    jumping     start, top, marked, ready, reach, steps | frames | known | visited
+    contiguous  start, depth, deepest, steps            | cursors | columns 0..depth of the path
 
-        jumping     start, top, marked, ready, reach, steps | frames | known | visited
-        contiguous  start, depth, deepest, steps            | cursors | columns 0..depth of the path
-
-Guarantee
-    A stack is a cache: without it the attempt is begun again and finds the same.
-
-Limits
-    Going on copies the stack, a few words for each run (:mod:`.jumping`) or row
-    (:mod:`.contiguous`) of the partial match.
+A stack is a cache: without it the attempt restarts and finds the same.  Resuming copies it: a few
+words per run (``jumping``) or row (``contiguous``) of the partial match.
 """
 
 # mypy: disable-error-code="no-untyped-def, assignment"
@@ -47,15 +37,11 @@ IntArray = npt.NDArray[np.int64]
 
 
 class Waiting(NamedTuple):
-    """What waited before a search, and what waits after it.
-
-    Before: ``start[g]`` is the row at which the waiting attempt of group ``g`` begins, or -1, and
-    ``where[g]`` the place of its stack in ``stack``, -1 when it must begin again.  After: ``entry``
-    has group, start and place in ``saved`` of each, ``count`` their number, the words taken, and
-    how many would have been enough.  ``go_on``: the starts behind one that waits are tried, too.
-    ``keep``: stacks can be used again.
-
-    A search over the whole of an input is given :data:`NOTHING`, and keeps nothing.
+    """Suspended attempts.
+    Before a search: ``start[g]`` is the first row of group ``g``'s attempt, or -1, and ``where[g]``
+    the offset of its ``stack``, -1 if it must restart.  After: ``entry`` has group, start and
+    offset in ``saved`` of each; ``count`` their number, the words used, and the words needed.
+    ``go_on``: starts after a suspended one are searched too.  ``keep``: stacks are reusable.
     """
 
     start: IntArray
@@ -76,7 +62,7 @@ NOTHING = Waiting(
 
 @kernel
 def has_stack(waiting, g, s):
-    """Place of the stack of the attempt that begins at a row; -1 when there is none."""
+    """Offset of the stack of the attempt that begins at row ``s``; -1 when there is none."""
     if g < waiting.start.shape[0] and waiting.start[g] == s:
         return waiting.where[g]
     return np.int64(-1)
@@ -84,7 +70,7 @@ def has_stack(waiting, g, s):
 
 @kernel
 def _entry(waiting, g, s, words):
-    """Where to save so many words, -1: nowhere, for they are not wanted, -2: there is no room."""
+    """Reserve ``words`` words; returns their offset, -1: not wanted, -2: no room."""
     n = waiting.count[0]
     at = waiting.count[1]
     if n == waiting.entry.shape[0]:
@@ -105,7 +91,7 @@ def _entry(waiting, g, s, words):
 
 @kernel
 def star_end(words, time, reach, usable, horizon, star_bits):
-    """How far the stars of a start reach, and the row from which on there are no candidates."""
+    """How far the stars of a start reach, and the row from which there are no candidates."""
     past = reach
     while reach < usable and time[reach] <= horizon:
         if words[reach] & star_bits == 0:
@@ -120,10 +106,7 @@ def star_end(words, time, reach, usable, horizon, star_bits):
 def save_runs(
     waiting, g, s, top, marked, ready, reach, steps, again, frame, known, visited, visited_words
 ):
-    """Save an attempt of :mod:`.jumping`; ``again``: the edge on top is tried again.
-
-    False when there is no room.
-    """
+    """Save an attempt of ``jumping``; False: no room.  ``again``: retry the current edge."""
     frames = top + 4
     n = known.shape[0]
     out = waiting.saved
@@ -152,10 +135,7 @@ def save_runs(
 
 @kernel
 def restore_runs(stack, at, s, frame, known, visited, visited_words):
-    """Bring an attempt of :mod:`.jumping` back: top, marked, ready, reach and steps.
-
-    Top is -1 when the frames have no room.
-    """
+    """Restore an attempt: top (-1: does not fit), marked, ready, reach and steps."""
     moved = s - stack[at]
     top = stack[at + 1]
     marked = stack[at + 2]
@@ -187,10 +167,7 @@ def _path_rows(image):
 
 @kernel
 def save_path(waiting, g, s, depth, deepest, steps, cursor, image):
-    """Save an attempt of :mod:`.contiguous`, whose edge on top is tried again.
-
-    False when there is no room.
-    """
+    """Save an attempt of ``contiguous``, whose current edge is retried; False: no room."""
     rows = _path_rows(image)
     out = waiting.saved
     at = _entry(waiting, g, s, 4 + (depth + 1) * (rows + 1))
@@ -215,10 +192,7 @@ def save_path(waiting, g, s, depth, deepest, steps, cursor, image):
 
 @kernel
 def restore_path(stack, at, s, cursor, image):
-    """Bring an attempt of :mod:`.contiguous` back: depth, deepest and steps.
-
-    Depth is -1 when the path has no room.
-    """
+    """Restore an attempt: depth (-1: does not fit), deepest and steps."""
     depth = stack[at + 1]
     deepest = stack[at + 2]
     steps = stack[at + 3]

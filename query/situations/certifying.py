@@ -1,13 +1,6 @@
-"""Runs that seem to begin where the reading began: which of them do.
-
-Purpose
-    Where only a part of the rows is read, a run whose first row is the first one read of its
-    partition may have begun before.  A :class:`Certifier` asks for the row before, and only where a
-    match uses such a run.
-
-Guarantee
-    A run begins where it seems to when the row of its partition before does not satisfy, or is
-    further away than GAP, or does not exist.
+"""Certifies runs whose first row is the first row read of their partition, where a match uses them.
+The run begins there if the previous row does not satisfy its condition, is further away than GAP,
+or does not exist.
 """
 
 from __future__ import annotations
@@ -24,17 +17,11 @@ __all__ = ["Before", "Certifier"]
 
 Ints = npt.NDArray[np.int64]
 Before = tuple[int, int] | None
-"""Word and time of the row before; None where there is none that matters."""
+"""Word and time of the previous row; None if it does not matter."""
 
 
 class Certifier(ABC):
-    """The rows right before what is read, asked for when they matter.
-
-    Attributes
-    ----------
-    known : dict of int to (int, int) or None
-        Per number of a partition, or of a stretch of one, what is known of the row before.
-    """
+    """Fetches previous rows on demand; ``known``: result per partition or stretch."""
 
     def __init__(self, compiled: CompiledSituations) -> None:
         self.compiled = compiled
@@ -42,10 +29,10 @@ class Certifier(ABC):
 
     @abstractmethod
     def rows_before(self, groups: Ints, rows: Ints) -> list[Before]:
-        """Find the rows before some partitions, given the number of a row in each."""
+        """The rows before some partitions, given the number of a row in each."""
 
     def certified(self, found: Found) -> Found:
-        """Matches whose situations begin where they seem to."""
+        """Matches whose situations all begin where they seem to."""
         doubtful = np.argwhere(found.cut != 0)
         if not len(doubtful):
             return found

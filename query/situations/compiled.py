@@ -1,16 +1,6 @@
-"""MATCH_SITUATIONS as an operator: a clause and a schema in, Arrow batches in, Arrow batches out.
-
-Purpose
-    :func:`compile_situations` binds a clause to a schema once: conditions, constraints and what
-    follows from them, durations in ticks, measures.  :meth:`CompiledSituations.run` then runs it
-    over any sequence of batches in time order.
-
-Guarantee
-    A pattern that nothing can satisfy is an error with its position; a written relation that the
-    rest of the pattern excludes is a note (:attr:`CompiledSituations.notes`).
-
-Limits
-    Up to :data:`NAMES_MAX` names.  Conditions look at one event and, by PREV, at those before it.
+"""MATCH_SITUATIONS as an operator over Arrow batches in time order.
+An unsatisfiable pattern is an error; a written relation that the rest excludes is a note.  At most
+``NAMES_MAX`` names; conditions read one event and, by PREV, earlier ones.
 """
 
 from __future__ import annotations
@@ -58,25 +48,9 @@ NAMES_MAX = 16
 @dataclass(frozen=True)
 class CompiledSituations:
     """A clause that is ready to run.
-
-    Attributes
-    ----------
-    names : tuple of str
-        In the order of DEFINE.
-    tests : RowTests
-        A bit for each name.
-    history : int
-        Rows before a row that its conditions look at.
-    allowed, implied : matrix of int
-        Sets of relations as written, and with what follows from the others.
-    gap : int or None
-        In ticks.
-    reach : matrix of int
-        See :func:`.network.distances`.
-    outputs : tuple of str
-        Names of the measures.
-    notes : tuple of str
-        What is not an error, but hardly meant.
+    ``tests``: one bit per name, in the order of DEFINE.  ``history``: rows that conditions read
+    before a row.  ``allowed``, ``implied``: relations as written, and as implied.  ``gap``: in
+    ticks.  ``reach``: see ``network.distances``.  ``notes``: warnings.
     """
 
     clause: SituationClause
@@ -100,18 +74,15 @@ class CompiledSituations:
 
     @property
     def time(self) -> str:
-        """The time attribute."""
         assert self.columns.time is not None
         return self.columns.time
 
     @property
     def early(self) -> bool:
-        """EMIT ON DETECTION."""
         return self.durations.early
 
     @lazy
     def output_schema(self) -> pa.Schema:
-        """PARTITION BY columns, then the measures."""
         from .results import measured_types
 
         fields = [self.columns.arrow.field(name) for name in self.partition_by]
@@ -120,29 +91,25 @@ class CompiledSituations:
 
     @property
     def condition_columns(self) -> frozenset[str]:
-        """Columns that conditions read."""
         found = {name for bound in self.conditions for name in _columns_of(bound)}
         return frozenset(found)
 
     @property
     def measured_columns(self) -> frozenset[str]:
-        """Columns of rows that measures read."""
         return row_columns(self.measures)
 
     @property
     def measured_names(self) -> frozenset[str]:
-        """Names whose rows measures read."""
         return row_names(self.measures)
 
     @property
     def input_columns(self) -> list[str]:
-        """Columns that are read, in the order of the input."""
         needed = {self.time, *self.partition_by, *self.condition_columns, *self.measured_columns}
         return [name for name in self.columns.arrow.names if name in needed]
 
     @property
     def ends_count(self) -> tuple[bool, ...]:
-        """Per name, whether its end can be the last thing to be known of a match."""
+        """Per name, whether its end can complete a match."""
         count = len(self.names)
         if not self.early:
             return tuple(
@@ -159,7 +126,6 @@ class CompiledSituations:
         )
 
     def point_of(self, output: str) -> int | None:
-        """Which point of the matches a measure is, see :attr:`reach`; None for any other."""
         measure = self.measures[self.outputs.index(output)]
         leaf = measure.leaves[0] if len(measure.leaves) == 1 else None
         if not isinstance(leaf, Given) or not isinstance(measure.scalar, exp.Column):
@@ -172,7 +138,7 @@ class CompiledSituations:
         return self.names.index(leaf.names[0]) + count * (leaf.function == "ended")
 
     def kept(self, name: int) -> int | None:
-        """Ticks after its start in which a situation can be part of a new match; None: for ever."""
+        """Ticks after its start in which a situation can join a new match; None: unbounded."""
         reach = int(self.reach[name, 2 * len(self.names)])
         return None if reach >= FAR // 2 else reach
 
@@ -183,7 +149,6 @@ class CompiledSituations:
         check: Callable[[], None] | None = None,
         limits: MatchLimits | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Match over batches in time order, with at least :attr:`input_columns`."""
         from .stream import SituationStream
 
         stream = SituationStream(self, limits or MatchLimits(), check)
@@ -204,10 +169,7 @@ def _columns_of(bound: Bound) -> list[str]:
 def compile_situations(
     clause: SituationClause, columns: InputColumns, stream: str = ""
 ) -> CompiledSituations:
-    """Bind a clause to the columns of its input; raises SqlError with line and column.
-
-    ``stream`` is what the input is called, for MATCH_ID.
-    """
+    """Bind a clause to its input, named ``stream``; SqlError with line and column."""
     if columns.time is None:
         raise _error(clause, "situations need ORDER BY a timestamp or an integer: their time")
     plain = pa.schema([pa.field(f.name, plain_type(f.type), f.nullable) for f in columns.arrow])
@@ -281,7 +243,6 @@ def _check_order(clause: SituationClause, columns: InputColumns) -> None:
 
 
 def _definitions(clause: SituationClause) -> list[SituationDefinition]:
-    """Definitions, checked against the names in PATTERN."""
     known: set[str] = set()
     used = dict(clause.names)
     for definition in clause.definitions:

@@ -1,23 +1,14 @@
-"""Runs of rows whose condition holds, for all names at once: the flips of condition words.
+"""Kernels that derive runs of rows whose condition holds, for all names (bits of a word) at once.
 
-Layout
-    A word has a bit per name.  Only where the word of a row differs from that of the row before in
-    its partition does anything begin or end::
+::
 
-        word of p   00 01 01 11 11 10 10 00          bit 0:     [2 .. 6)
-        time         1  2  3  4  5  6  7  8          bit 1:        [4 .... 8)
+    word of p   00 01 01 11 11 10 10 00          bit 0:     [2 .. 6)
+    time         1  2  3  4  5  6  7  8          bit 1:        [4 .... 8)
 
-    A finished run is a row of ``out``: partition, name, first time, last tick (the one before its
-    end), number of its first and of its last row, and whether rows before it may belong to it.
-
-Guarantee
-    A run ends at the time of the first row of its partition that does not satisfy, or, with a gap,
-    so long after its last row as the gap is.  Runs without length and runs outside of the bounds of
-    their duration are left out; nothing overflows at the ends of 64-bit time.
-
-Invariant
-    A run that has ended has a last tick below :data:`OPEN`, since it ends at a tick: so a run that
-    lasts is told from one that ends at the greatest tick there is.
+A finished run is a row of ``out``: partition, name, first tick, last tick (the one before its end),
+numbers of its first and last row, and whether earlier rows may belong to it.  A run ends at the
+first row of its partition that does not satisfy, or one gap after its last row.  Runs of zero
+length or outside their duration bounds are omitted.  A finished run has a last tick below ``OPEN``.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -31,7 +22,7 @@ from ...core.native import kernel, trailing_zeros
 __all__ = ["COLUMNS", "OPEN", "derive_runs", "expire_runs", "open_runs"]
 
 OPEN = np.int64(2**63 - 1)
-"""Last tick of a run that lasts still."""
+"""Last tick of an open run."""
 
 COLUMNS = 7
 GROUP, NAME, START, UNTIL, FIRST, LAST, CUT = range(COLUMNS)
@@ -39,14 +30,14 @@ GROUP, NAME, START, UNTIL, FIRST, LAST, CUT = range(COLUMNS)
 
 @kernel
 def span_of(begin, end):
-    """``end - begin``, at most the greatest integer; the end is not before the begin."""
-    # compiled code takes it for granted that a signed difference does not overflow
+    """``end - begin``, saturated; requires begin <= end."""
+    # compiled code may assume that a signed difference does not overflow
     return OPEN if begin < 0 and end > OPEN + begin else end - begin
 
 
 @kernel
 def _room(out, count):
-    """The same rows with room for a word more of them."""
+    """The same rows with room for at least one word more of them."""
     if count + 64 <= out.shape[0]:
         return out
     larger = np.empty((2 * out.shape[0] + 64, COLUMNS), np.int64)
@@ -58,7 +49,7 @@ def _room(out, count):
 
 @kernel
 def _finish(out, count, g, bits, end, last, start, first, cut, least, most):
-    """Put out the runs of some names of a partition; returns how many rows there are then."""
+    """Output the runs of some names of a partition; returns the new row count."""
     one = np.uint64(1)
     while bits:
         p = trailing_zeros(bits)
@@ -82,11 +73,8 @@ def derive_runs(
     order, begin, stop, words, time, base, gap, least, most,
     word, seen, last_time, last_row, start, first, cut, out,
 ):  # fmt: skip
-    """Take the rows of a batch; returns ``out``, perhaps larger, and how many rows it has.
-
-    ``order`` lists the rows by partition (empty: there is one partition), those of partition ``g``
-    at ``begin[g] .. stop[g]``; ``gap`` is negative for none.  The arrays from ``word`` on are the
-    state of the partitions.
+    """Process a batch; returns ``out``, possibly reallocated, and its row count.  ``order``: rows
+    by partition (empty: one partition), ``begin[g] .. stop[g]``; arrays from ``word`` on: state.
     """
     count = np.int64(0)
     one = np.uint64(1)
@@ -103,7 +91,7 @@ def derive_runs(
         known = seen[g]
         k = low
         while k < high:
-            if gap < 0:  # nothing but the words matters until they differ
+            if gap < 0:  # skip rows with an unchanged word
                 if grouped:
                     while k < high and words[order[k]] == word_before:
                         k += 1
@@ -157,7 +145,7 @@ def derive_runs(
 def expire_runs(
     until, gap, least, most, word, last_time, last_row, start, first, cut, out
 ):  # fmt: skip
-    """End what no row has continued for a gap by now, ``until[g]``; as :func:`derive_runs`."""
+    """End the runs that no row has continued for a gap by ``until[g]``; as ``derive_runs``."""
     count = np.int64(0)
     for g in range(word.shape[0]):
         if word[g] and last_time[g] <= until[g] and span_of(last_time[g], until[g]) >= gap:
@@ -173,10 +161,7 @@ def expire_runs(
 
 @kernel
 def open_runs(until, oldest, known, least, most, word, last_row, start, first, cut, out):
-    """The runs that last and began at ``oldest[p]`` or later.
-
-    ``known``: only those whose duration is long enough by ``until[g]`` and has no upper bound.
-    """
+    """Open runs begun at ``oldest[p]`` or later; ``known``: only if sure to count by ``until``."""
     count = np.int64(0)
     one = np.uint64(1)
     for g in range(word.shape[0]):

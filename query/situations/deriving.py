@@ -1,16 +1,5 @@
-"""From rows to runs: the words of a batch, the state of every partition, what has ended.
-
-Purpose
-    :class:`Deriver` evaluates the conditions of all names over whole columns, a bit for each,
-    groups the rows by partition, and has the kernels follow the flips.  It holds the runs that
-    last.
-
-Layout
-    Per partition: its last word, the time and number of its last row, and for each name the time
-    and number of the row at which its run began.  Rows are numbered as they come.
-
-Guarantee
-    Partitions cost a few words each, and a batch costs what its rows and the partitions do.
+"""Derives runs from rows, across batches, with a few words of state per partition.
+A batch costs its rows plus the number of partitions.  Rows are numbered in arrival order.
 """
 
 from __future__ import annotations
@@ -40,7 +29,7 @@ ROWS_FIRST = 1024
 
 @kernel
 def _first_rows(codes, known, rows):  # type: ignore[no-untyped-def]
-    """First row of each code that was not known."""
+    """First row of each new code."""
     for i in range(codes.shape[0] - 1, -1, -1):
         if codes[i] >= known:
             rows[codes[i] - known] = i
@@ -55,8 +44,6 @@ def _last_rows(order, offsets, behind, kept):  # type: ignore[no-untyped-def]
 
 
 class Partitions:
-    """Partition keys by their codes."""
-
     def __init__(self, schema: pa.Schema, columns: tuple[str, ...]) -> None:
         self.columns = columns
         self.codes = KeyCodes(max(1, len(columns)))
@@ -64,20 +51,17 @@ class Partitions:
 
     @property
     def grouped(self) -> bool:
-        """Whether there can be more than one."""
         return bool(self.columns)
 
     @property
     def count(self) -> int:
-        """Partitions so far."""
         return self.codes.count if self.columns else 1
 
     def until(self, first: int, count: int) -> IntArray:
-        """The last tick that counts of partitions from number ``first`` on."""
+        """The last relevant tick of ``count`` partitions from number ``first`` on."""
         return np.full(count, INT64_MAX, np.int64)
 
     def encode(self, rows: pa.Table) -> IntArray:
-        """Codes of rows."""
         known = self.codes.count
         codes = self.codes.encode([rows.column(name) for name in self.columns])
         if self.codes.count > known:
@@ -90,16 +74,16 @@ class Partitions:
         return codes
 
     def values(self, codes: IntArray) -> pa.Table:
-        """Keys of partitions; of equal ones always the same."""
+        """Keys of partitions, normalised so that equal keys are identical."""
         taken = self._values.take(pa.array(codes))
         for i, field in enumerate(taken.schema):
-            if pa.types.is_floating(field.type):  # -0.0 is 0.0
+            if pa.types.is_floating(field.type):  # turn -0.0 into 0.0
                 plain = pc.add(taken.column(i), pa.scalar(0.0, field.type))
                 taken = taken.set_column(i, field, plain)
         return taken
 
     def ranks(self, codes: IntArray) -> IntArray:
-        """For each of some partitions, its place among them in the order of keys."""
+        """Rank of each of some partitions in the order of keys."""
         keys = self.values(codes)
         sortable = {}
         for i, column in enumerate(keys.columns):
@@ -118,20 +102,12 @@ class Partitions:
 
 
 SPAN = "@span"
-"""Column of rows that says which of some stretches of a partition they belong to."""
+"""Column with the number of each row's part of the input."""
 
 
 class Stretches(Partitions):
-    """Stretches of partitions, each in the place of a partition: a run never leaves its stretch.
-
-    Parameters
-    ----------
-    schema, columns : pyarrow.Schema, tuple of str
-        Of the input, and PARTITION BY.
-    until : int64[parts]
-        The last tick of each part of the input that counts.
-    shared : bool
-        Whether a part holds rows of several partitions; each then has a stretch of its own in it.
+    """Parts of partitions that no run crosses.  ``until``: last relevant tick of each part of the
+    input.  ``shared``: a part holds rows of several partitions, each with a stretch of its own.
     """
 
     def __init__(
@@ -145,24 +121,19 @@ class Stretches(Partitions):
 
     @property
     def grouped(self) -> bool:
-        """Yes: rows say where they belong."""
         return True
 
     @property
     def count(self) -> int:
-        """Stretches so far."""
         return len(self._number)
 
     def until(self, first: int, count: int) -> IntArray:
-        """See :class:`Partitions`."""
         return self._until[self._number[first : first + count]]
 
     def numbers(self, codes: IntArray) -> IntArray:
-        """The part of the input that each of some stretches lies in."""
         return self._number[codes]
 
     def encode(self, rows: pa.Table) -> IntArray:
-        """Stretches of rows, which say the number of their part."""
         found = np.asarray(flat(rows.column(SPAN)).to_numpy(zero_copy_only=False), np.int64)
         if not self.columns:
             return found
@@ -180,23 +151,12 @@ class Stretches(Partitions):
         return found
 
     def values(self, codes: IntArray) -> pa.Table:
-        """Keys of the partitions of stretches."""
         return super().values(self._place[codes] if self.columns else codes)
 
 
 @dataclass(frozen=True)
 class Derived:
-    """What a batch has given.
-
-    Attributes
-    ----------
-    ended : int64[runs, COLUMNS]
-        Runs that ended, see :mod:`.derive_kernels`.
-    codes : int64[rows] or None
-        Partition of each row; None: there is one.
-    base : int
-        Number of the first row.
-    """
+    """Finished runs, partition of each row (None: one partition), and number of the first row."""
 
     ended: IntArray
     codes: IntArray | None
@@ -204,14 +164,7 @@ class Derived:
 
 
 class Deriver:
-    """Runs of all names of a clause.
-
-    Attributes
-    ----------
-    keys : Partitions
-    until : int64[partitions]
-        The last tick of each partition that counts.
-    """
+    """Runs of all names of a clause; ``until``: last relevant tick of each partition."""
 
     def __init__(self, compiled: CompiledSituations, keys: Partitions | None = None) -> None:
         self.compiled = compiled
@@ -233,28 +186,25 @@ class Deriver:
         self.out = np.empty((ROWS_FIRST, COLUMNS), np.int64)
         wanted = {compiled.time, *compiled.condition_columns}
         self.looked_at = [name for name in compiled.columns.arrow.names if name in wanted]
-        self.behind: pa.Table | None = None  # rows that PREV still looks at
+        self.behind: pa.Table | None = None  # rows that PREV may still read
         self.behind_codes = _NONE
         self._grow(self.keys.count)
 
     @property
     def groups(self) -> int:
-        """Partitions so far."""
         return len(self.word)
 
     @property
     def nbytes(self) -> int:
-        """Memory of the state of partitions, without their keys."""
         words = self.word.nbytes + self.cut.nbytes + self.seen.nbytes + self.until.nbytes
         return words + 2 * (self.last_time.nbytes + self.start.nbytes)
 
     def take(self, rows: pa.Table, watermark: int) -> Derived:
-        """Follow the rows up to a watermark; the runs that have ended by then."""
+        """Process rows up to a watermark; returns the runs that have ended by then."""
         codes = self.keys.encode(rows) if self.keys.grouped and rows.num_rows else None
         return self.follow(rows, codes, watermark)
 
     def follow(self, rows: pa.Table, codes: IntArray | None, watermark: int) -> Derived:
-        """As :meth:`take`, for rows whose partitions are known."""
         base, parts = self.base, []
         self._grow(self.keys.count)
         if rows.num_rows:
@@ -271,14 +221,14 @@ class Deriver:
         return Derived(ended, codes, base)
 
     def follow_words(self, ticks: IntArray, words: npt.NDArray[np.uint64]) -> Derived:
-        """Follow rows of the only partition of which no more than the words are known."""
+        """Process rows of the only partition of which only the words are known."""
         base, none = self.base, np.zeros(1, np.int64)
         ended = self._flips(_NONE, none, none + len(ticks), words, ticks, 0)
         self.base += len(ticks)
         return Derived(ended, None, base)
 
     def lasting(self, watermark: int, oldest: IntArray, known: bool) -> IntArray:
-        """Runs that last, begun at ``oldest`` of their name on; perhaps those known to count."""
+        """Open runs that began at ``oldest`` of their name or later; see ``open_runs``."""
         found, count = open_runs(
             np.minimum(self.until, watermark), oldest, known, self.least, self.most, self.word,
             self.last_row, self.start, self.first, self.cut, self.out,
@@ -322,7 +272,7 @@ class Deriver:
 
     def _words(self, rows: pa.Table, order: IntArray, offsets: IntArray) -> npt.NDArray[np.uint64]:
         tests = self.compiled.tests
-        if not self.compiled.history:  # each row by itself: where it lies does not matter
+        if not self.compiled.history:  # row-local: order does not matter
             return row_words(tests, rows, np.array([0, rows.num_rows], np.int64))
         if not len(order):
             return row_words(tests, rows, offsets)
@@ -348,7 +298,6 @@ class Deriver:
         self.behind_codes = own[kept]
 
     def _grow(self, count: int) -> None:
-        """Room for the state of more partitions; some at a time."""
         more = count - len(self.word)
         if more <= 0:
             return

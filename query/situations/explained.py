@@ -1,9 +1,4 @@
-"""What EXPLAIN says of a pattern of situations.
-
-Layout
-    The pattern and its conditions, what follows from it, when a match becomes known, in which order
-    names are joined, and how far apart the endpoints of a match can be.
-"""
+"""EXPLAIN for patterns of situations: constraints, triggers, join orders, bounds of endpoints."""
 
 from __future__ import annotations
 
@@ -19,7 +14,6 @@ Detail = tuple[str, str | tuple[str, ...]]
 
 
 def details(compiled: CompiledSituations) -> tuple[Detail, ...]:
-    """Names and texts."""
     found: list[Detail] = [("pattern", _constraints(compiled, implied=False) or compiled.names)]
     implied = _constraints(compiled, implied=True)
     if implied:

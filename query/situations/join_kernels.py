@@ -1,27 +1,19 @@
-"""Matches of situations: a search from the instant at which each becomes known.
+"""Kernels that join situations to matches, starting from the instant at which each becomes known.
 
-Purpose
-    A match is a function of its situations, and so is the instant at which it is completed or
-    detected.  That instant is one of few of a situation: its end, or the time at which it is known
-    to count.  These are the *triggers*.  Joining the other names around each trigger, in the order
-    of instants, and keeping what becomes known at just this instant finds every match once,
-    whatever is known already and however the input is cut.
+That instant is one of few of a situation, its *triggers*: its end, or the time at which its
+duration suffices.  Joining the other names to each trigger in order of instants, and keeping the
+matches known exactly then, finds every match once, however the input is divided.
 
-Layout
-    Situations lie sorted by partition, name and time; those of one name and partition are disjoint,
-    so their starts and their ends ascend alike.  For one situation z the others of a name fall into
-    contiguous classes, the thirteen relations in their order, and two searches tell where (of an
-    end ``te`` the arrays have the tick before, ``until``)::
+Situations are sorted by partition, name and time, so starts and ends ascend alike.  Relative to a
+situation z, those of a name form contiguous classes, the thirteen relations in order, delimited by
+two binary searches (for an end ``te`` the arrays store the tick before, ``until``)::
 
-        BEFORE ...  MEETS | crosses z.ts | same start | DURING ... | crosses z.te | MET BY | AFTER
-        te < z.ts        ^ first te >= z.ts                         first ts >= z.te ^
+    BEFORE ...  MEETS | crosses z.ts | same start | DURING ... | crosses z.te | MET BY | AFTER
+    te < z.ts        ^ first te >= z.ts                         first ts >= z.te ^
 
-    Any set of relations is a range between these; within it each candidate is looked at.
-
-Guarantee
-    A situation that lasts still has OPEN for its last tick, which no situation has that ended.  Of
-    two such the relation is one of those that their starts leave, and they match where all of these
-    are allowed.  Times are held against each other by their differences only where these fit.
+A set of relations is a range between these; each candidate in it is tested.  Open situations have
+``until`` = OPEN; two of them have all relations that their starts leave possible, and match where
+all of these are allowed.  Times are subtracted only where the difference fits.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -53,12 +45,12 @@ _BEFORE, _MEETS, _DURING, _MET_BY, _AFTER = (np.int64(1 << i) for i in (0, 1, 8,
 _LEAST = np.int64(-(2**63))
 
 ENOUGH, TOO_MANY_RESULTS, TOO_MANY_STEPS = 0, 1, 2
-"""How :func:`join` came to its end."""
+"""Status of ``join``."""
 
 
 @kernel
 def _first_at_least(values, low, high, wanted):
-    """First place in an ascending range whose value is at least ``wanted``."""
+    """First index in an ascending range with a value of at least ``wanted``."""
     while low < high:
         middle = (low + high) >> 1
         if values[middle] < wanted:
@@ -70,7 +62,7 @@ def _first_at_least(values, low, high, wanted):
 
 @kernel
 def _near(values, low, high, hint, wanted):
-    """As :func:`_first_at_least`, in steps that double from a place where it was before."""
+    """As ``_first_at_least``, by galloping search from a previous result."""
     if hint <= low or hint >= high:
         return _first_at_least(values, low, high, wanted)
     step = 1
@@ -89,19 +81,19 @@ def _near(values, low, high, hint, wanted):
 
 @kernel
 def _first_ending(until, low, high, hint, start):
-    """First place in a range of a situation that ends at a tick or behind it."""
+    """First situation of a range that ends at or after ``start``."""
     return _near(until, low, high, hint, start - 1 if start > _LEAST else start)
 
 
 @kernel
 def _first_beginning(start, low, high, hint, until):
-    """First place in a range of a situation that begins behind a tick."""
+    """First situation of a range that begins after ``until``."""
     return high if until == OPEN else _near(start, low, high, hint, until + 1)
 
 
 @kernel
 def _relation(a_start, a_until, b_start, b_until):
-    """The relation of a to b as a mask; while both last, of all that their starts leave."""
+    """The relation of a to b as a mask; if both are open, all that their starts leave."""
     one = np.int64(1)
     if a_until < b_start:
         return one << (1 if a_until == b_start - 1 else 0)
@@ -123,7 +115,7 @@ def _relation(a_start, a_until, b_start, b_until):
 
 @kernel
 def _certain(a_start, a_until, b_start, b_until, allowed):
-    """The instant from which on a pair is in its set however the stream goes on."""
+    """The instant from which a pair is in its set however the stream continues."""
     later = max(a_start, b_start)
     sooner = min(a_until, b_until)
     if sooner < later:
@@ -133,18 +125,18 @@ def _certain(a_start, a_until, b_start, b_until, allowed):
         group = _GROUP_SAME
     elif a_start > b_start:
         group = _GROUP_RIGHT
-    return later if group & ~allowed == 0 else sooner + 1  # of two that last all are allowed
+    return later if group & ~allowed == 0 else sooner + 1  # of two open ones all are allowed
 
 
 @kernel
 def _known(start, until, least, bounded):
-    """The instant from which on a situation is known to count."""
+    """The instant from which a situation's duration is certain to suffice."""
     return until + 1 if bounded else start + least
 
 
 @kernel
 def certain_instants(starts, untils, least, bounded, allowed, instants):
-    """When each combination was certain: the instant of its detection."""
+    """The instant of detection of each combination."""
     for i in range(starts.shape[0]):
         found = _LEAST
         for p in range(starts.shape[1]):
@@ -162,10 +154,8 @@ def certain_instants(starts, untils, least, bounded, allowed, instants):
 def find_triggers(
     fresh, name, group, start, until, least, bounded, by_end, early, since, limits, where, instant
 ):
-    """Triggers of the situations that are new or last; returns how many.
-
-    ``by_end``: per name, whether its end can be the last thing to be known of a match.  ``since``
-    and ``limits[g]``: the first and the last instant that is asked for.
+    """Triggers of new and open situations from instant ``since`` to ``limits[g]``; returns their
+    number.  ``by_end``: per name, whether its end can complete a match.
     """
     count = 0
     for k in range(start.shape[0]):
@@ -192,14 +182,14 @@ def find_triggers(
 
 @kernel
 def _range_of(allowed, low, high, first_end, first_start, start, z_start):
-    """Places between ``low`` and ``high`` that a set of relations can be at."""
+    """Range within ``low .. high`` where a set of relations can occur."""
     stop = high
     if allowed & _AFTER == 0:
         stop = first_start
         if allowed & _MET_BY:
             stop = min(high, first_start + 1)
         elif allowed & _GROUP_RIGHT == 0:
-            stop = first_end  # of those that may be left at most three remain
+            stop = first_end  # at most three candidates remain
             while stop < first_start and (
                 start[stop] < z_start or (start[stop] == z_start and allowed & _GROUP_SAME)
             ):
@@ -225,10 +215,8 @@ def _range_of(allowed, low, high, first_end, first_start, start, z_start):
 def find_lonely(
     fresh, name, group, start, until, offsets, count, closing, allowed, word, open_start, lonely
 ):
-    """Mark new situations that no match can hold any more, for want of a partner.
-
-    ``closing[p, q]``: whether a partner of name q must have begun before the one of p ended.  All
-    that did are known: they have ended, or last (``word``, ``open_start``: those of a partition).
+    """Mark new situations that can be in no match.  ``closing[p, q]``: a partner of name q must
+    have begun before the one of p ended; all such are finished, or open (``word``, ``open_start``).
     """
     for k in range(start.shape[0]):
         if not fresh[k] or until[k] == OPEN:
@@ -259,10 +247,7 @@ def find_lonely(
 
 @kernel
 def _share(allowed, low, high, start, until, z):
-    """Share of the situations of a range that is in a set of relations to z.
-
-    At most four are looked at: all others are BEFORE, AFTER or DURING, as their place says.
-    """
+    """Fraction of a range that is in a set of relations to z; tests at most four situations."""
     first_end = _first_ending(until, low, high, low, start[z])
     first_start = _first_beginning(start, first_end, high, low, until[z])
     found = 0
@@ -287,7 +272,7 @@ def _share(allowed, low, high, start, until, z):
 def _complete(
     chosen, count, start, until, instant, trigger, least, bounded, by_end, allowed, early
 ):
-    """Whether a combination becomes known at an instant, and at no trigger of an earlier name."""
+    """Whether a combination becomes known at this instant, and at no trigger of an earlier name."""
     known = _LEAST
     for p in range(count):
         k = chosen[p]
@@ -317,43 +302,20 @@ def join(
     where, instant, begin, name, group, start, until, offsets, count, orders, allowed, implied,
     least, bounded, by_end, window, early, sizes, shares, alpha, enough, most, steps_max,
 ):  # fmt: skip
-    """Find the matches of triggers from number ``begin`` on.
-
-    Parameters
-    ----------
-    where, instant : int64 arrays
-        Triggers in ascending order of instants: place of the situation, and instant.
-    name, group, start, until : arrays
-        The situations; ``offsets[g * count + p]``: where those of name p in partition g begin.
-    orders : int64[count, count]
-        Per name of a trigger: the names in the order in which they are joined, itself first.
-    allowed, implied : int64[count, count]
-        Sets of relations as written, and as they follow.
-    sizes, shares : float64 arrays
-        Averages of what was found, moved by ``alpha``: situations of each name in a window, and
-        the share of them that is in the set of each pair.
-    enough, most : int
-        Results after which to stop before another instant, and results that are too many.
-    steps_max : int
-        Candidates that may be looked at for one trigger.
-
-    Returns
-    -------
-    results : int64[n, count + 1]
-        Places of the situations, by name, and the instant.
-    n : int
-    next : int
-        Trigger to go on with.
-    status : int
+    """Find the matches of triggers (``where``, by ascending ``instant``) from number ``begin`` on.
+    ``offsets[g * count + p]``: first situation of name p in partition g.  ``orders[p]``: join order
+    for triggers of name p.  ``sizes``, ``shares``: moving averages (weight ``alpha``); updated.
+    ``enough``: results after which to stop at the next instant.  Returns situations by name and
+    instant, their number, the next trigger, and a status.
     """
     out = np.empty((1024, count + 1), np.int64)
     found = 0
     chosen = np.empty(count, np.int64)
     place = np.empty(count, np.int64)
-    # where the situations of a name can be, in the window and after each step
+    # range of each name's situations, in the window and after each step
     lows = np.empty((count + 1, count), np.int64)
     highs = np.empty((count + 1, count), np.int64)
-    hints = np.zeros((count, count, 2), np.int64)  # where they were found last, by name and other
+    hints = np.zeros((count, count, 2), np.int64)  # last search results, by pair of names
     learned = np.empty((count, count), np.bool_)
     at = begin
     while at < where.shape[0]:
@@ -390,7 +352,7 @@ def join(
         step = 0
         k = first
         while True:
-            # situation k is taken for the name of this step, if it leaves room for the others
+            # take situation k for the name of this step if the other names still have candidates
             p = orders[trigger, step]
             before = step - 1 if step else count
             fits = True
@@ -412,7 +374,7 @@ def join(
                     )
                 ):
                     fits = False
-                    if bits == _DURING:  # all that follow within z are the same
+                    if bits == _DURING:  # skip all others within z
                         place[step] = max(
                             place[step], _first_at_least(until, k, highs[before, p], until[z])
                         )

@@ -1,15 +1,6 @@
-"""Which situations match, as they become known: triggers, joins, and what is kept for later.
-
-Purpose
-    :class:`Matching` keeps the situations that may still be part of a match, and finds the matches
-    that become known between two watermarks.
-
-Guarantee
-    Each match is found once, at its instant, whatever the watermarks are and in whatever order the
-    names are joined.  Orders change when the averages that they rest on have moved.
-
-    Kept are situations within reach of a later match, but for those that need a partner which must
-    have begun before they ended, and had none: of A STARTS B a B that began without an A.
+"""Finds matches as they become known between two watermarks, and stores situations for later ones.
+A situation is stored while a later match can reach it, unless it needs a partner that began before
+it ended and had none: for A STARTS B, a B that began without an A.
 """
 
 from __future__ import annotations
@@ -45,22 +36,12 @@ __all__ = ["Found", "Matching"]
 IntArray = npt.NDArray[np.int64]
 RESULTS_AT_ONCE = 1 << 17
 _LATER = RELATIONS["BEFORE"] | RELATIONS["MEETS"]
-"""In which the other one begins when the first has ended."""
+"""Relations in which the other one begins when or after the first has ended."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """Matches in the order of their instants.
-
-    Attributes
-    ----------
-    group : int64[matches]
-    starts, ends, first, last, cut : int64[matches, names]
-        Of the situations; see :mod:`.derive_kernels`.
-    lasting : bool[matches, names]
-        Whether the end is not known at all.
-    instant, detected : int64[matches]
-    """
+    """Matches by instant; per situation as in ``derive_kernels``, and ``lasting``: still open."""
 
     group: IntArray
     starts: IntArray
@@ -73,14 +54,13 @@ class Found:
     detected: IntArray
 
     def only(self, kept: npt.NDArray[np.bool_]) -> Found:
-        """Some of them."""
         columns = (getattr(self, field.name)[kept] for field in fields(self))
         return Found(*columns)
 
 
 @kernel
 def _oldest_rows(runs, measured, oldest):  # type: ignore[no-untyped-def]
-    """Least number of a first row that is needed, per partition."""
+    """Smallest first row that is needed, per partition."""
     for i in range(runs.shape[0]):
         if measured[runs[i, NAME]]:
             g = runs[i, GROUP]
@@ -88,14 +68,7 @@ def _oldest_rows(runs, measured, oldest):  # type: ignore[no-untyped-def]
 
 
 class Matching:
-    """The matches of one run.
-
-    Attributes
-    ----------
-    plans : int
-        How often orders were chosen.
-    orders : int64[names, names]
-    """
+    """The matches of one run; ``plans``: how often join orders were chosen."""
 
     def __init__(self, compiled: CompiledSituations, limits: MatchLimits) -> None:
         self.compiled = compiled
@@ -120,7 +93,6 @@ class Matching:
 
     @property
     def nbytes(self) -> int:
-        """Memory of what is kept."""
         return int(self.kept.nbytes)
 
     def _planned(self) -> IntArray:
@@ -144,7 +116,7 @@ class Matching:
         self, derived: Derived, deriver: Deriver, since: int, watermark: int,
         check: Callable[[], None],
     ) -> Iterator[Found]:  # fmt: skip
-        """Matches that become known from ``since`` on, up to a watermark, by instants."""
+        """Matches that become known from ``since`` up to the watermark, by instant."""
         self.ended = derived.ended
         parts = [self.kept, derived.ended]
         if self.compiled.early:
@@ -189,7 +161,6 @@ class Matching:
     def _without_lonely(
         self, runs: IntArray, order: IntArray, offsets: IntArray, deriver: Deriver
     ) -> tuple[IntArray, IntArray]:
-        """Leave out the runs that have ended since and lack a partner, now and for later."""
         columns = [np.ascontiguousarray(runs[order, i]) for i in (NAME, GROUP, START, UNTIL)]
         lonely = np.zeros(len(order), np.bool_)
         find_lonely(
@@ -203,7 +174,6 @@ class Matching:
         return order[~lonely], np.concatenate([[0], np.cumsum(~lonely)])[offsets]
 
     def absorb(self, derived: Derived) -> None:
-        """Take runs that have ended at instants whose matches are not asked for."""
         self.ended = derived.ended
 
     def _found(self, runs: IntArray, results: IntArray) -> Found:
@@ -226,18 +196,12 @@ class Matching:
         return ResourceLimit(f"{what}; add WITHIN, or narrow the relations and conditions")
 
     def retain(self, watermark: int, deriver: Deriver) -> IntArray | None:
-        """Forget what no later match can hold.
-
-        Returns
-        -------
-        int64[partitions] or None
-            Number of the first row of each partition that measures may still read.
-        """
+        """Forget situations; returns the first row that measures may read, per partition."""
         both = np.concatenate([self.kept, self.ended]) if len(self.ended) else self.kept
         self.ended = self.ended[:0]
         oldest = self._oldest(min(watermark, INT64_MAX - 1) + 1)
         if len(self.compiled.names) == 1:
-            self.kept = both[:0]  # a situation by itself is known when it has ended
+            self.kept = both[:0]  # a single situation is complete when it ends
         else:
             lasts = deriver.until[both[:, GROUP]] > watermark
             self.kept = both[lasts & (both[:, START] >= oldest[both[:, NAME]])]

@@ -1,25 +1,16 @@
-"""MEASURES of situations: what their expressions mean, and their values for the matches found.
+"""MEASURES of situations: functions of a match, and expressions over the rows of its situations.
 
-Purpose
-    :class:`MeasureBinder` binds expressions over the functions of a match (STARTED, ENDED, ...) and
-    over the rows of its situations (FIRST(A.x), A.x, count(A.*), avg(A.x), ...).
-    :func:`match_values` computes the former from the situations; the latter are those of row
-    patterns (:mod:`..pattern.measures`), a situation being the rows of its name.
+===============  ==============================================================  ===============
+STARTED(A)       start of A                                                      time
+ENDED(A)         its end; null when that is not known yet                        time
+DURATION(A)      ENDED(A) - STARTED(A)                                           as SQL has it
+COMPLETED()      the last end; null when one is not known yet                    time
+DETECTED()       when the match was certain                                      time
+RELATION(A, B)   the name of the relation of A to B; null when not known yet     text
+MATCH_ID()       the same for every run that finds the match                     16 bytes
+===============  ==============================================================  ===============
 
-Layout
-    ===============  ==============================================================  ===============
-    STARTED(A)       start of A                                                      time
-    ENDED(A)         its end; null when that is not known yet                        time
-    DURATION(A)      ENDED(A) - STARTED(A)                                           as SQL has it
-    COMPLETED()      the last end; null when one is not known yet                    time
-    DETECTED()       when the match was certain                                      time
-    RELATION(A, B)   the name of the relation of A to B; null when not known yet     text
-    MATCH_ID()       the same for every run that finds the match                     16 bytes
-    ===============  ==============================================================  ===============
-
-Guarantee
-    What is known is judged at the instant of the match: its completion, or with EMIT ON DETECTION
-    its detection.
+"Known" means at the instant of the match: its completion, or with EMIT ON DETECTION its detection.
 """
 
 from __future__ import annotations
@@ -52,25 +43,12 @@ ID_BYTES = 16
 
 
 class MeasureBinder(Binder):
-    """Binds the measures of one clause.
-
-    Parameters
-    ----------
-    columns : Columns
-    names : sequence of str
-        The situations.
-    sql : str
-        The whole SQL text, for positions.
-    time : pyarrow.DataType
-    """
-
     def __init__(self, columns: Any, names: tuple[str, ...], sql: str, time: pa.DataType) -> None:
         super().__init__(columns, {name: frozenset({name}) for name in names}, sql)
         self.time = time
         self.given: dict[str, tuple[Given, str]] = {}
 
     def bind_measure(self, node: exp.Expression, at: int) -> Bound:
-        """Bind one expression."""
         self.at = at
         bound = self.bind(node.copy().transform(self._marked), at, define=False)
         for leaf in bound.leaves:
@@ -95,7 +73,6 @@ class MeasureBinder(Binder):
             raise self.fail("PREV and NEXT of a situation are not among its rows")
 
     def _marked(self, node: Any) -> Any:
-        """Functions of the match as columns of their own."""
         name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
         if name not in _FUNCTIONS:
             return node
@@ -139,15 +116,7 @@ class MeasureBinder(Binder):
 
 @dataclass(frozen=True)
 class FoundMatches:
-    """Matches, in the order in which they are put out.
-
-    Attributes
-    ----------
-    starts, ends : int64[matches, names]
-    lasting : bool[matches, names]
-        Whether an end is not known at all; it is later than any time.
-    instant, detected : int64[matches]
-    """
+    """Matches in output order.  ``lasting``: an end is unknown, later than any time."""
 
     starts: IntArray
     ends: IntArray
@@ -159,19 +128,7 @@ class FoundMatches:
 def match_values(
     given: Given, found: FoundMatches, places: Mapping[str, int], identity: bytes, keys: pa.Table
 ) -> pa.Array:
-    """Values of a function of the match.
-
-    Parameters
-    ----------
-    given : Given
-    found : FoundMatches
-    places : mapping of str to int
-        Column of each name.
-    identity : bytes
-        Of the pattern.
-    keys : pyarrow.Table
-        PARTITION BY columns of each match.
-    """
+    """Values of a function of the match; ``places``: column of each name."""
     columns = [places[name] for name in given.names]
     unknown = np.asarray(found.lasting | (found.ends > found.instant[:, None]))
     if given.function == "started":
@@ -196,7 +153,7 @@ def _times(ticks: IntArray, mask: npt.NDArray[np.bool_] | None, type_: pa.DataTy
 
 @cache
 def _by_signs() -> tuple[pa.Array, pa.Array]:
-    """Relation for each combination of four signs, as a number in base three; and their names."""
+    """Relation number by its four signs as a base-3 number; and the names of relations."""
     found: list[int | None] = [None] * 3**4
     for number, code in enumerate(SIGNS):
         found[sum((sign + 1) * 3 ** (3 - i) for i, sign in enumerate(code))] = number
@@ -228,7 +185,6 @@ def _ids(found: FoundMatches, identity: bytes, keys: pa.Table) -> pa.Array:
 
 
 def row_names(bounds: tuple[Bound, ...]) -> frozenset[str]:
-    """Names of the situations whose rows are read."""
     found: set[str] = set()
     for bound in bounds:
         for leaf in bound.leaves:
@@ -237,7 +193,6 @@ def row_names(bounds: tuple[Bound, ...]) -> frozenset[str]:
 
 
 def row_columns(bounds: tuple[Bound, ...]) -> frozenset[str]:
-    """Columns of the rows that are read."""
     found: set[str] = set()
     for bound in bounds:
         for leaf in bound.leaves:

@@ -1,24 +1,11 @@
-"""What a pattern implies: constraints between all names, and how far apart their endpoints can be.
+"""Constraint network of a pattern: implied relations, and bounds between endpoints.
 
-Purpose
-    :func:`close` says what follows from the constraints that were written, so that a join can be
-    cut short and a pattern that nothing satisfies is told when it is written.
-    :func:`distances` says how far apart any two endpoints of a match can be: what must be kept of
-    the past, and which part of a history can matter at all.
-
-Layout
-    The points of a pattern of n names: ``n`` starts, ``n`` ends, and the instant of the match, that
-    of its detection or completion.  ``within[u, v]`` is an upper bound of ``v - u`` in ticks,
-    :data:`FAR` for none: a network of differences, closed by shortest paths.
-
-Guarantee
-    Both are sound: no match is lost by them.  Path consistency is no decision procedure for Allen's
-    algebra, so a pattern that nothing satisfies can pass; it then has no matches.
-
-Invariants
-    ``within`` holds for complete matches.  The sets that :func:`close` finds must not decide when a
-    match is *detected*: a set that has lost an impossible relation no longer holds the group of
-    relations that are possible while both last.
+The points of n names are ``n`` starts, ``n`` ends, and the instant of the match; ``within[u, v]``
+is an upper bound of ``v - u`` in ticks, closed by shortest paths.  No match is lost.  Path
+consistency does not decide Allen's algebra, so an unsatisfiable pattern can pass; it then has no
+matches.  ``within`` holds for complete matches.  The sets from ``close`` must not decide when a
+match is *detected*: a set that lost an impossible relation no longer contains the whole group of
+relations that are possible while both are open.
 """
 
 from __future__ import annotations
@@ -34,7 +21,7 @@ from .relations import ALL, INTERSECTS, compose, converse, differences, relation
 __all__ = ["FAR", "Durations", "Unsatisfiable", "close", "dead_relations", "distances"]
 
 FAR = 1 << 61
-"""No bound; two of them can be added."""
+"""No bound; the sum of two fits into 64 bits."""
 
 Masks = tuple[tuple[int, ...], ...]
 IntArray = npt.NDArray[np.int64]
@@ -46,17 +33,7 @@ class Unsatisfiable(Exception):
 
 @dataclass(frozen=True)
 class Durations:
-    """What a pattern says about time, in ticks.
-
-    Attributes
-    ----------
-    least, most : tuple of int
-        Bounds of each name's duration, both inclusive; :data:`FAR` for no upper one.
-    window : int
-        WITHIN, inclusive; :data:`FAR` for none.
-    early : bool
-        Whether matches are told on detection, else on completion.
-    """
+    """Inclusive bounds in ticks, ``FAR`` for none; ``early``: emit on detection."""
 
     least: tuple[int, ...]
     most: tuple[int, ...]
@@ -65,17 +42,8 @@ class Durations:
 
 
 def close(masks: Masks) -> Masks:
-    """Path consistency: every set without the relations that some third name excludes.
-
-    Parameters
-    ----------
-    masks : matrix of int
-        Set between each two names, both ways; :data:`~.relations.ALL` where nothing is said.
-
-    Raises
-    ------
-    Unsatisfiable
-        When a set loses all of its relations.
+    """Path consistency: remove the relations that some third name excludes from the sets between
+    each two names, both ways.  Raises Unsatisfiable.
     """
     count = len(masks)
     found = [list(row) for row in masks]
@@ -97,13 +65,7 @@ def close(masks: Masks) -> Masks:
 
 
 def distances(masks: Masks, durations: Durations) -> IntArray:
-    """Upper bounds of the differences of all points of a match.
-
-    Raises
-    ------
-    Unsatisfiable
-        When there is no distance that fits.
-    """
+    """Upper bounds of the differences of all points of a match; raises Unsatisfiable."""
     count = len(masks)
     begin, end, instant = 0, count, 2 * count
     within = np.full((2 * count + 1, 2 * count + 1), FAR, np.int64)
@@ -148,15 +110,8 @@ def _shortest(within: IntArray) -> IntArray:
 def dead_relations(
     masks: Masks, closed: Masks, durations: Durations, pairs: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int, int]]:
-    """Written relations that the rest of the pattern excludes: two names and the relations' mask.
-
-    Parameters
-    ----------
-    masks, closed : matrix of int
-        As written, and what :func:`close` made of them.
-    pairs : sequence of (int, int)
-        The pairs that are constrained.  An INTERSECTS is exempt: it says nothing about which of
-        its relations it means.
+    """Written relations that the rest of the pattern excludes: two names and a mask.
+    INTERSECTS is exempt, because it names no particular relation.
     """
     found = []
     for i, j in pairs:
@@ -176,5 +131,4 @@ def dead_relations(
 
 
 def unrestricted(count: int) -> list[list[int]]:
-    """Sets between names of which nothing is said."""
     return [[ALL] * count for _ in range(count)]

@@ -1,23 +1,12 @@
-"""In which order the names of a pattern are joined, chosen by cost and by what is seen.
+"""Cost-based join orders for the names of a pattern, from moving averages.
 
-Purpose
-    A trigger gives one situation; the others are joined one name at a time.  :func:`join_orders`
-    finds for each name that can be a trigger the cheapest order, and :class:`Statistics` are what
-    it is cheapest by: averages of buffer sizes and of the share of a buffer that a constraint lets
-    through, moved with every search.
+::
 
-Layout
-    ::
+    cost of a step  = partial matches so far * (2 log2 n searches a constraint + what is found)
+    what is found   = n * product of the shares of the constraints to names joined before
 
-        cost of a step  = partial matches so far * (2 log2 n searches a constraint + what is found)
-        what is found   = n * product of the shares of the constraints to names joined before
-
-Guarantee
-    No order joins a name without a constraint while a constrained one is left.  A change of order
-    needs no migration: nothing but situations is kept.
-
-Limits
-    All orders are weighed up to :data:`EXACT_MAX` names; beyond, each step takes the cheapest.
+No order joins an unconstrained name while a constrained one is left.  Up to ``EXACT_MAX`` names the
+optimum is found by dynamic programming.  Changing the order needs no migration.
 """
 
 from __future__ import annotations
@@ -35,15 +24,15 @@ from .relations import ALL, relations_in
 __all__ = ["ALPHA", "Statistics", "join_orders"]
 
 ALPHA = 0.01
-"""How much one search moves the averages."""
+"""Weight of one search in the moving averages."""
 DRIFT = 0.2
-"""By how much, of its value, an average changes before orders are chosen anew."""
+"""Relative change of an average that triggers a new choice of orders."""
 EXACT_MAX = 8
 
 _SHARES = (
     0.445, 0.0049, 0.01, 0.0049, 0.03, 0.0049, 0.0006, 0.0049, 0.03, 0.0049, 0.01, 0.0049, 0.445,
 )  # fmt: skip
-"""Share of a buffer in each relation, before anything was seen: table 5.3 of the thesis."""
+"""Initial selectivity of each relation: table 5.3 of the thesis."""
 
 SIZE_FIRST = 100.0
 
@@ -52,8 +41,6 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass
 class Statistics:
-    """Averages of one run, and what they were when orders were last chosen."""
-
     sizes: FloatArray
     shares: FloatArray
     _seen: tuple[FloatArray, FloatArray] = field(init=False)
@@ -63,19 +50,16 @@ class Statistics:
 
     @classmethod
     def first(cls, masks: Masks) -> Statistics:
-        """Those to begin with."""
         shares = [
             [min(1.0, sum(_SHARES[i] for i in relations_in(mask))) for mask in row] for row in masks
         ]
         return cls(np.full(len(masks), SIZE_FIRST), np.array(shares, np.float64))
 
     def remember(self) -> None:
-        """Orders are chosen by what is known now."""
         self._seen = (self.sizes.copy(), self.shares.copy())
 
     @property
     def drifted(self) -> bool:
-        """Whether an average has moved so far that another order may be better."""
         sizes, shares = self._seen
         return bool(
             (np.abs(self.sizes - sizes) > DRIFT * np.maximum(sizes, 1.0)).any()
@@ -84,7 +68,7 @@ class Statistics:
 
 
 def join_orders(implied: Masks, statistics: Statistics) -> npt.NDArray[np.int64]:
-    """Per name: all names in the order in which they are joined to a situation of it."""
+    """Per trigger name, all names in join order."""
     count = len(implied)
     choose = _exact if count <= EXACT_MAX else _greedy
     return np.array([choose(first, implied, statistics) for first in range(count)], np.int64)
@@ -93,7 +77,7 @@ def join_orders(implied: Masks, statistics: Statistics) -> npt.NDArray[np.int64]
 def _step(
     joined: tuple[int, ...], name: int, implied: Masks, statistics: Statistics
 ) -> tuple[float, float]:
-    """Cost of searching a name's buffer once, and how many of it are found."""
+    """Cost of one search of a name's buffer, and the expected number of results."""
     size = max(float(statistics.sizes[name]), 1.0)
     found, searches = size, 1
     for other in joined:
@@ -104,7 +88,6 @@ def _step(
 
 
 def _next(joined: tuple[int, ...], implied: Masks) -> list[int]:
-    """Names that may be joined next."""
     left = [i for i in range(len(implied)) if i not in joined]
     tied = [i for i in left if any(implied[i][j] != ALL for j in joined)]
     return tied or left
@@ -120,7 +103,7 @@ def _greedy(first: int, implied: Masks, statistics: Statistics) -> list[int]:
 
 
 def _exact(first: int, implied: Masks, statistics: Statistics) -> list[int]:
-    """Cheapest order over all sets of joined names: what a set finds is the same in any order."""
+    """Cheapest order by dynamic programming: the results of a set do not depend on its order."""
     count = len(implied)
     others = [i for i in range(count) if i != first]
     best: dict[frozenset[int], tuple[float, float, tuple[int, ...]]] = {

@@ -1,30 +1,20 @@
-"""Allen's thirteen relations between two stretches of time, as sets of signs and as bits of a mask.
+"""Allen's thirteen interval relations, as signs of endpoint differences and as bit masks.
 
-Purpose
-    A constraint of a pattern is a set of relations.  This module says what each of them means,
-    what a set allows the endpoints, what two sets in a row allow (composition), and which sets
-    hold before both stretches have ended.
+A relation of A to B is one combination of signs of the differences ``A.ts - B.ts``,
+``A.ts - B.te``, ``A.te - B.ts`` and ``A.te - B.te``.  Relations are numbered by moving A from left
+to right past B, so the converse of relation ``i`` is relation ``12 - i``::
 
-Layout
-    A relation of A to B is one choice of signs for the four differences of endpoints::
+     0 BEFORE          A..   B..            7 STARTED BY      same start, A ends later
+     1 MEETS           A..B..               8 DURING          A within B
+     2 OVERLAPS        A starts first       9 FINISHES        same end, A starts later
+     3 FINISHED BY     same end, A first   10 OVERLAPPED BY   B starts first
+     4 CONTAINS        B within A          11 MET BY          B..A..
+     5 STARTS          same start          12 AFTER           B..   A..
+     6 EQUALS
 
-        A.ts - B.ts   A.ts - B.te   A.te - B.ts   A.te - B.te
-
-    Relations are numbered as B stands still and A moves from left to right, so a set is a mask of
-    thirteen bits, and the converse of relation ``i`` is relation ``12 - i``::
-
-         0 BEFORE          A..   B..            7 STARTED BY      same start, A ends later
-         1 MEETS           A..B..               8 DURING          A within B
-         2 OVERLAPS        A starts first       9 FINISHES        same end, A starts later
-         3 FINISHED BY     same end, A first   10 OVERLAPPED BY   B starts first
-         4 CONTAINS        B within A          11 MET BY          B..A..
-         5 STARTS          same start          12 AFTER           B..   A..
-         6 EQUALS
-
-Guarantee
-    The composition table is computed from the endpoints, by trying all of their orders.  These are
-    Allen's names; ``INTERSECTS`` is short for the nine relations whose stretches share an instant.
-    (Two papers on such queries print the meaning of FINISHED BY beside the name ``finishes``.)
+The composition table is computed by enumerating all orders of endpoints.  ``INTERSECTS`` is the set
+of the nine relations of intervals that share an instant.  (Two papers on such queries print the
+meaning of FINISHED BY beside the name ``finishes``.)
 """
 
 from __future__ import annotations
@@ -69,7 +59,7 @@ LEFT_FIRST = _mask("OVERLAPS", "FINISHED BY", "CONTAINS")
 BEGIN_TOGETHER = _mask("STARTS", "EQUALS", "STARTED BY")
 RIGHT_FIRST = _mask("DURING", "FINISHES", "OVERLAPPED BY")
 PREFIX_GROUPS = (LEFT_FIRST, BEGIN_TOGETHER, RIGHT_FIRST)
-"""What is still possible once both have begun and neither has ended."""
+"""Relations that remain possible once both have begun and neither has ended."""
 
 INTERSECTS = LEFT_FIRST | BEGIN_TOGETHER | RIGHT_FIRST
 DISJOINT = ALL & ~INTERSECTS
@@ -77,13 +67,12 @@ RELATIONS: dict[str, int] = {
     **{name: 1 << i for i, name in enumerate(NAMES)},
     "INTERSECTS": INTERSECTS,
 }
-"""What may be written between two names, and the mask that it stands for."""
 
 Stretch = tuple[int, int]
 
 
 def signs(a: Stretch, b: Stretch) -> tuple[int, int, int, int]:
-    """Signs of the four differences of endpoints of two stretches ``(ts, te)``."""
+    """Signs of the four differences of endpoints of two intervals ``(ts, te)``."""
     first, second, third, fourth = ((p > q) - (p < q) for p, q in product(a, b))
     return first, second, third, fourth
 
@@ -94,17 +83,14 @@ _EXAMPLES: tuple[Stretch, ...] = (
 )  # fmt: skip
 _BESIDE: Stretch = (4, 8)
 SIGNS = tuple(signs(example, _BESIDE) for example in _EXAMPLES)
-"""The signs of each relation, by its number."""
 _NUMBER = {found: number for number, found in enumerate(SIGNS)}
 
 
 def relation_of(a: Stretch, b: Stretch) -> int:
-    """Number of the relation of one stretch to another."""
     return _NUMBER[signs(a, b)]
 
 
 def relations_in(mask: int) -> list[int]:
-    """Numbers of the relations in a set."""
     return [i for i in range(len(NAMES)) if mask >> i & 1]
 
 
@@ -114,7 +100,6 @@ def converse(mask: int) -> int:
 
 
 def describe(mask: int) -> str:
-    """A set as it is written in a pattern."""
     if mask == INTERSECTS:
         return "INTERSECTS"
     return " | ".join(NAMES[i] for i in relations_in(mask))
@@ -122,9 +107,8 @@ def describe(mask: int) -> str:
 
 @cache
 def _table() -> tuple[tuple[int, ...], ...]:
-    """Composition of single relations: those of A to C, from those of A to B and of B to C."""
     found = [[0] * len(NAMES) for _ in NAMES]
-    stretches = list(combinations(range(6), 2))  # six endpoints in any order, ties included
+    stretches = list(combinations(range(6), 2))  # all orders of six endpoints, with ties
     for a, b, c in product(stretches, repeat=3):
         found[relation_of(a, b)][relation_of(b, c)] |= 1 << relation_of(a, c)
     return tuple(map(tuple, found))
@@ -132,7 +116,7 @@ def _table() -> tuple[tuple[int, ...], ...]:
 
 @cache
 def compose(first: int, second: int) -> int:
-    """Relations of A to C that a set of A to B and a set of B to C leave."""
+    """Composition of sets: relations of A to C from those of A to B and of B to C."""
     table = _table()
     result = 0
     for i, j in product(relations_in(first), relations_in(second)):
@@ -141,18 +125,17 @@ def compose(first: int, second: int) -> int:
 
 
 def differences(mask: int) -> tuple[tuple[int, int], ...]:
-    """Least and greatest sign of each of the four differences, over the relations of a set."""
+    """Least and greatest sign of each difference, over the relations of a set."""
     columns = zip(*(SIGNS[i] for i in relations_in(mask)), strict=True)
     return tuple((min(column), max(column)) for column in columns)
 
 
 def needs_an_end(mask: int) -> bool:
-    """Whether a set can wait for an end: it holds a part of a prefix group, and not the whole."""
+    """Whether a set contains a prefix group partly, so that it may depend on an end."""
     return any(mask & group not in (0, group) for group in PREFIX_GROUPS)
 
 
 def union(masks: Iterable[int]) -> int:
-    """All relations of several sets."""
     result = 0
     for mask in masks:
         result |= mask

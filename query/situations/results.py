@@ -1,20 +1,11 @@
-"""Matches as rows: their order, their partition keys and their measures.
+"""Output of MATCH_SITUATIONS: order, partition keys and measures of matches.
 
-Purpose
-    :class:`Results` keeps the rows that measures may still read, and makes the output of matches.
+Matches are passed to the measures of row patterns as one run of rows per name whose rows are read;
+with EMIT ON DETECTION a run extends to the instant of the match::
 
-Layout
-    A match is given to the measures of row patterns as if it were one of theirs: a run of rows for
-    each name whose rows are read, one after the other::
-
-        names           A            B
-        rows            7  8  9 | 9 10 11       rows of the partition, by their place in it
-        index in match  0  1  2 | 3  4  5
-
-    With EMIT ON DETECTION a run goes as far as the instant of the match.
-
-Guarantee
-    Rows of a situation are all rows of its partition from its first to its last.
+    names           A            B
+    rows            7  8  9 | 9 10 11       rows of the partition, by their place in it
+    index in match  0  1  2 | 3  4  5
 """
 
 from __future__ import annotations
@@ -45,7 +36,7 @@ ROWS_AT_ONCE = 1 << 16
 
 @kernel
 def _locate(group, first, last, instant, offsets, sequence, time, row, length):  # type: ignore[no-untyped-def]
-    """Place of the first row of each run among the rows by partition, and how many it has."""
+    """First row of each run among the rows by partition, and its number of rows."""
     for i in range(group.shape[0]):
         stop = offsets[group[i] + 1]
         low = offsets[group[i]]
@@ -58,7 +49,7 @@ def _locate(group, first, last, instant, offsets, sequence, time, row, length): 
                 high = middle
         row[i] = low
         high = stop
-        while low < high:  # the first that does not belong to it
+        while low < high:  # the first row after it
             middle = (low + high) >> 1
             if sequence[middle] <= last[i] and time[middle] <= instant[i]:
                 low = middle + 1
@@ -68,8 +59,6 @@ def _locate(group, first, last, instant, offsets, sequence, time, row, length): 
 
 
 class Results:
-    """Output of one run."""
-
     def __init__(self, compiled: CompiledSituations, limits: MatchLimits) -> None:
         self.compiled = compiled
         self.limits = limits
@@ -86,11 +75,9 @@ class Results:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the rows that are kept."""
         return int(self.rows.nbytes)
 
     def add_rows(self, rows: pa.Table, derived: Derived) -> None:
-        """Take the rows of a batch."""
         self._sorted = None
         if not self.measured or not rows.num_rows:
             return
@@ -103,7 +90,6 @@ class Results:
         )
 
     def forget(self, oldest: IntArray | None) -> None:
-        """Drop the rows before those that are needed of each partition."""
         if oldest is None or not len(self.codes):
             return
         kept = self.sequence >= oldest[self.codes]
@@ -112,7 +98,6 @@ class Results:
         self.codes, self.sequence = self.codes[kept], self.sequence[kept]
 
     def rows_of(self, found: Found, keys: Partitions) -> Iterator[pa.RecordBatch]:
-        """The rows of matches, in order."""
         order = self._order(found, keys)
         for begin in range(0, len(order), ROWS_AT_ONCE):
             yield self._batch(found, order[begin : begin + ROWS_AT_ONCE], keys)
@@ -152,7 +137,6 @@ class Results:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _matches(self, found: Found, chosen: IntArray) -> tuple[Matches, pa.Table, IntArray]:
-        """Matches as runs of rows, the rows by partition, and where each partition begins."""
         group = found.group[chosen]
         if self._sorted is None:
             self._sorted = self._by_partition(int(found.group.max()) + 1)
@@ -189,7 +173,7 @@ class Results:
 
 
 def measured_types(compiled: CompiledSituations) -> list[pa.DataType]:
-    """Types of the measures, as they come out over no matches."""
+    """Types of the measures, from an evaluation over no matches."""
     none, table = np.zeros(0, np.int64), np.zeros((0, len(compiled.names)), np.int64)
     nothing = FoundMatches(table, table, table != 0, none, none)
     places = {name: i for i, name in enumerate(compiled.names)}

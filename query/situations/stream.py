@@ -1,30 +1,15 @@
-"""The running state of MATCH_SITUATIONS: events and the time in, matches out, resumable.
+"""The running state of MATCH_SITUATIONS: events and watermarks in, matches out.
 
-Purpose
-    :class:`SituationStream` derives situations from rows, keeps those that may still match, finds
-    the matches that have become known, and computes their measures.
+::
 
-Layout
-    ::
+    rows up to a watermark -> words -> runs that ended  ┐
+                                       runs that last   ├ sorted by partition, name, time
+    situations kept                                     ┘   -> triggers -> matches -> rows
 
-        rows up to a watermark -> words -> runs that ended  ┐
-                                           runs that last   ├ sorted by partition, name, time
-        situations kept                                     ┘   -> triggers -> matches -> rows
-
-    :meth:`SituationStream.advance` takes all rows up to a watermark, no more of which will come,
-    and gives what is known by then.  :meth:`~SituationStream.feed` and
-    :meth:`~SituationStream.finish` collect batches for it: rows of the newest tick wait, because
-    the next row of that tick may end what the last began.
-
-Guarantee
-    Rows come in the order of the instants of their matches, then of partition keys (nulls first),
-    then of the starts in the order of DEFINE, whatever the batches are.  Kept are the situations
-    that began within reach of a later match (WITHIN, or what durations imply), the last word of
-    each partition, and the rows of kept situations that measures read.
-
-Limits
-    Without WITHIN and without bounds that follow from durations everything is kept, up to the
-    memory that ``MatchLimits`` grants.
+Output is ordered by instant, then partition key (nulls first), then starts in the order of DEFINE,
+whatever the batches.  Memory holds the situations that a later match can reach (by WITHIN or
+implied durations; else all, up to the memory limit) with their measured rows, and a word per
+partition.
 """
 
 from __future__ import annotations
@@ -53,20 +38,9 @@ ROWS_PER_GROUP = 8
 
 
 class SituationStream:
-    """One run of a compiled clause.
-
-    Parameters
-    ----------
-    compiled : CompiledSituations
-    limits : MatchLimits
-    check : callable, optional
-        Called now and then; may raise to stop.
-    stretches : Stretches, optional
-        The rows are those of stretches of partitions, and their column ``@span`` says of which.
-    certified : callable, optional
-        Of matches, those all of whose situations begin where they seem to.
-    since : int, optional
-        A tick: matches known before it are not looked for, what they are made of is kept.
+    """One run of a compiled clause.  ``stretches``: rows belong to stretches, given by column
+    ``@span``.  ``certified``: filters matches to those whose situations begin where they seem to.
+    ``since``: matches known before this tick are skipped, but their situations are stored.
     """
 
     def __init__(
@@ -113,7 +87,7 @@ class SituationStream:
             table = self._collected()
             ticks = self._ticks(table)
             cut = int(np.searchsorted(ticks, ticks[-1], side="left"))
-            if not cut:  # all of one tick: more of it may come
+            if not cut:  # all of one tick: more may follow
                 self.target = max(self.target, 2 * self.waiting_rows)
                 self._check_memory()
                 return
@@ -122,7 +96,7 @@ class SituationStream:
             yield from self.advance(table.slice(0, cut), int(ticks[-1]) - 1)
 
     def finish(self, last: int | None = None) -> Iterator[pa.RecordBatch]:
-        """The input has ended; yields what is known at its last tick (that of its last row)."""
+        """The input has ended; yields what is known at its last tick."""
         table = self._collected()
         self.waiting, self.waiting_rows = [], 0
         if not self.compiled.columns.ordered:
@@ -132,19 +106,11 @@ class SituationStream:
             yield from self.advance(table, int(ticks[-1]) if last is None else last)
 
     def precede(self, rows: pa.Table) -> None:
-        """Take rows of partitions that have had none yet, earlier than any match begins."""
+        """Take the first rows of new partitions, earlier than any match begins."""
         self.deriver.take(rows.select(self.inputs).cast(self.schema), INT64_MIN)
 
     def advance(self, rows: pa.Table, watermark: int) -> Iterator[pa.RecordBatch]:
-        """Take the rows up to a watermark, in the order of time; yields what is known by then.
-
-        Parameters
-        ----------
-        rows : pyarrow.Table
-            All rows later than the watermark before, up to this one.
-        watermark : int
-            A tick; every row up to it has come.
-        """
+        """Take all rows up to a watermark (tick) in time order; yields new matches."""
         derived = self.deriver.take(rows, watermark)
         self.results.add_rows(rows, derived)
         yield from self._known(derived, watermark)
@@ -152,9 +118,8 @@ class SituationStream:
     def advance_words(
         self, ticks: IntArray, words: npt.NDArray[np.uint64], watermark: int
     ) -> Iterator[pa.RecordBatch]:
-        """As :meth:`advance`, for the times and words of the rows at which a word may change.
-
-        For clauses without PARTITION BY and GAP, whose measures read no rows.
+        """As ``advance``, for the times and words of rows where a word may change; for clauses
+        without PARTITION BY and GAP, whose measures read no rows.
         """
         yield from self._known(self.deriver.follow_words(ticks, words), watermark)
 
@@ -178,7 +143,6 @@ class SituationStream:
             yield from self.results.rows_of(found, self.deriver.keys)
 
     def figures(self) -> tuple[tuple[str, int | float], ...]:
-        """What the run has seen."""
         return (
             ("situations", self.situations),
             ("matches", self.matches),
@@ -201,7 +165,6 @@ class SituationStream:
 
     @property
     def nbytes(self) -> int:
-        """Memory of partitions, situations, the rows that measures read, and rows that wait."""
         size = self.deriver.nbytes + self.matching.nbytes + self.results.nbytes
         return size + int(sum(batch.nbytes for batch in self.waiting))
 

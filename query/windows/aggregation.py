@@ -1,30 +1,17 @@
-"""Windowed aggregation: the two physical operators and what they share.
+r"""Operators of windowed aggregation: replay (thesis 3.2) and a sweep of the TAB+-tree (3.3).
 
-Purpose
-    Aggregates of windows as record batches, by :class:`ReplayAggregation` (every event read once,
-    thesis section 3.2) or by :class:`IndexAggregation` (one sweep of the TAB+-tree, section 3.3).
+::
 
-Guarantee
-    Both give the same windows and the same counts, minima, maxima and integer sums; float sums
-    differ by at most the rounding of a pair of doubles, which is below the last place of the
-    answer unless values cancel out almost entirely.  Late events and the unflushed tail are
-    included.  Windows come in the order of their starts.
+    time windows     base trees + tail  --sweep or replay-->  slices \
+                     late run           --sweep-->            slices  > merge, slide, columns
+                     late buffer        --replay-->           slices /
+    count windows    late events shift positions: dirty ranges are replayed in merged order, the
+                     ranges between them are swept
+    sessions         replay only, because sessions depend on every event
 
-Layout
-    ::
-
-        time windows     base trees + tail  --sweep or replay-->  slices \\
-                         late run           --sweep-->            slices  > merge, slide, columns
-                         late buffer        --replay-->           slices /
-
-        count windows    positions shift where late events lie, so the ranges that hold such events
-                         are replayed in merged order, what lies between is swept
-
-        sessions         replay only: sessions depend on every event
-
-        A tree of earlier columns (:mod:`...store.evolution`) is replayed where it is swept else.
-
-    Groups beside the windows are :mod:`.keyed`.
+A tree with an earlier schema (``store.evolution``) is replayed.  Both operators give the same
+results, except that float sums differ by the rounding of a pair of doubles, below the last place
+unless values almost cancel.  Windows are ordered by start.
 """
 
 from __future__ import annotations
@@ -68,10 +55,10 @@ _pools: dict[int, ThreadPoolExecutor] = {}
 
 
 def _threads() -> ThreadPoolExecutor:
-    """Threads of this process; one that was forked off starts its own."""
+    """Thread pool of this process; a forked child gets its own."""
     process = os.getpid()
     found = _pools.get(process)
-    if found is None:  # of several threads that make one, all use that of the first
+    if found is None:  # concurrent callers use the first one
         made = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="chronicle-sweep")
         found = _pools.setdefault(process, made)
     return found
@@ -79,19 +66,17 @@ def _threads() -> ThreadPoolExecutor:
 
 @dataclass(frozen=True)
 class SelectedRange:
-    """The range of time whose events are windowed: ticks, both inclusive."""
+    """Range of ticks to aggregate, both inclusive."""
 
     start: int = TICK_MIN
     last: int = TICK_MAX
 
     @property
     def end(self) -> int | None:
-        """The end as scans take it: exclusive, None for none."""
         return None if self.last == TICK_MAX else self.last + 1
 
 
 def window_fields(schema: StreamSchema, windows: Windows) -> list[pa.Field]:
-    """The columns that tell windows apart."""
     time = schema.time_type
     fields = [pa.field("window_start", time, False), pa.field("window_end", time, False)]
     if isinstance(windows, CountWindows):
@@ -100,7 +85,6 @@ def window_fields(schema: StreamSchema, windows: Windows) -> list[pa.Field]:
 
 
 def result_schema(plan: FieldPlan, windows: Windows, keys: Sequence[str]) -> pa.Schema:
-    """Columns of windows, of keys, of aggregates."""
     fields = window_fields(plan.schema, windows)
     fields += [
         pa.field(key_column(i), plan.schema.attribute(name).type) for i, name in enumerate(keys)
@@ -112,27 +96,12 @@ def result_schema(plan: FieldPlan, windows: Windows, keys: Sequence[str]) -> pa.
 
 
 def times_array(ticks: Words, type_: pa.DataType) -> pa.Array:
-    """Ticks as an array of the time attribute's type."""
     plain = pa.array(ticks, pa.int64())
     return plain if pa.types.is_int64(type_) else plain.view(type_)
 
 
 class WindowAggregation(ABC):
-    """Aggregates of windows, whichever way their slices are found.
-
-    Parameters
-    ----------
-    schema : StreamSchema
-        Of the events.
-    windows : TimeWindows, CountWindows or SessionWindows
-        With the origin resolved.
-    aggregates : sequence of Aggregate
-        All of them supported; a column each.
-    check : callable
-        Called between blocks and kernels; may raise to end the query.
-    keys : sequence of str
-        Columns by which events are grouped beside their windows.
-    """
+    """Windows from slices; the origin must be resolved; ``check`` may raise to cancel."""
 
     def __init__(
         self,
@@ -144,8 +113,8 @@ class WindowAggregation(ABC):
     ) -> None:
         self._windows = windows
         self._check = check
-        self._events = 0  # passed so far, which tells count windows that are complete
-        span = not isinstance(windows, TimeWindows) and not keys  # keyed ones note theirs apart
+        self._events = 0  # events so far; decides which count windows are complete
+        span = not isinstance(windows, TimeWindows) and not keys  # keyed ones have their own
         self.plan = FieldPlan(schema, aggregates, span=span)
         self.metrics = WindowMetrics()
         self.schema = result_schema(self.plan, windows, keys)
@@ -155,7 +124,7 @@ class WindowAggregation(ABC):
         """Slices of time or count windows."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Windows in the order of their starts; to be taken once."""
+        """Windows ordered by start; can be consumed once."""
         windows = self._windows
         assert not isinstance(windows, SessionWindows)
         slices = self._merged(windows)
@@ -185,7 +154,6 @@ class WindowAggregation(ABC):
         return pa.RecordBatch.from_arrays([*arrays, *self.plan.columns(words)], schema=self.schema)
 
     def _replayed(self, batches: Iterator[pa.RecordBatch], slicing: Words) -> Iterator[SliceChunk]:
-        """Slices of batches that go on from the position reached so far."""
         for batch in in_pieces(batches, self._check):
             at = self._events
             self._events += batch.num_rows
@@ -193,14 +161,6 @@ class WindowAggregation(ABC):
 
 
 class ReplayAggregation(WindowAggregation):
-    """Aggregates of windows from events, each read once.
-
-    Parameters
-    ----------
-    scan : callable
-        Gives the events in time order, with the columns named.
-    """
-
     def __init__(
         self,
         schema: StreamSchema,
@@ -221,7 +181,6 @@ class ReplayAggregation(WindowAggregation):
         selected: SelectedRange,
         check: Check = lambda: None,
     ) -> ReplayAggregation:
-        """Over the events of a snapshot in a range of time."""
 
         def scan(columns: list[str]) -> Iterator[pa.RecordBatch]:
             return snapshot.scan(selected.start, selected.end, columns, check=check)
@@ -235,7 +194,6 @@ class ReplayAggregation(WindowAggregation):
         return [self._replayed(self._events_in_order(), windows.kernel_form())]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Windows in the order of their starts; to be taken once."""
         windows = self._windows
         if not isinstance(windows, SessionWindows):
             yield from super().batches()
@@ -248,13 +206,8 @@ class ReplayAggregation(WindowAggregation):
 
 
 class IndexAggregation(WindowAggregation):
-    """Aggregates of time and count windows from the trees of a snapshot.
-
-    Parameters
-    ----------
-    halves : bool
-        Sweep the earlier and the later half of the base at the same time, in two threads; for few
-        slices, because those of the later half wait in memory.
+    """Time and count windows from trees.
+    ``halves``: sweep two halves of the base in parallel; the later half's slices wait in memory.
     """
 
     def __init__(
@@ -271,7 +224,7 @@ class IndexAggregation(WindowAggregation):
         self._halves = halves
         self._snapshot = snapshot
         floor = snapshot.state.floor
-        if floor is not None and floor > selected.start:  # trees are read as they are stored
+        if floor is not None and floor > selected.start:  # trees may hold earlier events
             selected = replace(selected, start=floor)
         self._selected = selected
 
@@ -295,7 +248,6 @@ class IndexAggregation(WindowAggregation):
         return sources
 
     def _middle(self, windows: TimeWindows) -> int | None:
-        """The first tick of a slice near the middle of the base, if it has two halves."""
         views = [view for view in self._snapshot.state.segments if view.events]
         if not views or not all(map(self._plain, views)):
             return None
@@ -306,7 +258,7 @@ class IndexAggregation(WindowAggregation):
         return middle if first < middle <= last else None
 
     def _in_halves(self, slicing: Words, middle: int) -> Iterator[SliceChunk]:
-        """As :meth:`_in_order`, the base before and from ``middle`` on in two threads."""
+        """As ``_in_order``, with two threads that split the base at ``middle``."""
         state, selected = self._snapshot.state, self._selected
 
         def swept(start: int, last: int, metrics: WindowMetrics) -> list[SliceChunk]:
@@ -328,7 +280,6 @@ class IndexAggregation(WindowAggregation):
             yield from self._replayed(tail, slicing)
 
     def _in_order(self, slicing: Words, start: int, last: int) -> Iterator[SliceChunk]:
-        """Slices of the base and the tail."""
         state = self._snapshot.state
         yield from self._swept(state.segments, slicing, start, last)
         if state.tail is not None:
@@ -340,7 +291,7 @@ class IndexAggregation(WindowAggregation):
         columns = [self.plan.schema.time, *self.plan.names]
         output = pa.schema([self.plan.schema.arrow.field(name) for name in columns])
         for plain, some in groupby(views, self._plain):
-            if not plain:  # its bytes are not what is read of it
+            if not plain:  # stored columns differ from the current schema
                 for view in some:
                     if view.last >= start and view.first <= last:
                         events = view.scan(columns, output, start, last)
@@ -353,7 +304,7 @@ class IndexAggregation(WindowAggregation):
             yield from sweep.finish()
 
     def _plain(self, view: SegmentView) -> bool:
-        """Whether a sweep can go through a tree: its bytes are the columns as they are read."""
+        """Whether a tree can be swept: its stored columns have the current schema."""
         return view.file.as_written(self.plan.names)
 
     def _of_memory(self, leaf: MemoryLeaf, start: int, last: int) -> Iterator[pa.RecordBatch]:
@@ -361,7 +312,7 @@ class IndexAggregation(WindowAggregation):
         yield leaf.batch.slice(first, end - first)
 
     def _counted(self, slicing: Words) -> Iterator[SliceChunk]:
-        """Slices by position: ranges that late events fall into are replayed, the others swept."""
+        """Slices by position: dirty ranges are replayed, the others swept."""
         start, last = self._selected.start, self._selected.last
         columns = [self.plan.schema.time, *self.plan.names]
         for low, high in self._snapshot.dirty_ranges():

@@ -1,24 +1,14 @@
-"""Calendar windows: days, weeks, months and years, as the clocks of a time zone have them.
+"""Calendar windows: days, weeks, months and years in a time zone.
 
-Purpose
-    :class:`CalendarWindows` is what TUMBLE means with months, or with a time zone.  Its windows
-    have no fixed length: a month has 28 to 31 days, a day 23 to 25 hours where clocks change.
+Between two changes of length they are ordinary time windows, so a ``Calendar`` is a sequence of
+*pieces*, each evaluated as time windows by tree or by replay::
 
-Slices
-    :class:`Calendar` has the instants at which windows begin, as far as the events reach.  Between
-    two changes its windows are equally long, so a calendar is *pieces* of ordinary time windows,
-    and each piece is answered as these are, by the tree or by replay. ::
+    days in Berlin    |24h|24h|24h|23h|24h|24h| ... |24h|25h|24h|24h|
+    pieces            |-----------|---|-------- ... ----|---|-------|
 
-        days in Berlin    |24h|24h|24h|23h|24h|24h| ... |24h|25h|24h|24h|
-        pieces            |-----------|---|-------- ... ----|---|-------|
-
-Alignment
-    Months and years are counted from January 1970, days from 1 January 1970, and whole weeks from
-    a Monday.  A window begins at local midnight: at the first one where clocks are set back across
-    it, at the change where that skips it; a day that was skipped altogether has no window.
-
-Limits
-    Times of the years 1 to 9999.  The rules of zones are those of the system's time zone database.
+Months and years count from January 1970, days from 1 January 1970, whole weeks from a Monday.  A
+window begins at local midnight: the first one where clocks are set back across it, the change where
+it is skipped; a day that is skipped altogether has no window.
 """
 
 from __future__ import annotations
@@ -41,17 +31,16 @@ Ticks = npt.NDArray[np.int64]
 
 DAY_SECONDS = 86_400
 MONTH_SECONDS = 2_629_746
-"""Of the mean month of the Gregorian calendar."""
 MONDAY = -3
 """A day, counted from 1 January 1970."""
 COUNT_MAX = 120_000
-"""Months, or 10,000 years of them; days beyond that make no more sense."""
+"""Most months (10,000 years) or days per window."""
 SECONDS = (-62_135_596_800 + 2 * DAY_SECONDS, 253_402_300_800 - 2 * DAY_SECONDS)
-"""The years 1 to 9999, less what a zone may differ by."""
+"""The years 1 to 9999, less the greatest offset of a zone."""
 
 
 class Piece(NamedTuple):
-    """Windows of one length, one after the other, from ``first`` to ``last`` tick."""
+    """Adjacent windows of one length, from ``first`` to ``last`` tick."""
 
     windows: TimeWindows
     first: int
@@ -60,15 +49,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class CalendarWindows:
-    """Windows of so many months, or of so many days, each beginning when the one before ends.
-
-    Attributes
-    ----------
-    months, days : int
-        One of them is 0.
-    zone : str or None
-        Name in the time zone database; None is UTC.
-    """
+    """Windows of ``months`` or ``days`` (the other is 0) in a time zone; None is UTC."""
 
     months: int
     days: int
@@ -89,18 +70,12 @@ class CalendarWindows:
                 ) from None
 
     def typical(self, per_second: int) -> TimeWindows:
-        """Windows of fixed length that are as many, for estimates."""
+        """Fixed-length windows of about the same number, for cost estimates."""
         seconds = self.months * MONTH_SECONDS + self.days * DAY_SECONDS
         return TimeWindows(seconds * per_second, seconds * per_second)
 
     def calendar(self, first: int, last: int, per_second: int) -> Calendar:
-        """The windows that hold the events from one tick to another, both inclusive.
-
-        Raises
-        ------
-        InvalidArgument
-            They reach beyond the years 1 to 9999.
-        """
+        """Windows between two ticks; InvalidArgument beyond the years 1 to 9999."""
         seconds = np.array([first // per_second, last // per_second], np.int64)
         if seconds[0] < SECONDS[0] or seconds[1] > SECONDS[1]:
             raise InvalidArgument(
@@ -125,7 +100,6 @@ class CalendarWindows:
         return Calendar(edges[begin:end])
 
     def _starts(self, local: Ticks) -> Ticks:
-        """Local midnights at which windows begin, in seconds, around two local times."""
         if self.months:
             months = local.astype("datetime64[s]").astype("datetime64[M]").astype(np.int64)
             first, last = (months // self.months).tolist()
@@ -136,7 +110,6 @@ class CalendarWindows:
         return (np.arange(first - 1, last + 3) * self.days + origin) * DAY_SECONDS
 
     def describe(self) -> str:
-        """One line for EXPLAIN."""
         count, unit = (self.months, "month") if self.months else (self.days, "day")
         return f"calendar, {count} {unit}{'s' * (count > 1)}, time zone {self.zone or 'UTC'}"
 
@@ -146,28 +119,19 @@ AnyWindows = Windows | CalendarWindows
 
 @dataclass(frozen=True, eq=False)
 class Calendar:
-    """Calendar windows as far as some events reach.
-
-    Attributes
-    ----------
-    edges : int64[windows + 1]
-        Ticks at which windows begin, and at which the last one ends; ascending.
-    """
+    """Calendar windows over a range; ``edges``: ascending ticks of all starts, and the last end."""
 
     edges: Ticks
 
     def windows_of(self, ticks: Ticks) -> tuple[Ticks, Ticks]:
-        """First and last window that hold each tick: the same."""
         number = self.edges.searchsorted(ticks, "right") - 1
         number = np.clip(number, 0, self.edges.size - 2)
         return number, number
 
     def bounds(self, numbers: Ticks) -> tuple[Ticks, Ticks]:
-        """Start and end of windows by their numbers."""
         return self.edges[numbers], self.edges[numbers + 1]
 
     def pieces(self) -> Iterator[Piece]:
-        """Its pieces, in order of time."""
         lengths = np.diff(self.edges)
         begins = np.concatenate(([0], np.flatnonzero(np.diff(lengths)) + 1, [lengths.size]))
         for begin, end in zip(begins[:-1].tolist(), begins[1:].tolist(), strict=True):

@@ -1,19 +1,7 @@
-"""Calibration: what the operations of the cost model cost on this machine.
-
-Purpose
-    :func:`calibrate` runs replay and index over synthetic streams in memory, at slides from one
-    event to the whole stream, and fits the constants of :mod:`.cost` to the times it
-    measured.
-
-Guarantee
-    Times are processor times of the thread, minima over several runs, so that what else the machine
-    does shows little; relative errors are minimised, so that short runs count as much as long
-    ones.  Where the measurements say little about a constant, it is the default times the speed of
-    the machine (the median of measured over predicted times), and none strays from that by more
-    than :data:`STRAY_MAX`: a disturbed run makes estimates worse, never absurd.
-
-Cost
-    A few seconds, some tens of megabytes.
+"""Measures the constants of the cost model (``cost``) on this machine, in a few seconds.
+Constants are fitted by least squares of relative errors to minima of thread CPU time.  A constant
+that the data does not determine is the default times the machine's speed (median of measured over
+predicted), and none deviates from that by more than ``STRAY_MAX``.
 """
 
 from __future__ import annotations
@@ -42,26 +30,18 @@ __all__ = ["Calibrated", "calibrate"]
 EVENTS = 250_000
 RUNS = 4
 SLIDES = (50, 200, 1_000, 4_000, 7_000, 23_000, 110_000, 410_000)
-"""Ticks, ten to an event; none a multiple of a zone, whose boundaries would then cut nothing."""
+"""Ticks, ten per event; none is a multiple of a zone, whose boundaries would not cut zones."""
 
 FIXED_NS = 1e5
-"""What every run costs besides."""
 
 PULL = 0.2
 STRAY_MAX = 3.0
 LEAF_BYTES = 1 << 17
-"""Smaller leaves than usual, so that a small stream has many."""
 
 
 @dataclass(frozen=True)
 class Calibrated:
-    """Constants, and how well they explain what was measured.
-
-    Attributes
-    ----------
-    error : float
-        Mean relative error of the fitted times.
-    """
+    """Fitted constants; ``error``: mean relative error of the fit."""
 
     calibration: Calibration
     error: float
@@ -75,15 +55,6 @@ class _Measurement:
 
 
 def calibrate(events: int = EVENTS, check: Callable[[], None] = lambda: None) -> Calibrated:
-    """Measure this machine.
-
-    Parameters
-    ----------
-    events : int
-        Events of each synthetic stream.
-    check : callable
-        Called between measurements; may raise to stop.
-    """
     measured: list[_Measurement] = []
     for codec, round_values in (("none", False), ("lz4", True)):
         with Store.open("calibration", "rw", files=MemoryFiles()) as store:
@@ -111,7 +82,6 @@ def _stream(store: Store, codec: str, round_values: bool, events: int) -> Snapsh
 
 
 def _measure(snapshot: Snapshot, events: int, check: Callable[[], None]) -> list[_Measurement]:
-    """Time both operators over windows of all sizes, first side by side, then overlapping."""
     span = events * 10
     tumbling = [(slide, slide) for slide in (*SLIDES, span)]
     overlapping = [(slide, 1_000 * slide) for slide in SLIDES[:3]]
@@ -123,7 +93,7 @@ def _measure(snapshot: Snapshot, events: int, check: Callable[[], None]) -> list
             for indexed, operations in enumerate(terms(shape, windows, float(slide), len(names))):
                 check()
                 spent = _fastest(partial(_run, snapshot, windows, names, bool(indexed)))
-                # a tumbling window is its slice: nothing is put together
+                # a tumbling window is a single slice
                 put_together = operations["window"] if size > slide else 0.0
                 measured.append(_Measurement({**operations, "window": put_together}, spent))
     return measured
@@ -140,7 +110,6 @@ def _run(snapshot: Snapshot, windows: TimeWindows, names: tuple[str, ...], index
 
 
 def _fastest(run: Callable[[], int]) -> float:
-    """Nanoseconds of the fastest of several runs, the first left out."""
     run()
     times = []
     for _ in range(RUNS):
@@ -151,14 +120,13 @@ def _fastest(run: Callable[[], int]) -> float:
 
 
 def _fitted(measured: list[_Measurement]) -> Calibrated:
-    """Constants by least squares of relative errors, held near the defaults times a speed."""
     defaults = Calibration()
     names = [item.name for item in dataclasses.fields(Calibration)]
     base = np.array([getattr(defaults, name) for name in names])
     matrix = np.array([[m.operations.get(name, 0.0) for name in names] for m in measured])
     times = np.array([m.nanoseconds for m in measured])
     speed = float(np.median(times / (matrix @ base + FIXED_NS)))
-    # in units of the defaults at that speed; a run has a fixed cost, which the model leaves out
+    # in units of the scaled defaults, plus a fixed cost per run
     rows = np.column_stack((matrix * base, np.full(len(times), FIXED_NS))) * speed / times[:, None]
     pull = np.eye(len(names) + 1) * PULL
     fit = _non_negative(np.vstack((rows, pull)), np.concatenate((np.ones(len(times)), pull.sum(0))))
@@ -174,7 +142,7 @@ def _fitted(measured: list[_Measurement]) -> Calibrated:
 def _non_negative(
     matrix: npt.NDArray[np.float64], target: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """Least squares with no negative unknown: those that come out negative are fixed at zero."""
+    """Least squares with non-negative unknowns (active set)."""
     free = np.ones(matrix.shape[1], bool)
     answer = np.zeros(matrix.shape[1])
     while free.any():

@@ -1,28 +1,20 @@
-"""The cost model: replay or index (thesis section 3.3.2).
+"""Cost model for windowed aggregation: replay or index (thesis 3.3.2).
 
-Purpose
-    :func:`estimate` says what each operator would cost on a snapshot, in nanoseconds of this
-    machine, from the shape of its trees and the constants of a :class:`Calibration`.
+With ``S`` non-empty slices (evenly filled; at most one per event), ``W`` windows, ``N`` events,
+``F`` attributes, ``Z`` zones per leaf and ``D`` children per node::
 
-Model
-    As in the thesis, what counts is computations.  With ``S`` slices that hold events, ``W``
-    windows, ``N`` events, ``F`` attributes, ``Z`` zones in a leaf and ``D`` children in a node::
+    replay   N * event + N * F * field + leaves * leaf_scan + all pages * page
+             + S * slice_replayed + S * F * slice_field + W * window
+    index    min(leaves, S * D) * child               children of the nodes that a boundary cuts
+             + min(leaves, S) * (leaf + Z * child)    zones of the leaves that a boundary cuts
+             + C * (zone + F * zone_field)            events of the C = min(zones, S) cut zones
+             + C * (1 - C / zones) * seek             of which some are not adjacent
+             + min(pages, S) * page                   where leaves are compressed
+             + S * slice_swept + S * F * slice_field + W * window
 
-        replay   N * event + N * F * field + leaves * leaf_scan + all pages * page
-                 + S * slice_replayed + S * F * slice_field + W * window
-        index    min(leaves, S * D) * child               children of the nodes that a boundary cuts
-                 + min(leaves, S) * (leaf + Z * child)    zones of the leaves that a boundary cuts
-                 + C * (zone + F * zone_field)            events of the C = min(zones, S) cut zones
-                 + C * (1 - C / zones) * seek             of which some do not follow on each other
-                 + min(pages, S) * page                   where leaves are compressed
-                 + S * slice_swept + S * F * slice_field + W * window
-
-    Costs are sums of operations times constants, so :mod:`.calibration` can find the constants by
-    least squares.  The thesis counts the merges of one slide and multiplies; here the number of
-    leaves and zones is a ceiling, because slides smaller than a leaf share it.
-
-Limits
-    Slices are estimated as evenly filled: ``S`` is the span over the slide, at most one per event.
+Costs are linear in the constants, so ``calibration`` can fit them.  The thesis multiplies the
+merges of one slide; here leaves and zones are upper bounds, because slides smaller than a leaf
+share it.
 """
 
 from __future__ import annotations
@@ -61,34 +53,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Calibration:
-    """What operations cost, in nanoseconds; the defaults are those of a small virtual machine.
-
-    Attributes
-    ----------
-    event : float
-        Scanning one event and finding its slice.
-    field : float
-        Folding one attribute of one scanned event.
-    leaf_scan : float
-        Opening one leaf for a scan.
-    child : float
-        Passing over or absorbing a child or a zone.
-    leaf : float
-        Opening one leaf in a sweep.
-    zone : float
-        Finding slices among the events of one zone.
-    zone_field : float
-        Reading and folding one attribute of one zone.
-    seek : float
-        Coming to a zone that does not follow the one read before.
-    page : float
-        Decompressing one page of one column.
-    slice_replayed, slice_swept : float
-        Beginning and finishing one slice.
-    slice_field : float
-        Folding and giving out one attribute of one slice.
-    window : float
-        Putting one window together and giving it out.
+    """Nanoseconds per operation; defaults of a small virtual machine.
+    ``child``: skip or absorb a child or zone.  ``zone``: find slices in a zone.  ``seek``: jump to
+    a zone.  ``page``: decompress a page of a column.  ``field``, ``zone_field``, ``slice_field``:
+    fold one attribute of an event, zone, slice.
     """
 
     event: float = 1.6
@@ -108,8 +76,6 @@ class Calibration:
 
 @dataclass(frozen=True)
 class Shape:
-    """A snapshot within bounds, as the model sees it."""
-
     events: float
     span: float
     leaves: float
@@ -120,13 +86,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Costs:
-    """Estimates for one query, in nanoseconds.
-
-    Attributes
-    ----------
-    columns : int
-        Attributes that are aggregated.
-    """
+    """Estimates for one query in nanoseconds; ``columns``: number of aggregated attributes."""
 
     replay: float
     index: float
@@ -138,10 +98,7 @@ class Costs:
 
     @lazy
     def break_even(self) -> float | None:
-        """Slide, in the windows' own unit, from which on the index is cheaper.
-
-        None when it always or never is.  Only plans show it, so only they pay for the search.
-        """
+        """Slide from which on the index is cheaper, or None; only EXPLAIN needs it."""
 
         def costs(slide: float) -> tuple[float, float]:
             replay, index = terms(self.shape, self.windows, slide, self.columns)
@@ -158,7 +115,6 @@ def estimate(
     names: tuple[str, ...],
     calibration: Calibration,
 ) -> Costs:
-    """Estimate both operators for one query."""
     shape = shape_of(snapshot, selected, names)
     replay, index = terms(shape, windows, float(windows.slide), len(names))
     return Costs(
@@ -168,14 +124,12 @@ def estimate(
 
 
 def priced(operations: Mapping[str, float], calibration: Calibration) -> float:
-    """Nanoseconds of so many operations of each kind."""
     return sum(count * float(getattr(calibration, name)) for name, count in operations.items())
 
 
 def terms(
     shape: Shape, windows: TimeWindows | CountWindows, slide: float, columns: int
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """How many operations of each kind replay and index take."""
     span = shape.span if isinstance(windows, TimeWindows) else shape.events
     per_slide = 2 if windows.cut and slide == windows.slide else 1
     slices = min(span / max(slide, 1e-9) * per_slide + 1, max(shape.events, 1.0))
@@ -211,7 +165,6 @@ def terms(
 
 
 def _break_even(costs: Callable[[float], tuple[float, float]], span: float) -> float | None:
-    """The slide at which both cost the same, by bisection on a logarithmic scale."""
     low, high = 1.0, max(span, 2.0)
 
     def cheaper(slide: float) -> bool:
@@ -254,7 +207,6 @@ def shape_of(snapshot: Snapshot, selected: SelectedRange, names: tuple[str, ...]
 
 
 def _leaf_shape(view: SegmentView, names: tuple[str, ...]) -> tuple[float, float]:
-    """Events in a typical leaf of a tree, and how many of the columns are compressed there."""
     level, table = view.fragments[0]
     while level > 1:
         table = view.file.node(int(table[ROW_OFFSET, 0]), int(table[ROW_LENGTH, 0]))

@@ -1,18 +1,6 @@
-"""Events with their windows: what a window function means where no slice can help.
-
-Purpose
-    The functions here turn batches of events into batches with the columns ``window_start`` and
-    ``window_end`` (``window_id`` for count windows), one row for each window that holds the event.
-    The relational executor groups these rows by whatever the query says.
-
-Guarantee
-    Memory is bounded: rows are given out :data:`ROWS_AT_ONCE` at a time, however many windows an
-    event is in. Count windows hold back the events of windows that are not complete yet and never
-    give out those of windows that stay incomplete.
-
-Cost
-    Rows times ``size / slide``.  Grouping by window alone, with aggregates of attributes, does not
-    come this way.
+"""Joins events with their windows (one row per window), where windows cannot be built from slices.
+Cost: rows times ``size / slide``, ``ROWS_AT_ONCE`` at a time.  Events of count windows wait until
+the window is complete; incomplete windows are omitted.
 """
 
 from __future__ import annotations
@@ -37,9 +25,9 @@ ROWS_AT_ONCE = 1 << 16
 
 
 def _spread(counts: Words, check: Callable[[], None]) -> Iterator[tuple[Words, Words]]:
-    """Repeat row i ``counts[i]`` times; yields (rows, times before) in bounded pieces."""
+    """Repeat row i ``counts[i]`` times; yields (rows, index of the repetition) in pieces."""
     if counts.size > 1 and int(counts.max()) > TICK_MAX // counts.size:
-        # the total may not fit 64 bits; row by row it does
+        # the total may not fit 64 bits, but each row does
         for row in range(counts.size):
             for rows, before in _spread(counts[row : row + 1], check):
                 yield rows + row, before
@@ -63,7 +51,6 @@ def with_bounds(
     columns: Sequence[str],
     time_type: pa.DataType,
 ) -> pa.RecordBatch:
-    """Rows of a batch with their window columns, in the order of ``columns``."""
     made = {
         "window_start": lambda: _times(start, time_type),
         "window_end": lambda: _times(end, time_type),
@@ -94,7 +81,6 @@ def expand_times(
     columns: Sequence[str],
     check: Callable[[], None],
 ) -> Iterator[pa.RecordBatch]:
-    """Give each event once for each time or calendar window that holds it."""
     for batch in batches:
         column = batch.column(batch.schema.get_field_index(time))
         first, last = windows.windows_of(ticks_of(column))
@@ -111,13 +97,7 @@ def expand_counts(
     columns: Sequence[str],
     check: Callable[[], None],
 ) -> Iterator[pa.RecordBatch]:
-    """Give each event once for each complete count window that holds it.
-
-    Parameters
-    ----------
-    ahead : iterable of pyarrow.RecordBatch
-        The same events, time column only: read ahead to know when windows end.
-    """
+    """One row per event and complete count window; ``ahead``: the same events, time only."""
     clock = _Clock(ahead, time)
     size, slide = windows.size, windows.slide
     position = 0
@@ -141,7 +121,7 @@ def expand_counts(
 
 
 class _Clock:
-    """Times of events by position, read ahead and forgotten behind."""
+    """Times of events by position: reads ahead, and forgets passed positions."""
 
     def __init__(self, batches: Batches, time: str) -> None:
         self._batches = iter(batches)
@@ -151,11 +131,10 @@ class _Clock:
 
     @property
     def events(self) -> int:
-        """Events read so far."""
         return self._base + self._known.size
 
     def read_to(self, position: int) -> None:
-        """Read on until the event before a position is known, or to the end."""
+        """Read until the event before ``position`` is known, or to the end."""
         pieces = [self._known]
         events = self.events
         while events < position:
@@ -168,19 +147,16 @@ class _Clock:
             self._known = np.concatenate(pieces)
 
     def forget(self, position: int) -> None:
-        """Let go of what lies before a position."""
         if position - self._base > self._known.size // 2:
             self._known = self._known[position - self._base :].copy()
             self._base = position
 
     def ticks(self, positions: Words) -> Words:
-        """Times of events."""
         found: Words = self._known[positions - self._base]
         return found
 
 
 def session_bounds(batches: Batches, gap: int, time: str) -> Iterator[tuple[Words, Words]]:
-    """First and last ticks of sessions, complete ones only, batch by batch."""
     held: tuple[int, int] | None = None
     for batch in batches:
         ticks = ticks_of(batch.column(batch.schema.get_field_index(time)))
@@ -210,7 +186,7 @@ def expand_sessions(
     columns: Sequence[str],
     check: Callable[[], None],
 ) -> Iterator[pa.RecordBatch]:
-    """Give each event with its session; ``ahead`` are the same events, time column only."""
+    """Each event with its session; ``ahead``: the same events, time only."""
     bounds = session_bounds(ahead, windows.gap, time)
     first = np.empty(0, np.int64)
     last = np.empty(0, np.int64)

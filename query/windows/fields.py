@@ -1,22 +1,10 @@
-"""Which words a window aggregation carries, and how they become columns.
+"""Maps the aggregates of a query to the fields of partials, and partials to Arrow columns.
 
-Purpose
-    :class:`FieldPlan` turns the aggregates of a query into the fields that the kernels work on,
-    each once however many aggregates need it (avg and sum share a sum), and partials back into
-    Arrow columns.
-
-Guarantee
-    Types are those of the relational executor: count gives int64, avg float64, min and max the
-    attribute's type, sum float64 for floats and 128-bit decimal without fraction for integers and
-    booleans.  All but count are null without a non-null value.  Sums of integers are exact.
-    first and last are of the first and the last event, null or not, any_value is the first that is
-    not null.  Deviations and variances come from counts, means and squared distances: with n values
-    their relative error stays below ``n * 2**-52 * (1 + |mean| / deviation)``, usually far below.
-
-Limits
-    min and max of strings, binaries and decimals, and sums of decimals, are not kept by the tree:
-    :func:`supports` says no and the query is answered from events by the executor.  An integer sum
-    beyond 38 digits raises :class:`~chronicle.errors.InvalidArgument`.
+Result types are those of the executor: count int64, avg float64, min and max the attribute's type,
+sum float64 or, for integers and booleans, decimal128(38, 0), exact (InvalidArgument beyond 38
+digits).  first and last include nulls.  The relative error of deviations is below
+``n * 2**-52 * (1 + |mean| / deviation)`` for n values.  The tree stores no min and max of strings,
+binaries and decimals, and no sums of decimals; ``supports`` is then false.
 """
 
 from __future__ import annotations
@@ -51,7 +39,7 @@ __all__ = [
 Words = npt.NDArray[np.int64]
 
 FUNCTIONS = ("count", "sum", "min", "max", "avg")
-"""Aggregates that are put together from slices, and that the tree keeps."""
+"""Aggregates that the tree stores."""
 
 _ORDERED = {"first": k.FIRST, "last": k.LAST, "any_value": k.FIRST_VALUE}
 _DEVIATIONS = ("stddev_samp", "stddev_pop", "var_samp", "var_pop")
@@ -59,7 +47,7 @@ _NUMBERS = (Storage.SIGNED, Storage.UNSIGNED, Storage.FLOAT)
 _FIXED = (*_NUMBERS, Storage.BOOL)
 _WIDTHS = {k.SUM_WIDE: 2, k.SUM_FLOAT: 2, k.FIRST: 2, k.LAST: 2, k.FIRST_VALUE: 2, k.MOMENTS: 3}
 
-COLUMN_MISSING = -3  # of a field whose attribute a segment does not have
+COLUMN_MISSING = -3  # the segment lacks the field's attribute
 
 _LOADS = {8: 0, 4: 1, 2: 2, 1: 3}
 _LOAD_BOOL = 10
@@ -72,7 +60,7 @@ _HIGH_WORD_MAX = 10**38 >> 64
 
 @dataclass(frozen=True)
 class Aggregate:
-    """One aggregate of a query: a function and the attribute it is of (None: ``count(*)``)."""
+    """A function and its attribute (None: ``count(*)``)."""
 
     function: str
     attribute: str | None = None
@@ -82,17 +70,14 @@ class Aggregate:
 
 
 def aggregate_column(position: int) -> str:
-    """Name of the operator's column of an aggregate, which no alias of a user is likely to have."""
     return f"$a{position}"
 
 
 def key_column(position: int) -> str:
-    """Name of the operator's column of a group key."""
     return f"$k{position}"
 
 
 def supports(schema: StreamSchema, aggregate: Aggregate) -> bool:
-    """Whether an aggregate can be put together from partials of slices."""
     if aggregate.attribute is None:
         return aggregate.function == "count"
     attribute = schema.attribute(aggregate.attribute)
@@ -112,28 +97,17 @@ def supports(schema: StreamSchema, aggregate: Aggregate) -> bool:
 
 
 def in_tree(aggregate: Aggregate) -> bool:
-    """Whether the tree keeps what an aggregate needs; events have to be read for others."""
+    """Whether the tree stores what an aggregate needs; others must read events."""
     return aggregate.function in FUNCTIONS
 
 
 def keyable(attribute: Attribute) -> bool:
-    """Whether events can be grouped by an attribute beside their windows."""
     return attribute.comparable
 
 
 @dataclass(frozen=True)
 class SchemaFields:
-    """The fields of a plan as the segments of one schema hold them.
-
-    Attributes
-    ----------
-    fields : int64[f, 6]
-        See :mod:`.kernels`; the last word says whether integers are unsigned.
-    columns : int64[c, 2]
-        Position in the schema and load kind of the columns that fields fold.
-    names : tuple of str
-        Of those columns.
-    """
+    """The fields of a plan in one schema: see ``kernels``; columns with position and load kind."""
 
     fields: Words
     columns: Words
@@ -142,17 +116,7 @@ class SchemaFields:
 
 
 class FieldPlan:
-    """The fields that a list of aggregates needs.
-
-    Parameters
-    ----------
-    schema : StreamSchema
-        Of the stream.
-    aggregates : sequence of Aggregate
-        All of them supported.
-    span : bool
-        Whether first and last tick are wanted as well (count windows and sessions).
-    """
+    """The fields of some supported aggregates; ``span``: also first and last tick."""
 
     def __init__(
         self, schema: StreamSchema, aggregates: Sequence[Aggregate], *, span: bool = False
@@ -213,7 +177,7 @@ class FieldPlan:
             self._add("moments", name, k.MOMENTS, 0)
 
     def of(self, schema: StreamSchema) -> SchemaFields:
-        """The fields over a segment's own schema, which may lack attributes added later."""
+        """The fields in a segment's schema, which may lack attributes added later."""
         order = {attribute.name: i for i, attribute in enumerate(schema.attributes)}
         payload = {attribute.name: i for i, attribute in enumerate(schema.payload)}
         names = tuple(name for name in self.names if name in order)
@@ -243,14 +207,12 @@ class FieldPlan:
         return words[:, self._at[quantity, attribute]]
 
     def span(self, words: Words) -> tuple[Words, Words]:
-        """First and last tick of each partial."""
         return (
             np.ascontiguousarray(self._quantity(words, "first", None)),
             np.ascontiguousarray(self._quantity(words, "last", None)),
         )
 
     def column_type(self, aggregate: Aggregate) -> pa.DataType:
-        """Arrow type of an aggregate's column."""
         if aggregate.function == "count":
             return pa.int64()
         if aggregate.function == "avg" or aggregate.function in _DEVIATIONS:
@@ -262,7 +224,6 @@ class FieldPlan:
         return pa.float64() if attribute.storage is Storage.FLOAT else pa.decimal128(38, 0)
 
     def columns(self, words: Words) -> list[pa.Array]:
-        """One array for each aggregate, in their order."""
         return [self._column(words, aggregate) for aggregate in self.aggregates]
 
     def _column(self, words: Words, aggregate: Aggregate) -> pa.Array:
@@ -306,7 +267,6 @@ def _mask(empty: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_] | None:
 
 
 def _load_kind(attribute: Attribute, values: bool) -> int:
-    """How the sweep reads a column's plain values."""
     if not values:
         return _LOAD_VALIDITY
     if attribute.storage is Storage.BOOL:
@@ -318,7 +278,6 @@ def _load_kind(attribute: Attribute, values: bool) -> int:
 
 
 def _bound_array(words: Words, empty: npt.NDArray[np.bool_], attribute: Attribute) -> pa.Array:
-    """min or max words as the attribute's type."""
     words = np.ascontiguousarray(np.where(empty, 0, words))
     type_ = attribute.type
     if attribute.storage is Storage.FLOAT:
@@ -335,12 +294,12 @@ def _bound_array(words: Words, empty: npt.NDArray[np.bool_], attribute: Attribut
 
 
 def _deviations(moments: Words, function: str) -> pa.Array:
-    """Variances or standard deviations of (count, mean, squared distances)."""
+    """Variances or standard deviations from (count, mean, squared distances)."""
     count, mean, squares = np.ascontiguousarray(moments).view(np.float64).T
     sample = function.endswith("_samp")
     with np.errstate(invalid="ignore"):
         values = squares / np.maximum(count - 1 if sample else count, 1)
-        # a distance from an infinite mean is none
+        # distances from an infinite mean are NaN
         values = np.where(np.isfinite(mean) & ~np.isnan(values), np.maximum(values, 0), np.nan)
         values[count == 1] = 0.0
         if function.startswith("stddev"):
@@ -364,7 +323,7 @@ def wide_sum(pairs: Words, empty: npt.NDArray[np.bool_], what: str) -> pa.Array:
 
 
 def wide_mean(low: npt.NDArray[np.uint64], high: Words, count: Words) -> npt.NDArray[np.float64]:
-    """128-bit sums over counts, as near as doubles come."""
+    """128-bit sums divided by counts, as doubles."""
     signed = low.view(np.int64)
     short = high == (signed >> 63)
     mean = signed / count

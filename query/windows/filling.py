@@ -1,27 +1,14 @@
-"""Gap filling: rows for windows that hold no events.
+"""Gap filling: adds rows for empty windows.
 
-Purpose
-    :class:`Filler` takes the rows of windows that follow one another, and gives a row for each
-    window of a range, and for each key in it.
+============  ================================================================================
+``null``      what aggregates have over no events: counts 0, everything else NULL
+``previous``  the previous row of the key; NULL before the first
+``linear``    interpolated by window start between the previous and the next row of the key;
+              integers are rounded; NULL at both ends and for non-numbers
+a number      that number in numeric columns; else NULL
+============  ================================================================================
 
-What a row of an empty window has
-    ============  ================================================================================
-    ``null``      what aggregates have over no events: counts 0, everything else NULL
-    ``previous``  what the row of the key before has; NULL before the first
-    ``linear``    between the rows before and behind, by the times at which the windows begin;
-                  integers rounded to the nearest; NULL at both ends and for what is no number
-    a number      that, where the column is a number; else NULL
-    ============  ================================================================================
-
-    Counts are 0 in all of them: nothing came.  Windows with events stay as they are, NULL or not.
-
-Cost
-    Vectorized, :data:`CHUNK_ROWS` rows at a time.  Without keys rows pass by, one is remembered;
-    with keys those of all windows with events are held, since a key is in every window of the
-    range.
-
-Limits
-    More than :data:`ROWS_MAX` rows are refused, with their number, before the first is made.
+Counts are always 0.  With keys all input rows are held, because every key is in every window.
 """
 
 from __future__ import annotations
@@ -54,14 +41,7 @@ HELD_BYTES_MAX = 1 << 30
 
 @dataclass(frozen=True)
 class Fill:
-    """What empty windows are filled with.
-
-    Attributes
-    ----------
-    how : str
-        ``null``, ``previous``, ``linear`` or ``value``.
-    value : int, float or Decimal, optional
-    """
+    """Fill mode: ``null``, ``previous``, ``linear`` or ``value``."""
 
     how: str
     value: int | float | Decimal | None = None
@@ -72,23 +52,7 @@ class Fill:
 
 @dataclass
 class Filler:
-    """Rows of windows, in their order, to rows of all windows.
-
-    Parameters
-    ----------
-    fill : Fill
-    schema : pyarrow.Schema
-        ``window_start`` and ``window_end``, keys, aggregates.
-    keys : int
-        How many there are.
-    counts : sequence of bool
-        Which of the aggregates count.
-
-    Raises
-    ------
-    InvalidArgument
-        The value does not fit the type of a column.
-    """
+    """Adds rows to rows in window order; InvalidArgument if the fill value does not fit."""
 
     fill: Fill
     schema: pa.Schema
@@ -115,16 +79,8 @@ class Filler:
     def passing(
         self, grid: Grid, rows: pa.Table, last: pa.Table | None, first: int | None, upto: int | None
     ) -> Iterator[pa.RecordBatch]:
-        """The windows behind one row, or from a tick on, up to the last of some or to a tick.
-
-        Parameters
-        ----------
-        rows : pyarrow.Table
-            Rows without keys, in order; none where only the rest of the range is wanted.
-        last : pyarrow.Table or None
-            The row before these.
-        first, upto : int or None
-            Ticks, where the range begins and ends with these rows.
+        """Without keys: fill the windows after row ``last``, or from tick ``first``, to the end of
+        ``rows`` or to tick ``upto``.
         """
         known = rows if last is None else pa.concat_tables([last, rows])
         numbers = self._numbers(grid, known)
@@ -143,7 +99,6 @@ class Filler:
     def by_key(
         self, grid: Grid, rows: pa.Table, first: int | None, upto: int | None
     ) -> Iterator[pa.RecordBatch]:
-        """All windows of the range, each with all keys that there are."""
         if not rows.num_rows:
             return
         numbers = self._numbers(grid, rows)
@@ -158,7 +113,6 @@ class Filler:
     def _filled(
         self, grid: Grid, rows: pa.Table, numbers: Ticks, codes: Ticks, begin: int, end: int
     ) -> Iterator[pa.RecordBatch]:
-        """Windows from one number to another, for each key."""
         keys = int(codes.max()) + 1 if len(codes) else 1
         windows = end - begin + 1
         self._given += max(0, windows) * keys
@@ -195,7 +149,7 @@ class Filler:
         lowest: int,
         span: int,
     ) -> pa.RecordBatch:
-        """Rows by window and key: ``places[i]`` is that of row ``order[i]``."""
+        """Rows by window and key; ``places[i]`` is the place of row ``order[i]``."""
         wanted = key * span + (window - lowest)
         behind = places.searchsorted(wanted)  # the row itself, or the next
         inside = behind < len(places)
@@ -234,7 +188,6 @@ class Filler:
     def _between(
         self, rows: pa.Table, column: pa.ChunkedArray, start: Ticks, ends: tuple[Any, Any]
     ) -> pa.Array:
-        """Values on the line between two rows, at times between theirs."""
         values, times = [], []
         for end in ends:
             value = _taken(column, end).cast(pa.float64())
@@ -265,7 +218,6 @@ class Filler:
 
 
 def _index(order: Ticks, at: Ticks, valid: npt.NDArray[np.bool_]) -> pa.Array:
-    """Rows at some places of an order; null where there is none."""
     if not len(order):
         return pa.nulls(len(at), pa.int64())
     return pa.array(order[np.where(valid, at, 0)], mask=~valid)
@@ -277,7 +229,7 @@ def _taken(column: pa.ChunkedArray, index: pa.Array) -> pa.Array:
 
 
 def _codes(columns: Sequence[pa.ChunkedArray]) -> Ticks:
-    """Numbers of combinations of values, in the order in which they come first."""
+    """Dense codes of value combinations, by first appearance."""
     whole: Ticks | None = None
     for column in columns:
         coded = column.combine_chunks().dictionary_encode(null_encoding="encode")

@@ -1,18 +1,6 @@
-"""Aggregates of windows from aggregates of the parts of them: grains, which are rows in memory.
-
-Purpose
-    A roll-up has counts, sums, minima, ... of its own small windows.  :class:`GrainFold` shows
-    these as events, whose time is the number of the query's window that they are in, so that the
-    kernels that fold events fold them (:mod:`.aggregation`, :mod:`.keyed`), and makes the query's
-    aggregates of what comes out.
-
-Guarantee
-    Integer sums are exact to 38 digits: the 128 bits of a partial go through as two attributes,
-    the upper half signed and the lower half not::
-
-        sum = 2**64 * sum(upper) + sum(lower)
-
-    Everything else is as of events: NaN, nulls, first and last in the order of grains.
+"""Aggregates of windows from partial aggregates of smaller windows (grains) in a roll-up.
+Grains become events whose time is the number of the query's window.  A 128-bit partial becomes two
+attributes: ``sum = 2**64 * sum(upper, signed) + sum(lower, unsigned)``.
 """
 
 from __future__ import annotations
@@ -31,38 +19,20 @@ __all__ = ["NUMBER", "GrainFold"]
 Words = npt.NDArray[np.int64]
 
 NUMBER = "#number"
-"""The time of a grain as an event: the number of its window."""
+"""Time attribute of grains: the number of the window."""
 
 _MERGED = {
     "count": "sum", "sum": "sum", "min": "min", "max": "max", "first": "first", "last": "last",
     "any_value": "any_value",
 }  # fmt: skip
-"""What is asked of partials; anything else is of one grain, and passes."""
+"""How partials are merged; functions not listed have one grain per window."""
 
 _UPPER, _LOWER = "#upper", "#lower"
 
 
 class GrainFold:
-    """From partials to aggregates.
-
-    Parameters
-    ----------
-    schema : StreamSchema
-        What the aggregates are of.
-    partials : sequence of Aggregate
-        What grains have, a column each.
-    aggregates : sequence of Aggregate
-        What is wanted.
-    keys : sequence of pyarrow.DataType
-
-    Attributes
-    ----------
-    events : StreamSchema
-        Of grains as events.
-    merged : list of Aggregate
-        What is to be asked of these.
-    keys : list of str
-        By which they are grouped.
+    """Merges ``partials`` of grains to ``aggregates``.  ``events``: schema of grains as events.
+    ``merged``: aggregates to compute over these, by ``keys``.
     """
 
     def __init__(
@@ -94,7 +64,6 @@ class GrainFold:
     def rows(
         self, numbers: Words, keys: Sequence[pa.Array], partials: Sequence[pa.Array]
     ) -> pa.RecordBatch:
-        """Grains as events."""
         arrays: list[pa.Array] = [pa.array(numbers), *keys]
         for column, type_ in zip(partials, self._types, strict=True):
             if not _is_wide(type_):
@@ -112,7 +81,6 @@ class GrainFold:
         return pa.RecordBatch.from_arrays(cast, schema=schema)
 
     def results(self, merged: Sequence[pa.Array]) -> list[pa.Array]:
-        """The aggregates that are wanted, of the columns of :attr:`merged`."""
         left, found = iter(merged), dict[Aggregate, tuple[pa.Array, ...]]()
         for partial, type_ in zip(self._partials, self._types, strict=True):
             first = next(left)
@@ -153,7 +121,7 @@ def _is_wide(type_: pa.DataType) -> bool:
 
 
 def _pairs(column: pa.Array) -> tuple[Words, npt.NDArray[np.bool_]]:
-    """Lower and upper words of integers or decimals without fraction, and which are null."""
+    """Lower and upper words of integers or decimals without fraction, and a null mask."""
     empty = np.asarray(column.is_null())
     if not _is_wide(column.type):
         low = column.fill_null(0).cast(pa.int64()).to_numpy()

@@ -1,27 +1,9 @@
-"""Groups of windows that have been given out, kept so that late events can be merged into them.
+"""Stores the partials of output groups (window, key), so that late events can update them.
 
-Purpose
-    A window and key is a few words: its partial.  Who has given windows out and hears of a late
-    event need not read the events of the window again: :class:`KeptGroups` has the partials, takes
-    those of the late events, and gives the changed groups.
-
-Layout
-    ::
-
-        (window, key) --PairNumbers--> row of words: the partial, as .kernels has it
-
-    An aggregation is told by a *hook* what to do with the groups that it gives: :class:`Keeping`
-    takes note of them, :class:`Merging` gives those that are kept with these merged in, and
-    :class:`MergingAndKeeping` does both in one pass.
-
-Guarantee
-    A merged group is the one that reading all of its events gives, but for the sign of a least or
-    greatest zero: only aggregates are kept for which the order of events does not count
-    (:func:`is_kept`).
-
-Limits
-    :data:`GROUPS_MAX` groups; beyond that the earlier half of the windows is forgotten.  Sums of
-    floating-point numbers, first, last, and deviations depend on an order and are not kept.
+A *hook* stores the groups of an aggregation, or merges them into stored groups and outputs those.
+A merged group equals one computed from all its events, except for the sign of a zero minimum or
+maximum.  Only order-independent aggregates are stored (``is_kept``).  Beyond ``GROUPS_MAX`` groups
+the earlier half of the windows is dropped.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -55,7 +37,6 @@ __all__ = [
 
 Words = npt.NDArray[np.int64]
 Groups = tuple[Words, Words, Words]
-"""Numbers of windows, codes of keys, and partials."""
 
 GROUPS_MAX = 1 << 17
 _IN_ANY_ORDER = (
@@ -65,7 +46,7 @@ _IN_ANY_ORDER = (
 
 
 def is_kept(plan: FieldPlan) -> bool:
-    """Whether partials of a plan may be merged in any order."""
+    """Whether the partials of a plan can be merged in any order."""
     return all(op in _IN_ANY_ORDER for op in plan.own.fields[:, 0].tolist())
 
 
@@ -79,21 +60,7 @@ def _merge_rows(fields, words, row, others):
 
 
 class KeptGroups:
-    """See the module.
-
-    Parameters
-    ----------
-    windows : TimeWindows
-    first : int
-        Of all windows whose last tick is this or a later one the groups come to :meth:`keep`.
-
-    Attributes
-    ----------
-    able : bool
-        Whether the aggregates can be kept; known when an aggregation has asked for its keys.
-    types : tuple of pyarrow.DataType
-        Of the keys.
-    """
+    """Stored groups of windows whose last tick is ``first`` or later; ``able``: storable."""
 
     def __init__(self, windows: TimeWindows, first: int) -> None:
         self.windows = windows
@@ -107,11 +74,9 @@ class KeptGroups:
 
     @property
     def nbytes(self) -> int:
-        """Memory taken, but for that of the keys."""
         return int(self._numbers.nbytes + self._words.nbytes)
 
     def keys(self, plan: FieldPlan, types: Sequence[pa.DataType]) -> KeyTable:
-        """The keys that groups of an aggregation are named by."""
         if self._keys is None:
             self.able = is_kept(plan)
             self._keys, self.types = KeyTable(types), tuple(types)
@@ -120,12 +85,11 @@ class KeptGroups:
         return self._keys
 
     def named(self, codes: Words) -> list[pa.Array]:
-        """Keys by their codes."""
         assert self._keys is not None
         return self._keys.columns(codes)
 
     def keep(self, groups: Groups) -> None:
-        """Take note of groups, in place of those of the same names."""
+        """Store groups, replacing those of the same window and key."""
         if self.able:
             rows = self._rows(groups)
             self._words[rows] = groups[2]
@@ -133,7 +97,7 @@ class KeptGroups:
                 self._forget()
 
     def merge(self, groups: Groups) -> Groups:
-        """Merge groups into those of the same names, which are given."""
+        """Merge groups into the stored ones; returns these."""
         assert self.able
         rows = self._rows(groups)
         _merge_rows(self._fields, self._words, rows, np.ascontiguousarray(groups[2]))
@@ -151,7 +115,7 @@ class KeptGroups:
         return rows
 
     def _forget(self) -> None:
-        """Let the earlier half of the windows go; be able no more where keys are far too many."""
+        """Drop the earlier half of the windows; disable the store if there are too many keys."""
         assert self._keys is not None
         number = self._numbers.pairs[:, 0].astype(np.int64)
         last = self.windows.last_ticks(number)
@@ -168,14 +132,7 @@ def _pairs(groups: Groups) -> Pairs:
 
 
 class GroupHook(ABC):
-    """What is done with the groups that an aggregation gives out.
-
-    Parameters
-    ----------
-    kept : KeptGroups
-    low, high : int
-        It is about windows whose last tick lies in this range.
-    """
+    """Processes output groups of windows whose last tick is in ``low .. high``."""
 
     def __init__(self, kept: KeptGroups, low: int, high: int) -> None:
         self.kept = kept
@@ -188,14 +145,11 @@ class GroupHook(ABC):
 
     @abstractmethod
     def through(self, groups: Groups) -> Groups:
-        """The groups that are given out for some."""
+        """The groups to output in place of these."""
 
 
 class Keeping(GroupHook):
-    """Takes note of groups."""
-
     def through(self, groups: Groups) -> Groups:
-        """The same."""
         numbers, codes, words = groups
         mine = self._mine(numbers)
         self.kept.keep((numbers[mine], codes[mine], words[mine]))
@@ -203,13 +157,7 @@ class Keeping(GroupHook):
 
 
 class Merging(GroupHook):
-    """Gives kept groups with others merged in, of those that it is about.
-
-    Attributes
-    ----------
-    numbers, codes : int64 arrays
-        Of the groups that were given: their windows and keys.
-    """
+    """Outputs stored groups with partials merged in, and records ``numbers`` and ``codes``."""
 
     def __init__(self, kept: KeptGroups, low: int, high: int) -> None:
         super().__init__(kept, low, high)
@@ -217,7 +165,6 @@ class Merging(GroupHook):
         self.codes: Words = np.empty(0, np.int64)
 
     def through(self, groups: Groups) -> Groups:
-        """The kept ones."""
         numbers, codes, words = groups
         mine = self._mine(numbers)
         merged = self.kept.merge((numbers[mine], codes[mine], words[mine]))
@@ -227,14 +174,8 @@ class Merging(GroupHook):
 
 
 class MergingAndKeeping(Merging):
-    """Gives kept groups with others merged in, and takes note of those behind them.
-
-    For windows of which none has an event in common with another.
-
-    Parameters
-    ----------
-    last : int
-        Of windows behind ``high`` those are noted whose last tick is this at most.
+    """Merges, and stores groups of windows after ``high`` whose last tick is at most ``last``; only
+    for windows that share no events.
     """
 
     def __init__(self, kept: KeptGroups, low: int, high: int, last: int) -> None:
@@ -242,7 +183,6 @@ class MergingAndKeeping(Merging):
         self._behind = Keeping(kept, high + 1, last)
 
     def through(self, groups: Groups) -> Groups:
-        """The kept ones, and those behind."""
         new = self.kept.windows.last_ticks(groups[0]) > self._high
         merged = super().through((groups[0][~new], groups[1][~new], groups[2][~new]))
         rest = self._behind.through((groups[0][new], groups[1][new], groups[2][new]))

@@ -1,25 +1,14 @@
-"""Compiled loops over events and partials: find slices, fold events into them, merge partials.
+"""Kernels for partials: find slices, fold events into them, merge partials.
 
-Purpose
-    What replay does once per event, and what every operator does once per partial.  The kernels of
-    :mod:`.sweep_kernels` and :mod:`.slide_kernels` call those of this file.
+A *partial* is a row of 64-bit words.  A field is a row of ``fields``: operation, first word in the
+partial, row of an entry table, row of the count that says whether the table's words are valid,
+folded column (``EVENTS`` for none, ``TIME`` for the time attribute), and whether integers are
+unsigned.  A slicing comes from ``spec.TimeWindows.kernel_form``; mode 0 cuts by time, mode 1 by
+position.
 
-Layout
-    A *partial* is a row of 64-bit words that holds the fields a query asks for and nothing else.
-    A field is a row of the ``fields`` array: operation, first word in the partial, row of an entry
-    table, row of the count that says whether the table's words mean anything, the column whose
-    events it folds (:data:`EVENTS` for none, :data:`TIME` for the time attribute), and whether its
-    integers are unsigned.  Each operation has an identity (the smallest value for max, and so on),
-    so that no field needs another one to be read.
-
-    A slicing is what :meth:`~chronicle.query.windows.spec.TimeWindows.kernel_form` gives.  In mode
-    0 events are cut by time, in mode 1 by their position in the stream.
-
-Guarantee
-    Float sums are pairs of doubles (TwoSum), merged as the store merges them; NaN is the greatest
-    value.  Moments within a run are those of two passes and are merged by the formula of Chan,
-    Golub and LeVeque (1979): no difference of large sums is ever taken.  Every tick and position of
-    64 bits is handled without overflow.
+Float sums are pairs of doubles (TwoSum); NaN is the greatest value.  Moments of a run use two
+passes and are merged by the formula of Chan, Golub and LeVeque (1979), without differences of large
+sums.
 """
 
 from __future__ import annotations
@@ -67,10 +56,10 @@ MIN_FLOAT = 5
 MAX_FLOAT = 6
 SUM_WIDE = 7  # 128 bits: low word, high word
 SUM_FLOAT = 8  # a pair of doubles
-# these the tree does not keep; partials of earlier events must come first
+# not stored by the tree; partials of earlier events must come first
 FIRST = 9  # 0 nothing, 1 a null, 2 a value; the value
 LAST = 10
-FIRST_VALUE = 11  # of those that are not null
+FIRST_VALUE = 11  # first non-null value
 MOMENTS = 12  # as doubles: count, mean, sum of squared distances from the mean
 
 EVENTS = -1  # the field counts events
@@ -82,7 +71,7 @@ _SIGNED_MIN = np.int64(-9223372036854775807 - 1)
 
 @kernel
 def fill_identity(words, first, end, fields):  # type: ignore[no-untyped-def]
-    """Make rows [first, end) of ``words`` identities."""
+    """Set rows [first, end) of ``words`` to identities."""
     floats = words.view(np.float64)
     for f in range(fields.shape[0]):
         op = fields[f, 0]
@@ -153,7 +142,7 @@ def absorb(op, ints, floats, i, at, a, b, x, y):  # type: ignore[no-untyped-def]
 
 @kernel
 def _absorb_moments(floats, i, at, count, mean, squares):  # type: ignore[no-untyped-def]
-    """Merge count, mean and squared distances of other values into partial i."""
+    """Merge count, mean and squared distances into partial i."""
     mine = floats[i, at]
     if count == 0.0:
         return
@@ -277,7 +266,7 @@ def fold_floats(op, values, valid, nullable, first, end, ints, floats, i, at):  
 
 @kernel
 def fold_integers(op, values, valid, nullable, first, end, ints, floats, i, at, unsigned):  # type: ignore[no-untyped-def]
-    """Fold 64-bit integers [first, end), signed or not, into a field of partial i."""
+    """Fold 64-bit integers [first, end) into a field of partial i."""
     if op == 0:
         if nullable:
             for k in range(first, end):
@@ -309,7 +298,7 @@ def fold_integers(op, values, valid, nullable, first, end, ints, floats, i, at, 
 
 @kernel
 def fold_ordered(op, values, values_float, valid, nullable, first, end, ints, floats, i, at):  # type: ignore[no-untyped-def]
-    """Fold values [first, end) into a field that the tree does not keep; doubles for moments."""
+    """Fold values [first, end) into a field that the tree does not store; doubles for moments."""
     if op == 12:
         count = 0.0
         total = 0.0
@@ -367,30 +356,15 @@ def open_slice(value, slicing):  # type: ignore[no-untyped-def]
         else:
             number += 1
             gap = slicing[4] != 0
-    # compared before it is added: compiled code may take for granted that nothing overflows
+    # compare before adding: compiled code may assume that nothing overflows
     last = _SIGNED_MAX if value > _SIGNED_MAX - room else value + room
     return number, last, gap
 
 
 @kernel
 def slice_runs(values, slicing, position, ids, starts):  # type: ignore[no-untyped-def]
-    """Cut consecutive events into runs of one slice each.
-
-    Parameters
-    ----------
-    values : int64[n]
-        Ticks, ascending.
-    slicing : int64[5]
-    position : int
-        Of the first event in its stream; counts in mode 1.
-    ids, starts : int64[n + 1]
-        Filled; the run i is events [starts[i], starts[i + 1]).  Events in a gap form runs with
-        ``ids == -1`` when the slicing has gaps (numbers of real slices are then even).
-
-    Returns
-    -------
-    int
-        Runs.
+    """Divide events (ascending ticks) into runs of one slice; returns their number.  Run i is
+    events [starts[i], starts[i + 1]) of slice ``ids[i]``, -1 in gaps (slice numbers are then even).
     """
     runs = 0
     at = 0
@@ -415,7 +389,7 @@ def slice_runs(values, slicing, position, ids, starts):  # type: ignore[no-untyp
 
 @kernel
 def load_validity(validity, bit_offset, count):  # type: ignore[no-untyped-def]
-    """A byte for each bit of an Arrow bitmap; none where the bitmap is empty."""
+    """One byte per bit of an Arrow bitmap; empty for an empty bitmap."""
     nullable = validity.size > 0
     valid = np.empty(count if nullable else 0, np.uint8)
     if nullable:
@@ -427,10 +401,8 @@ def load_validity(validity, bit_offset, count):  # type: ignore[no-untyped-def]
 
 @kernel
 def fold_runs(values, validity, bit_offset, starts, runs, op, unsigned, words, at):  # type: ignore[no-untyped-def]
-    """Fold one field over runs of events: run i goes into partial i.
-
-    ``values`` are 64-bit words: the bits of doubles for the float operations and moments, integers
-    or what first and last are of for the others; ``validity`` is an Arrow bitmap or empty.
+    """Fold one field over runs: run i into partial i.  ``values``: bits of doubles for float
+    operations and moments, else integers.  ``validity``: an Arrow bitmap, or empty.
     """
     floats = words.view(np.float64)
     values_float = values.view(np.float64)
@@ -456,13 +428,7 @@ def fold_runs(values, validity, bit_offset, starts, runs, op, unsigned, words, a
 
 @kernel
 def merge_equal(ids, words, order, fields, out_ids, out_words):  # type: ignore[no-untyped-def]
-    """Merge partials of equal number; ``order`` brings the numbers into ascending order.
-
-    Returns
-    -------
-    int
-        Partials written.
-    """
+    """Merge partials of equal number, in ascending ``order``; returns the number written."""
     source_floats = words.view(np.float64)
     floats = out_words.view(np.float64)
     written = 0

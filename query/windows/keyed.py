@@ -1,17 +1,6 @@
-"""Windows with group keys: ``GROUP BY window_start, icao24`` in one pass over the events.
-
-Purpose
-    :class:`KeyedAggregation` folds each event once, into the partial of its slice and key, and
-    joins slices into windows key by key.
-
-Guarantee
-    The rows are those of giving each event to each of its windows and grouping then, at the cost
-    of events plus rows given out instead of events times ``size / slide``.  Nothing is subtracted.
-    Rows come in the order of their windows; keys of one window in no order.
-
-Memory
-    The slices and keys of one window that hold events (at most :data:`BUFFER_BYTES_MAX`, then
-    :class:`~chronicle.errors.ResourceLimit`), the keys in use, and what is given out at once.
+"""Windows with group keys, such as ``GROUP BY window_start, icao24``, in one pass over the events.
+Slices are joined to windows key by key, without subtraction; cost: events plus output rows.
+Memory: the non-empty slices and keys of one window (at most ``BUFFER_BYTES_MAX``), and active keys.
 """
 
 from __future__ import annotations
@@ -40,23 +29,13 @@ Words = npt.NDArray[np.int64]
 
 _FIRST_ROOM = 1 << 12
 KEYS_IDLE_MAX = 1 << 16
-"""Keys without events in the window that are remembered, or three for each one with events."""
+"""Idle keys that are remembered, or three per active key if that is more."""
 
 _ALL_VALID = np.empty(0, np.uint8)
 
 
 class KeyedAggregation(WindowAggregation):
-    """Aggregates of windows and keys from events, each read once.
-
-    Parameters
-    ----------
-    keys : sequence of str
-        Columns of the events.
-    scan : callable
-        Gives the events in time order, with the columns named.
-    hook : GroupHook, optional
-        What becomes of the groups of windows in time before they are given out.
-    """
+    """Windows and keys; ``scan`` reads in time order, ``hook`` processes groups."""
 
     def __init__(
         self,
@@ -81,7 +60,6 @@ class KeyedAggregation(WindowAggregation):
         raise AssertionError("groups do not come from slices without keys")
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Windows and keys in the order of the windows; to be taken once."""
         plan = self.plan
         names = list(dict.fromkeys((plan.schema.time, *plan.names, *self._keys)))
         for batch in in_pieces(self._scan(names), self._check):
@@ -98,7 +76,6 @@ class KeyedAggregation(WindowAggregation):
         yield from self._given(nothing, nothing, np.empty((0, plan.width), np.int64), True)
 
     def _grouped(self, batch: pa.RecordBatch, ticks: Words) -> tuple[Words, Words, Words]:
-        """Slice, key and partial of each group of a batch, slices ascending."""
         windows = self._windows
         assert isinstance(windows, (TimeWindows, CountWindows))
         rows, plan, slicing = batch.num_rows, self.plan, windows.kernel_form()
@@ -154,7 +131,7 @@ class KeyedAggregation(WindowAggregation):
 def fold_rows(
     batch: pa.RecordBatch, ticks: Words, groups: Words, count: int, plan: FieldPlan
 ) -> Words:
-    """Partials of ``count`` groups of a batch; ``groups`` is that of each row, -1 for none."""
+    """Partials of ``count`` groups of a batch; ``groups``: group of each row, or -1."""
     words = np.empty((count, plan.width), np.int64)
     k.fill_identity(words, 0, count, plan.own.fields)
     fields = BatchColumns(batch, plan)
@@ -170,15 +147,13 @@ def fold_rows(
 
 
 def frozen_bytes(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """A read-only view, so that kernels are compiled once."""
+    """A read-only view: kernels are compiled for read-only inputs."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
 class _KeyedSlider:
-    """Joins groups of slices into groups of windows."""
-
     def __init__(self, windows: TimeWindows | CountWindows, plan: FieldPlan, check: Check) -> None:
         self._pairing = int(windows.pairing)
         self._overlap = windows.overlap
@@ -199,7 +174,6 @@ class _KeyedSlider:
         return self._active[: int(self._state[kk.ACTIVE])]
 
     def renumber(self) -> None:
-        """The active keys, in their order, have got the codes 0, 1, ..."""
         active = self.active
         self._links = self._links[active]
         self._backs = self._backs[active]
@@ -208,15 +182,7 @@ class _KeyedSlider:
     def slide(
         self, ids: Words, keys: Words, words: Words, known: int, finish: bool
     ) -> Iterator[tuple[Words, Words, Words]]:
-        """Take groups of slices in; give (window numbers, keys, partials) out.
-
-        Parameters
-        ----------
-        known : int
-            Keys there are.
-        finish : bool
-            Whether nothing follows.
-        """
+        """Groups of slices in, (window numbers, keys, partials) out; ``known``: number of keys."""
         self._make_room_for_keys(known)
         at = 0
         while True:
@@ -247,7 +213,7 @@ class _KeyedSlider:
         self._active = _longer(self._active, size)
 
     def _make_room_for_nodes(self) -> None:
-        """Double the pool; called when no node of it is free."""
+        """Double the pool; requires an empty free list."""
         had = len(self._nodes)
         size = max(_FIRST_ROOM, 2 * had)
         needed = size * (self._width + 3) * 8
@@ -270,26 +236,23 @@ def _longer(array: Words, rows: int) -> Words:
 
 
 class _Edges:
-    """Times of the first and the last event of count windows, kept until they are given out."""
-
     def __init__(self, windows: CountWindows) -> None:
         self._slide = windows.slide
         self._size = windows.size
         self._starts = np.empty(0, np.int64)
         self._ends = np.empty(0, np.int64)
-        self._first = 0  # window of the first start and end that are kept
+        self._first = 0  # window of the first stored start and end
 
     def pass_over(self, ticks: Words, position: int) -> None:
-        """Take note of the events from a position on."""
         slide = self._slide
         self._starts = np.concatenate((self._starts, ticks[-position % slide :: slide]))
-        before = self._size - 1 - position  # of the first window's last event
+        before = self._size - 1 - position  # position of the first window's last event
         skip = before if before >= 0 else before % slide
         if skip < len(ticks):
             self._ends = np.concatenate((self._ends, ticks[skip::slide]))
 
     def bounds(self, numbers: Words) -> tuple[Words, Words]:
-        """Bounds of ascending complete windows; those of earlier ones are forgotten."""
+        """Bounds of ascending complete windows; drops those of earlier ones."""
         passed = int(numbers[0]) - self._first
         if passed > len(self._ends) // 2:
             self._starts = self._starts[passed:].copy()

@@ -1,23 +1,13 @@
-"""Compiled loops of windows with group keys: events to groups, groups to windows.
+"""Kernels for windows with group keys: events to groups, groups of slices to groups of windows.
 
-Purpose
-    :func:`group_rows` and :func:`fold_groups` fold events into one partial for each slice and key
-    that meet; :func:`slide_groups` joins those into one partial for each window and key that meet.
+Each key has two stacks as in ``slide_kernels``, in nodes of a shared pool::
 
-Layout
-    Each key has two stacks of its own, as :mod:`.slide_kernels` has them for all events, in nodes
-    of one pool::
+    key a   [suffix]-[suffix] | [slice]-[slice]-[slice]     back = total of the slices
+    key b                     | [slice]                     back = that slice
+    key c   (no node: not active)
 
-        key a   [suffix]-[suffix] | [slice]-[slice]-[slice]     back = total of the slices
-        key b                     | [slice]                     back = that slice
-        key c   (no node: not active)
-
-    A node bears the number of its slice, its partial, and its neighbours.  ``links`` holds, for
-    each key, the first node, the first one that is no suffix yet, and the last; -1 for none.
-
-Cost
-    A merge for each slice and key, one for turning it into a suffix, two for each window and key
-    that are given out; keys that have no events in a window cost nothing there.
+A node has its slice number, its partial and its neighbours.  ``links`` has per key the first node,
+the first that is not a suffix, and the last; -1 for none.
 """
 
 from __future__ import annotations
@@ -31,11 +21,11 @@ from .slide_kernels import first_window, slide_of, window_ended
 __all__ = ["STATE_WORDS", "fold_groups", "group_rows", "slide_groups"]
 
 # words of the state
-WINDOW = 0  # the next one
+WINDOW = 0  # next window
 ACTIVE = 1  # keys with nodes
-CURSOR = 2  # among these, within the window that is given out
-TURNED = 3  # node that the turning of a key's slices has reached; -1 for none
-FREE = 4  # first node of the list of free ones; -1 for none
+CURSOR = 2  # index among these, within the current window
+TURNED = 3  # node reached while turning a key's slices into suffixes, or -1
+FREE = 4  # head of the free list, or -1
 STATE_WORDS = 5
 
 _SIGNED_MAX = np.int64(9223372036854775807)
@@ -43,25 +33,8 @@ _SIGNED_MAX = np.int64(9223372036854775807)
 
 @kernel
 def group_rows(ids, starts, runs, gaps, codes, slots, groups, group_ids, group_keys):  # type: ignore[no-untyped-def]
-    """Number the pairs of slice and key among rows that are cut into runs of one slice each.
-
-    Parameters
-    ----------
-    ids, starts : int64[runs + 1]
-        As ``slice_runs`` gives them; with ``gaps``, runs of number -1 are left out.
-    codes : int64[n]
-        Keys.
-    slots : int64[keys]
-        Scratch, of numbers from 0; what is in it does not matter.
-    groups : int64[n]
-        Filled: the group of each row, -1 for those left out.
-    group_ids, group_keys : int64[n]
-        Filled: slice and key of each group, slices ascending.
-
-    Returns
-    -------
-    int
-        Groups.
+    """Number the pairs of slice and key among rows in runs; returns the number of groups.
+    With ``gaps``, runs of number -1 are omitted.  ``slots``: scratch per key, any content.
     """
     count = 0
     for run in range(runs):
@@ -85,7 +58,7 @@ def group_rows(ids, starts, runs, gaps, codes, slots, groups, group_ids, group_k
 
 @kernel
 def fold_groups(values, validity, bit_offset, groups, op, counts, unsigned, words, at):  # type: ignore[no-untyped-def]
-    """Fold one field of rows into the partials of their groups; ``counts``: rows are counted."""
+    """Fold one field of rows into the partials of their groups; ``counts``: count rows."""
     floats = words.view(np.float64)
     values_float = values.view(np.float64)
     nullable = validity.size > 0
@@ -129,34 +102,10 @@ def slide_groups(  # type: ignore[no-untyped-def]
     ids, keys, words, first, finish, pairing, overlap, fields, nodes, pool, links, backs, active,
     state, steps, out, out_keys, out_words,
 ):  # fmt: skip
-    """Join groups of slices into groups of windows.
-
-    Parameters
-    ----------
-    ids, keys, words : int64[n], int64[n], int64[n, w]
-        Groups, slices ascending; those from ``first`` on are consumed.  The first slice may be
-        the last one of the call before.
-    finish : bool
-        Whether nothing follows.
-    pairing, overlap : int
-        As for ``slide_windows``.
-    nodes, pool : int64[m, 3], int64[m, w]
-        Slice, next and previous node; partial.
-    links, backs : int64[keys, 3], int64[keys, w]
-        First node, first that is no suffix, last node; total of those that are none.
-    active : int64[keys]
-        Keys with nodes, in no order.
-    state : int64[5]
-    steps : int
-        Most merges of this call, or a few more.
-    out, out_keys, out_words : int64[p], int64[p], int64[p, w]
-        Window numbers, keys and their partials.
-
-    Returns
-    -------
-    consumed, written : int
-    reason : int
-        0 all consumed, 1 the output is full, 2 the pool is full, 3 the steps are used up.
+    """Join groups of slices (ascending, from ``first`` on) to groups of windows.  The first slice
+    may be the last one of the previous call.  ``nodes``: slice, next and previous node.  ``backs``:
+    totals of non-suffixes.  ``active``: keys with nodes.  ``steps``: approximate limit of merges.
+    Returns consumed, written, reason: 0 all consumed, 1 output full, 2 pool full, 3 steps used up.
     """
     floats = words.view(np.float64)
     pool_floats = pool.view(np.float64)
@@ -238,7 +187,7 @@ def slide_groups(  # type: ignore[no-untyped-def]
             break
         key = keys[at]
         last = links[key, 2]
-        if last != -1 and nodes[last, 0] == ids[at]:  # no window has ended since it came
+        if last != -1 and nodes[last, 0] == ids[at]:  # same slice as the last node
             absorb_row(fields, pool, pool_floats, last, words, floats, at)
         else:
             node = state[4]

@@ -1,22 +1,6 @@
-"""Sessions of each key: ``SESSION(s, t, gap, k)``, and sessions grouped by keys.
-
-Purpose
-    :class:`KeyedSessionAggregation` folds events into the sessions of their key in one pass;
-    :func:`expand_keyed_sessions` gives each event with its session where the executor aggregates.
-
-Guarantee
-    Two events of one key belong to one session when no pause above the gap lies between them among
-    the events of that key, whatever other keys do.  Sessions are numbered in the order of their
-    first events, however the events are cut into batches.
-
-Layout
-    A batch is sorted by key, which keeps the times of a key ascending; there a *piece* is a run of
-    one key without a pause.  The first piece of a key goes on with its open session when the pause
-    since that one's last event is no longer than the gap.
-
-Memory
-    The sessions that are open and the keys in use; for :func:`expand_keyed_sessions` the bounds of
-    all sessions, 16 bytes each.
+"""Sessions per key: ``SESSION(s, t, gap, k)``, and sessions grouped by keys.
+Sessions are numbered by first event, independently of batches.  A *piece* is a run of one key in a
+batch without a pause; a key's first piece may continue its open session.
 """
 
 from __future__ import annotations
@@ -46,15 +30,7 @@ _NONE = np.empty(0, np.int64)
 
 @dataclass(frozen=True)
 class Pieces:
-    """Runs of events of one key within a batch.
-
-    Attributes
-    ----------
-    of_row : int64[rows]
-        Piece of each row.
-    number, code, first, last : int64[pieces]
-        Session, key, and ticks of the first and the last event.
-    """
+    """Pieces of a batch: of each row, and per piece session number, key, first and last tick."""
 
     of_row: Words
     number: Words
@@ -64,28 +40,22 @@ class Pieces:
 
 
 class SessionNumbers:
-    """Numbers the sessions of keys, batch by batch in time order.
-
-    Parameters
-    ----------
-    gap : int
-        Ticks.
-    """
+    """Numbers the sessions of keys, batch by batch in time order; ``gap`` in ticks."""
 
     def __init__(self, gap: int) -> None:
         self._gap = np.uint64(gap)
         self._count = 0
-        self._number = _NONE  # by code: the newest session, -1 without one
+        self._number = _NONE  # newest session by code, or -1
         self._last = _NONE
 
     def take(self, codes: Words, ticks: Words) -> Pieces:
-        """The pieces of a batch; ``codes`` are small numbers of keys, ``ticks`` ascend."""
+        """The pieces of a batch; ``codes``: dense key codes, ``ticks`` ascend."""
         if not len(codes):
             return Pieces(_NONE, _NONE, _NONE, _NONE, _NONE)
         self._make_room(int(codes.max()) + 1)
         order = np.argsort(codes, kind="stable")
         code, tick = codes[order], ticks[order]
-        other = np.ones(len(code), np.bool_)  # the first event of a key in this batch
+        other = np.ones(len(code), np.bool_)  # first event of a key in this batch
         other[1:] = code[1:] != code[:-1]
         pause = np.ones(len(code), np.bool_)
         pause[1:] = self._apart(tick[:-1], tick[1:])
@@ -105,11 +75,11 @@ class SessionNumbers:
         return Pieces(of_row, number, code[starts], tick[starts], tick[ends])
 
     def keep(self, codes: Words) -> None:
-        """Forget all keys but some; ``codes[i]`` becomes i."""
+        """Forget all other keys; ``codes[i]`` becomes i."""
         self._number, self._last = self._number[codes], self._last[codes]
 
     def is_open(self, last: Words, now: int) -> npt.NDArray[np.bool_]:
-        """Whether sessions with these last ticks can go on after an event at ``now``."""
+        """Whether sessions with these last ticks can continue after an event at ``now``."""
         return ~self._apart(last, np.full(len(last), now, np.int64))
 
     def _apart(self, before: Words, after: Words) -> npt.NDArray[np.bool_]:
@@ -125,16 +95,6 @@ class SessionNumbers:
 
 
 class KeyedSessionAggregation(WindowAggregation):
-    """Aggregates of the sessions of keys from events, each read once.
-
-    Parameters
-    ----------
-    keys : sequence of str
-        Columns of the events.
-    scan : callable
-        Gives the events in time order, with the columns named.
-    """
-
     def __init__(
         self,
         schema: StreamSchema,
@@ -155,7 +115,6 @@ class KeyedSessionAggregation(WindowAggregation):
         raise AssertionError("sessions of keys do not come from slices")
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Sessions as they end; to be taken once."""
         plan = self.plan
         names = list(dict.fromkeys((plan.schema.time, *plan.names, *self._keys)))
         bounds = np.empty((4, 0), np.int64)  # of open sessions: number, key, first, last
@@ -182,7 +141,6 @@ class KeyedSessionAggregation(WindowAggregation):
     def _merged_with(
         self, bounds: Words, partials: Words, added: Words, words: Words
     ) -> tuple[Words, Words]:
-        """Open sessions with the pieces of a batch that continue them, by number."""
         bounds, both = np.concatenate((bounds, added), axis=1), np.concatenate((partials, words))
         order = np.argsort(bounds[0], kind="stable")
         ids, merged = np.empty(len(order), np.int64), np.empty_like(both)
@@ -223,7 +181,7 @@ def expand_keyed_sessions(
     columns: Sequence[str],
     check: Callable[[], None],
 ) -> Iterator[pa.RecordBatch]:
-    """Give each event with the session of its key; ``ahead`` are the same events."""
+    """Each event with the session of its key; ``ahead``: the same events."""
     first, last, count = _NONE, _NONE, 0
     for pieces, _ in _pieces(ahead, windows.gap, time, keys, check):
         known, count = count, max(count, int(pieces.number.max()) + 1)
@@ -232,7 +190,7 @@ def expand_keyed_sessions(
             first, last = np.append(first, room), np.append(last, room)
         begins = pieces.number >= known
         first[pieces.number[begins]] = pieces.first[begins]
-        last[pieces.number] = pieces.last  # a session has one piece in a batch
+        last[pieces.number] = pieces.last  # a session has at most one piece per batch
     for pieces, batch in _pieces(batches, windows.gap, time, keys, check):
         session = pieces.number[pieces.of_row]
         end = _ends(last[session], windows.gap)

@@ -1,16 +1,5 @@
-"""Group keys as small numbers: what rows are grouped by while windows are joined.
-
-Purpose
-    :class:`KeyTable` gives each combination of key values a code, 0, 1, ..., batch by batch, and
-    turns codes back into columns.
-
-Guarantee
-    Values are the same where the executor's GROUP BY says so: null equals null, NaN equals NaN,
-    -0.0 equals 0.0.  Memory grows with the keys that are in use: :meth:`KeyTable.keep` forgets
-    the others.
-
-Cost
-    Compiled code for each row; Python for each combination of a batch that is distinct there.
+"""Dense codes for combinations of group key values, across batches.
+Equality is that of GROUP BY: null = null, NaN = NaN, -0.0 = 0.0.
 """
 
 from __future__ import annotations
@@ -30,14 +19,6 @@ Words = npt.NDArray[np.int64]
 
 
 class KeyTable:
-    """Combinations of key values and their codes.
-
-    Parameters
-    ----------
-    types : sequence of pyarrow.DataType
-        Of the key columns.
-    """
-
     def __init__(self, types: Sequence[pa.DataType]) -> None:
         self._types = tuple(types)
         self._codes: dict[tuple[Any, ...], int] = {}
@@ -47,7 +28,7 @@ class KeyTable:
         return len(self._codes)
 
     def codes(self, columns: Sequence[pa.Array]) -> Words:
-        """The code of each row, new ones for combinations not seen before."""
+        """The code of each row; new combinations get new codes."""
         rows = len(columns[0])
         if not rows:
             return np.empty(0, np.int64)
@@ -72,7 +53,6 @@ class KeyTable:
         return codes
 
     def columns(self, codes: Words) -> list[pa.Array]:
-        """The key columns of codes."""
         made = []
         for pieces in self._values:
             if len(pieces) > 1:
@@ -81,7 +61,7 @@ class KeyTable:
         return made
 
     def keep(self, codes: Words) -> None:
-        """Forget all but some combinations; ``codes[i]`` becomes i."""
+        """Forget all other combinations; ``codes[i]`` becomes i."""
         values = self.columns(codes)
         of_code = list(self._codes)
         self._codes = {of_code[code]: i for i, code in enumerate(codes.tolist())}
@@ -89,7 +69,6 @@ class KeyTable:
 
 
 def _numbered(columns: Sequence[pa.Array]) -> tuple[Words, Words]:
-    """Number the combinations of a batch: that of each row, and a row of each."""
     local: Words | None = None
     for column in columns:
         if pa.types.is_dictionary(column.type):

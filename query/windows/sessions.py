@@ -1,14 +1,4 @@
-"""Session windows by replay: runs of events without a longer pause.
-
-Purpose
-    Sessions depend on every event, so they are found in one pass over the time column; aggregates
-    are folded on the way.
-
-Guarantee
-    A session is given out once the pause after it, or the end, has been seen; the one that is
-    still open is carried from batch to batch as a partial, so memory does not grow with its
-    length.
-"""
+"""Session windows by replay; the open session is carried from batch to batch as a partial."""
 
 from __future__ import annotations
 
@@ -30,13 +20,7 @@ Words = npt.NDArray[np.int64]
 
 @kernel
 def session_runs(ticks, gap, starts):  # type: ignore[no-untyped-def]
-    """Cut ascending ticks where neighbours are more than ``gap`` apart.
-
-    Returns
-    -------
-    int
-        Runs; run i is [starts[i], starts[i + 1]).
-    """
+    """Divide ascending ticks at pauses above ``gap``; run i is [starts[i], starts[i + 1])."""
     runs = 0
     count = ticks.size
     if count:
@@ -54,24 +38,7 @@ def session_runs(ticks, gap, starts):  # type: ignore[no-untyped-def]
 def session_slices(
     batches: Iterable[pa.RecordBatch], plan: FieldPlan, gap: int, metrics: WindowMetrics
 ) -> Iterator[Words]:
-    """Fold batches in time order into sessions.
-
-    Parameters
-    ----------
-    batches : iterable of pyarrow.RecordBatch
-        With the time attribute and the plan's columns.
-    plan : FieldPlan
-        With its span.
-    gap : int
-        Ticks.
-    metrics : WindowMetrics
-        Added to.
-
-    Yields
-    ------
-    int64[n, words]
-        Partials of complete sessions in time order.
-    """
+    """Partials of complete sessions in time order; the plan must have its span."""
     time = plan.schema.time
     fields = plan.own.fields
     held: Words | None = None

@@ -1,17 +1,6 @@
-"""Partials of slices from events: the replay, and the merging of sources.
-
-Purpose
-    :func:`replay_slices` reads scanned batches once and folds each event into its slice.
-    :func:`merge_slices` makes one ascending sequence of what several sources (base, late runs,
-    buffers) know about the same slices: slices are ranges of time, so their partials simply add.
-
-Layout
-    A *chunk* is a pair of arrays: slice numbers int64[n], ascending, and partials int64[n, words].
-    A source is an iterator of chunks in ascending order; the first number of a chunk may repeat
-    the last one of the chunk before.
-
-Cost
-    One compiled pass over the ticks and one for each field of a batch; memory of one batch.
+"""Partials of slices from events (replay), and merging of sources.
+A *chunk* is slice numbers int64[n], ascending, and partials int64[n, words].  A source iterates
+over ascending chunks, where the first number may repeat the last one of the chunk before.
 """
 
 from __future__ import annotations
@@ -44,24 +33,12 @@ Words = npt.NDArray[np.int64]
 SliceChunk = tuple[Words, Words]
 
 EVENTS_AT_ONCE = 1 << 19
-"""Events that kernels fold before a query may be ended."""
+"""Events that kernels fold between two cancellation checks."""
 
 
 @dataclass
 class WindowMetrics:
-    """What a window operator touched.
-
-    Attributes
-    ----------
-    nodes, leaves, zones : int
-        Inner nodes visited, leaves opened, zones whose events were read.
-    merges : int
-        Nodes, leaves and zones absorbed whole.
-    events : int
-        Events folded one by one.
-    slices, windows : int
-        Slices with events, windows given out.
-    """
+    """``merges``: whole nodes, leaves and zones; ``zones``, ``events``: read one by one."""
 
     nodes: int = 0
     leaves: int = 0
@@ -72,7 +49,6 @@ class WindowMetrics:
     windows: int = 0
 
     def add(self, other: WindowMetrics) -> None:
-        """Add what another part of the same query touched."""
         for item in dataclasses.fields(self):
             setattr(self, item.name, getattr(self, item.name) + getattr(other, item.name))
 
@@ -80,7 +56,7 @@ class WindowMetrics:
 def in_pieces(
     batches: Iterable[pa.RecordBatch], check: Callable[[], None]
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of at most :data:`EVENTS_AT_ONCE` rows; ``check`` is called before each."""
+    """Batches of at most ``EVENTS_AT_ONCE`` rows; calls ``check`` before each."""
     for batch in batches:
         for first in range(0, batch.num_rows, EVENTS_AT_ONCE):
             check()
@@ -88,14 +64,14 @@ def in_pieces(
 
 
 def frozen(array: npt.NDArray[np.int64]) -> Words:
-    """A read-only view, so that kernels are compiled once, for read-only inputs."""
+    """A read-only view: kernels are compiled for read-only inputs."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
 def ticks_of(array: pa.Array) -> Words:
-    """Values of a time column as int64 ticks, read-only and without a copy."""
+    """Values of a time column as read-only int64 ticks, without a copy."""
     buffer = array.buffers()[1]
     if buffer is None or not len(array):
         return frozen(np.empty(0, np.int64))
@@ -103,7 +79,6 @@ def ticks_of(array: pa.Array) -> Words:
 
 
 def words_of(view: ColumnView, array: pa.Array) -> Words:
-    """Values of a column widened to 64-bit words, as the kernels fold them."""
     storage = view.attribute.storage
     if storage is Storage.FLOAT:
         return frozen(view.values.astype(np.float64, copy=False).view(np.int64))
@@ -113,19 +88,17 @@ def words_of(view: ColumnView, array: pa.Array) -> Words:
         return frozen(view.values.astype(np.int64, copy=False))
     if storage is Storage.BOOL:
         return frozen(array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False))
-    return frozen(np.zeros(len(array), np.int64))  # only its validity counts
+    return frozen(np.zeros(len(array), np.int64))  # only validity is used
 
 
 class BatchColumns:
-    """The columns of one batch as kernels fold them, each brought into form once."""
-
     def __init__(self, batch: pa.RecordBatch, plan: FieldPlan) -> None:
         self._batch = batch
         self._plan = plan
         self._known: dict[tuple[str, bool], tuple[Words, npt.NDArray[np.uint8], int]] = {}
 
     def of(self, column: int, op: int) -> tuple[Words, npt.NDArray[np.uint8], int]:
-        """Words, validity bitmap and its offset of the column that a field folds."""
+        """Words, validity bitmap and bitmap offset of the column that a field folds."""
         name = self._plan.own.names[column]
         attribute = self._plan.schema.attribute(name)
         doubled = op == k.MOMENTS and attribute.storage is not Storage.FLOAT
@@ -133,7 +106,7 @@ class BatchColumns:
         if found is None:
             array = self._batch.column(self._batch.schema.get_field_index(name))
             view = ColumnView(attribute, array)
-            if doubled:  # moments are of doubles
+            if doubled:  # moments use doubles
                 words = frozen(view.values.astype(np.float64).view(np.int64))
             else:
                 words = words_of(view, array)
@@ -167,18 +140,7 @@ def replay_slices(
     metrics: WindowMetrics,
     position: int = 0,
 ) -> Iterator[SliceChunk]:
-    """Fold batches in time order into slices.
-
-    Parameters
-    ----------
-    batches : iterable of pyarrow.RecordBatch
-        With the time attribute and the plan's columns.
-    slicing : int64[5]
-    metrics : WindowMetrics
-        Added to.
-    position : int
-        Of the first event, for slicing by position.
-    """
+    """Fold batches in time order into slices; ``position``: of the first event."""
     time = plan.schema.time
     gaps = bool(slicing[4])
     for batch in batches:
@@ -204,8 +166,6 @@ def replay_slices(
 
 
 class _SliceSource:
-    """A source with its chunk at hand."""
-
     def __init__(self, chunks: Iterator[SliceChunk], fields: Words) -> None:
         self._chunks = chunks
         self._fields = fields
@@ -214,12 +174,10 @@ class _SliceSource:
         self.done = False
 
     def fill(self) -> None:
-        """Have slices at hand unless the source is at its end."""
         while not self.ids.size and not self.done:
             self._next()
 
     def extend(self) -> None:
-        """Join the next chunk to what is at hand."""
         ids, words = self.ids, self.words
         self._next()
         if self.ids is not ids:
@@ -233,14 +191,13 @@ class _SliceSource:
             self.ids, self.words = chunk
 
     def take(self, rows: int) -> SliceChunk:
-        """Take the first rows off."""
         head = self.ids[:rows], self.words[:rows]
         self.ids, self.words = self.ids[rows:], self.words[rows:]
         return head
 
 
 def _joined(chunks: Sequence[SliceChunk], fields: Words) -> SliceChunk:
-    """One chunk of several, equal numbers merged in the order of the chunks."""
+    """Merge chunks to one; equal numbers are merged in chunk order."""
     ids = np.concatenate([ids for ids, _ in chunks])
     words = np.concatenate([words for _, words in chunks])
     order = np.argsort(ids, kind="stable")
@@ -253,13 +210,7 @@ def _joined(chunks: Sequence[SliceChunk], fields: Words) -> SliceChunk:
 def merge_slices(
     sources: Sequence[Iterator[SliceChunk]], plan: FieldPlan, check: Callable[[], None]
 ) -> Iterator[SliceChunk]:
-    """Merge sources of slices; the result holds every number once, ascending.
-
-    Parameters
-    ----------
-    check : callable
-        Called between chunks; may raise to end the query.
-    """
+    """Merge sources of slices; the result has every number once, ascending."""
     fields = plan.own.fields
     active = [_SliceSource(source, fields) for source in sources]
     while True:
@@ -276,7 +227,7 @@ def merge_slices(
             else:
                 yield _joined([source.take(source.ids.size) for source in active], fields)
             continue
-        # a source that is not at its end may know more about its last slice
+        # a source that has not ended may continue its last slice
         bound = min(int(source.ids[-1]) for source in running)
         pieces = []
         for source in active:

@@ -1,20 +1,6 @@
-"""Windows from slices: each slice is joined in once and leaves once (thesis section 3.3.1).
-
-Purpose
-    :class:`Slider` takes slices in ascending order and gives out windows in ascending order, as
-    soon as nothing more can belong to them.
-
-Guarantee
-    Nothing is ever subtracted, so minima, maxima and float sums are as if computed from the slices
-    of each window anew.  Two merges a window and two a slice, amortised.  Windows without events
-    are not given out, however long the gaps between events are: the cost grows with windows given
-    out and slices taken in.
-
-Memory
-    The slices of one window that hold events, and what is given out at once
-    (:data:`WINDOWS_AT_ONCE` windows).  Beyond :data:`BUFFER_BYTES_MAX` the query ends with
-    :class:`~chronicle.errors.ResourceLimit`.  No call of the kernel takes more than
-    :data:`STEPS_AT_ONCE` merges, so cancellation does not wait for a long window.
+"""Windows from slices: each slice enters once and leaves once (thesis 3.3.1).
+Nothing is subtracted.  Amortised cost: two merges per window and two per slice; empty windows cost
+nothing.  Memory: the non-empty slices of one window, at most ``BUFFER_BYTES_MAX``.
 """
 
 from __future__ import annotations
@@ -37,21 +23,13 @@ Words = npt.NDArray[np.int64]
 
 WINDOWS_AT_ONCE = 1 << 16
 STEPS_AT_ONCE = 1 << 19
-"""Merges of one call of the kernel: some tens of milliseconds, then a query may be ended."""
+"""Merges per kernel call, some tens of milliseconds, between cancellation checks."""
 
 BUFFER_BYTES_MAX = 4 << 30
 _FIRST_ROOM = 1 << 12
 
 
 class Slider:
-    """Joins slices into windows.
-
-    Parameters
-    ----------
-    check : callable
-        Called now and then; may raise to end the query.
-    """
-
     def __init__(
         self, windows: TimeWindows | CountWindows, plan: FieldPlan, check: Callable[[], None]
     ) -> None:
@@ -68,7 +46,6 @@ class Slider:
         self._state = np.array([0, 0, 0, first, 0], np.int64)
 
     def windows(self, chunks: Iterable[SliceChunk]) -> Iterator[SliceChunk]:
-        """Give out (window numbers, partials) chunk by chunk."""
         if self._windows.slices == 1:
             for ids, words in chunks:
                 yield (ids >> 1 if self._pairing else ids), words
@@ -98,7 +75,7 @@ class Slider:
                 self._make_room()
 
     def _make_room(self) -> None:
-        """Move the content to the start of the buffer; double one that is more than half full."""
+        """Compact the buffer; double it if it is more than half full."""
         head, border, tail = (int(word) for word in self._state[:3])
         size = self._ring_ids.size
         ring_ids, ring = self._ring_ids, self._ring

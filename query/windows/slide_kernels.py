@@ -1,12 +1,5 @@
-"""The compiled slide: slices become windows with two stacks in one buffer.
-
-Purpose
-    The inner loop of :mod:`.slide`; see :mod:`.kernels` for partials and fields.
-
-Guarantee
-    No result is ever subtracted from: a window is joined from partials only.  Numbers of slices
-    are halved and compared, never doubled or added to, so that no number of 64 bits overflows.
-    One call takes a bounded number of steps, whatever a window holds.
+"""The compiled slide: joins slices to windows with two stacks in one buffer, without subtraction.
+Slice numbers are halved and compared, never doubled or added to, so no 64-bit number overflows.
 """
 
 from __future__ import annotations
@@ -26,7 +19,7 @@ _SIGNED_MIN = np.int64(-9223372036854775807 - 1)
 
 @kernel
 def slide_of(number, pairing):  # type: ignore[no-untyped-def]
-    """The slide of a slice, which is the window that it begins or that begins last before it."""
+    """The slide of a slice: the last window that begins at or before it."""
     if pairing == 0:
         return number
     if pairing == 2 and number & 1 == 0:
@@ -36,7 +29,7 @@ def slide_of(number, pairing):  # type: ignore[no-untyped-def]
 
 @kernel
 def _slides_before(number, pairing):  # type: ignore[no-untyped-def]
-    """How many slides begin before a slice, counted from slide 0."""
+    """Number of slides that begin before a slice, counted from slide 0."""
     if pairing == 1:
         return (number >> 1) + (number & 1)
     if pairing == 2:
@@ -71,41 +64,12 @@ def slide_windows(  # type: ignore[no-untyped-def]
     ids, words, first, count, finish, pairing, overlap, fields, ring_ids, ring, back, state,
     steps, out, out_words,
 ):  # fmt: skip
-    """Join slices into windows with two stacks in one buffer: O(1) amortised merges a window.
-
-    The front of the buffer holds suffix aggregates, the rest plain slices whose total is ``back``.
-    A window is the first suffix joined with ``back``; when the front is used up the rest is turned
-    into suffixes.
-
-    Parameters
-    ----------
-    ids, words : int64[n], int64[n, w]
-        Slices in ascending order; those from ``first`` to ``count`` are consumed.
-    finish : bool
-        Whether nothing follows.
-    pairing : int
-        Slices of a slide, see :class:`~chronicle.query.windows.spec.Pairing`.
-    overlap : int
-        Whole slides in a window.
-    ring_ids, ring : int64[m], int64[m, w]
-        The buffer.
-    back : int64[1, w]
-    state : int64[5]
-        Head, end of the front, tail, next window, suffix reached while the buffer is turned (0:
-        it is not).
-    steps : int
-        Most merges of this call, or a few more.
-    out, out_words : int64[p], int64[p, w]
-        Window numbers and their partials.
-
-    Returns
-    -------
-    consumed : int
-        Where to go on among the slices.
-    written : int
-        Windows.
-    reason : int
-        0 all consumed, 1 the output is full, 2 the buffer is full, 3 the steps are used up.
+    """Join slices ``first .. count`` to windows with O(1) amortised merges per window.  The front
+    of the buffer holds suffix aggregates, the rest plain slices whose total is ``back``; a window
+    is the first suffix merged with ``back``.  When the front is empty, the rest is turned into
+    suffixes.  ``state``: head, end of the front, tail, next window, suffix reached while turning
+    (0: not turning).  Returns next slice, windows, reason: 0 all consumed, 1 output full, 2 buffer
+    full, 3 steps used up.
     """
     floats = words.view(np.float64)
     ring_floats = ring.view(np.float64)

@@ -1,36 +1,25 @@
-"""What a window is: its kind, its measures, and the slices that windows share.
+"""Window kinds (thesis Definitions 2.7 and 2.8), and the slices that windows share.
 
-Purpose
-    :class:`TimeWindows`, :class:`CountWindows` and :class:`SessionWindows` are what TUMBLE, HOP,
-    TUMBLE_ROWS, HOP_ROWS and SESSION mean once their arguments have been read (thesis Definitions
-    2.7 and 2.8).
+Slices do not overlap; every window is a run of slices, so each event is aggregated once (3.3.1).
+Where the size is no multiple of the slide, a slide has two slices, cut at ``size mod slide``
+(3.3.3)::
 
-Slices
-    Windows overlap; slices do not.  Every window is a run of slices, so each event is aggregated
-    into one slice and windows are put together from slices (thesis section 3.3.1).  Where the size
-    is no multiple of the slide a slide has two slices, cut at ``size mod slide`` (section 3.3.3)::
+    size 5, slide 2      time   0   1   2   3   4   5   6   7
+                         slice  | 0 | 1 | 2 | 3 | 4 | 5 | 6 |       cut = 1
+                         window |-------- 0 --------|
+                                        |-------- 1 --------|     window k = slices 2k .. 2k + 4
 
-        size 5, slide 2      time   0   1   2   3   4   5   6   7
-                             slice  | 0 | 1 | 2 | 3 | 4 | 5 | 6 |       cut = 1
-                             window |-------- 0 --------|
-                                            |-------- 1 --------|     window k = slices 2k .. 2k + 4
+    size 4, slide 2      slice  |   0   |   1   |   2   |   3
+                         window |------ 0 ------|
+                                        |------ 1 ------|           window k = slices k .. k + 1
 
-        size 4, slide 2      slice  |   0   |   1   |   2   |   3
-                             window |------ 0 ------|
-                                            |------ 1 ------|           window k = slices k .. k + 1
+    size 1, slide 2      slice  | 0 |gap| 2 |gap| 4 |gap|           window k = slice 2k
+                         window |-0-|   |-1-|   |-2-|               gaps are not aggregated
 
-        size 1, slide 2      slice  | 0 |gap| 2 |gap| 4 |gap|           window k = slice 2k
-                             window |-0-|   |-1-|   |-2-|               gaps are not aggregated
-
-Guarantee
-    Slice numbers of all 64-bit times fit 64 bits, for every slide and origin.  Only a slide of two
-    ticks that is cut needs all 64: there each tick is a slice and bears its own number, and window
-    k begins with slice ``2k`` or, where the origin is odd, ``2k + 1`` (:class:`Pairing`).
-
-Limits
-    A window that begins before the smallest tick or ends after the greatest is shown as beginning
-    or ending there.  With a slide of one tick, windows that would begin before the smallest tick
-    are left out.
+Slice numbers of all 64-bit times fit 64 bits, for every slide and origin.  Only a cut slide of two
+ticks needs all 64: there each tick is a slice with its own number, and window k begins with slice
+``2k`` or, for an odd origin, ``2k + 1`` (``Pairing``).  Windows beyond the tick range are shown
+clipped; with a slide of one tick, windows that would begin before the smallest tick are omitted.
 """
 
 from __future__ import annotations
@@ -58,13 +47,13 @@ TICK_MIN, TICK_MAX = INT64_MIN, INT64_MAX
 
 Ticks = npt.NDArray[np.int64]
 
-# rows of the array that kernels take, see kernels.py
+# modes of a slicing, see kernels.py
 BY_TIME = 0
 BY_POSITION = 1
 
 
 class Pairing(IntEnum):
-    """How many slices a slide has, and which of them is the first of window k."""
+    """Slices per slide, and the first slice of window k."""
 
     SINGLE = 0
     """One; slice k."""
@@ -83,8 +72,6 @@ def _measure(name: str, value: int) -> None:
 
 @dataclass(frozen=True)
 class _Sliding:
-    """Windows of one size, one every slide: in ticks, or in events."""
-
     size: int
     slide: int
 
@@ -94,37 +81,28 @@ class _Sliding:
 
     @property
     def cut(self) -> int:
-        """Where a slide is cut in two, in ticks or events from its start; 0 when it is not."""
+        """Offset at which a slide is cut in two; 0 when it is not."""
         return self.size % self.slide
 
     @property
     def overlap(self) -> int:
-        """Whole slides in a window."""
         return self.size // self.slide
 
     @property
     def slices(self) -> int:
-        """Slices in a window."""
         return 2 * self.overlap + 1 if self.cut else self.overlap
 
 
 @dataclass(frozen=True)
 class TimeWindows(_Sliding):
-    """Half-open windows ``[origin + k * slide, origin + k * slide + size)`` for every integer k.
-
-    Attributes
-    ----------
-    size, slide : int
-        Ticks, above 0.
-    origin : int or None
-        Any tick at which a window begins; None stands for the first event (``'first'``).
+    """Windows ``[origin + k * slide, origin + k * slide + size)`` in ticks, for every integer k.
+    ``origin``: any tick at which a window begins; None stands for the first event.
     """
 
     origin: int | None = 0
 
     @property
     def pairing(self) -> Pairing:
-        """How slices belong to slides."""
         if not self.cut:
             return Pairing.SINGLE
         assert self.origin is not None, "the origin is resolved before anything runs"
@@ -140,7 +118,7 @@ class TimeWindows(_Sliding):
         )
 
     def windows_of(self, ticks: Ticks) -> tuple[Ticks, Ticks]:
-        """First and last window that hold each tick; an empty range (last < first) in a gap."""
+        """First and last window of each tick; last < first in a gap."""
         mode, origin, slide, cut, _ = self.kernel_form().tolist()
         del mode
         number = ticks // slide
@@ -154,15 +132,15 @@ class TimeWindows(_Sliding):
         return first, np.where(back < 0, first - 1, number)
 
     def bounds(self, numbers: Ticks) -> tuple[Ticks, Ticks]:
-        """Start and end of windows by their numbers, held within 64 bits."""
+        """Start and end of windows by number, clipped to 64 bits."""
         if not numbers.size:
             return numbers, numbers
         assert self.origin is not None
         shift = self.origin % self.slide
         starts = numbers * self.slide + shift
         ends = starts + self.size
-        # array arithmetic wraps around: right wherever the true value has 64 bits, so that the
-        # windows before the first and after the last of those are all that is to be mended
+        # array arithmetic wraps around; it is right where the true value fits 64 bits, so only
+        # windows before the first and after the last such window are corrected
         lowest = -((shift - TICK_MIN) // self.slide)
         highest = (TICK_MAX - self.size - shift) // self.slide
         if int(numbers.min()) < lowest:
@@ -172,13 +150,12 @@ class TimeWindows(_Sliding):
         return starts, ends
 
     def last_ticks(self, numbers: Ticks) -> Ticks:
-        """The last tick of windows by their numbers, or the last that there is."""
+        """The last tick of windows by number, clipped."""
         assert self.origin is not None
         highest = (TICK_MAX - self.size - self.origin % self.slide) // self.slide
         return np.where(numbers > highest, TICK_MAX, self.bounds(numbers)[1] - 1)
 
     def describe(self) -> str:
-        """One line for EXPLAIN."""
         origin = "first event" if self.origin is None else str(self.origin)
         return f"time, size {self.size}, slide {self.slide}, origin {origin} (ticks)"
 
@@ -189,28 +166,21 @@ class CountWindows(_Sliding):
 
     @property
     def pairing(self) -> Pairing:
-        """How slices belong to slides."""
         return Pairing.EVEN if self.cut else Pairing.SINGLE
 
     def kernel_form(self) -> Ticks:
-        """As :meth:`TimeWindows.kernel_form`, over positions instead of ticks."""
         return np.array([BY_POSITION, 0, self.slide, self.cut, self.size < self.slide], np.int64)
 
     def complete(self, events: int) -> int:
-        """How many windows ``events`` events fill."""
         return 0 if events < self.size else (events - self.size) // self.slide + 1
 
     def describe(self) -> str:
-        """One line for EXPLAIN."""
         return f"count, size {self.size}, slide {self.slide} (events)"
 
 
 @dataclass(frozen=True)
 class SessionWindows:
-    """Maximal runs of events whose neighbours are at most ``gap`` ticks apart.
-
-    A session begins at its first event and ends ``gap`` after its last.
-    """
+    """Maximal runs of events at most ``gap`` ticks apart; a session ends ``gap`` after its last."""
 
     gap: int
 
@@ -218,7 +188,6 @@ class SessionWindows:
         _measure("gap", self.gap)
 
     def describe(self) -> str:
-        """One line for EXPLAIN."""
         return f"session, gap {self.gap} (ticks)"
 
 

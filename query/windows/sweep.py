@@ -1,31 +1,16 @@
-"""Partials of slices from the tree: one walk from left to right (thesis section 3.3.1).
+"""Partials of slices from the tree, in one left-to-right walk (thesis 3.3.1).
 
-Purpose
-    A temporal aggregation for each slice would go down two paths of the TAB+-tree, and the right
-    path of one slice is the left path of the next.  :class:`Sweep` goes down each path once: it
-    passes over the children of a node in order, absorbs those that lie within the open slice, and
-    descends only into those that a boundary cuts; below leaves it goes on with zones of 512
-    events, and with events only in zones that are cut.
+``Sweep`` absorbs children within the open slice and descends only into those that a boundary cuts,
+down to zones of 512 events and, in cut zones, events::
 
-    ::
+    slices     |---------- 1 ----------|---------- 2 ----------|
+    node       [  whole  ][  whole  ][  cut  ][  whole  ][  whole  ]
+    leaf                             [w w w c w w]                      w whole zone, c cut zone
+    zone                                  [..|..]                       events
 
-        slices     |---------- 1 ----------|---------- 2 ----------|
-        node       [  whole  ][  whole  ][  cut  ][  whole  ][  whole  ]
-        leaf                             [w w w c w w]                      w whole zone, c cut zone
-        zone                                  [..|..]                       events
-
-Guarantee
-    Every event in the bounds is absorbed exactly once.  No byte is used before its checksum was
-    compared.
-
-Cost
-    A merge for each child of the nodes, and for each zone of the leaves, that a boundary meets,
-    and 512 events for each boundary: it grows with slices, not with events, and is never much more
-    than reading every event.
-
-Limits
-    Compressed chunks are decompressed page by page where boundaries cut them, outside the compiled
-    sweep.
+Every event in the bounds is absorbed exactly once, and no byte is used before its checksum is
+verified.  Cost: one merge per child of the nodes and per zone of the leaves that a boundary cuts,
+and 512 events per boundary.  Compressed chunks are decompressed page by page outside the kernels.
 """
 
 from __future__ import annotations
@@ -56,18 +41,15 @@ Marks = npt.NDArray[np.uint8]
 Ready = dict[tuple[int, tuple[str, ...]], Marks]
 
 SLICES_AT_ONCE = 1 << 18
-"""Partials that are gathered before they are given out."""
 
 EVENTS_AT_ONCE = 1 << 20
-"""Events that one call of the kernel reads before a query may be ended, a leaf more or less."""
+"""Approximate number of events per kernel call, between cancellation checks."""
 
 _UNKNOWN, _READY, _COMPRESSED = 0, 1, 2
 _NOTHING = frozen(np.zeros((1, 1), np.int64))
 
 
 class _Mapping:
-    """A mapped segment as the kernels read it, and which of its leaves are known to be sound."""
-
     def __init__(self, data: memoryview, ready: Ready) -> None:
         self.data = data
         self.words = frozen(np.frombuffer(data, np.int64, len(data) // 8))
@@ -78,7 +60,6 @@ class _Mapping:
         self.ready = ready
 
     def marks(self, first_leaf: int, names: tuple[str, ...]) -> Marks:
-        """Marks of the leaves below one node, for one set of columns."""
         return self.ready.setdefault((first_leaf, names), np.zeros(NODE_FANOUT, np.uint8))
 
 
@@ -87,10 +68,10 @@ _guard = ModuleLock()
 
 
 def _mapping(file: SegmentFile, length: int) -> _Mapping:
-    epoch, data = file.epoch, file.sparse(length)  # also looks whether it still has that length
+    epoch, data = file.epoch, file.sparse(length)  # also checks the file's length
     found = _mappings.get(epoch)
     if found is None or found.data is not data:
-        # a file that has grown is the same as far as it went; another mapping has other leaves
+        # marks stay valid when the file has grown, but not in an object store
         found = _Mapping(data, {} if found is None or file.moved else found.ready)
         with _guard:
             _mappings[epoch] = found
@@ -99,18 +80,7 @@ def _mapping(file: SegmentFile, length: int) -> _Mapping:
 
 class Sweep:
     """A walk over trees in time order that carries its open slice from one to the next.
-
-    Parameters
-    ----------
-    slicing : int64[5]
-    start, last : int
-        Ticks, inclusive.
-    metrics : WindowMetrics
-        Added to.
-    check : callable
-        Called between nodes; may raise to end the query.
-    position : int
-        Events before the first one, for slicing by position.
+    ``start``, ``last``: ticks, inclusive.  ``position``: number of events before the first.
     """
 
     def __init__(
@@ -139,11 +109,10 @@ class Sweep:
 
     @property
     def position(self) -> int:
-        """Events passed so far."""
         return int(self._state[k.POSITION])
 
     def run(self, view: SegmentView) -> Iterator[SliceChunk]:
-        """Sweep one tree; what is complete is given out when enough of it has gathered."""
+        """Sweep one tree; yields complete slices when enough have gathered."""
         if view.last < self._start or view.first > self._last or not view.events:
             return
         own = self._plan.of(view.file.schema)
@@ -153,7 +122,6 @@ class Sweep:
                 yield from self._descend(view.file, own, level, _contiguous(table))
 
     def finish(self) -> Iterator[SliceChunk]:
-        """Give out what is left, the open slice included."""
         rows = int(self._state[k.ROWS])
         if rows:
             yield self._ids[:rows].copy(), self._words[:rows].copy()
@@ -171,7 +139,7 @@ class Sweep:
         state[k.EVENTS_FOLDED] = state[k.LEAVES_CUT] = 0
 
     def _flush(self) -> Iterator[SliceChunk]:
-        """Give out all but the last slice, which may go on."""
+        """Output all but the last slice, which may continue."""
         rows = int(self._state[k.ROWS])
         if rows > 1:
             yield self._ids[: rows - 1].copy(), self._words[: rows - 1].copy()
@@ -228,7 +196,7 @@ class Sweep:
             ready, given = known, _NOTHING
             place = int(table[ROW_OFFSET, child]), int(table[ROW_LENGTH, child])
             if file.moved and not file.knows(place[0]):
-                file.fetch((place,))  # a leaf whole, and more of those that lie behind it
+                file.fetch((place,))  # the whole leaf, with read-ahead
             leaf = file.leaf(*place)
             if known[child] == _UNKNOWN:
                 known[child] = _verify(leaf, own)
@@ -239,7 +207,6 @@ class Sweep:
                 given = self._decompressed(leaf, own)
 
     def _grow(self, events: int) -> None:
-        """Make room for as many slices as a leaf has events."""
         if events + 3 > self._ids.size:
             ids = np.empty(events + SLICES_AT_ONCE, np.int64)
             words = np.empty((ids.size, self._plan.width), np.int64)
@@ -247,7 +214,7 @@ class Sweep:
             self._ids, self._words = ids, words
 
     def _decompressed(self, leaf: LeafReader, own: SchemaFields) -> Words:
-        """Values of a leaf's compressed columns in the zones that the sweep will look at."""
+        """Values of a leaf's compressed columns in the zones that the sweep reads."""
         marks = k.cut_zones(
             self._mapped.words, leaf.offset, self._start, self._last, self._slicing, self.position
         )
@@ -274,7 +241,7 @@ def _contiguous(table: Words) -> Words:
 
 
 def _verify(leaf: LeafReader, own: SchemaFields) -> int:
-    """Compare the checksums of the chunks that a sweep may read; say whether one is compressed."""
+    """Verify the checksums of the chunks that a sweep may read; returns the leaf's mark."""
     compressed = False
     for name in (leaf.schema.time, *own.names):
         leaf.verify_column(name)
@@ -286,7 +253,6 @@ def _verify(leaf: LeafReader, own: SchemaFields) -> int:
 
 
 def _runs(pages: npt.NDArray[Any]) -> list[tuple[int, int]]:
-    """Half-open runs of consecutive page numbers."""
     if not pages.size:
         return []
     breaks = np.flatnonzero(np.diff(pages) > 1)

@@ -1,17 +1,6 @@
-"""The compiled sweep: entry tables, zones and events from left to right.
-
-Purpose
-    One call passes over all children of a node, or all leaves below it, and absorbs what lies
-    within one slice; see :mod:`.sweep` for the walk around it and :mod:`.kernels` for partials,
-    fields and slicings.
-
-State
-    A sweep carries its open slice and its counters from call to call in an array of
-    :data:`STATE_WORDS` words.
-
-Limits
-    Leaves are read as ``store/layout.py`` lays them out; the assertions at the end of this file
-    hold the numbers written into it against that.
+"""The compiled sweep over entry tables, zones and events; see ``sweep`` and ``kernels``.
+Open slice and counters are carried from call to call in ``state``.  Leaf offsets are those of
+``store/layout.py``, asserted at the end of this file.
 """
 
 from __future__ import annotations
@@ -43,7 +32,7 @@ ROWS = 0  # partials begun; the last one is still open
 OPEN = 1  # 0 no slice is open, 1 one is, 2 the open slice is a gap
 BOUND = 2  # last tick or position of the open slice
 POSITION = 3  # events passed
-CHILD = 4  # where to go on
+CHILD = 4  # child at which to continue
 MERGES = 5  # children and zones absorbed whole
 ZONES_READ = 6  # zones whose events were read
 EVENTS_FOLDED = 7
@@ -53,10 +42,7 @@ STATE_WORDS = 9
 
 @kernel
 def _absorb_range(fields, ints, floats, i, table, table_floats, base, width, first, end):  # type: ignore[no-untyped-def]
-    """Merge children [first, end) of an entry table into partial i, field by field.
-
-    Row r of the table begins at word ``base + r * width``.
-    """
+    """Merge children [first, end) into partial i; row r of the table is at ``base + r * width``."""
     for f in range(fields.shape[0]):
         row = fields[f, 2]
         if row < 0:
@@ -100,7 +86,7 @@ def _absorb_range(fields, ints, floats, i, table, table_floats, base, width, fir
 
 @kernel
 def _enter(value, slicing, ids, words, fields, state):  # type: ignore[no-untyped-def]
-    """Open the slice of a tick or position; continue the last one where it is the same."""
+    """Open the slice of a tick or position, or continue the last one."""
     number, last, gap = open_slice(value, slicing)
     state[2] = last
     if gap:
@@ -119,11 +105,7 @@ def _enter(value, slicing, ids, words, fields, state):  # type: ignore[no-untype
 def _absorb_whole(  # type: ignore[no-untyped-def]
     table, table_floats, base, children, child, last, by_position, fields, words, floats, state
 ):
-    """Merge the children from ``child`` on that lie within the open slice; give the next one.
-
-    The first of them is known to.  Row r of the entry table begins at word ``base + r *
-    children``.
-    """
+    """Merge children from ``child`` (which fits) on that fit; returns the next."""
     counts = base + 2 * children
     lasts = base + 4 * children
     first = child
@@ -149,22 +131,8 @@ def _absorb_whole(  # type: ignore[no-untyped-def]
 
 @kernel
 def sweep_nodes(table, first_child, start, last, slicing, fields, ids, words, state):  # type: ignore[no-untyped-def]
-    """Absorb children of an entry table from left to right, up to one that a boundary cuts.
-
-    Parameters
-    ----------
-    table : int64[rows, children]
-    first_child : int
-    start, last : int
-        Ticks, inclusive; children outside are passed over.
-    slicing, fields, ids, words, state
-        As everywhere in this file.
-
-    Returns
-    -------
-    int
-        The child to descend into; the number of children at the end, or minus one when ``ids`` is
-        full (``state[CHILD]`` says where to go on).
+    """Absorb children from left to right, up to one that a boundary cuts.  Returns the child to
+    descend into, the number of children at the end, or -1 when ``ids`` is full (``state[CHILD]``).
     """
     children = table.shape[1]
     flat = table.reshape(table.size)
@@ -199,7 +167,7 @@ def sweep_nodes(table, first_child, start, last, slicing, fields, ids, words, st
 
 @kernel
 def cut_leaves(table, first_child, start, last, slicing, position):  # type: ignore[no-untyped-def]
-    """Mark children, from ``first_child`` on, whose events a sweep may have to look at."""
+    """Mark children, from ``first_child`` on, whose events a sweep may have to read."""
     children = table.shape[1]
     marks = np.zeros(children, np.uint8)
     bound = np.int64(0)
@@ -212,7 +180,7 @@ def cut_leaves(table, first_child, start, last, slicing, position):  # type: ign
         if table[3, child] < start or table[4, child] > last:
             marks[child] = 1
             is_open = False
-            if slicing[0] == 1:  # how many of its events count is not known yet
+            if slicing[0] == 1:  # the number of its events in the bounds is unknown
                 marks[child:] = 1
                 break
             continue
@@ -268,15 +236,12 @@ def _unpack_zone(data, at, events, zone, delta, out, row):  # type: ignore[no-un
 
 @kernel
 def _load_plain(data, narrow, at, load, first, count, out, row):  # type: ignore[no-untyped-def]
-    """Copy plain values [first, first + count) of a chunk at byte ``at``, widened to 64 bits.
-
-    ``narrow`` holds views of the same bytes as int32, float32, int16 and uint8.
-    """
+    """Copy values from byte ``at``, widened; ``narrow``: int32, float32, int16, uint8 views."""
     i32, f32, i16, u8 = narrow
     floats = out.view(np.float64)
     if load == 0 or load == 4 or load == 8:
         base = (at >> 3) + first
-        for i in range(count):  # Numba puts a message about shapes together for a slice: seconds
+        for i in range(count):  # Numba compiles a slice assignment for seconds
             out[row, i] = data[base + i]
     elif load == 9:
         base = (at >> 2) + first
@@ -304,7 +269,7 @@ def _load_plain(data, narrow, at, load, first, count, out, row):  # type: ignore
 
 @kernel
 def _load_zone(data, narrow, leaf, events, zone, position, load, given, given_row, out, valid, row):  # type: ignore[no-untyped-def]
-    """Bring one zone of a column into rows of ``out`` and ``valid``; say whether it has nulls."""
+    """Load one zone of a column into ``out`` and ``valid``; returns whether it has nulls."""
     entry = (leaf >> 3) + 10 + 5 * position
     first = zone * 512
     count = min(512, events - first)
@@ -334,7 +299,7 @@ def _load_zone(data, narrow, leaf, events, zone, position, load, given, given_ro
 
 @kernel
 def cut_zones(data, leaf, start, last, slicing, position):  # type: ignore[no-untyped-def]
-    """Mark the zones of the leaf at byte ``leaf`` whose events a sweep has to look at."""
+    """Mark the zones of the leaf at byte ``leaf`` whose events a sweep has to read."""
     base = (leaf >> 3) + 8
     events = data[base] & np.int64(0xFFFFFFFF)
     columns = data[base + 1] >> 32
@@ -345,7 +310,7 @@ def cut_zones(data, leaf, start, last, slicing, position):  # type: ignore[no-un
 
 @kernel
 def _run_end(ticks, first, end, bound):  # type: ignore[no-untyped-def]
-    """First of the ascending ticks in (first, end) that exceeds a bound, in ever longer steps."""
+    """First of the ascending ticks in (first, end) that exceeds ``bound``, by galloping search."""
     low = first
     step = 1
     while low + step < end and ticks[low + step] <= bound:
@@ -367,36 +332,11 @@ def sweep_leaves(  # type: ignore[no-untyped-def]
     data, narrow, table, first_child, ready, given, start, last, slicing, fields, columns,
     time_position, ids, words, state, scratch, valid, events_max,
 ):  # fmt: skip
-    """Sweep the leaves of an entry table from left to right: whole leaves, whole zones, events.
-
-    Parameters
-    ----------
-    data : int64[bytes / 8]
-        The mapped segment; ``narrow`` holds views of it as int32, float32, int16, uint8.
-    table : int64[rows, leaves]
-    first_child : int
-    ready : uint8[leaves]
-        1 where a leaf's head and the needed chunks are verified and nothing of them is compressed,
-        or where ``given`` holds what is; anything else makes the sweep stop there.
-    given : int64[columns + 1, events]
-        Decompressed values (the last row: ticks) of the one leaf that needs it.
-    start, last : int
-        Ticks, inclusive.
-    columns : int64[k, 2]
-        Position among the schema's columns and load kind.
-    time_position : int
-        Of the time attribute among the schema's columns.
-    ids, words : int64[n], int64[n, w]
-        Partials, ascending; n exceeds the events of any leaf.
-    scratch, valid : int64[k + 1, 512], uint8[k + 1, 512]
-    events_max : int
-        After so many events no further leaf is begun in this call.
-
-    Returns
-    -------
-    int
-        0 at the end; 1 when the leaf ``state[CHILD]`` is not ready; 2 when ``ids`` may not hold
-        the slices of the next leaf; 3 after ``events_max`` events.
+    """Sweep leaves from left to right: whole leaves, whole zones, events.
+    ``narrow``: views of ``data``.  ``ready``: 1 for leaves that are verified and uncompressed, or
+    decompressed in ``given`` (last row: ticks); the sweep stops at others.  ``ids``, ``words``:
+    more than the events of any leaf.  Returns 0 at the end; 1 when leaf ``state[CHILD]`` is not
+    ready; 2 when ``ids`` may not hold the next leaf's slices; 3 after ``events_max`` events.
     """
     leaves = table.shape[1]
     flat = table.reshape(table.size)
@@ -532,7 +472,7 @@ def sweep_leaves(  # type: ignore[no-untyped-def]
     return 0
 
 
-# the sweep counts on these
+# the sweep relies on these
 assert layout.BLOCK_FRAME.size == 64
 assert layout.LEAF_HEADER.size == 16
 assert layout.CHUNK_ENTRY.size == 40
