@@ -1,5 +1,5 @@
-"""For language models: a database as tools of the Model Context Protocol, by any transport.
+"""Tools for language models over the Model Context Protocol.
 
 Reading order: ``tools``.  ``chronicle mcp`` serves them on standard input and output, a server at
-``/mcp``; ``docs/decisions/0027-mcp.md`` has the reasons.
+``/mcp``; see ``docs/decisions/0027-mcp.md``.
 """

@@ -1,16 +1,14 @@
-"""Talking to a Chronicle server: :func:`chronicle.connect`, and what the other faces stand on.
+"""The client of a Chronicle server: what ``chronicle.connect`` and ``chronicle.aconnect`` return.
 
-Reading order, bottom up.
+Reading order, bottom up::
 
-::
-
-    what is asked     address  calls  stream_calls  server_calls
-    what is answered  problems  arrow_stream  answers  known_stream
-    blocking          transport (requests, retries, connections)  feeds (answers that go on)
-                      stream_routes (for ingest, Spark and the command line)
-                      outgoing  stream  live  jobs  database
-    asynchronous      async_transport  async_feeds  async_result  async_stream  async_live
-                      async_jobs  async_database
+    requests      address  calls  stream_calls  server_calls
+    answers       problems  arrow_stream  answers  known_stream
+    blocking      transport (retries, connections)  feeds (endless answers)
+                  stream_routes (for ingest, Spark and the command line)
+                  outgoing  stream  live  jobs  database
+    asynchronous  async_transport  async_feeds  async_result  async_stream  async_live
+                  async_jobs  async_database
 """
 
 from __future__ import annotations
@@ -43,12 +41,12 @@ __all__ = [
 
 
 def connect(url: str, token: str | None, timeout: float, retries: int) -> RemoteDatabase:
-    """A database behind a server, as :func:`chronicle.connect` documents it."""
+    """As ``chronicle.connect`` documents it."""
     return RemoteDatabase(Transport(url, token, timeout, retries))
 
 
 def aconnect(url: str, token: str | None, timeout: float, retries: int) -> AsyncDatabase:
-    """The same for asyncio, as :func:`chronicle.aconnect` documents it."""
+    """As ``chronicle.aconnect`` documents it."""
     from .async_database import AsyncDatabase
     from .async_transport import AsyncTransport
 

@@ -1,4 +1,4 @@
-"""Addresses of servers, and the words for those that do not answer."""
+"""Server addresses, and the errors of servers that do not answer."""
 
 from __future__ import annotations
 
@@ -12,17 +12,7 @@ __all__ = ["Address", "address_of"]
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server is.
-
-    Attributes
-    ----------
-    host : str
-        Without the brackets of an IPv6 address.
-    base : str
-        A path in front of ``/v1``.
-    where : str
-        For messages; without user, path and query.
-    """
+    """``host`` lacks IPv6 brackets, ``base`` is the path before ``/v1``, ``where`` for messages."""
 
     secure: bool
     host: str
@@ -31,21 +21,19 @@ class Address:
     where: str
 
     def away(self, error: Exception) -> ConnectionFailed:
-        """No connection could be made."""
         return ConnectionFailed(
             f"the Chronicle server at {self.where} cannot be reached ({error}); is it running, and "
             "is the address right on this machine too?"
         )
 
     def broke_off(self, error: Exception | str) -> ConnectionFailed:
-        """A connection ended in the middle of an answer."""
         return ConnectionFailed(
             f"{self.where} broke off in the middle of an answer ({error}); look at the server's log"
         )
 
 
 def address_of(url: str) -> Address:
-    """The address that a url names; raises :class:`InvalidArgument` when it is none."""
+    """Parse a URL; raises ``InvalidArgument``."""
     try:
         parts = urllib.parse.urlsplit(url)
         port = parts.port

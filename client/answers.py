@@ -1,4 +1,4 @@
-"""What a server's JSON says, as the objects that the embedded database gives."""
+"""Converts a server's JSON to the objects of the embedded database."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ __all__ = [
 
 
 def schema_of(answer: Any, where: str) -> StreamSchema:
-    """The schema in a description of a stream."""
     try:
         told = {"arrow": answer["arrow_schema"], "time": answer["time"]}
         if answer.get("defaults") is not None:
@@ -44,7 +43,6 @@ def schema_of(answer: Any, where: str) -> StreamSchema:
 
 
 def time_range_of(answer: Any, schema: StreamSchema) -> tuple[Any, Any] | None:
-    """The times of the first and the last event in a description of a stream."""
     span = answer["time_range"]
     if span is None:
         return None
@@ -52,20 +50,18 @@ def time_range_of(answer: Any, schema: StreamSchema) -> tuple[Any, Any] | None:
 
 
 def append_result(answer: Any) -> AppendResult:
-    """What an append did."""
     names = ("appended", "late", "count", "version", "duplicates")
-    return AppendResult(**{name: int(answer.get(name, 0)) for name in names})  # one may be missing
+    return AppendResult(**{name: int(answer.get(name, 0)) for name in names})  # some may lack
 
 
 def plan_of(answer: Mapping[str, Any]) -> Plan:
-    """A plan."""
     from ..query.contract.explanation import Plan
 
     return Plan.from_dict(answer)
 
 
 def status_of(answer: Mapping[str, Any], times: StreamSchema) -> dict[str, Any]:
-    """How a live query does; its watermark as the results' times are declared."""
+    """Status of a live query; the watermark has the type of the results' times."""
     status = {key: value for key, value in answer.items() if key not in ("sql", "definition")}
     if isinstance(status.get("watermark"), str):
         status["watermark"] = times.from_ticks(times.to_ticks(status["watermark"]))
@@ -73,24 +69,18 @@ def status_of(answer: Mapping[str, Any], times: StreamSchema) -> dict[str, Any]:
 
 
 def names_of(told: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The names in a list of streams or live queries, sorted."""
     return sorted(str(each["name"]) for each in told)
 
 
 def damage_of(told: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """What is wrong with those in a list of streams that cannot be opened."""
+    """Damage of the streams in a list that cannot be opened."""
     return {str(each["name"]): str(each["damage"]) for each in told if "damage" in each}
 
 
 def grouped_by_functions(
     functions: Mapping[str, str | Iterable[str]], schema: StreamSchema
 ) -> list[tuple[tuple[str, ...], list[str]]]:
-    """Attributes that are asked for the same functions.
-
-    Raises
-    ------
-    AttributeNotFound
-    """
+    """Group attributes by the functions asked for; raises ``AttributeNotFound``."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, asked in functions.items():
         schema.attribute(name)
@@ -102,7 +92,7 @@ def grouped_by_functions(
 def values_of(
     answer: Any, name: str, functions: Iterable[str], schema: StreamSchema
 ) -> dict[str, Any]:
-    """Aggregates of one attribute; values of the attribute's type as the stream declares it."""
+    """Aggregates of one attribute, in its declared type."""
     attribute = schema.attribute(name)
     found = answer["aggregates"][attribute.name]
     return {each: _value(found[each], each, attribute.type) for each in functions}

@@ -1,22 +1,14 @@
-"""Arrow streams off the wire, piece by piece, for readers that block and for those that do not.
+"""An incremental decoder of Arrow IPC streams, for blocking and asynchronous readers.
 
-Purpose
-    :class:`ArrowDecoder` is told bytes and gives batches; it says how many bytes it needs next and
-    reads nothing itself.  Arrow's own reader pulls from a file, which an event loop has not, and
-    takes the end of the file for the end of the stream.
+Arrow's own reader pulls from a file and takes end of file for end of stream.  ``ArrowDecoder``
+is fed bytes, says how many it needs next, and yields batches.  A stream is::
 
-Layout
-    A stream is a row of messages (Arrow's IPC format)::
+    ffffffff | length of metadata, int32 | metadata, a flatbuffer | body
+    ffffffff | 00000000                                            the end marker
 
-        ffffffff | length of metadata, int32 | metadata, a flatbuffer | body
-        ffffffff | 00000000                                            the end marker
-
-    Of the metadata only the kind of the message and the length of its body are read here, by the
-    offsets of the flatbuffer's table: ``header_type`` is its second field, ``bodyLength`` the
-    fourth.  Everything else is Arrow's.
-
-Guarantee
-    ``ended`` is True behind the end marker and nowhere else.  Bodies are not copied.
+Only the message's kind and body length are read here, by the offsets of the flatbuffer's table:
+``header_type`` is its second field, ``bodyLength`` the fourth.  ``ended`` is True after the end
+marker only.  Bodies are not copied.
 """
 
 from __future__ import annotations
@@ -30,7 +22,7 @@ import pyarrow as pa
 __all__ = ["ArrowDecoder", "Told"]
 
 Told = tuple[pa.RecordBatch, Mapping[bytes, bytes]]
-"""A batch and what its message says besides."""
+"""A batch and the metadata of its message."""
 
 _PREFIX_BYTES = 8
 _CONTINUED = 0xFFFFFFFF
@@ -39,15 +31,8 @@ _METADATA_BYTES_MAX = 1 << 28
 
 
 class ArrowDecoder:
-    """One stream.
-
-    Attributes
-    ----------
-    needed : int
-        Bytes that :meth:`feed` takes next, exactly.
-    schema : pyarrow.Schema or None
-        None before its message has come.
-    ended : bool
+    """One stream; ``feed`` takes exactly ``needed`` bytes; ``schema`` is None until its message
+    came.
     """
 
     def __init__(self) -> None:
@@ -61,13 +46,7 @@ class ArrowDecoder:
         self._in_metadata = False
 
     def feed(self, data: bytes) -> Told | None:
-        """Take the next bytes; gives a batch when they end one.
-
-        Raises
-        ------
-        pyarrow.ArrowInvalid
-            They are no Arrow stream.
-        """
+        """Take the next bytes; returns a batch when complete.  Raises ``pyarrow.ArrowInvalid``."""
         self._inbox.put(data)
         if self._body_bytes is not None:
             return self._message()
@@ -82,20 +61,19 @@ class ArrowDecoder:
         return None if self.needed else self._message()
 
     def _message(self) -> Told | None:
-        """Have Arrow read a whole message."""
         self.needed, self._body_bytes, self._in_metadata = _PREFIX_BYTES, None, False
         if self._reader is None:
             self._reader = pa.ipc.open_stream(self._inbox)
             self.schema = self._reader.schema
             return None
-        if self._kind != _RECORD_BATCH:  # a dictionary: read with the batch that needs it
+        if self._kind != _RECORD_BATCH:  # a dictionary is read with the batch that needs it
             return None
         batch, marks = self._reader.read_next_batch_with_custom_metadata()
         return batch, dict(marks or {})
 
 
 def _kind_and_body(metadata: bytes) -> tuple[int, int]:
-    """The kind of a message and the length of its body, out of its flatbuffer."""
+    """Kind and body length of a message, from its flatbuffer."""
     try:
         (table,) = struct.unpack_from("<I", metadata, 0)
         (back,) = struct.unpack_from("<i", metadata, table)
@@ -111,8 +89,6 @@ def _kind_and_body(metadata: bytes) -> tuple[int, int]:
 
 
 class _Inbox:
-    """A file of the bytes that have come, for Arrow's reader."""
-
     closed = False
 
     def __init__(self) -> None:
@@ -123,7 +99,7 @@ class _Inbox:
             self._pieces.append(data)
 
     def read(self, size: int = -1) -> bytes | memoryview:
-        """At most so many bytes; Arrow asks for whole parts of messages."""
+        """At most ``size`` bytes; Arrow asks for whole parts of messages."""
         if not self._pieces or size == 0:
             return b""
         piece = self._pieces.popleft()

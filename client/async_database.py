@@ -1,4 +1,4 @@
-"""A database behind a server, for asyncio; see :mod:`.database` for what its methods do."""
+"""The asyncio version of ``database``."""
 
 from __future__ import annotations
 
@@ -32,14 +32,16 @@ __all__ = ["AsyncDatabase"]
 
 
 class AsyncDatabase:
-    """A server's database; made by :func:`chronicle.aconnect`, also a context manager."""
+    """A server's database for asyncio, made by ``chronicle.aconnect``; an async context manager.
+
+    Its methods are those of ``RemoteDatabase``, awaited.
+    """
 
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
 
     @property
     def url(self) -> str:
-        """Address of the server."""
         return self._transport.where
 
     async def create_stream(
@@ -55,7 +57,6 @@ class AsyncDatabase:
         if_not_exists: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> AsyncStream:
-        """Create a stream; as :meth:`chronicle.api.database.Database.create_stream`."""
         made = stream_schema(name, schema, time)
         call = StreamCalls(name).create(
             made, codec, retention, stream_settings(options, unique, within), if_not_exists
@@ -63,25 +64,18 @@ class AsyncDatabase:
         return AsyncStream(self._transport, name, await self._transport.json(call))
 
     async def stream(self, name: str) -> AsyncStream:
-        """The stream of that name; raises :class:`StreamNotFound` with the nearest names."""
         told = await self._transport.json(StreamCalls(name).describe())
         return AsyncStream(self._transport, name, told)
 
     async def streams(self) -> list[str]:
-        """Names of all streams within the token's reach, sorted."""
         return names_of((await self._transport.json(calls.list_streams()))["streams"])
 
     async def damaged(self) -> dict[str, str]:
-        """Streams that are set aside because they cannot be opened, each with what is wrong."""
         return damage_of((await self._transport.json(calls.list_streams()))["streams"])
 
     async def drop_stream(
         self, name: str, *, if_exists: bool = False, cascade: bool = False
     ) -> None:
-        """Remove a stream, its events and its indexes; raises :class:`StreamNotFound`.
-
-        With ``cascade`` the views that read it go, too.
-        """
         try:
             if cascade:
                 await self._transport.json(StreamCalls(name).describe())  # it is there
@@ -94,7 +88,6 @@ class AsyncDatabase:
                 raise
 
     async def rename_stream(self, name: str, to: str) -> None:
-        """Give a stream another name; handles of it end."""
         async for _ in await self._transport.rows(calls.query(altered(name, "RENAME", "", to))):
             pass
 
@@ -106,7 +99,6 @@ class AsyncDatabase:
         *,
         read_only: bool = False,
     ) -> AsyncResult:
-        """Run one SQL statement; as :meth:`.RemoteDatabase.sql`."""
         from .async_result import AsyncResult
 
         rows = await self._transport.rows(calls.query(text, params, timeout, read_only=read_only))
@@ -121,7 +113,6 @@ class AsyncDatabase:
         params: Parameters | None = None,
         timeout: float | None = None,
     ) -> Plan:
-        """Plan a query, and with ``analyze`` run it and say what it read."""
         return plan_of(await self._transport.json(calls.explain(text, analyze, params, timeout)))
 
     async def create_live(
@@ -138,7 +129,6 @@ class AsyncDatabase:
         options: Mapping[str, Any] | None = None,
         if_not_exists: bool = False,
     ) -> AsyncLive:
-        """Save a query that goes on; :meth:`chronicle.live_database.LiveDatabase.create_live`."""
         call = calls.create_live(
             name,
             sql,
@@ -154,7 +144,6 @@ class AsyncDatabase:
         return self._live(name, await self._transport.json(call))
 
     async def live(self, name: str) -> AsyncLive:
-        """The live query of that name; raises :class:`StreamNotFound` with the names there are."""
         return self._live(name, await self._transport.json(calls.live(name)))
 
     async def create_rollup(
@@ -167,7 +156,6 @@ class AsyncDatabase:
         options: Mapping[str, Any] | None = None,
         if_not_exists: bool = False,
     ) -> AsyncLive:
-        """Save windows that outlive events; see :meth:`.LiveDatabase.create_rollup`."""
         call = calls.create_live(
             name,
             sql,
@@ -180,14 +168,12 @@ class AsyncDatabase:
         return self._live(name, await self._transport.json(call))
 
     async def rollup(self, name: str) -> AsyncLive:
-        """The roll-up of that name; raises :class:`StreamNotFound` with the names there are."""
         names = await self.rollups()
         if name not in names:
             raise no_rollup(name, names)
         return await self.live(name)
 
     async def rollups(self) -> list[str]:
-        """Names of all roll-ups within the token's reach, sorted."""
         told = (await self._transport.json(calls.list_live()))["live"]
         return names_of([each for each in told if each["rollup"]])
 
@@ -195,11 +181,9 @@ class AsyncDatabase:
         return AsyncLive(self._transport, name, self.run_live, told)
 
     async def live_queries(self) -> list[str]:
-        """Names of all live queries within the token's reach, sorted."""
         return names_of((await self._transport.json(calls.list_live()))["live"])
 
     async def run_live(self, until: str = "caught up", timeout: float | None = None) -> None:
-        """Return when every live query has taken in every commit so far."""
         if until != "caught up":
             raise InvalidArgument(f"until is 'caught up', found {until!r}")
         ends = None if timeout is None else clock.monotonic() + timeout
@@ -213,20 +197,16 @@ class AsyncDatabase:
                     raise
 
     async def start_job(self, kind: str, **asked: Any) -> AsyncJob:
-        """Have the server do long work; as :meth:`.RemoteDatabase.start_job`."""
         told = await self._transport.json(server_calls.begin_job(kind, asked))
         return AsyncJob(self._transport, told)
 
     async def job(self, job_id: str) -> AsyncJob:
-        """The job of that id; raises :class:`InvalidArgument` when there is none."""
         return AsyncJob(self._transport, await self._transport.json(server_calls.job(job_id)))
 
     async def jobs(self) -> list[dict[str, Any]]:
-        """The status of each job that waits, runs or has ended, oldest first."""
         return list((await self._transport.json(server_calls.list_jobs()))["jobs"])
 
     async def backups(self) -> list[dict[str, Any]]:
-        """The backups that jobs have written; as :meth:`.RemoteDatabase.backups`."""
         return list((await self._transport.json(server_calls.list_backups()))["backups"])
 
     async def create_token(
@@ -236,31 +216,25 @@ class AsyncDatabase:
         streams: Iterable[str] = ("*",),
         expires: Expiry = None,
     ) -> dict[str, Any]:
-        """Make a token for the server; as :meth:`.RemoteDatabase.create_token`."""
         call = server_calls.make_token(name, scopes, streams, expires)
         return dict(await self._transport.json(call))
 
     async def tokens(self) -> list[dict[str, Any]]:
-        """The server's tokens, expired ones too: ``token_id``, name, scopes, streams, times."""
         return list((await self._transport.json(server_calls.list_tokens()))["tokens"])
 
     async def rotate_token(
         self, token_id: str, overlap: str | dt.timedelta = "1h", expires: Expiry = None
     ) -> dict[str, Any]:
-        """Make a token that takes the place of another, which goes on for ``overlap``."""
         call = server_calls.rotate_token(token_id, overlap, expires)
         return dict(await self._transport.json(call))
 
     async def revoke_token(self, token_id: str) -> None:
-        """Make a token useless, from the next request on."""
         await self._transport.json(server_calls.revoke_token(token_id))
 
     async def revoke_all_tokens(self) -> list[str]:
-        """Revoke every token but the one of this connection; gives their ids."""
         return list((await self._transport.json(server_calls.revoke_all_tokens()))["revoked"])
 
     async def close(self) -> None:
-        """Give up the connections; closing twice is fine, any other use afterwards is not."""
         await self._transport.close()
 
     def __await__(self) -> Generator[Any, None, AsyncDatabase]:

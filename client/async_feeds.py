@@ -1,4 +1,4 @@
-"""Feeds of a server, followed without blocking; see :mod:`.feeds`."""
+"""The asyncio version of ``feeds``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ __all__ = ["AsyncTail"]
 
 
 class AsyncTail:
-    """An asynchronous iterator of record batches, and a context manager.
-
-    It sends its request when it is first asked for a batch, or entered.
-    """
+    """An async iterator of record batches and a context manager; first use sends the request."""
 
     def __init__(self, transport: AsyncTransport, call: Call) -> None:
         self._transport = transport
@@ -30,12 +27,12 @@ class AsyncTail:
 
     @property
     def position(self) -> str:
-        """Where it stands: another one with ``after`` this goes on behind what this one gave."""
+        """Pass it as ``after`` to resume behind the last batch."""
         return self._following.place
 
     @property
     def schema(self) -> pa.Schema | None:
-        """Of the batches; None before the first request was answered."""
+        """Schema of the batches; None before the first answer."""
         return None if self._feed is None else self._feed.schema
 
     def __aiter__(self) -> AsyncTail:
@@ -48,7 +45,7 @@ class AsyncTail:
     async def __anext__(self) -> pa.RecordBatch:
         following = self._following
         if self._feed is None and not (self._closed or following.ended):
-            await self._connect()  # what is wrong with the request itself is told at once
+            await self._connect()  # errors of the request itself are raised at once
         while not (self._closed or following.ended):
             try:
                 if self._feed is None:
@@ -72,7 +69,6 @@ class AsyncTail:
             await feed.close()
 
     async def close(self) -> None:
-        """Follow no more; doing so again does nothing."""
         self._closed = True
         await self._drop()
 

@@ -1,4 +1,4 @@
-"""A job of a server, for asyncio; see :mod:`.jobs` for what its methods do."""
+"""The asyncio version of ``jobs``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["AsyncJob"]
 
 
 class AsyncJob:
-    """A job by its id; made by :meth:`.AsyncDatabase.start_job` and ``job``."""
+    """A job for asyncio; its methods are those of ``RemoteJob``, awaited."""
 
     def __init__(self, transport: AsyncTransport, told: Any) -> None:
         self._transport = transport
@@ -22,11 +22,9 @@ class AsyncJob:
         self.kind: str = told["kind"]
 
     async def status(self) -> dict[str, Any]:
-        """What was asked, ``state``, ``progress`` from 0 to 1, times, ``result`` or ``error``."""
         return dict(await self._transport.json(server_calls.job(self.id)))
 
     async def wait(self, timeout: float | None = None, tell: Tell | None = None) -> dict[str, Any]:
-        """Return what the job has come to, when it is done; as :meth:`.RemoteJob.wait`."""
         waiting = Waiting(self.id, timeout, tell)
         while True:
             try:
@@ -39,7 +37,6 @@ class AsyncJob:
             await asyncio.sleep(waiting.pause())
 
     async def cancel(self) -> None:
-        """End it before its next step; one that has ended stays as it is."""
         await self._transport.json(server_calls.job(self.id, "DELETE"))
 
     def __repr__(self) -> str:

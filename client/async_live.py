@@ -1,4 +1,4 @@
-"""A live query of a server, for asyncio; see :mod:`.live` for what its methods do."""
+"""The asyncio version of ``live``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["AsyncLive"]
 
 
 class AsyncLive:
-    """A live query by name; made by :meth:`.AsyncDatabase.live`."""
+    """A live query for asyncio; its methods are those of ``RemoteLive``, awaited."""
 
     def __init__(
         self,
@@ -35,38 +35,30 @@ class AsyncLive:
         self.sink: str = told["sink"]
 
     async def status(self) -> dict[str, Any]:
-        """How it does."""
         return status_of(await self._ask("GET"), await self._schema())
 
     def rows(self, after: int = 0, follow: bool = False) -> AsyncTail:
-        """What was put out and taken back behind a ``_seq``, in the order of ``_seq``."""
         return AsyncTail(self._transport, calls.live_rows(self.name, after, follow))
 
     async def net(self, start: object = None, end: object = None) -> pa.Table:
-        """What holds now, as ``NET(name)``; of results with times in ``[start, end)``."""
         schema = await self._schema() if (start, end) != (None, None) else None
         rows = await self._transport.rows(calls.net(self.name, schema, start, end))
         return pa.Table.from_batches([batch async for batch in rows], rows.schema)
 
     async def pause(self) -> None:
-        """Stop until :meth:`resume`, over restarts of the server, too."""
         await self._ask("POST", "pause")
 
     async def resume(self) -> None:
-        """Go on where it stopped, after a failure as well."""
         await self._ask("POST", "resume")
 
     async def refresh(self, start: object = None, end: object = None) -> None:
-        """Compare results with times in ``[start, end)`` with the query, and put them right."""
         await self._ask("POST", "refresh", **calls.bounds(await self._schema(), start, end))
 
     async def verify(self) -> int:
-        """How many results are missing or wrong after all commits so far were taken in."""
         await self._caught_up()
         return int((await self._ask("POST", "verify"))["differences"])
 
     async def drop(self, keep_results: bool = False) -> None:
-        """End it, and unless they are kept remove its results."""
         await self._ask("DELETE", keep_results=str(keep_results).lower())
 
     async def _ask(self, method: str, what: str = "", **query: object | None) -> Any:

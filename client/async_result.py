@@ -1,4 +1,4 @@
-"""The rows of a statement, for asyncio: what ``await db.sql(...)`` gives."""
+"""The rows of ``await db.sql(...)``."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ __all__ = ["AsyncResult"]
 
 
 class AsyncResult:
-    """Rows of one statement; as :class:`chronicle.query.contract.result.Result`.
+    """Rows of one statement, fetched as they are taken; its methods are those of ``Result``,
+    awaited.
 
-    Its rows come as they are taken; closing it, or leaving ``async with``, ends the query.
+    Closing it, or leaving ``async with``, ends the query.
     """
 
     def __init__(self, rows: AsyncRows, explain: Callable[[], Awaitable[Plan]] | None) -> None:
@@ -31,16 +32,13 @@ class AsyncResult:
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema of the rows."""
         return self._rows.schema
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns."""
         return list(self.schema.names)
 
     async def plan(self) -> Plan | None:
-        """How the rows are computed; None for statements that are not queries."""
         return None if self._explain is None else await self._explain()
 
     async def batches(self) -> AsyncIterator[pa.RecordBatch]:
@@ -60,27 +58,21 @@ class AsyncResult:
         return self._whole
 
     async def arrow(self) -> pa.Table:
-        """All rows as an Arrow table."""
         return (await self._result()).arrow()
 
     async def df(self) -> Any:
-        """All rows as a pandas DataFrame."""
         return (await self._result()).df()
 
     async def pl(self) -> Any:
-        """All rows as a polars DataFrame."""
         return (await self._result()).pl()
 
     async def fetchall(self) -> list[tuple[Any, ...]]:
-        """All rows as tuples of Python values."""
         return (await self._result()).fetchall()
 
     async def fetchone(self) -> tuple[Any, ...] | None:
-        """The first row; None when there is none."""
         return (await self._result()).fetchone()
 
     async def close(self) -> None:
-        """End the query; may be called more than once."""
         await self._rows.close()
 
     async def __aiter__(self) -> AsyncIterator[tuple[Any, ...]]:

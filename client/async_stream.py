@@ -1,7 +1,4 @@
-"""A stream of a server, for asyncio; see :mod:`.stream` for what its methods do.
-
-What asks the server is awaited: ``count``, ``time_range`` and ``stats`` are methods here.
-"""
+"""The asyncio version of ``stream``; ``count``, ``time_range`` and ``stats`` are methods here."""
 
 from __future__ import annotations
 
@@ -35,22 +32,19 @@ __all__ = ["AsyncStream"]
 
 
 class AsyncStream(KnownStream):
-    """A stream of a server; made by :meth:`.AsyncDatabase.stream` and ``create_stream``."""
+    """A stream of a server for asyncio; its methods are those of ``RemoteStream``, awaited."""
 
     def __init__(self, transport: AsyncTransport, name: str, told: Any) -> None:
         super().__init__(name, told, transport.where)
         self._transport = transport
 
     async def count(self) -> int:
-        """Number of events stored."""
         return int((await self._describe())["count"])
 
     async def time_range(self) -> tuple[Any, Any] | None:
-        """Times of the first and of the last event, both inclusive."""
         return time_range_of(await self._describe(), self._schema)
 
     async def stats(self) -> dict[str, Any]:
-        """Figures of the stream."""
         return dict((await self._describe())["stats"])
 
     async def _describe(self) -> Any:
@@ -59,7 +53,7 @@ class AsyncStream(KnownStream):
     async def append(
         self, data: Any, durability: str | None = None, *, idempotency_key: str | None = None
     ) -> AppendResult:
-        """Append events; as :meth:`.RemoteStream.append`.  Data is converted in a thread."""
+        """As ``RemoteStream.append``; converts the data in a thread."""
         appended = late = duplicates = number = 0
         done = None
         tables = await self._tables(data)
@@ -77,7 +71,7 @@ class AsyncStream(KnownStream):
             late += done.late
             duplicates += done.duplicates
             number += 1
-        assert done is not None  # of nothing, there is one empty table
+        assert done is not None  # even empty data gives one table
         return AppendResult(appended, late, done.count, done.version, duplicates=duplicates)
 
     async def _tables(self, data: Any) -> Iterator[pa.Table]:
@@ -85,13 +79,12 @@ class AsyncStream(KnownStream):
         try:
             return await asyncio.to_thread(begun, data, known)
         except SchemaMismatch:
-            await self._describe()  # somebody else may have added a column
+            await self._describe()  # another client may have added a column
             if not may_fit(data, known, self._schema):
                 raise
             return await asyncio.to_thread(begun, data, self._schema)
 
     async def delete(self, where: str | None, start: object = None, end: object = None) -> int:
-        """Delete events for good, in one commit; as :meth:`.RemoteStream.delete`."""
         call = self._calls.delete(where, **calls.bounds(self._schema, start, end))
         return int((await self._transport.json(call))["deleted"])
 
@@ -102,30 +95,24 @@ class AsyncStream(KnownStream):
         start: object = None,
         end: object = None,
     ) -> int:
-        """Give events other values, in one commit; as :meth:`.RemoteStream.update`."""
         call = self._calls.update(values, where, **calls.bounds(self._schema, start, end))
         return int((await self._transport.json(call))["updated"])
 
     async def add_column(
         self, name: str, type_: pa.DataType, *, nullable: bool = True, default: Any = None
     ) -> None:
-        """Add an attribute at the end; as :meth:`chronicle.streams.Stream.add_column`."""
         await self._alter(column_added(self.name, name, type_, nullable, default))
 
     async def widen_column(self, name: str, type_: pa.DataType) -> None:
-        """Give an attribute a type that holds all values of its old one."""
         await self._alter(column_widened(self.name, name, type_))
 
     async def drop_column(self, name: str) -> None:
-        """Drop an attribute other than the time, with its index."""
         await self._alter(altered(self.name, "DROP COLUMN", name))
 
     async def rename_column(self, name: str, to: str) -> None:
-        """Give an attribute another name; its index follows."""
         await self._alter(altered(self.name, "RENAME COLUMN", name, to))
 
     async def set_options(self, **options: Any) -> None:
-        """Change settings of the stream; as :meth:`chronicle.streams.Stream.set_options`."""
         await self._alter(settings_changed(self.name, options))
 
     async def _alter(self, statement: str) -> None:
@@ -136,16 +123,13 @@ class AsyncStream(KnownStream):
     async def create_index(
         self, attribute: str, *, wait: bool = True, lag_events_max: int | None = None
     ) -> None:
-        """Build a secondary index on an attribute, in the background when ``wait`` is false."""
         call = self._calls.create_index(attribute, wait=wait, lag_events_max=lag_events_max)
         await self._transport.json(call)
 
     async def drop_index(self, attribute: str) -> None:
-        """Remove the secondary index on an attribute; raises :class:`IndexNotFound`."""
         await self._transport.json(self._calls.drop_index(attribute))
 
     async def indexes(self) -> list[dict[str, Any]]:
-        """The stream's secondary indexes: attribute, state and covered fraction of each."""
         return list((await self._transport.json(self._calls.indexes()))["indexes"])
 
     async def scan(
@@ -157,7 +141,7 @@ class AsyncStream(KnownStream):
         *,
         limit: int | None = None,
     ) -> AsyncRows:
-        """Read events in time order: an asynchronous iterator of record batches, with a schema."""
+        """As ``RemoteStream.scan``: an async iterator of record batches, with a schema."""
         bounds = calls.bounds(self._schema, start, end)
         call = self._calls.events(columns, predicate_of(filter), limit, **bounds)
         return await self._transport.rows(call)
@@ -170,7 +154,7 @@ class AsyncStream(KnownStream):
         where: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> AsyncTail:
-        """Read what is appended, as it is committed; use it in ``async with`` and ``async for``."""
+        """As ``RemoteStream.tail``, for ``async with`` and ``async for``."""
         return AsyncTail(self._transport, self._calls.tail(after, follow, where, columns))
 
     async def aggregate(
@@ -179,7 +163,6 @@ class AsyncStream(KnownStream):
         start: object = None,
         end: object = None,
     ) -> dict[str, dict[str, Any]]:
-        """Aggregate attributes over ``[start, end)``; as :meth:`.RemoteStream.aggregate`."""
         bounds = calls.bounds(self._schema, start, end)
         found: dict[str, dict[str, Any]] = {}
         for wanted, names in grouped_by_functions(functions, self._schema):
@@ -188,14 +171,12 @@ class AsyncStream(KnownStream):
         return {name: found.get(name, {}) for name in functions}
 
     async def keep_position(self, at: int | None = None, after: str | None = None) -> str | None:
-        """Keep a commit; as :meth:`.RemoteStream.keep_position`."""
         name = (await self._transport.json(self._calls.keep_position(at=at, after=after)))[
             "position"
         ]
         return None if name is None else str(name)
 
     async def drop_position(self, position: str) -> None:
-        """Give a position up, and what the server keeps for it."""
         await self._transport.json(self._calls.drop_position(position))
 
     async def changes(
@@ -207,6 +188,5 @@ class AsyncStream(KnownStream):
         start: object = None,
         end: object = None,
     ) -> AsyncRows:
-        """Events committed after one position and up to another; as ``RemoteStream.changes``."""
         bounds = calls.bounds(self._schema, start, end)
         return await self._transport.rows(self._calls.new_events(after, until, columns, **bounds))

@@ -1,16 +1,6 @@
-"""HTTP to a Chronicle server, for asyncio.
-
-Purpose
-    What :class:`.Transport` does, without blocking the event loop: the same calls, the same
-    refusals, the same rules for trying again.  httpx2 keeps the connections
-    (``docs/decisions/0017-async-client.md`` says why it was chosen).
-
-Guarantee
-    A task that is cancelled closes its connection, which ends its query on the server.  An Arrow
-    stream without its end marker counts as broken.
-
-Limits
-    One event loop for each transport.
+"""HTTP for asyncio, over httpx2 (``docs/decisions/0017-async-client.md``); rules as in
+``transport``.  Cancelling a task closes its connection, which ends the query on the server.  One
+event loop for each transport.
 """
 
 from __future__ import annotations
@@ -49,7 +39,7 @@ Body = Callable[[], bytes | AsyncIterator[bytes] | None]
 
 
 class AsyncTransport:
-    """Requests to one server; the parameters are those of :class:`.Transport`."""
+    """Requests to one server; parameters as of ``Transport``."""
 
     def __init__(
         self,
@@ -74,25 +64,21 @@ class AsyncTransport:
             verify=ssl.create_default_context() if self.address.secure else False,
             timeout=timeout,
             limits=httpx2.Limits(keepalive_expiry=IDLE_S),
-            trust_env=False,  # as the blocking client
+            trust_env=False,  # like the blocking client
         )
 
     async def json(self, call: Call) -> Any:
-        """Send a request; give back the JSON of the answer."""
         return await self._decoded(await self._request(call, JSON, lambda: call.payload))
 
     async def rows(self, call: Call) -> AsyncRows:
-        """Send a request; give back the batches that answer it, read as they arrive."""
         return AsyncRows(await self.feed(call), call.may_be_cut)
 
     async def feed(self, call: Call) -> AsyncFeed:
-        """Begin to read an Arrow stream, which may go on."""
         told = AsyncFeed(self, await self._request(call, ARROW, lambda: call.payload))
         await told.begin()
         return told
 
     async def send(self, call: Call, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Any:
-        """Stream Arrow batches to the server; give back the JSON of the answer."""
 
         async def pieces() -> AsyncIterator[bytes]:
             for piece in arrow_chunks(schema, batches):
@@ -102,13 +88,11 @@ class AsyncTransport:
         return await self._decoded(await self._request(call, JSON, pieces, retries))
 
     async def close(self) -> None:
-        """Close all connections; another request is refused."""
         await self._client.aclose()
 
     async def _request(
         self, call: Call, accepted: str, body: Body, retries: int | None = None
     ) -> httpx2.Response:
-        """One request, tried again as often as may be; the answer is none of an error."""
         if self._client.is_closed:
             raise StoreClosed(f"the connection to {self.where} was closed; connect again")
         for pause in pauses(self._retries if retries is None else retries):
@@ -159,7 +143,7 @@ class AsyncTransport:
 
 
 class AsyncFeed:
-    """Batches of an answer, each with its metadata; made by :meth:`AsyncTransport.feed`."""
+    """Batches of an answer with their metadata."""
 
     schema: pa.Schema
 
@@ -171,7 +155,6 @@ class AsyncFeed:
         self._decoder = ArrowDecoder()
 
     async def begin(self) -> None:
-        """Read the schema."""
         try:
             while self._decoder.schema is None and not self._decoder.ended:
                 await self._step()
@@ -207,17 +190,15 @@ class AsyncFeed:
                 yield told
 
     async def finish(self) -> None:
-        """Read what is left, so that the connection can be used again."""
         async for _ in self._pieces:
             pass
 
     async def close(self) -> None:
-        """End it."""
         await self._response.aclose()
 
 
 class AsyncRows:
-    """Batches of an answer that ends; made by :meth:`AsyncTransport.rows`."""
+    """Batches of a finite answer."""
 
     def __init__(self, told: AsyncFeed, may_be_cut: bool) -> None:
         self.schema = told.schema
@@ -235,5 +216,4 @@ class AsyncRows:
             await self._told.close()
 
     async def close(self) -> None:
-        """Take no more; a query ends on the server as well."""
         await self._told.close()

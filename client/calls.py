@@ -1,12 +1,6 @@
-"""Requests as values: what is asked of a server, apart from how it is sent.
-
-Purpose
-    A :class:`Call` is one request of the REST interface.  The routes of a stream are written down
-    in :mod:`.stream_routes`, those of SQL and live queries here; the blocking and the asynchronous
-    client send the same calls.
-
-Guarantee
-    A call that says that it is *repeatable* does the same when it is carried out twice.
+"""Requests as values, independent of how they are sent; shared by both clients.  ``stream_calls``
+has the routes of streams, this module those of SQL and live queries.  A *repeatable* call has the
+same effect when it is executed twice.
 """
 
 from __future__ import annotations
@@ -49,18 +43,8 @@ Parameters = Mapping[str, Any] | Sequence[Any]
 
 @dataclass(frozen=True)
 class Call:
-    """One request.
-
-    Attributes
-    ----------
-    query : mapping
-        Of the address; what is None is left out.
-    body : object
-        Sent as JSON unless None.
-    repeatable : bool
-        Whether it does the same when it is carried out twice; a POST does not unless it says so.
-    may_be_cut : bool
-        It has a limit, so rows that were cut there are the whole answer.
+    """One request.  None values of ``query`` are omitted; ``body`` is sent as JSON unless None.
+    With ``may_be_cut`` the call has a limit, so truncated rows are a complete answer.
     """
 
     method: str
@@ -73,30 +57,27 @@ class Call:
 
     @property
     def again(self) -> bool:
-        """Whether it may be sent again when nobody knows what became of it."""
+        """Whether it may be retried when its outcome is unknown."""
         return self.repeatable or self.method != "POST"
 
     @property
     def target(self) -> str:
-        """Path and query, encoded."""
         given = {name: str(value) for name, value in self.query.items() if value is not None}
         return self.path + (f"?{urllib.parse.urlencode(given)}" if given else "")
 
     @property
     def payload(self) -> bytes | None:
-        """The body as JSON."""
         return None if self.body is None else json.dumps(self.body, allow_nan=False).encode()
 
 
 def quoted(name: str) -> str:
-    """A name as a part of a path; raises :class:`InvalidArgument` for one that would be none."""
+    """A name as a path segment; raises ``InvalidArgument`` for an empty one."""
     if not name:
         raise InvalidArgument("expected a name or an id, found an empty text")
     return urllib.parse.quote(name, safe="")
 
 
 def bounds(schema: StreamSchema, start: object, end: object) -> dict[str, int | None]:
-    """A half-open range of time in ticks."""
     return {
         "start": None if start is None else schema.to_ticks(start),
         "end": None if end is None else schema.to_ticks(end),
@@ -104,7 +85,6 @@ def bounds(schema: StreamSchema, start: object, end: object) -> dict[str, int | 
 
 
 def list_streams() -> Call:
-    """The streams within the token's reach."""
     return Call("GET", "/v1/streams")
 
 
@@ -116,7 +96,7 @@ def query(
     read_only: bool = False,
     limit: int | None = None,
 ) -> Call:
-    """A SQL statement, answered as an Arrow stream; one that reads may be asked again."""
+    """A SQL statement, answered as an Arrow stream; reads are repeatable."""
     body = _statement(text, params, timeout)
     read_only = read_only or only_reads(text)
     if read_only:
@@ -136,24 +116,20 @@ def query(
 def explain(
     text: str, analyze: bool, params: Parameters | None = None, timeout: float | None = None
 ) -> Call:
-    """The plan of a query."""
     body = {**_statement(text, params, timeout), "analyze": analyze}
     return Call("POST", "/v1/explain", body=body, repeatable=not analyze)
 
 
 def check(sql: str) -> Call:
-    """Whether a predicate or a statement is right, by an answer without rows."""
     return query(sql, limit=0)
 
 
 def live(name: str, what: str = "", method: str = "GET", **query: object | None) -> Call:
-    """A request about one live query."""
     path = f"/v1/live/{quoted(name)}" + (f"/{what}" if what else "")
     return Call(method, path, query, repeatable=True)
 
 
 def create_live(name: str, sql: str, **said: Any) -> Call:
-    """A new live query; its options as of :meth:`chronicle.Database.create_live`."""
     options = {key: in_json(value) for key, value in dict(said.pop("options") or {}).items()}
     body = {"name": name, "sql": sql, "options": options}
     body |= {key: _length(value) for key, value in said.items()}
@@ -161,23 +137,20 @@ def create_live(name: str, sql: str, **said: Any) -> Call:
 
 
 def live_rows(name: str, after: int, follow: bool) -> Call:
-    """The rows of a live query."""
     return live(name, "rows", after=after, follow=follow)
 
 
 def list_live() -> Call:
-    """All live queries."""
     return Call("GET", "/v1/live")
 
 
 def caught_up(seconds: float) -> Call:
-    """Answered when every live query has taken in every commit so far."""
     query = {"timeout_ms": max(1, int(seconds * 1000))}
     return Call("POST", "/v1/live/catch-up", query, repeatable=True)
 
 
 def net(name: str, schema: StreamSchema | None, start: object, end: object) -> Call:
-    """What holds now of a live query; with a range of time, its sink's schema is needed."""
+    """The current results of a live query; a time range needs the sink's schema."""
     text = "SELECT * FROM NET(" + '"' + name.replace('"', '""') + '")'
     if schema is None:
         return query(text)
@@ -189,7 +162,6 @@ def net(name: str, schema: StreamSchema | None, start: object, end: object) -> C
 
 
 def _length(value: Any) -> Any:
-    """A time or a length of time among the options of a live query."""
     if isinstance(value, dt.timedelta):
         return f"{value // dt.timedelta(microseconds=1)} microseconds"
     if isinstance(value, (dt.datetime, dt.date)):
@@ -213,7 +185,7 @@ def _statement(text: str, params: Parameters | None, timeout: float | None) -> d
 
 
 def in_json(value: Any) -> Any:
-    """A parameter as the server reads it: what JSON has no type for, with its type."""
+    """A parameter as the server reads it; types that JSON lacks are tagged."""
     if isinstance(value, pa.Scalar):
         if pa.types.is_timestamp(value.type) and value.is_valid:
             return _typed("timestamp" if value.type.tz is None else "timestamptz", _text(value))

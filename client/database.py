@@ -1,19 +1,9 @@
-"""A database behind a server: what :func:`chronicle.connect` gives.
+"""A database behind a server: the methods of ``Database`` that make sense remotely, over REST with
+Arrow.
 
-Purpose
-    The methods of :class:`chronicle.database.Database` that make sense from afar, over REST with
-    Arrow both ways.  A program that takes a database takes either.
-
-Guarantee
-    The server's problem documents are raised as the errors that the embedded database raises.
-    Only what does the same when it is carried out twice is sent again after a connection broke:
-    what reads, and appends with an idempotency key.
-
-Limits
-    Nothing is sent before the first method: ``connect`` itself never fails for a server that is
-    away.  What concerns files (backup, compaction, indexes of what is large) is a job of the
-    server; repair is done beside it.  For threads: any method from any thread; a result or feed
-    from one at a time.
+The errors are the same.  After a broken connection only repeatable requests are retried: reads, and
+appends with an idempotency key.  ``connect`` sends nothing.  Thread-safe; a result or feed is for
+one thread at a time.
 """
 
 from __future__ import annotations
@@ -46,18 +36,16 @@ if TYPE_CHECKING:
 __all__ = ["RemoteDatabase"]
 
 CATCH_UP_S = 10.0
-"""How long one request waits for live queries."""
 
 
 class RemoteDatabase:
-    """A server's database; made by :func:`chronicle.connect`, also a context manager."""
+    """A server's database, made by ``chronicle.connect``; a context manager."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
     @property
     def url(self) -> str:
-        """Address of the server."""
         return self._transport.where
 
     # ------------------------------------------------------------------ streams
@@ -75,7 +63,7 @@ class RemoteDatabase:
         if_not_exists: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> RemoteStream:
-        """Create a stream; as :meth:`chronicle.api.database.Database.create_stream`."""
+        """As ``Database.create_stream``."""
         made = stream_schema(name, schema, time)
         call = StreamCalls(name).create(
             made, codec, retention, stream_settings(options, unique, within), if_not_exists
@@ -83,7 +71,7 @@ class RemoteDatabase:
         return RemoteStream(self._transport, name, self._transport.json(call))
 
     def stream(self, name: str) -> RemoteStream:
-        """The stream of that name; raises :class:`StreamNotFound` with the nearest names."""
+        """The stream of that name; raises ``StreamNotFound`` with the nearest names."""
         return RemoteStream(
             self._transport, name, self._transport.json(StreamCalls(name).describe())
         )
@@ -93,14 +81,11 @@ class RemoteDatabase:
         return names_of(self._transport.json(calls.list_streams())["streams"])
 
     def damaged(self) -> dict[str, str]:
-        """Streams that are set aside because they cannot be opened, each with what is wrong."""
+        """Streams that cannot be opened, and why."""
         return damage_of(self._transport.json(calls.list_streams())["streams"])
 
     def drop_stream(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> None:
-        """Remove a stream, its events and its indexes; raises :class:`StreamNotFound`.
-
-        With ``cascade`` the views that read it go, too.
-        """
+        """Remove a stream, and with ``cascade`` views that read it; raises ``StreamNotFound``."""
         try:
             if cascade:
                 self._transport.json(StreamCalls(name).describe())  # it is there
@@ -112,7 +97,7 @@ class RemoteDatabase:
                 raise
 
     def rename_stream(self, name: str, to: str) -> None:
-        """Give a stream another name; handles of it end."""
+        """Rename a stream; existing handles become invalid."""
         self._transport.batches(calls.query(altered(name, "RENAME", "", to))).read_all()
 
     # -------------------------------------------------------------------- query
@@ -125,17 +110,10 @@ class RemoteDatabase:
         *,
         read_only: bool = False,
     ) -> Result:
-        """Run one SQL statement; as :meth:`chronicle.api.database.Database.sql`.
+        """Run one SQL statement; as ``Database.sql``.
 
-        Parameters
-        ----------
-        timeout : float, optional
-            Seconds; at most the server's own limit.
-
-        Returns
-        -------
-        Result
-            Its rows come as they are taken; closing it ends the query on the server.
+        ``timeout`` is in seconds, at most the server's limit.  The result's rows are fetched as
+        they are taken; closing it ends the query on the server.
         """
         from ..query.contract.result import Result
 
@@ -155,7 +133,7 @@ class RemoteDatabase:
         params: Parameters | None = None,
         timeout: float | None = None,
     ) -> Plan:
-        """Plan a query, and with ``analyze`` run it and say what it read."""
+        """Plan a query; with ``analyze`` also run it and report what it read."""
         return plan_of(self._transport.json(calls.explain(text, analyze, params, timeout)))
 
     # ------------------------------------------------------------- live queries
@@ -174,7 +152,7 @@ class RemoteDatabase:
         options: Mapping[str, Any] | None = None,
         if_not_exists: bool = False,
     ) -> RemoteLive:
-        """Save a query that goes on; :meth:`chronicle.live_database.LiveDatabase.create_live`."""
+        """As ``Database.create_live``."""
         call = calls.create_live(
             name,
             sql,
@@ -190,7 +168,7 @@ class RemoteDatabase:
         return self._live(name, self._transport.json(call))
 
     def live(self, name: str) -> RemoteLive:
-        """The live query of that name; raises :class:`StreamNotFound` with the names there are."""
+        """The live query of that name; raises ``StreamNotFound`` with the existing names."""
         return self._live(name, self._transport.json(calls.live(name)))
 
     def create_rollup(
@@ -203,7 +181,7 @@ class RemoteDatabase:
         options: Mapping[str, Any] | None = None,
         if_not_exists: bool = False,
     ) -> RemoteLive:
-        """Save windows that outlive events; see :meth:`.LiveDatabase.create_rollup`."""
+        """As ``Database.create_rollup``."""
         call = calls.create_live(
             name,
             sql,
@@ -216,7 +194,7 @@ class RemoteDatabase:
         return self._live(name, self._transport.json(call))
 
     def rollup(self, name: str) -> RemoteLive:
-        """The roll-up of that name; raises :class:`StreamNotFound` with the names there are."""
+        """The roll-up of that name; raises ``StreamNotFound`` with the existing names."""
         names = self.rollups()
         if name not in names:
             raise no_rollup(name, names)
@@ -235,13 +213,7 @@ class RemoteDatabase:
         return names_of(self._transport.json(calls.list_live())["live"])
 
     def run_live(self, until: str = "caught up", timeout: float | None = None) -> None:
-        """Return when every live query has taken in every commit so far.
-
-        Raises
-        ------
-        QueryTimeout
-            When it takes longer than ``timeout`` seconds.
-        """
+        """Wait until every live query has processed all present commits (``QueryTimeout``)."""
         if until != "caught up":
             raise InvalidArgument(f"until is 'caught up', found {until!r}")
         ends = None if timeout is None else time.monotonic() + timeout
@@ -257,30 +229,23 @@ class RemoteDatabase:
     # --------------------------------------------------------- the server itself
 
     def start_job(self, kind: str, **asked: Any) -> RemoteJob:
-        """Have the server do long work, which goes on without this connection.
+        """Start long work on the server, independent of this connection.
 
-        Parameters
-        ----------
-        kind : str
-            ``backup``, ``check``, ``compact`` and others of ``docs/server.md``.
-        **asked
-            What the kind takes, such as the ``name`` of a backup.
+        ``kind`` is ``backup``, ``check``, ``compact`` or another of ``docs/server.md``, which lists
+        each kind's parameters (``asked``).
         """
         return RemoteJob(self._transport, self._transport.json(server_calls.begin_job(kind, asked)))
 
     def job(self, job_id: str) -> RemoteJob:
-        """The job of that id; raises :class:`InvalidArgument` when there is none."""
+        """The job of that id; raises ``InvalidArgument``."""
         return RemoteJob(self._transport, self._transport.json(server_calls.job(job_id)))
 
     def jobs(self) -> list[dict[str, Any]]:
-        """The status of each job that waits, runs or has ended, oldest first."""
+        """The status of all waiting, running and ended jobs, oldest first."""
         return list(self._transport.json(server_calls.list_jobs())["jobs"])
 
     def backups(self) -> list[dict[str, Any]]:
-        """The backups that jobs have written: name, ``made_at``, ``state``, events of each stream.
-
-        What was deleted before a backup began (``made_at``) is not in it.
-        """
+        """Backups by jobs: name, ``made_at`` (earlier deletes are not in it), ``state``, events."""
         return list(self._transport.json(server_calls.list_backups())["backups"])
 
     def create_token(
@@ -290,21 +255,16 @@ class RemoteDatabase:
         streams: Iterable[str] = ("*",),
         expires: Expiry = None,
     ) -> dict[str, Any]:
-        """Make a token for the server.
+        """Create a token: as in ``tokens``, with its ``secret``, which is shown only once.
 
         Parameters
         ----------
         name : str
             For people: who or what uses it.
         scopes, streams : iterable of str
-            What it may do, and globs over the names of the streams with which.
+            Its rights, and globs over the names of the streams they apply to.
         expires : str, datetime or timedelta, optional
             A time (UTC unless it has an offset), or a span from now such as ``"90d"``.
-
-        Returns
-        -------
-        dict
-            As one of :meth:`tokens`, and its ``secret``, which is not told again.
         """
         call = server_calls.make_token(name, scopes, streams, expires)
         return dict(self._transport.json(call))
@@ -316,22 +276,22 @@ class RemoteDatabase:
     def rotate_token(
         self, token_id: str, overlap: str | dt.timedelta = "1h", expires: Expiry = None
     ) -> dict[str, Any]:
-        """Make a token that takes the place of another, which goes on for ``overlap``."""
+        """Replace a token; the old one stays valid for ``overlap``."""
         call = server_calls.rotate_token(token_id, overlap, expires)
         return dict(self._transport.json(call))
 
     def revoke_token(self, token_id: str) -> None:
-        """Make a token useless, from the next request on."""
+        """Revoke a token, from the next request on."""
         self._transport.json(server_calls.revoke_token(token_id))
 
     def revoke_all_tokens(self) -> list[str]:
-        """Revoke every token but the one of this connection; gives their ids."""
+        """Revoke every token except this connection's; returns their ids."""
         return list(self._transport.json(server_calls.revoke_all_tokens())["revoked"])
 
     # --------------------------------------------------------------- life cycle
 
     def close(self) -> None:
-        """Give up the connections; closing twice is fine, any other use afterwards is not."""
+        """Close the connections; may be called twice."""
         self._transport.close()
 
     def __enter__(self) -> RemoteDatabase:

@@ -1,17 +1,5 @@
-"""Feeds of a server, followed: what a stream takes in, or a live query puts out.
-
-Purpose
-    :class:`RemoteFeed` reads a feed as an Arrow stream and connects again where it broke off.
-    :class:`Following` is what the asynchronous one has in common with it: where it stands, and what
-    the marks of a batch mean.
-
-Guarantee
-    Every row once and in order, over lost connections and restarts of the server: it goes on
-    behind the last batch that it has given.  What the server says cannot be gone on with is raised.
-
-Limits
-    A connection that keeps failing is tried again for :data:`PATIENCE_S` without a word from the
-    server, then :class:`.ConnectionFailed` is raised.
+"""Follows a feed of a server: every row once and in order, across lost connections and server
+restarts.  After ``PATIENCE_S`` seconds of failed attempts it raises ``ConnectionFailed``.
 """
 
 from __future__ import annotations
@@ -37,13 +25,7 @@ PAUSE_S_MAX = 5.0
 
 
 class Following:
-    """Where a feed stands; see the module.
-
-    Parameters
-    ----------
-    call : Call
-        ``after`` and ``follow`` are in its query.
-    """
+    """Position and reconnection state of a feed, shared with ``AsyncTail``."""
 
     def __init__(self, call: Call, where: str) -> None:
         self.follow = bool(call.query["follow"])
@@ -56,11 +38,10 @@ class Following:
         self._pause, self._since = PAUSE_S, time.monotonic()
 
     def call(self) -> Call:
-        """The request that goes on from here."""
         return replace(self._call, query={**self._call.query, "after": self.place})
 
     def take(self, told: Told) -> pa.RecordBatch | None:
-        """The events of a batch, if it has any; from now on the feed stands behind them."""
+        """The events of a batch, if any; advances the position."""
         batch, marks = told
         self._pause, self._since = PAUSE_S, time.monotonic()
         if b"chronicle.error" in marks:
@@ -73,11 +54,10 @@ class Following:
 
     @property
     def ended(self) -> bool:
-        """Whether the server has said that this is all."""
         return self._ended
 
     def pause(self, broken: ConnectionFailed) -> float:
-        """Seconds to wait before the next try; raises when it is enough."""
+        """Seconds until the next attempt; raises ``broken`` after too long."""
         if not self.follow or time.monotonic() - self._since > PATIENCE_S:
             raise broken
         pause, self._pause = self._pause, min(2 * self._pause, PAUSE_S_MAX)
@@ -85,20 +65,10 @@ class Following:
 
 
 class RemoteFeed:
-    """An iterator of record batches (never empty) that waits for more, or ends at the end.
+    """An iterator of non-empty record batches that waits for more, or stops at the end.
 
-    Also a context manager; closing it ends it, for a thread that waits in it as well.
-
-    Parameters
-    ----------
-    transport : Transport
-        Its timeout must be longer than the server's heartbeat, 15 seconds.
-    call : Call
-        ``after`` and ``follow`` among its query.
-
-    Attributes
-    ----------
-    schema : pyarrow.Schema
+    Closing it also ends it for a thread that waits in it.  The transport's timeout must exceed the
+    server's heartbeat, 15 seconds.
     """
 
     def __init__(self, transport: Transport, call: Call) -> None:
@@ -111,7 +81,7 @@ class RemoteFeed:
 
     @property
     def position(self) -> str:
-        """Where it stands: another one with ``after`` this goes on behind what this one gave."""
+        """Pass it as ``after`` to resume behind the last batch."""
         return self._following.place
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -142,7 +112,7 @@ class RemoteFeed:
             feed.close()
 
     def close(self) -> None:
-        """Follow no more; doing so again does nothing."""
+        """Stop following; idempotent."""
         self._closed = True
         feed = self._feed
         if feed is not None:

@@ -1,13 +1,5 @@
-"""A job of a server: what ``db.start_job(kind)`` and ``db.job(job_id)`` give.
-
-Purpose
-    Long work that the server goes on with when nobody is connected: backups, checks, indexes
-    (``docs/server.md`` lists the kinds).  A job is its id; any process may ask for it.
-
-Guarantee
-    :meth:`RemoteJob.wait` gives a result only of a job that was done; one that failed, was
-    cancelled or was lost with its server is a :class:`JobFailed`.  A server that ends meanwhile and
-    is back within :data:`.feeds.PATIENCE_S` is waited for as well: it goes on with its jobs.
+"""Jobs of a server: ``db.start_job(kind)`` and ``db.job(job_id)``; any process may use a job by its
+id.
 """
 
 from __future__ import annotations
@@ -28,7 +20,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 class RemoteJob:
-    """A job by its id; made by :meth:`.RemoteDatabase.start_job` and ``job``."""
+    """A job, made by ``RemoteDatabase.start_job`` and ``job``."""
 
     def __init__(self, transport: Transport, told: Any) -> None:
         self._transport = transport
@@ -36,23 +28,23 @@ class RemoteJob:
         self.kind: str = told["kind"]
 
     def status(self) -> dict[str, Any]:
-        """What was asked, ``state``, ``progress`` from 0 to 1, times, ``result`` or ``error``."""
+        """Request, ``state``, ``progress`` from 0 to 1, times, ``result`` or ``error``."""
         return dict(self._transport.json(server_calls.job(self.id)))
 
     def wait(self, timeout: float | None = None, tell: Tell | None = None) -> dict[str, Any]:
-        """Return what the job has come to, when it is done.
+        """Wait for the job and return its result; the server may restart meanwhile.
 
         Parameters
         ----------
         timeout : float, optional
-            Seconds; the job goes on when they are over.
+            Seconds to wait (``QueryTimeout``); the job goes on.
         tell : callable, optional
-            Given each status on the way.
+            Called with each status.
 
         Raises
         ------
         JobFailed
-        QueryTimeout
+            It failed, was cancelled, or was lost with its server.
         """
         waiting = Waiting(self.id, timeout, tell)
         while True:
@@ -66,7 +58,7 @@ class RemoteJob:
             time.sleep(waiting.pause())
 
     def cancel(self) -> None:
-        """End it before its next step; one that has ended stays as it is."""
+        """End it before its next step; an ended job is unchanged."""
         self._transport.json(server_calls.job(self.id, "DELETE"))
 
     def __repr__(self) -> str:
@@ -74,13 +66,7 @@ class RemoteJob:
 
 
 class Waiting:
-    """Waiting for a job: what was heard of it, and when to ask again; nothing is sent here.
-
-    Attributes
-    ----------
-    result : dict
-        What the job has come to, when it is done.
-    """
+    """State of waiting for a job; sends nothing.  ``result`` is set when the job is done."""
 
     result: dict[str, Any]
 
@@ -92,13 +78,7 @@ class Waiting:
         self._began = self._heard = time.monotonic()
 
     def heard(self, status: dict[str, Any]) -> bool:
-        """Whether the job is done.
-
-        Raises
-        ------
-        JobFailed
-            It has ended otherwise.
-        """
+        """Whether the job is done; raises ``JobFailed`` if it ended otherwise."""
         self._heard = time.monotonic()
         if self._tell is not None:
             self._tell(status)
@@ -112,17 +92,12 @@ class Waiting:
         return True
 
     def broken(self, error: ConnectionFailed) -> None:
-        """The server is away; raises that when it is so for too long."""
+        """Note that the server is away; raises after too long."""
         if time.monotonic() - self._heard > PATIENCE_S:
             raise error
 
     def pause(self) -> float:
-        """Seconds until the next look.
-
-        Raises
-        ------
-        QueryTimeout
-        """
+        """Seconds until the next request; raises ``QueryTimeout``."""
         pause, self._pause = self._pause, min(2 * self._pause, LOOK_S_MAX)
         if self._timeout is None:
             return pause

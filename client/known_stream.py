@@ -1,4 +1,4 @@
-"""What a handle of a server's stream knows without asking: its name, its schema as last told."""
+"""Name and last known schema of a remote stream, without a request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["KnownStream"]
 
 
 class KnownStream:
-    """The part that the blocking and the asynchronous stream share."""
+    """Base of the blocking and the asynchronous stream."""
 
     def __init__(self, name: str, told: Any, where: str) -> None:
         self._calls = StreamCalls(name)
@@ -22,18 +22,16 @@ class KnownStream:
         self._told(told)
 
     def _told(self, told: Any) -> Any:
-        """Take the schema from a description of the stream; gives the description."""
+        """Take the schema from a description; returns the description."""
         self._schema = schema_of(told, self._where)
         return told
 
     @property
     def name(self) -> str:
-        """Name of the stream."""
         return self._calls.name
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema of its events."""
         return self._schema.arrow
 
     @property
@@ -43,7 +41,6 @@ class KnownStream:
 
     @property
     def time(self) -> str:
-        """Name of the time attribute."""
         return self._schema.time
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""A live query of a server: what ``db.live(name)`` gives."""
+"""A live query of a server: ``db.live(name)``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["RemoteLive"]
 
 
 class RemoteLive:
-    """A live query by name; made by :meth:`.RemoteDatabase.live`."""
+    """A live query, made by ``RemoteDatabase.live``."""
 
     def __init__(
         self, transport: Transport, name: str, caught_up: Callable[[], None], told: Any
@@ -31,52 +31,45 @@ class RemoteLive:
         self.sink: str = told["sink"]
 
     def status(self) -> dict[str, Any]:
-        """How it does; as :meth:`chronicle.live.handle.LiveHandle.status`."""
+        """As ``LiveHandle.status``."""
         return status_of(self._ask("GET"), self._schema())
 
     def rows(self, after: int = 0, follow: bool = False) -> RemoteFeed:
-        """What was put out and taken back behind a ``_seq``, in the order of ``_seq``.
-
-        Parameters
-        ----------
-        after : int
-            The last ``_seq`` that is known already.
-        follow : bool
-            Wait for more.
+        """Results and retractions after the ``_seq`` ``after``, in order; with ``follow``, wait for
+        more.
         """
         return RemoteFeed(self._transport, calls.live_rows(self.name, after, follow))
 
     def net(self, start: object = None, end: object = None) -> pa.Table:
-        """What holds now, as ``NET(name)``; of results with times in ``[start, end)``."""
+        """The current results, as ``NET(name)``; with times in ``[start, end)``."""
         schema = self._schema() if (start, end) != (None, None) else None
         return self._transport.batches(calls.net(self.name, schema, start, end)).read_all()
 
     def pause(self) -> None:
-        """Stop until :meth:`resume`, over restarts of the server, too."""
+        """Stop until ``resume``, also across restarts."""
         self._ask("POST", "pause")
 
     def resume(self) -> None:
-        """Go on where it stopped, after a failure as well."""
+        """Continue where it stopped, also after a failure."""
         self._ask("POST", "resume")
 
     def refresh(self, start: object = None, end: object = None) -> None:
-        """Compare results with times in ``[start, end)`` with the query, and put them right."""
+        """Compare results with times in ``[start, end)`` with the query, and correct them."""
         self._ask("POST", "refresh", **calls.bounds(self._schema(), start, end))
 
     def verify(self) -> int:
-        """How many results are missing or wrong after all commits so far were taken in."""
+        """Number of missing or wrong results after all commits so far."""
         self._caught_up()
         return int(self._ask("POST", "verify")["differences"])
 
     def drop(self, keep_results: bool = False) -> None:
-        """End it, and unless they are kept remove its results."""
+        """Remove it, and its results unless they are kept."""
         self._ask("DELETE", keep_results=str(keep_results).lower())
 
     def _ask(self, method: str, what: str = "", **query: object | None) -> Any:
         return self._transport.json(calls.live(self.name, what, method, **query))
 
     def _schema(self) -> StreamSchema:
-        """Times of its results, which are those of its source."""
         if self._times is None:
             told = self._transport.json(StreamCalls(self.sink).describe())
             self._times = schema_of(told, self._transport.where)

@@ -1,8 +1,5 @@
-"""What users give, as a server takes it: tables to append, predicates, statements.
-
-Guarantee
-    Data is checked and converted here as an embedded database does it (:mod:`chronicle.incoming`),
-    so that its errors are the same, and are raised before anything is sent.
+"""Converts users' data, predicates and changes for a server.  Data is checked here as by the
+embedded database (``chronicle.formats.tables``): the errors are the same, before anything is sent.
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ __all__ = [
 ]
 
 PIECE_ROWS = 65_536
-"""Rows of a batch on the wire."""
+"""Rows per batch on the wire."""
 SENT_ONCE = (
     "an append without an idempotency_key is sent once; compare the stream's count before sending "
     "it again"
@@ -42,15 +39,14 @@ SENT_ONCE = (
 
 
 def begun(data: Any, schema: StreamSchema) -> Iterator[pa.Table]:
-    """Data as tables in a stream's schema; what is wrong with the first is raised at once."""
+    """Data as tables in a stream's schema; errors of the first are raised at once."""
     tables = tables_of(data, schema)
     return chain((next(tables),), tables)
 
 
 def may_fit(data: Any, known: StreamSchema, present: StreamSchema) -> bool:
-    """Whether data that did not fit a stream as it was known may fit it as it is.
-
-    Readers, and what is read as one, may have given their first events already.
+    """Whether data that did not fit the known schema may fit the present one.  False for readers,
+    which may have been partly consumed.
     """
     frame = type(data).__module__.split(".")[0] in ("pandas", "polars")
     again = frame or isinstance(data, (pa.Table, pa.RecordBatch, list, tuple))
@@ -58,12 +54,11 @@ def may_fit(data: Any, known: StreamSchema, present: StreamSchema) -> bool:
 
 
 def key_of_part(key: str | None, number: int) -> str | None:
-    """The idempotency key of one of the tables that data came as."""
+    """The idempotency key of the ``number``-th table of an append."""
     return key if key is None or number == 0 else f"{key}/{number}"
 
 
 def predicate_of(filter: object) -> str | None:
-    """A predicate as text."""
     if filter is None or isinstance(filter, str):
         return filter
     raise InvalidArgument(
@@ -75,7 +70,7 @@ def predicate_of(filter: object) -> str | None:
 def column_added(
     stream: str, name: str, type_: pa.DataType, nullable: bool = True, default: Any = None
 ) -> str:
-    """The statement that adds a column; a default goes as a literal, as SQL writes it."""
+    """The statement that adds a column, with its default as a literal."""
     from ..formats import name_of_type
 
     text = f"ALTER STREAM {_quoted(stream)} ADD COLUMN {_quoted(name)} {name_of_type(type_)}"
@@ -85,14 +80,12 @@ def column_added(
 
 
 def column_widened(stream: str, name: str, type_: pa.DataType) -> str:
-    """The statement that gives a column another type."""
     from ..formats import name_of_type
 
     return f"ALTER STREAM {_quoted(stream)} ALTER COLUMN {_quoted(name)} TYPE {name_of_type(type_)}"
 
 
 def _literal(name: str, type_: pa.DataType, value: Any) -> str:
-    """A value as SQL writes it."""
     if isinstance(value, bool):
         return str(value).upper()
     if isinstance(value, (int, Decimal)) or (isinstance(value, float) and isfinite(value)):
@@ -114,12 +107,10 @@ def altered(stream: str, what: str, name: str, to: str | None = None) -> str:
 
 
 def dropped_with_views(stream: str) -> str:
-    """The statement that drops a stream and the views that read it."""
     return f"DROP STREAM IF EXISTS {_quoted(stream)} CASCADE"
 
 
 def settings_changed(stream: str, options: Mapping[str, Any]) -> str:
-    """The statement that changes settings of a stream."""
     listed = []
     for name, value in options.items():
         if name == "unique" and value is not None:

@@ -1,17 +1,6 @@
-"""What a server refuses: problem documents, back as the errors they were made from.
-
-Purpose
-    :class:`Refusal` is an answer with a status of 400 or more.  It says which error of
-    :mod:`chronicle.errors` that is, and whether asking again may help.
-
-Guarantee
-    A document of a Chronicle server becomes the error that the embedded database would have raised,
-    with the position in a SQL text or the row of bad data.  The address and the request's id, under
-    which the server's log has it, are a note on the error.
-
-Limits
-    What is no problem document comes from a proxy, or from another server, and is a
-    :class:`.ConnectionFailed`.
+"""Converts problem documents to the errors that the embedded database would raise.  The position in
+a SQL text or the row of bad data is kept; the address and the request's id are a note on the error.
+Anything but a problem document comes from a proxy or another server and is a ``ConnectionFailed``.
 """
 
 from __future__ import annotations
@@ -50,7 +39,7 @@ _OF_HTTP: dict[str, type[ChronicleError]] = {
     "unsupported-media-type": InvalidArgument,
     "not-ready": StoreClosed,
 }
-"""Refusals of HTTP that have an error of the same meaning; the others are failed connections."""
+"""HTTP errors with an equivalent; the others are ``ConnectionFailed``."""
 
 _LATER = {"idempotency-in-flight"}
 PAUSE_S_MAX = 5.0
@@ -58,16 +47,8 @@ PAUSE_S_MAX = 5.0
 
 @dataclass(frozen=True)
 class Refusal:
-    """An answer that says no.
-
-    Attributes
-    ----------
-    code : str
-        Of the problem document; empty where there is none.
-    where : str
-        The server's address.
-    pause : float
-        Seconds after which it wants to be asked again.
+    """An answer with a status of 400 or more.  ``code`` is empty without a problem document;
+    ``pause`` is the server's Retry-After in seconds.
     """
 
     status: int
@@ -77,24 +58,18 @@ class Refusal:
     pause: float = 0.0
 
     def passes(self, again: bool) -> bool:
-        """Whether the same request may succeed a moment later.
-
-        Parameters
-        ----------
-        again : bool
-            Whether the request does the same when it is carried out twice: who says 502 or 504 is
-            a proxy, which does not know whether it was carried out.
+        """Whether a retry may succeed.  After a proxy's 502 or 504 the outcome is unknown, so
+        ``again`` says whether the request is repeatable.
         """
         if self.status in (429, 503) or self.code in _LATER:
             return True
         return self.status in (502, 504) and not self.code and again
 
     def pause_after(self, pause: float) -> float:
-        """Seconds to wait before the next try, with this pause or the one that is asked for."""
+        """Seconds until the next attempt: the larger of ``pause`` and Retry-After, bounded."""
         return min(max(pause, self.pause), PAUSE_S_MAX)
 
     def error(self) -> ChronicleError:
-        """The error that this stands for."""
         told = self.document
         detail = str(told.get("detail") or told.get("title") or f"HTTP status {self.status}")
         kind = _BY_SLUG.get(self.code) or _OF_HTTP.get(self.code, ConnectionFailed)
@@ -108,7 +83,7 @@ class Refusal:
             error = kind(detail, told.get("row"))
         elif issubclass(kind, WorkerLost):
             error = kind(detail, str(told.get("why", "crash")))
-        elif issubclass(kind, CorruptBlock):  # its text says already where and what to do
+        elif issubclass(kind, CorruptBlock):  # its text is already complete
             error = kind.__new__(kind)
             error.args, error.file, error.offset = (detail,), "", -1
         else:
@@ -120,7 +95,6 @@ class Refusal:
 
 
 def refusal(status: int, text: bytes, where: str, retry_after: str | None = None) -> Refusal:
-    """What an answer with such a status and body is."""
     try:
         document = json.loads(text)
     except ValueError:
@@ -130,6 +104,6 @@ def refusal(status: int, text: bytes, where: str, retry_after: str | None = None
     code = str(document.get("type", "")).rpartition(":")[2]
     try:
         pause = max(0.0, float(retry_after or 0))
-    except ValueError:  # a date: its clock may not be ours
+    except ValueError:  # a date: the clocks may differ
         pause = 0.0
     return Refusal(status, code, document, where, pause)

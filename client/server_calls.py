@@ -1,4 +1,4 @@
-"""A server itself: the routes of tokens and jobs, as calls; see ``docs/rest.md``."""
+"""The routes of tokens, jobs and backups as calls; see ``docs/rest.md``."""
 
 from __future__ import annotations
 
@@ -28,14 +28,12 @@ Expiry = str | dt.datetime | dt.timedelta | None
 
 
 def list_tokens() -> Call:
-    """All tokens, without secrets."""
     return Call("GET", TOKENS)
 
 
 def make_token(
     name: str, scopes: Iterable[str], streams: Iterable[str], expires: Expiry = None
 ) -> Call:
-    """A new token."""
     body = {
         "name": name,
         "scopes": list(scopes),
@@ -46,44 +44,38 @@ def make_token(
 
 
 def rotate_token(token_id: str, overlap: str | dt.timedelta, expires: Expiry = None) -> Call:
-    """A new secret in the place of one."""
     body = {"overlap": _expiry(overlap), "expires": _expiry(expires)}
     return Call("POST", f"{TOKENS}/{quoted(token_id)}/rotate", body=body)
 
 
 def revoke_token(token_id: str) -> Call:
-    """The end of one token."""
     return Call("DELETE", f"{TOKENS}/{quoted(token_id)}")
 
 
 def revoke_all_tokens() -> Call:
-    """The end of all tokens but the one that asks."""
     return Call("DELETE", TOKENS)
 
 
 def list_jobs() -> Call:
-    """The jobs that the token may see."""
     return Call("GET", JOBS)
 
 
 def begin_job(kind: str, asked: dict[str, Any]) -> Call:
-    """New work; what is None is left to the server."""
+    """Start a job; None values are omitted."""
     given = {name: value for name, value in asked.items() if value is not None}
     return Call("POST", JOBS, body={"kind": kind, **given})
 
 
 def job(job_id: str, method: str = "GET") -> Call:
-    """A request about one job."""
     return Call(method, f"{JOBS}/{quoted(job_id)}")
 
 
 def list_backups() -> Call:
-    """The backups that the server has made where they are still."""
     return Call("GET", BACKUPS)
 
 
 def _expiry(given: Expiry) -> str | None:
-    """A time or a span as the server reads it; a span in whole seconds."""
+    """A time or a span as the server reads it; spans in whole seconds."""
     if isinstance(given, dt.timedelta):
         return f"{given // dt.timedelta(seconds=1)}s"
     return given.isoformat() if isinstance(given, dt.datetime) else given

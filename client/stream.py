@@ -1,16 +1,8 @@
-"""A stream of a server: what ``chronicle.connect(url).stream(name)`` gives.
+"""A stream of a server: the methods of ``Stream``, over REST with Arrow both ways.
 
-Purpose
-    The methods of :class:`chronicle.streams.Stream`, over REST with Arrow both ways.
-
-Guarantee
-    Times, values and errors are those of the embedded stream.  Reading works on a snapshot that the
-    server takes when the call is made, and an answer that broke off is an error.  An append is
-    atomic as there; it is sent again only under an ``idempotency_key``.
-
-Limits
-    The schema is what the server told last: when the stream was opened, described or appended to in
-    vain.  ``filter`` is a SQL predicate; an Arrow expression stays on the side that made it.
+Times, values and errors are those of the embedded stream; an append is atomic and retried only with
+an ``idempotency_key``.  Reads use a snapshot of the time of the call.  The schema is the last one
+received: on opening, describing, or after a failed append.
 """
 
 from __future__ import annotations
@@ -49,7 +41,7 @@ __all__ = ["RemoteStream"]
 
 
 class RemoteStream(KnownStream):
-    """A stream of a server; made by :meth:`.RemoteDatabase.stream` and ``create_stream``."""
+    """A stream of a server, made by ``RemoteDatabase.stream`` and ``create_stream``."""
 
     def __init__(self, transport: Transport, name: str, told: Any) -> None:
         super().__init__(name, told, transport.where)
@@ -59,16 +51,16 @@ class RemoteStream(KnownStream):
 
     @property
     def count(self) -> int:
-        """Number of events stored; asks the server."""
+        """Number of stored events; a request."""
         return int(self._describe()["count"])
 
     @property
     def time_range(self) -> tuple[Any, Any] | None:
-        """Times of the first and of the last event, both inclusive; asks the server."""
+        """Times of the first and the last event, inclusive; a request."""
         return time_range_of(self._describe(), self._schema)
 
     def stats(self) -> dict[str, Any]:
-        """Figures of the stream: events, bytes, segments, late events."""
+        """Statistics: events, bytes, segments, late events."""
         return dict(self._describe()["stats"])
 
     def _describe(self) -> Any:
@@ -84,17 +76,15 @@ class RemoteStream(KnownStream):
         Parameters
         ----------
         data, durability
-            As of :meth:`chronicle.streams.Stream.append`; a reader is appended in parts of about
-            64 MB, each of them atomic.
+            As of ``Stream.append``; a reader is appended in parts of about 64 MB, each atomic.
         idempotency_key : str, optional
-            Any text of up to 240 characters that no other append has.  With one, an append whose
-            answer was lost is sent again without being stored twice, by this call and by another
-            one with the same data.  It costs the server two more writes to its disk.
+            Up to 240 characters, unique to this append.  It makes retries safe, by this call and by
+            a later one with the same data, and costs the server two more disk writes.
 
         Raises
         ------
         ConnectionFailed
-            Without a key also when it is not known whether the events were stored.
+            Without a key also when it is unknown whether the events were stored.
         """
         appended = late = duplicates = 0
         done = None
@@ -110,7 +100,7 @@ class RemoteStream(KnownStream):
             appended += done.appended
             late += done.late
             duplicates += done.duplicates
-        assert done is not None  # of nothing, there is one empty table
+        assert done is not None  # even empty data gives one table
         return AppendResult(appended, late, done.count, done.version, duplicates=duplicates)
 
     def _tables(self, data: Any) -> Iterator[pa.Table]:
@@ -118,18 +108,14 @@ class RemoteStream(KnownStream):
         try:
             return begun(data, known)
         except SchemaMismatch:
-            self._describe()  # somebody else may have added a column
+            self._describe()  # another client may have added a column
             if not may_fit(data, known, self._schema):
                 raise
             return begun(data, self._schema)
 
     def delete(self, where: str | None, start: object = None, end: object = None) -> int:
-        """Delete events for good, in one commit; as :meth:`chronicle.streams.Stream.delete`.
-
-        Raises
-        ------
-        ConnectionFailed
-            Also when it is not known whether they were deleted: deleting again does no harm.
+        """As ``Stream.delete``; ``ConnectionFailed`` if the outcome is unknown: repeating is
+        harmless.
         """
         call = self._calls.delete(where, **calls.bounds(self._schema, start, end))
         return int(self._transport.json(call)["deleted"])
@@ -141,24 +127,18 @@ class RemoteStream(KnownStream):
         start: object = None,
         end: object = None,
     ) -> int:
-        """Give events other values, in one commit; as :meth:`chronicle.streams.Stream.update`.
-
-        Raises
-        ------
-        ConnectionFailed
-            Also when it is not known whether they were updated.
-        """
+        """As ``Stream.update``; ``ConnectionFailed`` if the outcome is unknown."""
         call = self._calls.update(values, where, **calls.bounds(self._schema, start, end))
         return int(self._transport.json(call)["updated"])
 
     def add_column(
         self, name: str, type_: pa.DataType, *, nullable: bool = True, default: Any = None
     ) -> None:
-        """Add an attribute at the end; as :meth:`chronicle.streams.Stream.add_column`."""
+        """As ``Stream.add_column``."""
         self._alter(column_added(self.name, name, type_, nullable, default))
 
     def widen_column(self, name: str, type_: pa.DataType) -> None:
-        """Give an attribute a type that holds all values of its old one."""
+        """Change an attribute to a type that holds all its values."""
         self._alter(column_widened(self.name, name, type_))
 
     def drop_column(self, name: str) -> None:
@@ -166,11 +146,11 @@ class RemoteStream(KnownStream):
         self._alter(altered(self.name, "DROP COLUMN", name))
 
     def rename_column(self, name: str, to: str) -> None:
-        """Give an attribute another name; its index follows."""
+        """Rename an attribute; its index follows."""
         self._alter(altered(self.name, "RENAME COLUMN", name, to))
 
     def set_options(self, **options: Any) -> None:
-        """Change settings of the stream; as :meth:`chronicle.streams.Stream.set_options`."""
+        """As ``Stream.set_options``."""
         self._alter(settings_changed(self.name, options))
 
     def _alter(self, statement: str) -> None:
@@ -180,16 +160,16 @@ class RemoteStream(KnownStream):
     def create_index(
         self, attribute: str, *, wait: bool = True, lag_events_max: int | None = None
     ) -> None:
-        """Build a secondary index on an attribute, in the background when ``wait`` is false."""
+        """Index an attribute; in the background unless ``wait``."""
         call = self._calls.create_index(attribute, wait=wait, lag_events_max=lag_events_max)
         self._transport.json(call)
 
     def drop_index(self, attribute: str) -> None:
-        """Remove the secondary index on an attribute; raises :class:`IndexNotFound`."""
+        """Remove an attribute's index; raises ``IndexNotFound``."""
         self._transport.json(self._calls.drop_index(attribute))
 
     def indexes(self) -> list[dict[str, Any]]:
-        """The stream's secondary indexes: attribute, state and covered fraction of each."""
+        """The secondary indexes: attribute, state and covered fraction."""
         return list(self._transport.json(self._calls.indexes())["indexes"])
 
     # --------------------------------------------------------------------- reading
@@ -203,13 +183,7 @@ class RemoteStream(KnownStream):
         *,
         limit: int | None = None,
     ) -> pa.RecordBatchReader:
-        """Read events in time order; as :meth:`chronicle.streams.Stream.scan`.
-
-        Parameters
-        ----------
-        filter : str, optional
-            A SQL predicate such as ``"altitude > 10000 AND icao24 LIKE 'a%'"``.
-        """
+        """As ``Stream.scan``; ``filter`` is a SQL predicate such as ``"altitude > 10000"``."""
         bounds = calls.bounds(self._schema, start, end)
         call = self._calls.events(columns, predicate_of(filter), limit, **bounds)
         return self._transport.batches(call)
@@ -222,7 +196,7 @@ class RemoteStream(KnownStream):
         where: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> RemoteFeed:
-        """Read what is appended, as it is committed; as :meth:`chronicle.streams.Stream.tail`."""
+        """Follow commits; as ``Stream.tail``."""
         return RemoteFeed(self._transport, self._calls.tail(after, follow, where, columns))
 
     def aggregate(
@@ -231,10 +205,7 @@ class RemoteStream(KnownStream):
         start: object = None,
         end: object = None,
     ) -> dict[str, dict[str, Any]]:
-        """Aggregate attributes over ``[start, end)``: :meth:`chronicle.streams.Stream.aggregate`.
-
-        Attributes that are asked for the same functions are one request, and of one snapshot.
-        """
+        """As ``Stream.aggregate``; attributes with equal functions share one snapshot."""
         bounds = calls.bounds(self._schema, start, end)
         found: dict[str, dict[str, Any]] = {}
         for wanted, names in grouped_by_functions(functions, self._schema):
@@ -245,25 +216,16 @@ class RemoteStream(KnownStream):
     # ------------------------------------------------------------------- positions
 
     def keep_position(self, at: int | None = None, after: str | None = None) -> str | None:
-        """Keep a commit, so that what comes later can be read against it (``docs/rest.md``).
+        """Keep a commit ``at`` a version (default: the last), to read later events relative to it.
 
-        Parameters
-        ----------
-        at : int, optional
-            A commit's version; the last one by default.
-        after : str, optional
-            Only if something was committed after this position, which is renewed.
-
-        Returns
-        -------
-        str or None
-            Name of the position; None: nothing is new.
+        With ``after``, a position that is renewed, only if something was committed after it.
+        Returns the position's name, or None if nothing is new (``docs/rest.md``).
         """
         name = self._transport.json(self._calls.keep_position(at=at, after=after))["position"]
         return None if name is None else str(name)
 
     def drop_position(self, position: str) -> None:
-        """Give a position up, and what the server keeps for it."""
+        """Drop a position."""
         self._transport.json(self._calls.drop_position(position))
 
     def changes(
@@ -275,9 +237,9 @@ class RemoteStream(KnownStream):
         start: object = None,
         end: object = None,
     ) -> pa.RecordBatchReader:
-        """Events committed after one position (None: the beginning) and up to another one.
+        """Events committed after one position (None: the beginning) and up to another.
 
-        Each of them once, in time order, and the same whenever it is asked for.
+        Each occurs once, in time order; repeating the call returns the same.
         """
         bounds = calls.bounds(self._schema, start, end)
         return self._transport.batches(self._calls.new_events(after, until, columns, **bounds))

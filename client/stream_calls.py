@@ -1,9 +1,4 @@
-"""One stream of a server: the routes below ``/v1/streams/{name}``, as calls.
-
-Purpose
-    Paths, queries and bodies of the REST interface are written here once, for the blocking client,
-    the asynchronous one, ingest and Spark; see ``docs/rest.md`` for what they mean.
-"""
+"""The routes below ``/v1/streams/{name}`` as calls; see ``docs/rest.md``."""
 
 from __future__ import annotations
 
@@ -18,14 +13,15 @@ __all__ = ["StreamCalls"]
 
 
 class StreamCalls:
-    """Requests about one stream; it need not exist."""
+    """Requests about one stream, which need not exist; ``bounds`` are ``start`` and ``end`` in
+    ticks.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.path = f"/v1/streams/{quoted(name)}"
 
     def describe(self) -> Call:
-        """What the server tells of the stream."""
         return Call("GET", self.path)
 
     def create(
@@ -36,7 +32,6 @@ class StreamCalls:
         options: Mapping[str, Any] | None,
         if_not_exists: bool,
     ) -> Call:
-        """Make the stream."""
         body: dict[str, Any] = {
             "name": self.name,
             "time": schema.time,
@@ -50,40 +45,34 @@ class StreamCalls:
         return Call("POST", "/v1/streams", body=body, repeatable=if_not_exists)
 
     def drop(self) -> Call:
-        """Remove the stream."""
         return Call("DELETE", self.path)
 
     def create_index(
         self, attribute: str, *, wait: bool = True, lag_events_max: int | None = None
     ) -> Call:
-        """Build an index on an attribute."""
         query = {"wait": str(wait).lower(), "lag_events_max": lag_events_max}
         return Call("POST", f"{self.path}/indexes/{quoted(attribute)}", query)
 
     def drop_index(self, attribute: str) -> Call:
-        """Remove an index."""
         return Call("DELETE", f"{self.path}/indexes/{quoted(attribute)}")
 
     def indexes(self) -> Call:
-        """List the indexes."""
         return Call("GET", f"{self.path}/indexes")
 
     # ----------------------------------------------------------------------------------- events
 
     def append(self, durability: str | None = None, key: str | None = None) -> Call:
-        """Append events; with a key it does the same when it is carried out twice."""
+        """Repeatable with a key."""
         headers = {} if key is None else {"Idempotency-Key": key}
         path = f"{self.path}/events"
         query = {"durability": durability}
         return Call("POST", path, query, headers=headers, repeatable=key is not None)
 
     def delete(self, where: str | None, **bounds: int | None) -> Call:
-        """Delete events; ``bounds`` are ``start`` and ``end`` in ticks."""
         body = {"where": "true" if where is None else where, **bounds}
         return Call("POST", f"{self.path}/delete", body=body)
 
     def update(self, values: Mapping[str, str], where: str | None, **bounds: int | None) -> Call:
-        """Update events, by SQL expressions; ``bounds`` as of :meth:`delete`."""
         body = {"set": dict(values), "where": "true" if where is None else where, **bounds}
         return Call("POST", f"{self.path}/update", body=body)
 
@@ -102,18 +91,15 @@ class StreamCalls:
     def aggregate(
         self, attributes: Sequence[str], functions: Iterable[str], **bounds: int | None
     ) -> Call:
-        """Aggregates of attributes; ``bounds`` are ``start`` and ``end`` in ticks."""
         query = {"attribute": listed(attributes), "functions": ",".join(functions), **bounds}
         return Call("GET", f"{self.path}/aggregate", query)
 
     def partitions(self, parts: int | None, **bounds: object | None) -> Call:
-        """Have the server pin a version and cut it into time ranges."""
         return Call("GET", f"{self.path}/partitions", {"parts": parts, **bounds})
 
     # ----------------------------------------------------------------------------- transactions
 
     def put_part(self, transaction: str, part: str) -> Call:
-        """Stage a part of a transaction."""
         return Call("PUT", f"{self._transaction(transaction)}/parts/{part}")
 
     def commit(
@@ -125,7 +111,7 @@ class StreamCalls:
         application: str | None,
         version: int | None,
     ) -> Call:
-        """Make parts events; asked again, it does nothing.  ``over``: a range to replace, ticks."""
+        """Commit parts; repeatable.  ``over``: a range to replace, in ticks."""
         body: dict[str, Any] = {"parts": list(parts), "truncate": truncate}
         if over is not None:
             body["replace"] = {"start": over[0], "end": over[1]}
@@ -135,7 +121,6 @@ class StreamCalls:
         return Call("POST", path, body=body, repeatable=True)
 
     def abort(self, transaction: str) -> Call:
-        """Drop the parts of a transaction."""
         return Call("DELETE", self._transaction(transaction))
 
     def _transaction(self, name: str) -> str:
@@ -146,20 +131,17 @@ class StreamCalls:
     def tail(
         self, after: str | int, follow: bool, where: str | None, columns: Sequence[str] | None
     ) -> Call:
-        """What is appended, as it is committed."""
         query = {"after": after, "follow": follow, "where": where, "columns": listed(columns)}
         return Call("GET", f"{self.path}/tail", query)
 
     def keep_position(self, **which: object | None) -> Call:
-        """Keep a commit (``at``), or the last one when it lies ``after`` a kept one."""
+        """``at`` a commit, or the last one if it is ``after`` a position."""
         return Call("POST", f"{self.path}/positions", body=which)
 
     def drop_position(self, name: str) -> Call:
-        """Give a kept commit up."""
         return Call("DELETE", f"{self.path}/positions/{quoted(name)}")
 
     def changes(self, after: str | None, until: str) -> Call:
-        """Time ranges that hold what was committed between two kept commits."""
         return Call("GET", f"{self.path}/changes", {"after": after, "until": until})
 
     def new_events(
@@ -169,14 +151,12 @@ class StreamCalls:
         columns: Sequence[str] | None,
         **bounds: object | None,
     ) -> Call:
-        """What was committed between two kept commits, in a time range."""
         query = {"after": after, "until": until, "columns": listed(columns), **bounds}
         query["format"] = "arrow"
         return Call("GET", f"{self.path}/changes/events", query, may_be_cut=True)
 
 
 def listed(columns: Iterable[str] | None) -> str | None:
-    """A list of columns as the server reads it: each in quotes, for names with commas."""
     if columns is None:
         return None
     return ",".join('"' + name.replace('"', '""') + '"' for name in columns)

@@ -1,8 +1,5 @@
-"""One stream of a server: what its routes do, as methods, for ingest, Spark and the command line.
-
-Limits
-    Answers are given as the server words them; only schemas and batches become objects.  What
-    programs of users see is :class:`.RemoteStream`.
+"""The routes of a stream as methods, for ingest, Spark and the command line.  Answers stay JSON;
+only schemas and batches become objects.  Users have ``RemoteStream``.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ __all__ = ["StreamRoutes"]
 
 
 class StreamRoutes:
-    """A stream behind a server; it need not exist, nor have a name where only a query is asked."""
+    """A stream behind a server; it need not exist, nor have a name for queries only."""
 
     def __init__(self, transport: Transport, name: str) -> None:
         self.transport = transport
@@ -32,20 +29,16 @@ class StreamRoutes:
 
     @lazy
     def calls(self) -> StreamCalls:
-        """Requests about the stream."""
         return StreamCalls(self.name)
 
     def describe(self) -> dict[str, Any]:
-        """What the server tells of the stream."""
         answer: dict[str, Any] = self.transport.json(self.calls.describe())
         return answer
 
     def schema(self) -> StreamSchema:
-        """Columns of the stream."""
         return schema_of(self.describe(), self.transport.where)
 
     def count(self) -> int:
-        """Events in the stream."""
         return int(self.describe()["count"])
 
     def create(
@@ -58,25 +51,20 @@ class StreamRoutes:
         within: str | None = None,
         if_not_exists: bool = False,
     ) -> StreamSchema:
-        """Make the stream; gives the schema that it has."""
         options = {"unique": unique, "within": within} if unique or within else None
         call = self.calls.create(schema, codec, retention, options, if_not_exists)
         return schema_of(self.transport.json(call), self.transport.where)
 
     def drop(self) -> None:
-        """Remove the stream."""
         self.transport.json(self.calls.drop())
 
     def create_index(self, attribute: str, lag_events_max: int | None = None) -> None:
-        """Build an index on an attribute."""
         self.transport.json(self.calls.create_index(attribute, lag_events_max=lag_events_max))
 
     def drop_index(self, attribute: str) -> None:
-        """Remove an index."""
         self.transport.json(self.calls.drop_index(attribute))
 
     def append(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Any:
-        """Append events by one request, atomically."""
         return self.transport.send(self.calls.append(), schema, batches)
 
     def events(
@@ -86,17 +74,15 @@ class StreamRoutes:
         return self.transport.batches(self.calls.events(columns or None, where, limit, **bounds))
 
     def check_filter(self, where: str) -> None:
-        """Have the server refuse a wrong predicate."""
+        """Raise the server's error for a wrong predicate."""
         self.transport.batches(self.calls.events(None, where, 0)).read_all()
 
     def partitions(self, parts: int | None, **bounds: object | None) -> Any:
-        """Have the server pin a version and cut it into time ranges."""
         return self.transport.json(self.calls.partitions(parts, **bounds))
 
     def put_part(
         self, transaction: str, part: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
     ) -> None:
-        """Stage a part of a transaction."""
         self.transport.send(self.calls.put_part(transaction, part), schema, batches)
 
     def commit(
@@ -108,12 +94,11 @@ class StreamRoutes:
         application: str | None = None,
         version: int | None = None,
     ) -> Any:
-        """Make parts events; asked again, it does nothing."""
+        """Commit parts; repeatable."""
         call = self.calls.commit(transaction, parts, truncate, over, application, version)
         return self.transport.json(call)
 
     def abort(self, transaction: str) -> None:
-        """Drop the parts of a transaction."""
         self.transport.json(self.calls.abort(transaction))
 
     def tail(
@@ -124,26 +109,22 @@ class StreamRoutes:
         where: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> RemoteFeed:
-        """What is appended, as it is committed."""
         return RemoteFeed(self.transport, self.calls.tail(after, follow, where, columns))
 
     def keep_position(self, **which: object | None) -> str | None:
-        """Keep a commit (``at``), or the last one when it lies ``after`` a kept one."""
+        """``at`` a commit, or the last one if it is ``after`` a position."""
         name = self.transport.json(self.calls.keep_position(**which))["position"]
         return None if name is None else str(name)
 
     def drop_position(self, name: str) -> None:
-        """Give a kept commit up."""
         self.transport.json(self.calls.drop_position(name))
 
     def changes(self, after: str | None, until: str) -> Any:
-        """Time ranges that hold what was committed between two kept commits."""
         return self.transport.json(self.calls.changes(after, until))["ranges"]
 
     def new_events(
         self, after: str | None, until: str, columns: Sequence[str], **bounds: object | None
     ) -> pa.RecordBatchReader:
-        """What was committed between two kept commits, in a time range."""
         return self.transport.batches(self.calls.new_events(after, until, columns, **bounds))
 
     def query_schema(self, text: str) -> pa.Schema:

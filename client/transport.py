@@ -1,25 +1,15 @@
 """HTTP to a Chronicle server: JSON, and Arrow streams in both directions.
 
-Purpose
-    Everything that a request to ``/v1`` needs: the token, the time to wait, trying again, problem
-    documents.  Only the standard library, so that a Spark executor needs nothing but Chronicle; a
-    :class:`Transport` is a few plain values and pickles.
+Only the standard library, so that a Spark executor needs nothing but Chronicle; a transport
+pickles.
 
-Guarantee
-    An answer that is a problem document becomes the error of :mod:`chronicle.errors` it was made
-    from.  A request is tried again, with growing pauses, while the server cannot be reached or says
-    that it is busy (429, 503).  Where the connection broke after the request was sent, or a proxy
-    gave up on it (502, 504), nobody knows whether it was carried out: only what does the same when
-    it is done twice is tried again then, and nothing after a first byte of the answer was used.
-    Batches are sent again only if they were given as a list and the call is repeatable.  An Arrow
-    stream without its end marker counts as broken.
+Retries: with growing pauses while the server is unreachable or busy (429, 503).  If the connection
+broke after the request was sent, or a proxy gave up (502, 504), the outcome is unknown: only
+repeatable calls are retried, and never after a byte of the answer was used.  Batches are resent
+only if they were given as a list.  An Arrow stream without its end marker is an error.
 
-Connections
-    One whose answer was read to its end is kept for the next request for :data:`IDLE_S`, which is
-    less than the server keeps it; one that the server has closed meanwhile is not used.
-
-Limits
-    The token travels as it is; use https beyond the loopback interface.
+A connection whose answer was read completely is reused for ``IDLE_S``, less than the server's
+keep-alive.  The token is sent as is: use https beyond loopback.
 """
 
 from __future__ import annotations
@@ -77,7 +67,7 @@ Body = Callable[[], bytes | Iterator[bytes] | None]
 
 @dataclass(frozen=True)
 class Exchange:
-    """A request that was sent, and the head of its answer."""
+    """A sent request, and the head of its answer."""
 
     connection: http.client.HTTPConnection
     response: http.client.HTTPResponse
@@ -85,22 +75,11 @@ class Exchange:
 
 
 class Transport:
-    """Requests to one server.
+    """Requests to one server, ``http://host:port`` or ``https://...``, perhaps with a path before
+    ``/v1``.
 
-    Parameters
-    ----------
-    url : str
-        ``http://host:port`` or ``https://...``, with or without a path in front of ``/v1``.
-    token : str, optional
-    timeout : float
-        Seconds to wait for a connection and between two pieces of an answer.
-    retries : int
-        How often a request is tried again.
-
-    Raises
-    ------
-    InvalidArgument
-        When the url is none.
+    ``timeout`` is in seconds, to connect and between two pieces of an answer.  Raises
+    ``InvalidArgument``.
     """
 
     def __init__(
@@ -132,34 +111,30 @@ class Transport:
         self._reset()
 
     def json(self, call: Call) -> Any:
-        """Send a request; give back the JSON of the answer."""
         return self._decoded(self._request(call, JSON, lambda: call.payload))
 
     def rows(self, call: Call) -> Rows:
-        """Send a request; give back the batches that answer it, read as they arrive."""
         exchange = self._request(call, ARROW, lambda: call.payload)
         told = Feed(self, exchange, io.BufferedReader(exchange.response, 1 << 20))
         return Rows(self, told, call.may_be_cut)
 
     def batches(self, call: Call) -> pa.RecordBatchReader:
-        """The same as a reader."""
         rows = self.rows(call)
         return pa.RecordBatchReader.from_batches(rows.schema, rows)
 
     def feed(self, call: Call) -> Feed:
-        """Begin to read an Arrow stream that goes on."""
         exchange = self._request(call, ARROW, lambda: call.payload)
         return Feed(self, exchange, exchange.response)  # a buffer would wait until it is full
 
     def send(self, call: Call, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Any:
-        """Stream Arrow batches to the server; give back the JSON of the answer."""
+        """Stream Arrow batches to the server; returns the JSON answer."""
         replayable = call.repeatable and isinstance(batches, Sequence)
         retries = self._retries if replayable else 0
         exchange = self._request(call, JSON, lambda: arrow_chunks(schema, batches), retries)
         return self._decoded(exchange)
 
     def close(self) -> None:
-        """Close what is idle; another request is refused."""
+        """Close idle connections; further requests are refused."""
         self._closed = True
         with self._lock:
             idle, self._idle = self._idle, []
@@ -167,13 +142,12 @@ class Transport:
             connection.close()
 
     def __del__(self) -> None:
-        if "_idle" in self.__dict__:  # else its url was none
+        if "_idle" in self.__dict__:  # unless the url was invalid
             self.close()
 
     def _request(
         self, call: Call, accepted: str, body: Body, retries: int | None = None
     ) -> Exchange:
-        """One request, tried again as often as may be; the answer is none of an error."""
         if self._closed:
             raise StoreClosed(f"the connection to {self.where} was closed; connect again")
         retries = self._retries if retries is None else retries
@@ -200,7 +174,6 @@ class Transport:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _connected(self) -> http.client.HTTPConnection:
-        """A connection that was kept, or a new one."""
         kept = self._kept()
         if kept is not None:
             return kept
@@ -225,19 +198,18 @@ class Transport:
 
     def _kept(self) -> http.client.HTTPConnection | None:
         with self._lock:
-            if self._process != os.getpid():  # those of the parent of a fork
+            if self._process != os.getpid():  # after a fork they are the parent's
                 self._idle, self._process = [], os.getpid()
             while self._idle:
                 since, connection = self._idle.pop()
                 fresh = time.monotonic() - since < IDLE_S
-                # What can be read now is the end: nothing was asked.
+                # Readable without a request means that the server closed it.
                 if fresh and not select.select([connection.sock], [], [], 0)[0]:
                     return connection
                 connection.close()
         return None
 
     def _keep(self, exchange: Exchange) -> None:
-        """Keep a connection whose answer was read to its end."""
         response, connection = exchange.response, exchange.connection
         if response.isclosed() and not response.will_close and connection.sock is not None:
             with self._lock:
@@ -253,13 +225,12 @@ class Transport:
         body: bytes | Iterator[bytes] | None,
         headers: Mapping[str, str],
     ) -> Exchange:
-        """Send a request, and wait for the head of its answer."""
         typed = {**headers}
         if body is not None:
             typed["Content-Type"] = JSON if isinstance(body, bytes) else ARROW
         used = connection.sock
         try:
-            # A server that refuses a body answers before it has read it all, and hangs up.
+            # A server that refuses a body may answer and close before it has read it all.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 chunked = not isinstance(body, bytes | None)
                 target = self.address.base + call.target
@@ -268,7 +239,7 @@ class Transport:
         except _BROKEN as error:
             connection.close()
             raise self.address.broke_off(error) from None
-        except BaseException:  # of the batches that were to be sent
+        except BaseException:  # raised by the caller's batches
             connection.close()
             raise
 
@@ -287,7 +258,6 @@ class Transport:
             ) from None
 
     def finish(self, exchange: Exchange) -> bytes:
-        """Read what is left of an answer, and keep its connection."""
         try:
             text = exchange.response.read()
         except _BROKEN as error:
@@ -298,7 +268,6 @@ class Transport:
 
 
 def pauses(retries: int) -> Iterator[float | None]:
-    """Seconds to wait behind each attempt that fails; None behind the last."""
     pause = _PAUSE_SECONDS
     for _ in range(retries):
         yield pause
@@ -307,7 +276,6 @@ def pauses(retries: int) -> Iterator[float | None]:
 
 
 def cut_error(where: str) -> ResourceLimit:
-    """What an answer is that the server's own limit has cut."""
     return ResourceLimit(
         f"{where} cut its answer at CHRONICLE_MAX_ROWS; raise that setting, or read smaller pieces "
         "(in Spark: the option 'numPartitions')"
@@ -315,7 +283,7 @@ def cut_error(where: str) -> ResourceLimit:
 
 
 class Feed:
-    """Batches of an answer, each with its metadata; made by :meth:`Transport.feed`."""
+    """Batches of an answer with their metadata."""
 
     def __init__(self, transport: Transport, exchange: Exchange, file: Any) -> None:
         self._transport = transport
@@ -351,7 +319,6 @@ class Feed:
                 yield told
 
     def finish(self) -> None:
-        """Keep the connection of an answer that was read to its end."""
         if not self._over:
             self._over = True
             self._transport.finish(self._exchange)
@@ -370,7 +337,7 @@ class Feed:
 
 
 class Rows:
-    """Batches of an answer that ends; made by :meth:`Transport.rows`."""
+    """Batches of a finite answer."""
 
     def __init__(self, transport: Transport, told: Feed, may_be_cut: bool) -> None:
         self.schema = told.schema
@@ -392,13 +359,10 @@ class Rows:
         raise StopIteration
 
     def close(self) -> None:
-        """Take no more; a query ends on the server as well."""
         self._told.close()
 
 
 class _Chunks(io.RawIOBase):
-    """A file whose written bytes are taken out piece by piece."""
-
     def __init__(self) -> None:
         self.pieces: list[bytes] = []
 
@@ -411,7 +375,6 @@ class _Chunks(io.RawIOBase):
 
 
 def arrow_chunks(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """Batches as the bytes of an Arrow stream."""
     sink = _Chunks()
     with pa.ipc.new_stream(sink, schema) as out:
         for batch in batches:

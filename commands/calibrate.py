@@ -14,8 +14,8 @@ __all__ = ["calibrate"]
 def calibrate(store: StoreOption = None) -> None:
     """Measure what replaying, reading the index tree and reading secondary indexes cost here.
 
-    Takes some seconds, best on an idle machine.  The figures are kept in the store; queries over
-    windows and row patterns choose their plan by them, without them by built-in ones.
+    Takes some seconds, best on an idle machine.  The store keeps the figures; queries over windows
+    and row patterns choose their plans by them, instead of by built-in ones.
     """
     connection = connection_of(store, None, None)
     with connection.database("r") as database:

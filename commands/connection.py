@@ -1,8 +1,5 @@
-"""The store or server that a command talks to.
-
-Guarantee
-    A command that only reads opens the store for reading: it works beside a writer, and makes no
-    directory.
+"""The store or server that a command uses.  A command that only reads opens the store read-only: it
+works beside a writer and creates nothing.
 """
 
 from __future__ import annotations
@@ -28,55 +25,44 @@ RETRIES = 1
 
 @dataclass(frozen=True)
 class Connection:
-    """Either a store's directory or a server's address.
-
-    Attributes
-    ----------
-    path : Path
-        Of the store; not used with a url.
-    """
+    """A store's directory, or a server's address; ``path`` is unused with a url."""
 
     path: Path
     url: str | None = None
     token: str | None = None
 
     def database(self, mode: str = "r", *, create: bool = True) -> Database:
-        """Open the store; with ``mode="rw"`` and ``create`` it is made where there is none."""
+        """Open the store; with ``mode="rw"`` and ``create`` a missing one is created."""
         from ..api.database import open_database
 
         try:
             if mode == "rw" and not create:
-                open_database(self.path, "r").close()  # says that there is none
+                open_database(self.path, "r").close()  # raises if there is none
             return open_database(self.path, mode)
         except StoreLocked as error:
             error.add_note("if a server holds the store, talk to it: --url http://127.0.0.1:8000")
             raise
 
     def open(self, mode: str = "r") -> Database | RemoteDatabase:
-        """The server's database, or that of the store's directory, which is not made."""
         return self.database(mode, create=False) if self.url is None else self.remote()
 
     def remote(self) -> RemoteDatabase:
-        """The server's database."""
         from ..client import RemoteDatabase
 
         return RemoteDatabase(self.transport())
 
     def transport(self) -> Transport:
-        """Requests to the server."""
         from ..client import Transport
 
         assert self.url is not None
         return Transport(self.url, self.token, timeout=TIMEOUT_SECONDS, retries=RETRIES)
 
     def stream(self, name: str) -> StreamRoutes:
-        """A stream of the server."""
         from ..client import StreamRoutes
 
         return StreamRoutes(self.transport(), name)
 
     def target(self) -> Target:
-        """What an ingest stores in."""
         from ..ingest import Target
 
         if self.url is None:
@@ -84,7 +70,6 @@ class Connection:
         return Target(url=self.url, token=self.token, timeout=TIMEOUT_SECONDS, retries=RETRIES)
 
     def ask(self, path: str) -> Any:
-        """What the server tells at an address."""
         from ..client.calls import Call
 
         return self.transport().json(Call("GET", path))
@@ -93,13 +78,7 @@ class Connection:
 def connection_of(
     store: Path | None, url: str | None = None, token: str | None = None
 ) -> Connection:
-    """What options mean; the environment fills in what they leave open.
-
-    Raises
-    ------
-    InvalidArgument
-        When both a store and a url are given, or the url is none.
-    """
+    """Resolve the options and the environment; raises ``InvalidArgument``."""
     if store is not None and url is not None:
         raise InvalidArgument("give either --store or --url, not both")
     if url is not None and not url.startswith(("http://", "https://")):

@@ -1,13 +1,5 @@
-"""``chronicle demo``: what Chronicle is for, on an embedded store, from nothing to answers.
-
-Generates the factory stream (``commands/factory.py``), ingests it, and shows what is special: sums
-from the tree, a window, a pattern found through indexes beside a replay of everything and beside
-the way one asks DuckDB, situations, an alert that goes on; reads the stream as a Spark DataFrame.
-Prints what comes out and how long it took.  Where PySpark or Java is missing it says so and leaves
-only that part out.
-
-Guarantee
-    The three ways to the pattern give the same rows, else the demo fails.
+"""``chronicle demo``: the main features on the factory stream (``bench/factory.py``), with timings.
+Three ways to the pattern must give the same rows, else the demo fails.
 """
 
 from __future__ import annotations
@@ -84,13 +76,11 @@ JOIN machines h ON h.machine = s.machine AND h.temperature > 97
   AND h.time > s.time AND h.time <= s.time + INTERVAL 5 MINUTE
 WHERE s.vibration > 10.5 GROUP BY ALL"""
 _ALERTED = (("00:00", 10.9, 71.0), ("00:20", 3.1, 80.0), ("00:40", 2.8, 98.5), ("00:41", 2.7, 98.3))
-"""Minutes and seconds, vibration and temperature of a machine that breaks; the last event says that
-nothing else came at the time of the one before."""
+"""Time, vibration and temperature; the last event proves that the one before was alone at its time.
+"""
 
 
 class _Clock:
-    """Prints what is being done and how long it took."""
-
     @contextlib.contextmanager
     def step(self, what: str, events: int | None = None) -> Iterator[None]:
         print(f"\n== {what}", flush=True)
@@ -169,7 +159,6 @@ def _embedded(place: Path, events: int) -> None:
 
 
 def _pattern(database: Database, table: pa.Table) -> None:
-    """A rare pattern through the indexes, by a replay of everything, and as a join in DuckDB."""
     import duckdb
 
     what = "Pattern: which machine shook, and ran hot within five minutes?"
@@ -199,7 +188,7 @@ def _same(way: str, call: Callable[[], pa.Table], rows: pa.Table) -> None:
 
 
 def _alert(database: Database, last: dt.datetime) -> None:
-    """The same pattern goes on: an event that completes a match, and the row that follows."""
+    """The pattern as a live query: append an event that completes a match, and print the row."""
     print("\n== Alert: the same text as a live query, over what is stored and what comes\n")
     alert = database.create_live("overheating", PATTERN, idle="never")
     database.run_live()
@@ -227,7 +216,6 @@ def _alert(database: Database, last: dt.datetime) -> None:
 
 
 def _query(database: Database, what: str, text: str) -> pa.Table:
-    """Print a statement, its answer and how long it took."""
     from .tables import plain_table
 
     print(f"\n== {what}\n   " + text.replace("\n", "\n   ") + "\n")
@@ -254,7 +242,6 @@ def _size(place: Path) -> float:
 
 
 def _java_version() -> int | None:
-    """Major version of the Java runtime that Spark would use."""
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if not java:
@@ -270,7 +257,6 @@ def _java_version() -> int | None:
 
 
 def _missing_for_spark() -> str | None:
-    """What keeps Spark from running here; None when nothing does."""
     import importlib.util
 
     if importlib.util.find_spec("pyspark") is None:
@@ -285,7 +271,6 @@ def _missing_for_spark() -> str | None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep what the JVM says on stderr to itself, unless it fails to start."""
     import warnings
 
     sys.stderr.flush()

@@ -1,16 +1,5 @@
-"""Files beside streams: ``chronicle sql --with name=file``.
-
-Purpose
-    :func:`named_files` and :func:`read_file` make frames of files that somebody at the command line
-    names, so that SQL joins them with streams.
-
-Guarantee
-    Only options name files, never SQL: a statement reads what it was given.  DuckDB reads text in
-    an instance of its own, which loads no extension from elsewhere.
-
-Limits
-    CSV and JSON are read into memory, once for a command; Parquet and Arrow files stay where they
-    are and are read by each query.
+"""Files that SQL can name: ``chronicle sql --with name=file``; only options name files, never SQL.
+CSV and JSON are read into memory once per command.
 """
 
 from __future__ import annotations
@@ -27,12 +16,7 @@ _COMPRESSIONS = {None: "none", "gzip": "gzip", "zstd": "zstd"}
 
 
 def named_files(items: list[str]) -> dict[str, Path]:
-    """``name=file`` items; a file alone goes by its name without suffixes.
-
-    Raises
-    ------
-    InvalidArgument
-    """
+    """Parse ``name=file`` items; a file alone has its stem as name.  Raises ``InvalidArgument``."""
     if not items:
         return {}
     from ..formats.kinds import stem_of
@@ -50,12 +34,7 @@ def named_files(items: list[str]) -> dict[str, Path]:
 
 
 def read_file(path: Path) -> Any:
-    """A file as a table or a dataset, by its suffix.
-
-    Raises
-    ------
-    InvalidArgument, InvalidData
-    """
+    """A file as a table or dataset, by its suffix."""
     from ..formats.kinds import suffixes_of
 
     kind = suffixes_of(path.name)

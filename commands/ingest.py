@@ -408,7 +408,7 @@ def ingest(
 
 
 def _tell(report: IngestReport) -> None:
-    """What one should know besides the figures, on stderr."""
+    """Print notes besides the figures, on stderr."""
     for note in report.notes:
         warn(note)
     for broken in report.broken_files:

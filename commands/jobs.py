@@ -1,9 +1,4 @@
-"""``chronicle job``: long work that a server does while nobody is connected.
-
-Guarantee
-    What a job has come to goes to stdout as a JSON object; a job that was not done is exit code 1.
-    Ctrl-C while one is waited for leaves it running, and says so.
-"""
+"""``chronicle job``: long work on a server.  Ctrl-C while waiting leaves the job running."""
 
 from __future__ import annotations
 
@@ -207,7 +202,7 @@ def wait(
         typer.Option("--timeout", min=0, metavar="SECONDS", help="Give up after so long."),
     ] = None,
 ) -> None:
-    """Wait until a job is done, and print what it has come to; code 1 when it was not done."""
+    """Wait until a job is done, and print its result; code 1 when it was not done."""
     with _server(connection) as database:
         _wait(database.job(job), timeout)
 
@@ -224,7 +219,7 @@ def _wait(begun: RemoteJob, timeout: float | None) -> None:
 
 @contextmanager
 def _bar(kind: str) -> Iterator[Tell | None]:
-    """Progress as a bar on stderr; nothing without a terminal."""
+    """A progress bar on stderr; None without a terminal."""
     if not is_terminal(sys.stderr):
         yield None
         return
@@ -239,7 +234,7 @@ def _bar(kind: str) -> Iterator[Tell | None]:
 @job.command("cancel")
 @connected
 def cancel(connection: Connection, job: JobArgument) -> None:
-    """End a job before its next step; one that has ended stays as it is."""
+    """End a job before its next step; one that has ended is unchanged."""
     with _server(connection) as database:
         database.job(job).cancel()
     print(f"job {job} is cancelled")

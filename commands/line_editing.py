@@ -1,17 +1,6 @@
-"""Line editing for the prompt: what Tab completes, and a history of statements.
-
-Guarantee
-    The history holds statements, not lines: one that was typed over several lines comes back as one
-    entry.  A statement is written to ``$XDG_STATE_HOME/chronicle/history``
-    (``~/.local/state/...``) as it is entered, so that two prompts at once keep both, and a prompt
-    that is killed loses nothing.  Nobody else may read the file.
-
-Layout
-    One entry a line; line breaks within an entry are kept as U+0001.
-
-Limits
-    Without readline (some builds of Python) lines are read as the terminal gives them.  A history
-    that cannot be written is none: the prompt works all the same.
+"""Line editing of the prompt: completion, and a history of statements (line breaks as U+0001),
+appended to ``$XDG_STATE_HOME/chronicle/history`` (``~/.local/state/...``, mode 0600) as they are
+entered.  Without readline, or if the history cannot be written, the prompt works without them.
 """
 
 from __future__ import annotations
@@ -44,18 +33,11 @@ _BEFORE_STREAM = re.compile(
     r"(\b(from|join|into|on|stream|describe)|\b(tumble|hop|session|\w+_rows)\s*\(|^\s*\\\w+)\s*$",
     re.I,
 )
-"""What a stream's name follows."""
+"""Text after which a stream's name is expected."""
 
 
 class Completer:
-    """What may stand where Tab is pressed: streams and views behind FROM and such, else anything.
-
-    Parameters
-    ----------
-    connection : Connection
-    before : callable
-        Gives the line up to the word that is completed.
-    """
+    """Completes streams and views after FROM and the like, else also keywords and columns."""
 
     def __init__(self, connection: Connection, before: Callable[[], str]) -> None:
         self._connection = connection
@@ -64,7 +46,6 @@ class Completer:
         self._found: list[str] = []
 
     def _streams(self) -> dict[str, list[str]]:
-        """Columns by stream and view; asked for once."""
         if self._columns is None:
             self._columns = {}
             with contextlib.suppress(ChronicleError, OSError):
@@ -102,7 +83,6 @@ def _history_file() -> Path:
 
 
 def _entries(path: Path) -> list[str]:
-    """What the file holds, the oldest first; it is shortened where it has become long."""
     try:
         lines = path.read_text(errors="replace").split("\n")[:-1]
     except OSError:
@@ -127,7 +107,7 @@ def _keep(path: Path, entry: str) -> None:
 
 @contextlib.contextmanager
 def editing(connection: Connection) -> Iterator[Callable[[str], None]]:
-    """Line editing for a while; gives the function that puts a statement into the history."""
+    """Enable line editing; yields the function that adds a statement to the history."""
     try:
         import readline
     except ImportError:

@@ -1,4 +1,4 @@
-"""``chronicle live``: queries that go on, made, watched and dropped."""
+"""``chronicle live``: create, watch and drop live queries."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def create(
     }
     with connection.open("rw") as database:
         database.create_live(name, sql, **said)
-        if connection.url is None:  # nobody else does it
+        if connection.url is None:  # no server runs it
             database.run_live()
     print(f"live query {name} created")
 
@@ -115,7 +115,7 @@ def _number(text: str | None) -> int | str | None:
 @live.command("list")
 @connected
 def list_live(connection: Connection, format: FormatOption = "table") -> None:
-    """List the live queries and how they do."""
+    """List the live queries and their status."""
     chosen = check_format(format, None)
     with connection.open() as database:
         found = [database.live(name).status() for name in database.live_queries()]
@@ -132,7 +132,7 @@ def _shown(status: dict[str, Any]) -> dict[str, Any]:
 @live.command("show")
 @connected
 def show(connection: Connection, name: NameArgument, format: FormatOption = "table") -> None:
-    """Show what a live query is and how it does."""
+    """Show the definition and status of a live query."""
     chosen = check_format(format, None)
     if connection.url is not None:
         told = connection.ask(f"/v1/live/{quote(name, safe='')}")
@@ -161,7 +161,7 @@ def tail_live(
     ] = 0,
     format: TailFormatOption = "table",
 ) -> None:
-    """Show what a live query has put out and taken back, in the order of _seq."""
+    """Show the results and retractions of a live query, in the order of _seq."""
     check_tail_format(format)
     if connection.url is not None:
         with connection.remote() as remote, remote.live(name).rows(after, follow) as feed:
@@ -174,7 +174,7 @@ def tail_live(
 
 
 def _rows(database: Database, name: str, after: int, follow: bool) -> Iterator[pa.RecordBatch]:
-    """Rows out of a store that another process may be writing."""
+    """Rows from a store that another process may be writing."""
     from ..live.sink import SinkReader
 
     while True:
@@ -204,7 +204,7 @@ def pause(connection: Connection, name: NameArgument) -> None:
 @live.command("resume")
 @connected
 def resume(connection: Connection, name: NameArgument) -> None:
-    """Have a live query go on where it stopped, after a failure as well."""
+    """Continue a live query where it stopped, after a failure as well."""
     _change(connection, name, "resume")
     print(f"live query {name} resumed")
 
@@ -221,7 +221,7 @@ def refresh(
         str | None, typer.Option("--to", metavar="TIME", help="Results before this time.")
     ] = None,
 ) -> None:
-    """Compare the results of a live query with the query, and put them right."""
+    """Compare the results of a live query with the query, and correct them."""
     with connection.open("rw") as database:
         database.live(name).refresh(_number(start), _number(end))
     print(f"live query {name} refreshed")

@@ -1,4 +1,4 @@
-"""``chronicle mcp``: a store or a server as tools of a language model, over standard input."""
+"""``chronicle mcp``: the tools for language models over stdin and stdout."""
 
 from __future__ import annotations
 

@@ -1,17 +1,6 @@
-"""Chronicle in notebooks: ``%load_ext chronicle``, then ``%%chronicle`` above SQL.
-
-Purpose
-    ``%chronicle PLACE`` opens a store or connects to a server, or takes a database that the
-    notebook has; ``%%chronicle`` runs the cell's SQL there.  A result is shown as a table, EXPLAIN
-    as a drawn plan, with ``--matches`` the matches of a MATCH_RECOGNIZE over time.
-
-Guarantee
-    ``$name`` in SQL is the notebook's variable of that name.  An error is one message with a caret
-    below the place, no traceback, and ends "Run all".  A store named by its directory is opened for
-    reading unless ``--write`` says otherwise.
-
-Limits
-    A cell's last statement is what it shows.
+"""Chronicle in notebooks: ``%load_ext chronicle``, ``%chronicle PLACE``, then ``%%chronicle`` above
+SQL. ``$name`` is the notebook's variable; a cell shows its last statement.  An error is one message
+with a caret, without traceback, and ends "Run all".
 """
 
 from __future__ import annotations
@@ -34,8 +23,6 @@ _NAME = "chronicle"
 
 @magics_class
 class ChronicleMagics(Magics):
-    """The magics of one notebook."""
-
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
         self.database: Any = None
@@ -87,7 +74,6 @@ class ChronicleMagics(Magics):
         self.database, self._owned = opened, owned
 
     def close(self) -> None:
-        """Close what this opened."""
         database, self.database = self.database, None
         if self._owned and database is not None:
             database.close()
@@ -125,7 +111,7 @@ def _plain_errors() -> Iterator[None]:
 
 
 def load(shell: Any) -> None:
-    """Register the magics and how plans are drawn; what ``%load_ext chronicle`` calls."""
+    """Register the magics and the drawing of plans, for ``%load_ext chronicle``."""
     from ..drawing.plans import plan_html
     from ..query.contract.explanation import Plan
 
@@ -135,7 +121,7 @@ def load(shell: Any) -> None:
 
 
 def unload(shell: Any) -> None:
-    """Close what the magics have opened; what ``%unload_ext chronicle`` calls."""
+    """Close what the magics opened, for ``%unload_ext chronicle``."""
     magics = shell.magics_manager.registry.get(ChronicleMagics.__name__)
     if magics is not None:
         magics.close()

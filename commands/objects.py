@@ -1,4 +1,4 @@
-"""Objects: ``move`` takes segments there, ``restore`` makes a store of these or of a backup."""
+"""``chronicle move`` and ``restore``: segments and backups in object storage."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def move(
     ] = False,
     store: StoreOption = None,
 ) -> None:
-    """Move sealed segments to objects, where storage is cheap; queries find them there."""
+    """Move sealed segments to object storage, where space is cheap; queries find them there."""
     with connection_of(store).database("rw", create=False) as database:
         total = 0
         for name in streams or [None]:  # type: ignore[list-item]

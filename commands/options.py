@@ -1,4 +1,4 @@
-"""Options that commands share, spelt and explained once."""
+"""Options that commands share."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ _WHERE = {"store": StoreOption, "url": UrlOption, "token": TokenOption}
 
 
 def connected(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command ``--store``, ``--url`` and ``--token``; it gets their ``connection``."""
+    """Give a command ``--store``, ``--url`` and ``--token`` in place of its parameter
+    ``connection``.
+    """
     signature = inspect.signature(command, eval_str=True)
     own = [each for each in signature.parameters.values() if each.name != "connection"]
     more = [
@@ -69,7 +71,7 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
     def run(*, store: Path | None, url: str | None, token: str | None, **given: Any) -> None:
         command(connection=connection_of(store, url, token), **given)
 
-    # Typer reads these
+    # for Typer
     vars(run)["__signature__"] = signature.replace(parameters=[*own, *more])
     run.__annotations__ = {each.name: each.annotation for each in (*own, *more)}
     return run

@@ -1,4 +1,4 @@
-"""Writing an answer: rows from a store or a server to stdout or a file, in the format asked for."""
+"""Writes rows to stdout or a file, in the chosen format."""
 
 from __future__ import annotations
 
@@ -26,19 +26,13 @@ _SUFFIXES = (
     ".csv", ".json", ".ndjson", ".jsonl", ".parquet", ".pq", ".arrow", ".feather", ".ipc", ".arrows"
 )  # fmt: skip
 _ARROW_FILES = (".arrow", ".feather", ".ipc")
-"""Names that readers expect an IPC file under; a stream is an ``.arrows``."""
+"""Suffixes of IPC files; a stream is an ``.arrows``."""
 _NAMED = 12
-"""Columns without room that are named."""
+"""Most hidden columns that are listed by name."""
 
 
 def check_format(format: str, output: Path | None) -> str:
-    """The format to write; told from the suffix of the output file when it is ``auto``.
-
-    Raises
-    ------
-    InvalidArgument
-        For unknown formats, and for binary ones on a terminal.
-    """
+    """The format to write; ``auto`` depends on the output file.  Raises ``InvalidArgument``."""
     if format == "auto":
         format = "table"
         if output is not None:
@@ -72,18 +66,8 @@ def write_answer(
     rows_max: int | None = None,
     expanded: bool = False,
 ) -> None:
-    """Write rows as they come.
-
-    Parameters
-    ----------
-    format : str
-        From :func:`check_format`.
-    output : Path, optional
-        A file; stdout by default.  A file appears when it is complete.
-    rows_max : int, optional
-        Rows of a table on a terminal; 0 for all.
-    expanded : bool
-        On a terminal, each value on a line of its own.
+    """Write rows as they come; a file appears when it is complete.  On a terminal, ``rows_max``
+    bounds a table's rows (0: all), and ``expanded`` writes each value on its own line.
     """
     if format == "table" and output is None and is_terminal():
         _show(batches, schema, rows_max, expanded)
@@ -138,7 +122,7 @@ def _opened(output: Path | None) -> Iterator[IO[bytes]]:
         sys.stdout.flush()
         yield sys.stdout.buffer
         return
-    if output.exists() and not output.is_file():  # a device or a pipe is written to, not replaced
+    if output.exists() and not output.is_file():  # write to a device or a pipe, do not replace it
         try:
             with open(output, "wb") as file:
                 yield file
@@ -147,7 +131,7 @@ def _opened(output: Path | None) -> Iterator[IO[bytes]]:
         except OSError as error:
             raise _cannot_write(output, error) from None
         return
-    target = output.resolve()  # a link stays one
+    target = output.resolve()  # keep a symbolic link
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
         with open(partial, "wb") as file:
@@ -166,13 +150,7 @@ def _cannot_write(output: Path, error: OSError) -> ChronicleError:
 
 
 def write_rows(rows: list[dict[str, Any]], columns: Mapping[str, str], format: str) -> None:
-    """Write a short list of rows that a command made itself.
-
-    Parameters
-    ----------
-    columns : mapping of str to str
-        Arrow's names of their types.
-    """
+    """Write a short list of rows; ``columns`` maps names to Arrow type names."""
     import pyarrow as pa
 
     schema = pa.schema([(name, pa.type_for_alias(type_)) for name, type_ in columns.items()])

@@ -1,4 +1,4 @@
-"""Which answers are drawn, and where the drawing goes."""
+"""Decides whether an answer is drawn, and where to."""
 
 from __future__ import annotations
 
@@ -19,13 +19,7 @@ WIDTH_MAX = 160
 
 
 def plot_format(format: str, plot: bool, output: Path | None) -> str | None:
-    """``text``, ``svg``, ``html`` or ``png`` when the answer is to be drawn, else None.
-
-    Raises
-    ------
-    InvalidArgument
-        When the options contradict each other.
-    """
+    """``text``, ``svg``, ``html`` or ``png`` for a plot, else None; raises ``InvalidArgument``."""
     if format == "auto" and output is not None and output.suffix.lower()[1:] in _FORMATS:
         format = output.suffix.lower()[1:]
     if format in _FORMATS:
@@ -44,7 +38,7 @@ def plot_format(format: str, plot: bool, output: Path | None) -> str | None:
 def draw(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, format: str, output: Path | None
 ) -> None:
-    """Draw an answer as text on stdout or as a picture in a file."""
+    """Draw an answer as text on stdout, or into a file."""
     import pyarrow as pa
 
     from .plotting import series_of, terminal_text, write_plot

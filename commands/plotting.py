@@ -1,20 +1,9 @@
-"""Plots of an answer: lines over time, in the terminal or as a picture.
+"""Line plots of an answer: text in the terminal, SVG, HTML, or PNG (with the extra ``plot``).
 
-Purpose
-    ``chronicle sql --plot`` draws a window result as text; ``--format svg``, ``html`` and ``png``
-    write it as a file.
-
-Layout
-    The first column of times or numbers is the horizontal axis, every other column of numbers a
-    line (``window_end`` and ``window_id`` are left out where ``window_start`` is there).  Where
-    several rows share a place on the axis, the columns of text (else the first column of whole
-    numbers that tells them apart) are keys, and each key has lines of its own.  Nulls and NaN are
-    gaps.
-
-Limits
-    SVG and HTML need nothing; PNG needs matplotlib (the extra ``plot``).  At most
-    :data:`LINES_MAX` lines, those with the most points, and the legend says how many there are;
-    more points than there are pixels are thinned to the least and the greatest of each.
+The first column of times or numbers is the horizontal axis, every other numeric column a line
+(``window_end`` and ``window_id`` are left out beside ``window_start``).  If several rows share a
+place on the axis, text columns (else the first integer column that distinguishes them) are keys,
+and each key has its own lines, at most ``LINES_MAX``.  Nulls and NaN are gaps.
 """
 
 from __future__ import annotations
@@ -39,13 +28,7 @@ _MARKS = "•+x*o#@%"
 
 @dataclass(frozen=True)
 class Line:
-    """Points from left to right.
-
-    Attributes
-    ----------
-    x, y : list of float
-        NaN in ``y`` where there is nothing.
-    """
+    """Points from left to right; NaN in ``y`` is a gap."""
 
     x: list[float]
     y: list[float]
@@ -53,16 +36,8 @@ class Line:
 
 @dataclass(frozen=True)
 class Series:
-    """What is drawn: one axis, several lines.
-
-    Attributes
-    ----------
-    axis : str
-        Name of the horizontal column.
-    times : bool
-        Whether it holds times, as seconds since the epoch.
-    found : int
-        Lines that there would be without a limit.
+    """A plot; ``times``: ``x`` is epoch seconds; ``found`` is the number of lines without the
+    limit.
     """
 
     axis: str
@@ -72,17 +47,14 @@ class Series:
 
     @property
     def x(self) -> list[float]:
-        """Places on the axis, of all lines."""
         return [x for line in self.lines.values() for x in line.x]
 
     @property
     def y(self) -> list[float]:
-        """Values of all lines."""
         return [y for line in self.lines.values() for y in line.y]
 
     @property
     def title(self) -> str:
-        """What is over what, and whether lines are missing."""
         missing = (
             f" ({len(self.lines)} of {self.found} lines)" if self.found > len(self.lines) else ""
         )
@@ -90,13 +62,7 @@ class Series:
 
 
 def series_of(table: pa.Table) -> Series:
-    """Choose axis and lines of an answer.
-
-    Raises
-    ------
-    InvalidArgument
-        When there is nothing to draw.
-    """
+    """Choose axis and lines of an answer; raises ``InvalidArgument`` if there are none."""
     names = list(table.schema.names)
     kinds = [table.schema.field(i).type for i in range(len(names))]
     axis = next(
@@ -142,13 +108,7 @@ def series_of(table: pa.Table) -> Series:
 
 
 def _keys(table: pa.Table, axis: int, lines: list[int], hidden: set[str]) -> list[int]:
-    """Columns that tell rows of one place on the axis apart.
-
-    Raises
-    ------
-    InvalidArgument
-        When none does.
-    """
+    """Columns that distinguish rows of one place on the axis; raises ``InvalidArgument``."""
     names = table.schema.names
 
     def distinct(columns: list[int]) -> int:
@@ -221,7 +181,7 @@ def _label(value: float, span: float, times: bool) -> str:
 
 
 def _thinned(x: list[float], y: list[float], columns: int) -> list[tuple[float, float]]:
-    """Points with no more than the least and the greatest of each column of pixels."""
+    """Points reduced to the minimum and maximum of each pixel column."""
     points = list(zip(x, y, strict=True))
     if len(points) <= 4 * columns:
         return points
@@ -247,7 +207,6 @@ def _thinned(x: list[float], y: list[float], columns: int) -> list[tuple[float, 
 
 
 def terminal_text(series: Series, width: int = 78, height: int = 18) -> str:
-    """The plot as lines of text, each at most ``width`` characters wide."""
     low_x, high_x = _bounds(series.x)
     low, high = _bounds(series.y)
     labels = [_label(high, 0, False), _label((low + high) / 2, 0, False), _label(low, 0, False)]
@@ -276,7 +235,6 @@ def terminal_text(series: Series, width: int = 78, height: int = 18) -> str:
 
 
 def svg_text(series: Series, width: int = 860, height: int = 380) -> str:
-    """The plot as an SVG document."""
     left, right, top, bottom = 70, 20, 34, 46
     low_x, high_x = _bounds(series.x)
     low, high = _bounds(series.y)
@@ -328,13 +286,6 @@ def svg_text(series: Series, width: int = 860, height: int = 380) -> str:
 
 
 def write_plot(table: pa.Table, format: str, output: Path) -> None:
-    """Write a plot file.
-
-    Raises
-    ------
-    MissingDependency
-        For PNG without matplotlib.
-    """
     series = series_of(table)
     if format == "svg":
         output.write_text(svg_text(series))

@@ -1,9 +1,5 @@
-"""The interactive prompt of ``chronicle sql``.
-
-Statements may take several lines and end with a semicolon; a line that begins with a backslash is a
-command of the prompt (those of ``psql`` that people type without thinking), with a dot it is the
-same command.  The store is opened for reading; a statement that writes takes the lock for as long
-as it runs.
+"""The prompt of ``chronicle sql``: statements end with a semicolon; a backslash or a dot begins a
+command.  The store is open read-only; a statement that writes holds the lock while it runs.
 """
 
 from __future__ import annotations
@@ -49,13 +45,11 @@ _WORDS = {
     "i": "i", "read": "i", "watch": "watch", "?": "?", "h": "?", "help": "?",
     "q": "q", "quit": "q", "exit": "q",
 }  # fmt: skip
-"""Commands, and the words for them that people bring along from other prompts."""
+"""Commands, with the names that other prompts use for them."""
 
 
 @dataclass
 class _Prompt:
-    """What a session at the prompt has set, and the commands that set it."""
-
     session: Session
     format: str
     rows_max: int | None
@@ -65,13 +59,7 @@ class _Prompt:
     last: str = ""
 
     def command(self, line: str) -> None:
-        """A line that begins with a backslash or a dot.
-
-        Raises
-        ------
-        ChronicleError
-            For a command that there is not, or an argument that it does not take.
-        """
+        """Run a prompt command; raises ``ChronicleError``."""
         word, _, argument = line[1:].strip().rstrip(";").partition(" ")
         argument = argument.strip()
         name = _WORDS.get(word.lower().removesuffix("+"))
@@ -112,7 +100,7 @@ class _Prompt:
             self.script(argument)
 
     def watch(self, argument: str) -> None:
-        """Run the last query over and over, until Ctrl-C."""
+        """Repeat the last query until Ctrl-C."""
         try:
             seconds = float(argument or 2)
         except ValueError:
@@ -127,7 +115,6 @@ class _Prompt:
             time.sleep(seconds)
 
     def script(self, path: str) -> None:
-        """Run the statements of a file, up to the first that fails."""
         try:
             text = Path(path).expanduser().read_text()
         except (OSError, UnicodeDecodeError) as error:
@@ -135,7 +122,6 @@ class _Prompt:
         self.run(text)
 
     def run(self, text: str) -> None:
-        """Run statements one after another, up to the first that fails."""
         for statement in split(text):
             self.last = statement
             began = time.perf_counter()
@@ -168,7 +154,6 @@ def prompt(
     rows_max: int | None,
     files: Mapping[str, Path],
 ) -> None:
-    """Read statements and run them until the end of input."""
     where = connection.url or str(connection.path)
     say(f"Chronicle at {where}. End statements with ; - \\? for help, Ctrl-D to leave.")
     with editing(connection) as remember, Session(connection, timeout, files) as session:
@@ -202,7 +187,7 @@ def prompt(
 
 
 def _carried_out(what: Callable[[str], None], text: str) -> None:
-    """Do what was asked for; an error or an interrupt is told and ends only that."""
+    """Run one input; an error or an interrupt ends only that."""
     try:
         what(text)
     except ChronicleError as error:

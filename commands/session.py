@@ -1,4 +1,4 @@
-"""Statements run one after another against one store or server."""
+"""Runs statements one after another against one store or server."""
 
 from __future__ import annotations
 
@@ -23,14 +23,8 @@ __all__ = ["Session"]
 
 
 class Session:
-    """Runs statements one after another against one store or server; a context manager.
-
-    Parameters
-    ----------
-    timeout : float, optional
-        Seconds for each statement.
-    files : mapping of str to Path, optional
-        Files that statements may name, where they run on a store.
+    """``timeout`` is in seconds per statement; ``files`` are those that statements on a store may
+    name.
     """
 
     def __init__(
@@ -60,7 +54,7 @@ class Session:
             database.close()
 
     def database(self, mode: str) -> Database:
-        """The store, opened for reading unless a statement writes."""
+        """The store, reopened for writing when a statement writes."""
         if self._database is None or (mode == "rw" and self._mode == "r"):
             self._close()
             self._database = self._connection.database(mode)
@@ -70,7 +64,6 @@ class Session:
         return self._database
 
     def release(self) -> None:
-        """Give up the writer's lock between statements of a prompt."""
         if self._mode == "rw":
             self._close()
 
@@ -78,10 +71,7 @@ class Session:
     def run(
         self, statement: str, params: dict[str, Any] | None = None
     ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
-        """Run a statement; gives the schema and the batches of its answer.
-
-        An error that has a position carries the line and a caret below it as notes.
-        """
+        """Run a statement: schema and batches.  ``SqlError`` notes show the place."""
         try:
             with self._answer(statement, params) as answer:
                 yield answer

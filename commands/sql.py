@@ -1,4 +1,4 @@
-"""``chronicle sql``: statements from the command line, a script, a pipe or a prompt."""
+"""``chronicle sql``: statements from an argument, a script, a pipe or a prompt."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ __all__ = ["parameters", "sql"]
 
 
 def parameters(items: list[str]) -> dict[str, Any]:
-    """``name=value`` items as values: whole numbers, numbers, true, false, null, else text.
-
-    Quotes make text of anything: ``-p code="'007'"``.
+    """Parse ``name=value`` items: integers, numbers, true, false, null, else text; quotes force
+    text, as in ``-p code="'007'"``.
     """
     values: dict[str, Any] = {}
     for item in items:

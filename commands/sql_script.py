@@ -1,7 +1,5 @@
-"""The texts of SQL statements: cut from a script, pointed into.
-
-Guarantee
-    A semicolon inside quotes, dollar quotes or comments does not cut.
+"""Splits scripts into statements, and shows positions in them.  A semicolon inside quotes, dollar
+quotes or comments does not split.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ _BEFORE, _BEHIND = 50, 24
 
 
 def _parts(script: str) -> list[str]:
-    """Pieces between semicolons; the last one is what follows the last semicolon."""
+    """Pieces between semicolons, including the text after the last one."""
     parts = [""]
     for match in _TOKEN.finditer(script):
         if match[0] == ";":
@@ -42,24 +40,17 @@ def _parts(script: str) -> list[str]:
 
 
 def split(script: str) -> list[str]:
-    """The statements of a script, in order, without empty ones."""
     return [part.strip() for part in _parts(script) if plain(part)]
 
 
 def is_complete(script: str) -> bool:
-    """Whether what was typed ends with a semicolon that ends a statement."""
+    """Whether the input ends with a semicolon that ends a statement."""
     parts = _parts(script)
     return len(parts) > 1 and not plain(parts[-1])
 
 
 def pointed_at(statement: str, line: int | None, column: int | None) -> list[str]:
-    """The line that a position lies in, cut to what is near, and a caret below; else nothing.
-
-    Parameters
-    ----------
-    line, column : int, optional
-        From 1, in characters.
-    """
+    """The line of a position (from 1), shortened, and a caret below; else nothing."""
     lines = statement.splitlines()
     if line is None or column is None or not 1 <= line <= len(lines):
         return []

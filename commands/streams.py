@@ -1,4 +1,4 @@
-"""What is in a store: ``streams``, ``describe``, ``index``, ``explain``."""
+"""``streams``, ``describe``, ``index`` and ``explain``: the contents of a store."""
 
 from __future__ import annotations
 
@@ -44,14 +44,13 @@ _NOTEWORTHY = {
     "deleted_events": "events deleted",
     "due_segments": "segments that are due to move to objects",
 }
-"""Figures of a stream that are shown when they are not zero."""
+"""Statistics of a stream that are shown unless zero."""
 
 _SETTINGS = ("codec", "retention", "move_after", "keep_local_bytes", "within")
-"""Settings of a stream that are shown when they are set."""
+"""Settings of a stream that are shown if set."""
 
 
 def _time(value: object) -> str | None:
-    """A time as people read it."""
     if value is None:
         return None
     isoformat = getattr(value, "isoformat", None)
@@ -59,7 +58,7 @@ def _time(value: object) -> str | None:
 
 
 def _described(connection: Connection, names: list[str] | None) -> Iterator[dict[str, Any]]:
-    """What is known of streams, as the server describes them; of all streams by default."""
+    """Descriptions of streams, as from a server; by default of all."""
     if connection.url is not None:
         if names is None:
             yield from connection.ask("/v1/streams")["streams"]

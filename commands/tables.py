@@ -1,14 +1,6 @@
-"""Rows as a table: with lines and colours on a terminal, plain aligned columns in a pipe.
-
-Guarantee
-    A pipe gets every row, as it is computed, one line each; a terminal gets the first so many,
-    with a word about the rest.  Nulls read ``NULL``.  A number or a time is shown whole or not at
-    all: text is wrapped, and where that does not suffice, columns in the middle give way to one
-    that is called ``…``.
-
-Limits
-    The widths of the columns in a pipe come from the first batch; a longer value later pushes its
-    line out.
+"""Tables: with lines and colours on a terminal, plain aligned columns in a pipe.  Numbers and times
+are never cut: text wraps, and if that does not suffice, columns in the middle are replaced by one
+named ``…``.  In a pipe the first batch sets the column widths.
 """
 
 from __future__ import annotations
@@ -26,7 +18,6 @@ __all__ = ["TERMINAL_ROWS", "plain_table", "records", "terminal_table"]
 TERMINAL_ROWS = 100
 _SLICE_ROWS = 8192
 _WRAPPED = 12
-"""Width below which text is not wrapped."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -37,7 +28,7 @@ def _is_number(type_: pa.DataType) -> bool:
 
 
 def _clean(text: str | None) -> str:
-    """One line, without characters that would act on the terminal."""
+    """One line without control characters."""
     if text is None:
         return "NULL"
     if text.isprintable():
@@ -51,7 +42,6 @@ def _rows(batch: pa.RecordBatch) -> Iterator[tuple[str, ...]]:
 
 
 def plain_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[str]:
-    """Lines of a table without decoration: names, a rule, rows."""
     right = [_is_number(field.type) for field in schema]
     widths: list[int] = []
 
@@ -83,10 +73,7 @@ def terminal_table(
     rows_max: int = TERMINAL_ROWS,
     width: int = 80,
 ) -> tuple[Any, int, bool, list[str]]:
-    """A table for a terminal: the renderable, its rows, whether there are more, names left out.
-
-    ``rows_max`` 0 stands for all rows.
-    """
+    """The renderable, its rows, whether there are more, hidden columns; ``rows_max`` 0: all."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -122,7 +109,6 @@ def terminal_table(
 def _first_rows(
     batches: Iterable[pa.RecordBatch], rows_max: int
 ) -> tuple[list[tuple[str, ...]], bool]:
-    """So many rows as texts, 0 for all, and whether there are more."""
     rows: list[tuple[str, ...]] = []
     for whole in batches:
         for start in range(0, whole.num_rows, _SLICE_ROWS):
@@ -135,7 +121,7 @@ def _first_rows(
 def records(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows_max: int = TERMINAL_ROWS
 ) -> tuple[list[str], int, bool]:
-    """Rows below each other, a line for each value: the lines, the rows, whether there are more."""
+    """Rows with a line for each value: the lines, the number of rows, whether there are more."""
     rows, more = _first_rows(batches, rows_max)
     names = [_clean(name) for name in schema.names]
     width = max(map(_cell_len, names), default=0)
@@ -148,10 +134,10 @@ def records(
 
 
 def _fitting(needed: list[int], width: int) -> list[int | None]:
-    """Positions of the columns to show, from both ends; None where others are left out."""
+    """Positions of the columns to show, from both ends; None where others are hidden."""
     if sum(needed) + 3 * len(needed) + 1 <= width or len(needed) < 2:
         return list(range(len(needed)))
-    room = width - 5  # the borders, and the column of the mark
+    room = width - 5  # the borders, and the column named …
     first, last = [0], []
     room -= needed[0] + 3
     left, right = 1, len(needed) - 1
@@ -172,7 +158,6 @@ def _fitting(needed: list[int], width: int) -> list[int | None]:
 
 
 def _cell_len(text: str) -> int:
-    """Columns of a terminal that a text takes."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len as measured

@@ -1,8 +1,5 @@
-"""``chronicle tail``: the latest events of a stream, and those that follow.
-
-Guarantee
-    Each event is written as soon as it is committed (or, where another process writes the store,
-    within a fifth of a second).  Ctrl-C, and a reader that goes away, end it quietly with code 0.
+"""``chronicle tail``: the latest events of a stream, and those that follow, written as they are
+committed.
 """
 
 from __future__ import annotations
@@ -102,7 +99,7 @@ def tail(
 
 
 def check_tail_format(format: str) -> None:
-    """Refuse formats that cannot go on."""
+    """Refuse formats that cannot be endless."""
     if format not in FORMATS:
         raise InvalidArgument(f"--format is one of {', '.join(FORMATS)}; found {format!r}")
     if format == "arrow" and is_terminal():
@@ -117,7 +114,6 @@ def _latest(
     lines: int,
     format: str,
 ) -> None:
-    """The latest events, in order of time."""
     with connection.open() as database:
         time = str(database.stream(stream).time)
     chosen = "*" if columns is None else ", ".join(map(_quoted, columns))
@@ -137,12 +133,7 @@ def _quoted(name: str) -> str:
 def write_feed(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, format: str, *, endless: bool
 ) -> None:
-    """Write batches to stdout, each at once; when they are endless, until Ctrl-C.
-
-    Parameters
-    ----------
-    format : {"table", "ndjson", "csv", "arrow"}
-    """
+    """Write batches to stdout, each at once; endless ones until Ctrl-C."""
     from ..formats.writers import encode
     from .tables import plain_table
 
@@ -167,7 +158,7 @@ def write_feed(
 
 
 def _flushed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches; what was written of one is out before the next is waited for."""
+    """The batches; flushes each before it waits for the next."""
     for batch in batches:
         yield batch
         sys.stdout.buffer.flush()
@@ -175,10 +166,8 @@ def _flushed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 @contextlib.contextmanager
 def _ends_surely() -> Iterator[None]:
-    """See to it that Ctrl-C ends what this thread waits for, and so does who reads stdout and goes.
-
-    Waiting, this thread would not notice that nobody reads any more.  And an interrupt that comes
-    while Python finalizes an object is told and forgotten: it is repeated for as long as it takes.
+    """Make Ctrl-C, and a closed stdout, end a waiting main thread, which notices neither: Python
+    drops an interrupt that comes while it finalizes an object, so it is repeated.
     """
     main = threading.main_thread()
     before = signal.getsignal(signal.SIGINT)
@@ -212,12 +201,12 @@ def _ends_surely() -> Iterator[None]:
 
 
 def _reader_has_left() -> Callable[[], bool]:
-    """What tells whether nobody reads stdout any more."""
+    """A function that says whether nobody reads stdout any more."""
     if is_terminal():
         return lambda: False
     try:
         watched: Any = select.poll()
-        watched.register(sys.stdout.fileno(), 0)  # hang-ups and errors are told anyway
+        watched.register(sys.stdout.fileno(), 0)  # POLLHUP and POLLERR are always reported
     except (OSError, ValueError):
         return lambda: False
     return lambda: any(found & (select.POLLERR | select.POLLHUP) for _, found in watched.poll(0))

@@ -1,8 +1,5 @@
-"""What people see: messages on stderr, colours and bars on a terminal only.
-
-Guarantee
-    Data goes to stdout, everything else to stderr.  Without a terminal there are no escape codes
-    and no progress bars.  ``NO_COLOR`` is honoured.
+"""Messages for people: on stderr, with colours and bars only on a terminal (``NO_COLOR`` is
+honoured).
 """
 
 from __future__ import annotations
@@ -33,22 +30,19 @@ def _paint(text: str, code: str) -> str:
 
 
 def say(text: str) -> None:
-    """A line for people."""
     print(text, file=sys.stderr, flush=True)
 
 
 def warn(text: str) -> None:
-    """A line that should not be overlooked."""
     say(f"{_paint('note:', '33')} {text}")
 
 
 def fail(text: str) -> None:
-    """The line that says why a command failed."""
     say(f"{_paint('error:', '1;31')} {text}")
 
 
 def human_bytes(count: float) -> str:
-    """A number of bytes as people write it: 3.9 MB."""
+    """A number of bytes as text: 3.9 MB."""
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if count < 1000 or unit == "TB":
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -57,7 +51,7 @@ def human_bytes(count: float) -> str:
 
 
 class IngestBar:
-    """Progress of an ingest as a bar on stderr; nothing without a terminal. A context manager."""
+    """A progress bar on stderr; nothing without a terminal.  A context manager."""
 
     def __init__(self) -> None:
         self._bars: Bars | None = None
@@ -87,13 +81,11 @@ class IngestBar:
         return self
 
     def phase(self, name: str, total: int | None) -> None:
-        """A new phase begins."""
         if self._bars is not None:
             self._reading = name == "reading"
             self._task = self._bars.add_task(name, total=total, done="")
 
     def at(self, done: int) -> None:
-        """How far the phase is."""
         if self._bars is not None and self._task is not None:
             shown = human_bytes(done) if self._reading else f"{done:,} events"
             self._bars.update(self._task, completed=done, done=shown)

@@ -1,7 +1,5 @@
-"""``chronicle token``: who may use a server; told to the store's directory, or to the server.
-
-Guarantee
-    A secret is printed once, alone on stdout; what it is for stands beside it on stderr.
+"""``chronicle token``: tokens of a store's directory, or of a running server.  A secret is printed
+once, alone on stdout; its description goes to stderr.
 """
 
 from __future__ import annotations
@@ -33,14 +31,14 @@ _LISTED = dict.fromkeys(
 
 
 def needs_server(error: ImportError) -> MissingDependency:
-    """What a command says that cannot import the server."""
+    """The error of a command that cannot import the server."""
     return MissingDependency(
         f"the server needs {error.name}: pip install 'chronicle-eventstore[server]'"
     )
 
 
 class _StoreTokens:
-    """The tokens in a store's directory, by the methods of a server's database."""
+    """The tokens in a store's directory, with the methods of a server's database."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -69,7 +67,7 @@ class _StoreTokens:
         return [gone.id for gone in self._tokens.revoke_all_tokens(self._path)]
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Does nothing."""
 
 
 def _tokens(connection: Connection) -> closing[_StoreTokens | RemoteDatabase]:
@@ -96,13 +94,12 @@ def create_token(
         str | None, typer.Option("--expires", help="A span such as 90d, or a date.")
     ] = None,
 ) -> None:
-    """Make a token and print its secret, once: only its hash is kept."""
+    """Make a token and print its secret, once: only its hash is stored."""
     with _tokens(connection) as tokens:
         _show(tokens.create_token(name, scope or ("read",), stream or ("*",), expires))
 
 
 def _show(made: dict[str, Any]) -> None:
-    """The secret on stdout, what it is for beside it."""
     until = f", until {made['expires_at']}" if made["expires_at"] else ""
     what = f"{', '.join(made['scopes'])} on {', '.join(made['streams'])}{until}"
     say(f"token {made['token_id']} ({what}):")
@@ -112,7 +109,7 @@ def _show(made: dict[str, Any]) -> None:
 @token.command("list")
 @connected
 def list_tokens(connection: Connection, format: FormatOption = "table") -> None:
-    """List the tokens; their secrets are not kept."""
+    """List the tokens; their secrets are not stored."""
     chosen = check_format(format, None)
     with _tokens(connection) as tokens:
         rows = [
@@ -160,7 +157,7 @@ def revoke_token(
         bool, typer.Option("--all", help="Every token; with --url, but the one that asks.")
     ] = False,
 ) -> None:
-    """Make a token useless; a running server refuses it from the next request on."""
+    """Revoke a token; a running server refuses it from the next request on."""
     if all == (which is not None):
         raise typer.BadParameter("give the id or name of one token, or --all")
     with _tokens(connection) as tokens:

@@ -1,4 +1,4 @@
-"""Looking after a store: ``check``, ``inspect``, ``backup``, ``compact``, ``bench`` and others."""
+"""Maintenance of a store: ``check``, ``inspect``, ``backup``, ``compact``, ``bench`` and others."""
 
 from __future__ import annotations
 
@@ -187,7 +187,6 @@ def backups(
 
 
 def _tend(place: str | None, verify: str | None, remove: str | None) -> None:
-    """Verify or remove a backup in objects."""
     from ..store.backups import is_address
     from ..store.object_backups import remove_backup, verify_backup
     from ..store.object_store import ObjectStore
@@ -215,7 +214,7 @@ def compact(
     ] = None,
     store: StoreOption = None,
 ) -> None:
-    """Fold late events into the segments they belong to."""
+    """Merge late events into the segments that they belong to."""
     with connection_of(store).database("rw", create=False) as database:
         for name in streams or database.streams():
             database.stream(name).compact()

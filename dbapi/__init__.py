@@ -1,20 +1,13 @@
-"""``chronicle.dbapi``: the Python database API 2.0 (PEP 249) of stores and servers.
+"""``chronicle.dbapi``: the Python database API 2.0 (PEP 249) for stores and servers.
 
-Purpose
-    What speaks the DB-API speaks to Chronicle: pandas' ``read_sql``, SQLAlchemy (:mod:`.dialect`,
-    ``chronicle://``), notebooks and reporting tools.  :func:`connect` takes the directory of a
-    store or the address of a server.
+``connect`` takes the directory of a store or the address of a server; SQLAlchemy uses
+``chronicle://``.  Parameters are ``?`` with a sequence, or ``$name`` with a mapping.  Threads may
+share the module and connections, not cursors.  Rows are fetched incrementally.
 
-Guarantee
-    Parameters are ``?`` with a sequence; a mapping for ``$name`` is taken as well.  Threads may
-    share the module and connections, not cursors.  Rows come as they are fetched.
+Every statement is a commit of its own; ``rollback`` raises ``NotSupportedError`` after a change.
 
-Limits
-    Every statement is a commit of its own: there are no transactions, and ``rollback`` raises
-    :class:`NotSupportedError` once something was changed.
-
-Reading order: ``exceptions``, ``types`` (of columns and values), ``sharing`` (a store that several
-connections use), ``cursor``, ``connection``, ``dialect`` (for SQLAlchemy).
+Reading order: ``exceptions``, ``types`` (of columns and values), ``sharing`` (one store, several
+connections), ``cursor``, ``connection``, ``dialect`` (SQLAlchemy).
 """
 
 from __future__ import annotations

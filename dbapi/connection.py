@@ -1,9 +1,4 @@
-"""Connections: a store or a server, for as long as cursors need it.
-
-Guarantee
-    Every statement is committed when it returns: ``commit`` has nothing left to do, and
-    ``rollback`` says so instead of pretending.
-"""
+"""Connections to a store or a server.  Every statement is committed when it returns."""
 
 from __future__ import annotations
 
@@ -29,23 +24,21 @@ def connect(
     mode: str = "rw",
     timeout: float | None = None,
 ) -> Connection:
-    """Connect to a store or to a server.
+    """Connect to a store's directory or to a server, ``http://host:port``.
 
     Parameters
     ----------
-    database : path-like or str
-        Directory of a store, or ``http://host:port``.
     token : str, optional
         For a server.
     mode : {"rw", "r"}
-        ``r`` refuses statements that change something; a store is read beside its writer then.
+        ``r`` refuses statements that change something; a store is then read beside its writer.
     timeout : float, optional
         Seconds after which a statement, its rows included, ends.
 
     Returns
     -------
     Connection
-        Those of one process to the same directory share its database.
+        Connections of one process to the same directory share its database.
 
     Raises
     ------
@@ -66,14 +59,9 @@ def connect(
 
 
 class Connection:
-    """Made by :func:`connect`; also a context manager, which closes it.
+    """Made by ``connect``; a context manager.
 
-    Attributes
-    ----------
-    database : Database or RemoteDatabase
-        What it stands on, for what SQL does not say: appending frames, following.
-    changed : bool
-        Whether a statement has changed something since the last ``commit``.
+    ``changed`` says whether a statement has changed something since the last ``commit``.
     """
 
     Warning = exceptions.Warning
@@ -104,12 +92,10 @@ class Connection:
 
     @property
     def database(self) -> Any:
-        """See the class."""
         self.check_open()
         return self._database
 
     def cursor(self) -> Cursor:
-        """A cursor of its own."""
         self.check_open()
         return Cursor(self)
 
@@ -118,18 +104,12 @@ class Connection:
         return self.cursor().execute(operation, parameters)
 
     def commit(self) -> None:
-        """Nothing: what was changed is committed."""
+        """Does nothing: changes are committed already."""
         self.check_open()
         self.changed = False
 
     def rollback(self) -> None:
-        """Nothing, while nothing was changed.
-
-        Raises
-        ------
-        NotSupportedError
-            Once something was: it cannot be taken back.
-        """
+        """Does nothing without changes; otherwise raises ``NotSupportedError``."""
         self.check_open()
         if self.changed:
             raise NotSupportedError(
@@ -138,7 +118,7 @@ class Connection:
             )
 
     def close(self) -> None:
-        """Give the store or the server's connections back; closing twice is fine."""
+        """Release the store or the server's connections; may be called twice."""
         if self._closed:
             return
         self._closed = True
@@ -148,7 +128,6 @@ class Connection:
             self._shared.release()
 
     def check_open(self) -> None:
-        """Raise :class:`InterfaceError` on a closed connection."""
         if self._closed:
             raise InterfaceError("the connection was closed")
 

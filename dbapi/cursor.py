@@ -1,12 +1,5 @@
-"""Cursors: statements in, rows out as they are fetched.
-
-Guarantee
-    What a query has computed and nobody fetched is a few batches.  A new statement, ``close``, or
-    dropping the cursor ends the query before.
-
-Limits
-    ``rowcount`` is what INSERT, UPDATE and DELETE tell; -1 for queries, whose rows nobody has
-    counted.
+"""Cursors.  A new statement, ``close``, or dropping the cursor ends the previous query.
+``rowcount`` is -1 for queries.
 """
 
 from __future__ import annotations
@@ -31,8 +24,6 @@ Row = tuple[Any, ...]
 
 
 class Cursor:
-    """Made by :meth:`.connection.Connection.cursor`."""
-
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.arraysize = 1
@@ -59,8 +50,8 @@ class Cursor:
     def executemany(self, operation: str, seq_of_parameters: Sequence[Parameters]) -> Cursor:
         """Run a statement once for each set of parameters.
 
-        ``INSERT INTO s (a, b) VALUES (?, ?)`` is one append of all rows, atomic; other statements
-        are run one after the other.
+        ``INSERT INTO s (a, b) VALUES (?, ?)`` is one atomic append of all rows; other statements
+        run one by one.
         """
         sets = list(seq_of_parameters)
         self._check()
@@ -100,13 +91,13 @@ class Cursor:
             return next(rows, None)
 
     def fetchmany(self, size: int | None = None) -> list[Row]:
-        """The next rows, ``arraysize`` unless said."""
+        """The next ``size`` rows, by default ``arraysize``."""
         rows = self._fetching()
         with translated():
             return list(islice(rows, self.arraysize if size is None else size))
 
     def fetchall(self) -> list[Row]:
-        """All rows that are left."""
+        """All remaining rows."""
         rows = self._fetching()
         with translated():
             return list(rows)
@@ -129,13 +120,13 @@ class Cursor:
     # -------------------------------------------------------------------- life cycle
 
     def setinputsizes(self, sizes: Sequence[Any]) -> None:
-        """Nothing: values carry their types."""
+        """Does nothing: values carry their types."""
 
     def setoutputsize(self, size: int, column: int | None = None) -> None:
-        """Nothing: values are given whole."""
+        """Does nothing."""
 
     def close(self) -> None:
-        """End the query; what it told of itself stays, any other use is an error."""
+        """End the query; ``description`` and ``rowcount`` stay."""
         self._closed = True
         self._end()
 
@@ -146,7 +137,6 @@ class Cursor:
         self.close()
 
     def _reset(self) -> None:
-        """Forget what the statement before gave."""
         self._check()
         self._end()
         self.description, self.rowcount = None, -1
@@ -163,7 +153,6 @@ class Cursor:
 
 
 def _values(parameters: Parameters) -> Any:
-    """As the database takes them; no parameters at all where none were given."""
     if parameters is None or isinstance(parameters, (Mapping, str, bytes)):
         return parameters or None
     return list(parameters) or None

@@ -1,19 +1,9 @@
-"""``chronicle://`` for SQLAlchemy: streams as tables, asked, described, created and appended to.
-
-Purpose
-    :class:`ChronicleDialect` stands on :mod:`chronicle.dbapi`.  ``chronicle:///directory`` opens a
-    store (four slashes: an absolute path), ``chronicle://:token@host:port`` speaks to a server,
-    over TLS as ``chronicle+https://``; ``?mode=r`` only reads.
-
-Layout
-    What is there is read from ``information_schema`` and ``chronicle.indexes``.  A stream is a
-    table of the schema ``main``; system tables are views of their own schemas.  ``Table(...,
-    chronicle_time="timestamp")`` names the time attribute of a stream that is created, else it is
-    the first column with a time; ``chronicle_retention`` and ``chronicle_codec`` are its settings.
-
-Limits
-    No transactions: every statement is its own commit, and ``rollback`` does nothing.  No keys and
-    no constraints but NOT NULL.
+"""``chronicle://`` for SQLAlchemy: streams as tables, without transactions, keys and constraints.
+``chronicle:///directory`` opens a store (four slashes: an absolute path),
+``chronicle://:token@host:port`` a server, ``chronicle+https://`` over TLS; ``?mode=r`` only reads.
+Streams have the schema ``main``; system tables are views of their own schemas.  ``Table(...,
+chronicle_time="timestamp")`` names the time attribute of a new stream, by default the first time
+column; ``chronicle_retention`` and ``chronicle_codec`` are its settings.
 """
 
 from __future__ import annotations
@@ -33,7 +23,6 @@ from ..errors import ConnectionFailed, StoreClosed
 __all__ = ["ChronicleDialect"]
 
 MAIN = "main"
-"""The schema that has the streams."""
 
 _TYPES: dict[str, Any] = {
     "BOOLEAN": types.Boolean(),
@@ -62,7 +51,7 @@ _DECIMAL = re.compile(r"DECIMAL\((\d+), ?(\d+)\)")
 
 
 def type_of(written: str) -> Any:
-    """SQLAlchemy's type for one of ``information_schema.columns.data_type``."""
+    """SQLAlchemy's type for an ``information_schema.columns.data_type``."""
     decimal = _DECIMAL.fullmatch(written)
     if decimal is not None:
         return types.Numeric(int(decimal[1]), int(decimal[2]))
@@ -70,47 +59,36 @@ def type_of(written: str) -> Any:
 
 
 class ChronicleIdentifiers(compiler.IdentifierPreparer):
-    """Names: those of streams have one part."""
-
     def schema_for_object(self, obj: Any, /) -> str:
-        """The schema that is written before a name; empty for none."""
         schema: str | None = obj.schema
         return "" if schema in (None, MAIN) else str(schema)
 
 
 class ChronicleTypes(compiler.GenericTypeCompiler):
-    """Types as CREATE STREAM names them."""
-
     def visit_VARCHAR(self, type_: Any, **kw: Any) -> str:  # noqa: N802
-        """Texts have no greatest length."""
         return "VARCHAR"
 
     visit_CHAR = visit_NVARCHAR = visit_NCHAR = visit_TEXT = visit_CLOB = visit_VARCHAR  # noqa: N815
 
     def visit_BLOB(self, type_: Any, **kw: Any) -> str:  # noqa: N802
-        """Bytes."""
         return "BLOB"
 
     visit_BINARY = visit_VARBINARY = visit_BLOB  # noqa: N815
 
     def visit_FLOAT(self, type_: Any, **kw: Any) -> str:  # noqa: N802
-        """Single precision only where that was asked for."""
+        """Single precision only on request."""
         return "FLOAT" if type_.precision is not None and type_.precision <= 24 else "DOUBLE"
 
     visit_REAL = visit_FLOAT  # noqa: N815
 
     def visit_DATETIME(self, type_: Any, **kw: Any) -> str:  # noqa: N802
-        """A moment, naive or in UTC."""
         return "TIMESTAMPTZ" if getattr(type_, "timezone", False) else "TIMESTAMP"
 
     visit_TIMESTAMP = visit_DATETIME  # noqa: N815
 
 
 class ChronicleDDL(compiler.DDLCompiler):
-    """CREATE STREAM, DROP STREAM and indexes."""
-
     def visit_create_table(self, create: Any, **kw: Any) -> str:
-        """A stream of the table's columns."""
         table = create.element
         options = table.dialect_options["chronicle"]
         columns = [self._column(column) for column in table.columns]
@@ -143,7 +121,6 @@ class ChronicleDDL(compiler.DDLCompiler):
         )
 
     def visit_drop_table(self, drop: Any, **kw: Any) -> str:
-        """Drop the stream."""
         exists = "IF EXISTS " if drop.if_exists else ""
         return f"\nDROP STREAM {exists}{self.preparer.format_table(drop.element)}"
 
@@ -152,7 +129,6 @@ class ChronicleDDL(compiler.DDLCompiler):
         return self._index("CREATE INDEX", create.if_not_exists, "IF NOT EXISTS", create.element)
 
     def visit_drop_index(self, drop: Any, **kw: Any) -> str:
-        """Drop it."""
         return self._index("DROP INDEX", drop.if_exists, "IF EXISTS", drop.element)
 
     def _index(self, verb: str, may: bool, words: str, index: Any) -> str:
@@ -162,8 +138,6 @@ class ChronicleDDL(compiler.DDLCompiler):
 
 
 class ChronicleDialect(default.DefaultDialect):
-    """See the module."""
-
     name = "chronicle"
     driver = "http"
     default_paramstyle = "qmark"
@@ -187,18 +161,15 @@ class ChronicleDialect(default.DefaultDialect):
 
     @classmethod
     def import_dbapi(cls) -> Any:
-        """The module that this stands on."""
         import chronicle.dbapi
 
         return chronicle.dbapi
 
     @classmethod
     def get_pool_class(cls, url: URL) -> type[pool.Pool]:
-        """Connections are kept, and may be used by any thread."""
         return pool.QueuePool
 
     def create_connect_args(self, url: URL) -> tuple[list[Any], dict[str, Any]]:
-        """The address or the directory, and the token."""
         given = dict(url.query)
         wrong = sorted(given.keys() - {"mode", "timeout"})
         if wrong:
@@ -219,31 +190,26 @@ class ChronicleDialect(default.DefaultDialect):
     # ------------------------------------------------------------------ transactions
 
     def do_rollback(self, dbapi_connection: Any) -> None:
-        """Nothing: see the module."""
+        """Does nothing; see the module."""
 
     def do_ping(self, dbapi_connection: Any) -> bool:
-        """Whether it answers."""
         dbapi_connection.cursor().execute("SELECT 1").close()
         return True
 
     def is_disconnect(self, e: Any, connection: Any, cursor: Any) -> bool:
-        """Whether a connection is of no more use."""
         return isinstance(getattr(e, "__cause__", None), (ConnectionFailed, StoreClosed))
 
     def get_isolation_level_values(self, dbapi_conn: Any) -> Sequence[Any]:
-        """The only one."""
         return ["AUTOCOMMIT"]
 
     def get_isolation_level(self, dbapi_connection: Any) -> Any:
-        """The only one."""
         return "AUTOCOMMIT"
 
     def get_default_isolation_level(self, dbapi_conn: Any) -> Any:
-        """The only one."""
         return "AUTOCOMMIT"
 
     def set_isolation_level(self, dbapi_connection: Any, level: Any) -> None:
-        """It is that already."""
+        """Does nothing: AUTOCOMMIT is the only level."""
 
     def _get_server_version_info(self, connection: Any) -> tuple[int, ...]:
         import chronicle
@@ -260,7 +226,6 @@ class ChronicleDialect(default.DefaultDialect):
 
     @reflection.cache
     def get_schema_names(self, connection: Any, **kw: Any) -> list[str]:
-        """``main``, and the schemas of system tables."""
         asked = "SELECT schema_name FROM information_schema.schemata ORDER BY schema_name"
         return [row[0] for row in self._asked(connection, asked)]
 
@@ -271,19 +236,16 @@ class ChronicleDialect(default.DefaultDialect):
 
     @reflection.cache
     def get_table_names(self, connection: Any, schema: str | None = None, **kw: Any) -> list[str]:
-        """Streams."""
         return self._names(connection, schema, "BASE TABLE")
 
     @reflection.cache
     def get_view_names(self, connection: Any, schema: str | None = None, **kw: Any) -> list[str]:
-        """Views; of the other schemas, system tables."""
         return self._names(connection, schema, "VIEW")
 
     @reflection.cache
     def has_table(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> bool:
-        """Whether there is such a stream or system table."""
         asked = "SELECT 1 FROM information_schema.tables "
         asked += "WHERE table_schema = :schema AND table_name = :name"
         return bool(self._asked(connection, asked, schema=schema or MAIN, name=table_name))
@@ -292,7 +254,6 @@ class ChronicleDialect(default.DefaultDialect):
     def get_columns(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> list[Any]:
-        """Names, types, and which may be NULL."""
         asked = "SELECT column_name, data_type, is_nullable, column_default "
         asked += "FROM information_schema.columns "
         asked += "WHERE table_schema = :schema AND table_name = :name ORDER BY ordinal_position"
@@ -308,7 +269,6 @@ class ChronicleDialect(default.DefaultDialect):
     def get_indexes(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> list[Any]:
-        """Secondary indexes, named after what they are of."""
         asked = "SELECT attribute FROM chronicle.indexes WHERE stream = :name ORDER BY attribute"
         self._known(connection, table_name, schema, kw)
         found = (
@@ -326,7 +286,6 @@ class ChronicleDialect(default.DefaultDialect):
     def get_pk_constraint(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
-        """None: events have no key."""
         self._known(connection, table_name, schema, kw)
         return {"constrained_columns": [], "name": None}
 
@@ -341,14 +300,12 @@ class ChronicleDialect(default.DefaultDialect):
     def get_table_comment(
         self, connection: Any, table_name: str, schema: str | None = None, **kw: Any
     ) -> Any:
-        """None."""
         self._known(connection, table_name, schema, kw)
         return {"text": None}
 
     def get_view_definition(
         self, connection: Any, view_name: str, schema: str | None = None, **kw: Any
     ) -> str:
-        """The query of a view; none of a system table, which the database makes."""
         self._known(connection, view_name, schema, kw)
         asked = "SELECT view_definition FROM information_schema.views "
         asked += "WHERE table_schema = :schema AND table_name = :name"

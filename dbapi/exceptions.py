@@ -1,8 +1,5 @@
-"""The exceptions of PEP 249, and which of them each error of Chronicle is.
-
-Guarantee
-    Every :class:`~chronicle.errors.ChronicleError` leaves this package as one of these, with its
-    own message, and with the error itself as ``__cause__``.
+"""The exceptions of PEP 249, which replace every ``ChronicleError``, their ``__cause__``, in this
+package.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ __all__ = [
 
 
 class Warning(Exception):
-    """Something to know of; never raised."""
+    """Required by PEP 249; never raised."""
 
 
 class Error(Exception):
@@ -36,7 +33,7 @@ class Error(Exception):
 
 
 class InterfaceError(Error):
-    """The module was used in a way it cannot be."""
+    """Wrong use of the module."""
 
 
 class DatabaseError(Error):
@@ -52,15 +49,15 @@ class OperationalError(DatabaseError):
 
 
 class IntegrityError(DatabaseError):
-    """A constraint is broken; there are none here."""
+    """Required by PEP 249; there are no such constraints here."""
 
 
 class InternalError(DatabaseError):
-    """What is stored is damaged."""
+    """Stored data is damaged."""
 
 
 class ProgrammingError(DatabaseError):
-    """A statement is wrong, or names what there is not, or may not be run by this token."""
+    """A statement is wrong, names something that does not exist, or is forbidden."""
 
 
 class NotSupportedError(DatabaseError):
@@ -104,13 +101,12 @@ _BY_CLASS: dict[type[errors.ChronicleError], type[Error]] = {
 
 
 def class_of(error: errors.ChronicleError) -> type[Error]:
-    """What an error is here: by its class, or by its nearest listed ancestor."""
+    """The PEP 249 class of an error, by its nearest listed ancestor."""
     return next(_BY_CLASS[kind] for kind in type(error).__mro__ if kind in _BY_CLASS)
 
 
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
-    """Have errors of Chronicle leave as those of PEP 249."""
     try:
         yield
     except errors.ChronicleError as error:

@@ -1,12 +1,4 @@
-"""A store that several connections of this process use: opened by the first, closed by the last.
-
-Purpose
-    One process opens a store once for writing, while pools of connections open several at will.
-
-Guarantee
-    Connections to one directory, opened alike, share one database.  The last one to be closed
-    closes it.
-"""
+"""Shares a store, which has one writer, between the connections of a process."""
 
 from __future__ import annotations
 
@@ -27,14 +19,11 @@ _open: dict[tuple[Path, str, int], Shared] = {}
 
 @dataclass
 class Shared:
-    """A database and how many connections use it."""
-
     key: tuple[Path, str, int]
     database: Database
     users: int = 1
 
     def release(self) -> None:
-        """One connection less."""
         with _guard:
             self.users -= 1
             if self.users == 0:
@@ -43,7 +32,7 @@ class Shared:
 
 
 def share(path: str | os.PathLike[str], mode: str) -> Shared:
-    """The database of a directory; a forked child has its own."""
+    """The database of a directory; a forked child opens its own."""
     import chronicle
 
     key = (Path(path).resolve(), mode, os.getpid())

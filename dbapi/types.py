@@ -1,8 +1,5 @@
-"""Types of columns as PEP 249 compares them, and what makes values.
-
-Layout
-    ``description`` has the SQL type of each column as a text, ``"BIGINT"`` or ``"DECIMAL(10,2)"``,
-    which equals one of the type objects: ``description[0][1] == NUMBER``.
+"""Type objects and constructors of PEP 249; ``description[0][1] == NUMBER`` compares a SQL type's
+text, such as ``"DECIMAL(10,2)"``.
 """
 
 from __future__ import annotations
@@ -63,15 +60,13 @@ Binary = bytes
 
 
 def DateFromTicks(ticks: float) -> dt.date:  # noqa: N802 - PEP 249 names it
-    """The date of a moment, in seconds since the epoch, in the local zone."""
+    """The local date of a time in seconds since the epoch."""
     return dt.date.fromtimestamp(ticks)
 
 
 def TimeFromTicks(ticks: float) -> dt.time:  # noqa: N802
-    """The time of day of a moment."""
     return dt.datetime.fromtimestamp(ticks).time()
 
 
 def TimestampFromTicks(ticks: float) -> dt.datetime:  # noqa: N802
-    """A moment."""
     return dt.datetime.fromtimestamp(ticks)

@@ -1,7 +1,6 @@
-"""Pictures of plans and matches as SVG and HTML, for notebooks and pages without scripts.
+"""Plans and matches as SVG and HTML, for notebooks and pages without scripts.
 
-Reading order: ``axis`` (time and colours), ``history`` (what of a stream a query touched),
-``plans`` (a plan with its history maps), ``matches`` (a lane for each match).
-
-The web console draws the same, with a pointer to zoom and choose, in ``web/src``.
+Reading order: ``axis`` (time and colours), ``history`` (regions that a query touched), ``plans``
+(plans with history maps), ``matches`` (a lane for each match).  The console in ``web/src`` draws
+the same interactively.
 """

@@ -1,8 +1,5 @@
-"""What pictures share: a place on the paper for each time, labels, colours, marks.
-
-Guarantee
-    Every text in a picture is escaped here (:func:`text`).  Colours are those of Okabe and Ito, as
-    in the console, and shapes say the same as they do.
+"""Time axis, labels, colours and marks of all drawings.  ``text`` escapes every text.  Colours are
+those of Okabe and Ito, as in the console; shapes encode the same as colours.
 """
 
 from __future__ import annotations
@@ -27,12 +24,8 @@ _DAY = 86400
 
 @dataclass(frozen=True)
 class TimeAxis:
-    """A range of ticks laid out from ``left`` to ``right``.
-
-    Attributes
-    ----------
-    unit : str or None
-        Of ticks: s, ms, us, ns; None where time is an integer.
+    """A range of ticks laid out from ``left`` to ``right``; ``unit`` is s, ms, us, ns, or None for
+    integers.
     """
 
     first: int
@@ -42,13 +35,12 @@ class TimeAxis:
     right: float
 
     def at(self, tick: int) -> float:
-        """Where a tick lies."""
         return self.left + (tick - self.first) / max(1, self.last - self.first) * (
             self.right - self.left
         )
 
     def label(self, tick: int, step: float = 0.0) -> str:
-        """A tick for people; ``step``: how far labels are apart, in seconds or integers."""
+        """A tick as text; ``step`` is the distance of labels, in seconds or integers."""
         if self.unit is None:
             return f"{tick:,}"
         seconds, rest = divmod(tick, _PER_SECOND[self.unit])
@@ -67,7 +59,7 @@ class TimeAxis:
         return f"{moment:%Y-%m-%d %H:%M:%S}{fraction}"
 
     def marks(self, apart: float = 130.0) -> Iterator[tuple[float, str]]:
-        """Places and texts of round times, about so far apart."""
+        """Positions and texts of round times, about ``apart`` units from each other."""
         per = 1 if self.unit is None else _PER_SECOND[self.unit]
         wanted = (self.last - self.first) / per / max(1.0, (self.right - self.left) / apart)
         if self.unit is None:
@@ -85,17 +77,15 @@ class TimeAxis:
 
 
 def text(value: object, x: float, y: float, *, colour: str = TEXT, more: str = "") -> str:
-    """A text at a place."""
     return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}"{more}>{escape(str(value))}</text>'
 
 
 def count(number: int) -> str:
-    """A number for people."""
     return f"{number:,}"
 
 
 def mark(place: int, x: float, y: float, size: float = 4.2) -> str:
-    """The mark of the variable at a place in the pattern."""
+    """The mark of a pattern variable, by its place in the pattern."""
     colour, shape = SERIES[place % len(SERIES)], place % 5
     if shape == 0:
         return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size}" fill="{colour}"/>'
@@ -115,7 +105,7 @@ def mark(place: int, x: float, y: float, size: float = 4.2) -> str:
 
 
 def sheet(width: int, height: int, title: str, parts: list[str]) -> str:
-    """A whole picture on white, with its content as a text for those who cannot see it."""
+    """A whole SVG on white, with its content as text for screen readers."""
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '

@@ -1,4 +1,4 @@
-"""The history map: what of a stream's time a query replayed, looked up or skipped."""
+"""The history map: which parts of a stream's time a query replayed, looked up or skipped."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _STRIP = 20
 
 
 def history_svg(regions: Regions, width: int = 860) -> str:
-    """One strip: x is time, a region's width its share of it; beside it, shares of events."""
+    """One strip: x is time; the shares are of events."""
     parts, summary = history_parts(regions, 12, width - 12, 8)
     return sheet(width, HEIGHT + 10, f"History map: {summary}", parts)
 
 
 def history_parts(regions: Regions, left: float, right: float, top: float) -> tuple[list[str], str]:
-    """The strip as parts of a picture, and in words."""
+    """The strip as SVG elements, and a summary in words."""
     found = regions.found
     first, last = min(one[0] for one in found), max(one[1] for one in found)
     axis = TimeAxis(first, last, regions.unit, left, right)
@@ -39,7 +39,7 @@ def history_parts(regions: Regions, left: float, right: float, top: float) -> tu
         drawn.setdefault(kind, []).append(f"M{x:.1f} {top:.1f}h{wide:.1f}v{_STRIP}h{-wide:.1f}z")
     parts = [
         f'<path d="{"".join(drawn[kind])}" fill="{KINDS.get(kind, ("", SERIES[3]))[1]}"/>'
-        for kind in sorted(drawn, key=lambda kind: kind != "skipped")  # what was done lies on top
+        for kind in sorted(drawn, key=lambda kind: kind != "skipped")  # skipped ones below
     ]
     below = top + _STRIP + 15
     parts.append(text(axis.label(first), left, below, colour=QUIET))

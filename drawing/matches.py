@@ -1,20 +1,7 @@
-"""Matches over time: a lane for each, a mark for each variable's first and last event.
-
-Purpose
-    :func:`matches_of` asks a database, embedded or behind a server, for the matches of a
-    statement's first MATCH_RECOGNIZE in outline; :func:`matches_svg` draws them.
-
-Layout
-    Matches over the time in which they happened: those of one partition stand in lanes of their
-    own, and in a lane no two overlap.  Where all matches are so short that they would be points,
-    each has a lane from its own first event on, whose time stands before it.
-
-Guarantee
-    Colour and shape say the variable.
-
-Limits
-    What stands around the clause is left out.  At most :data:`LANES_MAX` lanes are drawn; the foot
-    says how many there are.
+"""Matches over time: a lane for each, marks for each variable's first and last event.  Matches of
+one partition have lanes of their own, and matches in a lane do not overlap.  If all matches are too
+short to see, each has a lane that starts at its first event, labelled with its time.  Only the
+first MATCH_RECOGNIZE of a statement counts, and at most ``LANES_MAX`` lanes are drawn.
 """
 
 from __future__ import annotations
@@ -43,21 +30,13 @@ _LANE = 24
 _LABEL, _LABEL_ALONE = 110, 220
 _TEXT_MAX, _TEXT_MAX_ALONE = 15, 34
 _POINT = 0.02
-"""Share of the whole time below which the longest match counts as a point."""
+"""Share of the whole time below which the longest match is drawn as a point."""
 
 
 @dataclass(frozen=True)
 class MatchSpan:
-    """One match in outline.
-
-    Attributes
-    ----------
-    key : str
-        Its partition.
-    first, last : int
-        Ticks of its first and last event.
-    met : mapping
-        First and last tick, and number of events, by the place of the variable in the pattern.
+    """One match: ``key`` is its partition, ``first`` and ``last`` are ticks.  ``met`` has, by the
+    variable's place in the pattern: first and last tick, number of events.
     """
 
     key: str
@@ -66,21 +45,15 @@ class MatchSpan:
     met: Mapping[int, tuple[int, int, int]]
 
     def moved(self, by: int) -> MatchSpan:
-        """The same match so many ticks later."""
+        """The same match, shifted by ticks."""
         met = {place: (a + by, b + by, n) for place, (a, b, n) in self.met.items()}
         return MatchSpan(self.key, self.first + by, self.last + by, met)
 
 
 @dataclass(frozen=True)
 class Matches:
-    """The matches of a statement, drawn in notebooks.
-
-    Attributes
-    ----------
-    unit : str or None
-        Of ticks; None where time is an integer.
-    truncated : bool
-        Whether there are more.
+    """The matches of a statement, drawn in notebooks.  ``unit`` is that of ticks, None for integer
+    times; ``truncated`` says whether there are more.
     """
 
     variables: tuple[str, ...]
@@ -99,13 +72,13 @@ class Matches:
 def matches_of(
     database: Any, sql: str, params: Mapping[str, Any] | None = None, limit: int = 200
 ) -> Matches:
-    """Ask for the matches of a statement.
+    """Find the matches of a statement.
 
     Parameters
     ----------
     database : Database or RemoteDatabase
     limit : int
-        Matches at most.
+        Most matches.
 
     Raises
     ------
@@ -144,7 +117,7 @@ def matches_of(
 
 
 def _lanes_of(spans: Sequence[MatchSpan]) -> tuple[list[int], list[str]]:
-    """The lane of each span, the first that is free in order of begin, and each lane's key."""
+    """The first free lane of each span, in order of begin, and each lane's key."""
     groups: dict[str, list[int]] = {}
     for i, span in enumerate(spans):
         groups.setdefault(span.key, []).append(i)
@@ -160,13 +133,12 @@ def _lanes_of(spans: Sequence[MatchSpan]) -> tuple[list[int], list[str]]:
 
 
 def matches_svg(matches: Matches, width: int = 860) -> str:
-    """The matches as a picture."""
     parts, height = matches_parts(matches, width, 0)
     return sheet(width, round(height), repr(matches)[1:-1], parts)
 
 
 def matches_parts(matches: Matches, width: int, top: float) -> tuple[list[str], float]:
-    """The matches as parts of a picture, and where these end."""
+    """The matches as SVG elements, and the y coordinate of their end."""
     spans = matches.spans
     if not spans:
         return [text("No match.", 12, top + 24)], top + 40

@@ -1,4 +1,4 @@
-"""A plan as HTML: its operators below each other, history maps where one read a stream."""
+"""A plan as HTML: nested operators, with history maps where one read a stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BOX = "border-left:2px solid #d8dee8;margin:6px 0 0 4px;padding:0 0 0 12px"
 
 
 def plan_html(plan: Plan) -> str:
-    """The tree that ``str(plan)`` prints, drawn; every value is escaped."""
+    """The tree of ``str(plan)`` as HTML; every value is escaped."""
     figures = ", ".join(f"{key.replace('_', ' ')} {_number(value)}" for key, value in plan.figures)
     foot = f"<p><small>{escape(figures)}</small></p>"
     return f'<div style="font-size:13px">{_step(plan.root)}{foot}</div>'

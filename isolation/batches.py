@@ -1,23 +1,12 @@
-"""Arrow data on the way between processes: plain buffers, checked before they are believed.
+"""Arrow schemas and record batches between processes, validated on receipt.
 
-Purpose
-    :func:`describe` and :func:`schema_of` carry a schema, :func:`pack` and :func:`unpack` a record
-    batch: a small tree of lengths and places, and the buffers themselves.
+``unpack`` returns a sound batch or raises ``Garbage``: buffers lie inside the data, and Arrow's
+full validation has passed (offsets, dictionary indices, UTF-8, decimals) or could find nothing
+more: numbers need only long enough buffers, and offsets and ASCII text are checked here at a tenth
+of the cost.  Arrow's IPC reader, which trusts lengths in a message, is not used.
 
-Guarantee
-    What :func:`unpack` gives is sound whatever came in: places lie inside of the data, and Arrow's
-    full validation (offsets monotone and in bounds, dictionary indices, UTF-8, decimals) has
-    passed, or nothing was left for it to find: numbers are sound when their buffers are long
-    enough, and offsets and ASCII text are looked at here, at a tenth of the price.  Everything else
-    is :class:`~.channel.Garbage`.  Libarrow's IPC reader, which follows lengths inside of a
-    message, is not involved.
-
-Layout
-    A node is ``[length, [[offset, bytes] or null, ...], [node, ...]]``: the buffers of the array's
-    own layout, then its children; the only child of a dictionary-encoded array is its dictionary.
-
-Limits
-    Types that streams hold and queries give: no unions, views or run-end encoding.
+A node is ``[length, [[offset, bytes] or null, ...], [node, ...]]``: the buffers in the array's own
+layout, then its children; the only child of a dictionary array is its dictionary.
 """
 
 from __future__ import annotations
@@ -60,7 +49,7 @@ _EXTENSIONS |= {"arrow.json": pa.json_}
 
 
 def describe(schema: pa.Schema) -> list[Any]:
-    """A schema as JSON; its metadata stay behind."""
+    """A schema as JSON, without metadata."""
     return [_field(field) for field in schema]
 
 
@@ -99,7 +88,7 @@ def _described(type_: pa.DataType) -> Any:
 
 
 def schema_of(described: Any) -> pa.Schema:
-    """The schema that was described; raises :class:`Garbage` for anything else."""
+    """The schema of a description; raises ``Garbage``."""
     try:
         return pa.schema([_read_field(field, 0) for field in described])
     except (TypeError, ValueError, KeyError, IndexError, OverflowError) as error:
@@ -110,7 +99,7 @@ def _read_field(described: Any, depth: int) -> pa.Field:
     name, type_, nullable = described
     if not isinstance(name, str) or not isinstance(nullable, bool):
         raise TypeError
-    name.encode()  # a lone surrogate is no name
+    name.encode()  # refuses lone surrogates
     return pa.field(name, _read_type(type_, depth + 1), nullable)
 
 
@@ -161,10 +150,7 @@ def _size(value: Any) -> int:
 
 
 def pack(batch: pa.RecordBatch, begin: int = 0) -> tuple[Node, list[memoryview]]:
-    """A batch as a tree of places and the buffers that lie there, each padded to 64 bytes.
-
-    The first of them lies at ``begin`` of the data of a message.
-    """
+    """A batch as a tree of nodes and its buffers, padded to 64 bytes, from ``begin`` on."""
     pieces: list[memoryview] = []
     end = [begin]
     nodes = [_packed(column, pieces, end) for column in batch.columns]
@@ -216,7 +202,7 @@ def _packed(array: pa.Array, pieces: list[memoryview], end: list[int]) -> Node:
 
 
 def _from_its_beginning(array: pa.Array) -> pa.Array:
-    """An array without offset that is equal to this one; a copy only where it must be."""
+    """An equal array without offset; copies only where necessary."""
     type_, types, start, length = array.type, pa.types, array.offset, len(array)
     text = types.is_string(type_) or types.is_binary(type_)
     plain = text or (types.is_primitive(type_) and not types.is_null(type_))
@@ -273,10 +259,7 @@ def _with_offsets(
 def unpack(
     schema: pa.Schema, packed: Any, data: pa.Buffer | None, *, trusted: bool = False
 ) -> pa.RecordBatch:
-    """The batch that was packed, or :class:`Garbage`.
-
-    Only a worker may take it as ``trusted``, from the owner: it is not validated then.
-    """
+    """The packed batch, or ``Garbage``; only a worker may trust, and not validate, the owner's."""
     try:
         rows, nodes = packed
         if len(nodes) != len(schema):
@@ -324,7 +307,7 @@ def _unpacked(type_: pa.DataType, node: Node, data: pa.Buffer) -> pa.Array:
 
 
 def _is_sound(array: pa.Array) -> bool:
-    """Whether full validation could find no more in an array whose buffers are long enough."""
+    """Whether full validation could find nothing more in an array with long enough buffers."""
     type_, types = array.type, pa.types
     if types.is_integer(type_) or types.is_floating(type_) or types.is_boolean(type_):
         return True

@@ -1,25 +1,11 @@
-"""Messages between the two sides of an isolated piece of work.
+"""Messages with buffers over a socket, between the owner of a store and a worker. ::
 
-Purpose
-    A :class:`Channel` sends a small message and some buffers over a socket, and receives the same.
+    [magic 4][message bytes u32][data bytes u64][message][data]
 
-Layout
-    ::
-
-        [magic 4][message bytes u32][data bytes u64][message][data]
-
-    What the owner of the store sends is pickled, what it receives is JSON: the one who may have
-    been taken over never chooses what the other one's unpickler does.
-
-Guarantee
-    No length that comes in is believed: beyond :data:`MESSAGE_MAX` or the channel's own limit the
-    other side counts as broken (:class:`Garbage`) before a byte is allocated.  Data arrive in
-    memory of the receiver's own, aligned to 64 bytes, which nobody else can change afterwards.
-    That is why what a worker sends crosses by a socket and not by shared memory; large inputs,
-    which only the worker has to believe, go by :mod:`.region`.
-
-Limits
-    One thread sends at a time (a lock sees to it), one receives.
+The owner sends pickles and receives JSON, so a compromised worker never controls an unpickler.
+Lengths beyond ``MESSAGE_MAX`` or the channel's limit raise ``Garbage`` before allocation.  Data is
+received into private memory, aligned to 64 bytes, that nobody else can change; therefore a worker's
+output uses the socket, not shared memory.  One thread receives; a lock serialises senders.
 """
 
 from __future__ import annotations
@@ -45,7 +31,7 @@ __all__ = ["Channel", "ChannelClosed", "Garbage"]
 MESSAGE_MAX = 16 << 20
 DATA_MAX = 4 << 30
 SOCKET_BYTES = 4 << 20
-"""Of one batch, so that the two sides need not take turns within it."""
+"""Fits one batch, so that the two sides need not alternate within it."""
 GATHERED_BYTES = 1 << 16
 _HEADER = struct.Struct("=4sIQ")
 _MAGIC = b"CHR1"
@@ -58,19 +44,11 @@ class ChannelClosed(ChronicleError):
 
 
 class Garbage(ChronicleError):
-    """The other side sends what it never would in its right mind."""
+    """The other side sent a malformed message."""
 
 
 class Channel:
-    """One end of the socket between the owner of a store and a worker.
-
-    Parameters
-    ----------
-    trusted : bool
-        Whether what comes in is from the owner of the store: pickled, perhaps with a file.
-    data_max : int
-        Most bytes of data that one message may bring.
-    """
+    """One end; with ``trusted`` the peer is the owner (pickles, perhaps with a file descriptor)."""
 
     def __init__(self, end: socket.socket, *, trusted: bool, data_max: int = DATA_MAX) -> None:
         self._socket = end
@@ -80,7 +58,7 @@ class Channel:
         for option in (
             socket.SO_SNDBUF,
             _SO_SNDBUFFORCE,
-        ):  # beyond the system's limit for root only
+        ):  # above the system's limit only as root
             with contextlib.suppress(OSError):
                 end.setsockopt(socket.SOL_SOCKET, option, SOCKET_BYTES)
         self.file: int | None = None
@@ -92,9 +70,8 @@ class Channel:
         file: int | None = None,
         meanwhile: Callable[[], None] | None = None,
     ) -> None:
-        """Send a message, buffers (each padded to 64 bytes) and from the owner also a file.
-
-        ``meanwhile`` is called, again and again, while the other side takes nothing.
+        """Send a message and buffers, each padded to 64 bytes, and from the owner a file
+        descriptor; ``meanwhile`` is called repeatedly while the other side does not read.
         """
         body = json.dumps(message).encode() if self._trusted else pickle.dumps(message)
         size = sum(-(-len(piece) // 64) * 64 for piece in data)
@@ -132,24 +109,18 @@ class Channel:
                 meanwhile()
 
     def writable(self, seconds: float, *, or_readable: bool = False) -> bool:
-        """Wait until the other side takes something; whether, instead, something has come in."""
+        """Wait until the socket is writable; returns whether it became readable instead."""
         poll = select.poll()
         poll.register(self._socket, select.POLLOUT | (select.POLLIN if or_readable else 0))
         return any(events & select.POLLIN for _, events in poll.poll(seconds * 1000))
 
     def waiting(self, seconds: float = 0.0) -> bool:
-        """Whether something has come in, or the other side is gone."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(seconds * 1000))
 
     def receive(self) -> tuple[Any, pa.Buffer | None]:
-        """The next message and its data.
-
-        Raises
-        ------
-        ChannelClosed, Garbage
-        """
+        """The next message and its data; raises ``ChannelClosed`` or ``Garbage``."""
         magic, message_bytes, data_bytes = _HEADER.unpack(self._header())
         if magic != _MAGIC or message_bytes > MESSAGE_MAX or data_bytes > self._data_max:
             raise Garbage("the worker's answer is no message")
@@ -192,11 +163,10 @@ class Channel:
             view = view[count:]
 
     def forget(self) -> None:
-        """Let go of a copy that a fork made; the connection stays."""
+        """Close a forked copy without ending the connection."""
         self._socket.close()
 
     def close(self) -> None:
-        """Hang up; the other side notices."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

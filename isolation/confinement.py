@@ -1,22 +1,16 @@
-"""What a worker cannot do: the kernel's own limits, taken on before the first foreign byte.
+"""Kernel limits that a worker adopts before it reads the first foreign byte.
 
-Purpose
-    :func:`confine` is called by a worker once, right after its birth.  It gives up memory beyond a
-    limit, files, network, signals and new programs, in that order of importance.
+``confine`` gives up memory beyond a limit, files, network, signals and new programs::
 
-Guarantee
-    Always (POSIX): a hard limit of memory, of the size of a written file and of descriptors, no
-    core dump, the lowest claim to memory when the system runs out of it.  On Linux also: death with
-    the parent, no capabilities, no new privileges.  Where the kernel has Landlock: only code and
-    time zones are read, only the worker's own directory is written, no TCP, no signal and no
-    ptrace beyond the worker.  Where it has seccomp: no socket, program, signal, namespace, memory
-    file or kernel interface that a decoder has no use for.  What was reached is returned, not
-    assumed: :class:`Confinement` says it to the operator.
+    POSIX     hard limits of memory, file size and descriptors; no core dump
+    Linux     first victim of the OOM killer, death with the parent, no capabilities or privileges
+    Landlock  reads code and time zones, writes its own directory; no TCP, no signals or ptrace
+              beyond the worker
+    seccomp   no sockets, programs, signals, namespaces, memory files or other kernel interfaces
+              that a decoder does not need
 
-Limits
-    Memory is limited by address space that can be written (``RLIMIT_DATA``), measured from what
-    the process has at its birth; pages that are only reserved do not count.  The list of system
-    calls is a list of those refused: x86-64 and AArch64.
+``Confinement`` reports what was achieved.  Memory is limited by ``RLIMIT_DATA``, relative to the
+size at birth; reserved pages do not count.  seccomp uses a denylist, for x86-64 and AArch64.
 """
 
 from __future__ import annotations
@@ -37,7 +31,7 @@ from pathlib import Path
 __all__ = ["Confinement", "confine", "die_with_parent", "without_network"]
 
 RESERVED_BYTES = 2 << 30
-"""Address space beyond the limit of memory that may be reserved without being written."""
+"""Address space beyond the memory limit that may be reserved without being written."""
 
 DESCRIPTORS_MAX = 256
 
@@ -45,7 +39,7 @@ _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 22, 38
 _CLONE_NEWNET, _CLONE_NEWUSER, _CLONE_THREAD = 0x40000000, 0x10000000, 0x00010000
 _EPERM, _ENOSYS = 1, 38
 
-# Landlock: bits of access to files by the version of its interface that brought them
+# Landlock: number of file access bits since each ABI version
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 _FS_BITS = {1: 13, 2: 14, 3: 15, 5: 16}
 _FS_READ = 1 << 2 | 1 << 3
@@ -91,17 +85,7 @@ _CLONE3 = 435
 
 @dataclass(frozen=True)
 class Confinement:
-    """What a worker really has given up.
-
-    Attributes
-    ----------
-    memory_bytes : int
-        What it may take beyond its birth.
-    landlock : int
-        Version of the interface; 0 where the kernel has none.
-    network : bool
-        Whether there is none: a network namespace of its own, or sockets refused.
-    """
+    """What a worker has given up; ``landlock`` is the ABI version, 0 for none."""
 
     memory_bytes: int
     landlock: int
@@ -110,7 +94,7 @@ class Confinement:
 
 
 def die_with_parent(parent: int) -> None:
-    """End by SIGKILL when the parent ends; call it in the child, with the parent's id."""
+    """Get SIGKILL when the parent ends; call it in the child, with the parent's pid."""
     if sys.platform == "linux":
         _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
@@ -118,7 +102,7 @@ def die_with_parent(parent: int) -> None:
 
 
 def without_network() -> bool:
-    """Leave the machine's network behind; False where that is not allowed."""
+    """Enter an empty network namespace; False where that is not allowed."""
     if sys.platform != "linux":
         return False
     libc = _libc()
@@ -141,18 +125,8 @@ def confine(
     *,
     offline: bool = False,
 ) -> Confinement:
-    """Give up everything but some memory and one directory; for good.
-
-    Parameters
-    ----------
-    memory_bytes : int
-        What the process may take beyond what it has.
-    directory : str, optional
-        The only place that may be written; none by default.
-    file_bytes : int
-        Largest file there.
-    offline : bool
-        Whether the process has left the network already (see :func:`without_network`).
+    """Give up everything but ``memory_bytes`` more memory and one writable directory, irrevocably.
+    ``offline`` says that ``without_network`` has succeeded.
     """
     _limit(memory_bytes, file_bytes if directory else 0)
     landlock, seccomp = 0, False
@@ -197,7 +171,6 @@ def _drop_capabilities() -> None:
 
 
 def _code() -> Iterator[str]:
-    """Where code and time zones lie."""
     paths = sysconfig.get_paths()
     yield from {paths["stdlib"], paths["platstdlib"], paths["purelib"], paths["platlib"]}
     yield from (path for path in sys.path if path.rstrip("/").endswith("-packages"))
@@ -206,7 +179,6 @@ def _code() -> Iterator[str]:
 
 
 def _landlock(directory: str | None, readable: Iterable[str]) -> int:
-    """Close the file system but for a few places; gives the version of the interface."""
     libc = _libc()
     version = int(libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(1)))
     if version < 1:
@@ -236,7 +208,7 @@ def _allow(libc: ctypes.CDLL, ruleset: int, path: str, access: int) -> None:
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
         try:
             if not os.path.isdir(path):
-                access &= 1 << 1 | 1 << 2 | 1 << 14  # a file knows no directory's rights
+                access &= 1 << 1 | 1 << 2 | 1 << 14  # directory rights are invalid for a file
             libc.syscall(
                 _LANDLOCK_ADD, ruleset, 1, struct.pack("=Qi", access, place), ctypes.c_uint32(0)
             )
@@ -245,7 +217,6 @@ def _allow(libc: ctypes.CDLL, ruleset: int, path: str, access: int) -> None:
 
 
 def _refuse_calls() -> bool:
-    """Install a filter of system calls, for all threads to come."""
     known = _CALLS.get(platform.machine())
     if known is None:
         return False
@@ -258,9 +229,9 @@ def _refuse_calls() -> bool:
         (equal, 1, 0, audit),
         (done, 0, 0, refuse),
         (load, 0, 0, number),
-        (least, 0, 1, 0x40000000),  # the other numbering of x86
+        (least, 0, 1, 0x40000000),  # the x32 ABI
         (done, 0, 0, refuse),
-        (equal, 0, 1, _CLONE3),  # the C library then takes clone, whose flags can be seen
+        (equal, 0, 1, _CLONE3),  # libc falls back to clone, whose flags seccomp can inspect
         (done, 0, 0, 0x00050000 | _ENOSYS),
     ]
     for call in (*_COMMON_CALLS, *refused):

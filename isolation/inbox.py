@@ -1,15 +1,6 @@
-"""What comes in for several threads over one channel: whoever waits for something receives.
-
-Purpose
-    A worker's jobs and the inputs of its scans come by one :class:`~.channel.Channel`.  Each of
-    its threads waits for messages of its own (:meth:`Inbox.take`); the one that finds nobody
-    receiving does so, and gives the others what is theirs.  A thread of its own for that would be
-    one more turn of the scheduler for every message, which is most of what a small query costs.
-
-Guarantee
-    While this side sends and the other takes nothing, what comes in is received, so that two sides
-    that both send do not wait for each other (:meth:`Inbox.send`).  What nobody waits for any more
-    is dropped.
+"""Demultiplexes one channel to several threads of a worker: the first one waiting receives for all,
+as a receiver thread would add a context switch per message.  A send also receives while the peer
+does not read, so that two senders do not deadlock.  Messages that nobody expects are dropped.
 """
 
 from __future__ import annotations
@@ -30,10 +21,8 @@ LOOK_S = 0.02
 
 
 class Inbox:
-    """Messages by number: that of the key ``"scanned"``, 0 without one.
-
-    A message may say which numbers come behind it, ``"announced"``: they are expected before the
-    next message is received, by whichever thread that is.
+    """Messages by number (key ``"scanned"``, else 0); ``"announced"`` numbers are expected from
+    then on.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -43,20 +32,14 @@ class Inbox:
         self._held: dict[int, deque[Message]] = {0: deque()}
 
     def expect(self, number: int) -> None:
-        """Keep messages of a number from now on."""
         self._held[number] = deque()
 
     def forget(self) -> None:
-        """Expect nothing but what has no number."""
+        """Expect only messages without a number."""
         self._held = {0: self._held[0]}
 
     def take(self, number: int = 0) -> Message:
-        """The next message of a number.
-
-        Raises
-        ------
-        ChannelClosed
-        """
+        """The next message of a number; raises ``ChannelClosed``."""
         waiting = self._held[number]
         with self._changed:
             while not waiting and self._receiving:
@@ -87,12 +70,7 @@ class Inbox:
             self._changed.notify_all()
 
     def send(self, message: Any, data: Sequence[Any] = ()) -> None:
-        """Send, and receive meanwhile where the other side does not take it.
-
-        Raises
-        ------
-        ChannelClosed
-        """
+        """Send, receiving meanwhile if the peer does not read; raises ``ChannelClosed``."""
         self._channel.send(message, data, meanwhile=self._receive_meanwhile)
 
     def _receive_meanwhile(self) -> None:

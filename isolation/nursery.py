@@ -1,21 +1,11 @@
-"""A clean process that forks workers: imports are paid once, nothing of the server is inherited.
+"""A clean process that forks workers in milliseconds, after loading their libraries once.
 
-Purpose
-    A worker needs libraries that take most of a second to load.  A nursery is an interpreter,
-    started from nothing, that loads them and then forks a worker in a few milliseconds whenever it
-    is told to.
+It always has one thread (it refuses to fork otherwise), so no fork copies a held lock, and it never
+reads a foreign byte.  It ends with its owner, and its workers with it (parent death signal).
 
-Guarantee
-    It has one thread, ever, so that a fork copies no lock that somebody holds; it refuses to fork
-    otherwise.  It never sees a foreign byte: a worker is as clean as the first one was.  It ends
-    when its owner ends, however that happens (its socket closes), and its workers with it (the
-    kernel's signal at a parent's death).  Ctrl-C and the owner's descriptors do not reach it.
-
-Layout
-    Control messages are JSON on a ``SOCK_SEQPACKET``: ``{"fork": {...}}`` is answered by
-    ``{"pid": n}`` with two descriptors, the worker's socket and its pidfd; ``{"reap": pid}`` by
-    ``{"status": n}``.  The entry module has ``prepare()`` (imports) and
-    ``serve(channel, spec, confined)`` (the worker's life).
+Control messages are JSON over ``SOCK_SEQPACKET``: ``{"fork": {...}}`` is answered by ``{"pid": n}``
+with two descriptors, the worker's socket and its pidfd; ``{"reap": pid}`` by ``{"status": n}``.  An
+entry module has ``prepare()`` (imports) and ``serve(channel, spec, confined)``.
 """
 
 from __future__ import annotations
@@ -44,7 +34,7 @@ _PASSED_ON = (
     *("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH"),
     *("PYTHONHOME", "VIRTUAL_ENV", "ASAN_OPTIONS", "SYSTEMROOT"),
 )
-"""Variables of the environment that a worker may see; tokens are not among them."""
+"""Environment variables of a worker; tokens are not among them."""
 
 _SETTINGS = {
     "ARROW_DEFAULT_MEMORY_POOL": "mimalloc",
@@ -55,24 +45,17 @@ _SETTINGS = {
     "OMP_NUM_THREADS": "1",
     "OMP_THREAD_LIMIT": "1",
 }
-"""Allocators that give memory back and reserve little; no thread that nobody asked for.
-"""
+"""Allocators that return memory and reserve little; no thread pools."""
 
 _START = "from chronicle.isolation.nursery import run_nursery; run_nursery({fd}, {entry!r})"
 
 
 class NurseryLost(ChronicleError):
-    """The process that makes workers cannot be started, or is gone."""
+    """The nursery cannot be started, or is gone."""
 
 
 class Nursery:
-    """The owner's handle of a nursery; any thread may use it.
-
-    Parameters
-    ----------
-    entry : str
-        Name of the entry module.
-    """
+    """The owner's handle, for the entry module of that name; thread-safe."""
 
     def __init__(self, entry: str) -> None:
         self._guard = threading.Lock()
@@ -94,18 +77,17 @@ class Nursery:
 
     @property
     def pid(self) -> int:
-        """Its process."""
         return self._process.pid
 
     def fork(self, spec: dict[str, Any]) -> tuple[int, socket.socket, int]:
-        """A new worker: its process, its socket, its pidfd."""
+        """A new worker: pid, socket, pidfd."""
         told, descriptors = self._ask({"fork": spec}, 2)
         end = socket.socket(fileno=descriptors[0])
         end.settimeout(None)
         return int(told["pid"]), end, descriptors[1]
 
     def reap(self, pid: int) -> int:
-        """Exit status of a worker that has ended: its code, or minus its signal."""
+        """Exit status of an ended worker: its code, or minus its signal."""
         told, _ = self._ask({"reap": pid}, 0)
         return int(told["status"])
 
@@ -114,7 +96,7 @@ class Nursery:
             try:
                 self._control.settimeout(START_S)
                 if not self._ready:
-                    self._told(0)  # that it is ready
+                    self._told(0)  # the ready message
                     self._ready = True
                 self._control.send(json.dumps(request).encode())
                 return self._told(descriptors)
@@ -136,7 +118,7 @@ class Nursery:
         return told, files
 
     def close(self) -> None:
-        """End it and every worker that it made; returns when it is gone."""
+        """End it and its workers; returns when it is gone."""
         self._control.close()
         try:
             self._process.wait(STOP_S)
@@ -145,7 +127,7 @@ class Nursery:
             self._process.wait()
 
     def forget(self) -> None:
-        """Let go in a forked child of the owner: the nursery is the parent's."""
+        """Release the handle in a forked child of the owner."""
         self._control.close()
         self._process.returncode = 0  # not ours to wait for
 
@@ -154,7 +136,7 @@ class Nursery:
 
 
 def run_nursery(control_fd: int, entry: str) -> None:
-    """The nursery's own life; never returns."""
+    """The nursery's main function; never returns."""
     from .confinement import without_network
 
     control = socket.socket(fileno=control_fd)
@@ -223,7 +205,6 @@ def _live(end: socket.socket, module: Any, spec: dict[str, Any], nursery: int) -
 
 
 def exit_reason(status: int) -> str:
-    """What an exit status of :meth:`Nursery.reap` says."""
     if status >= 0:
         return f"exit code {status}"
     with contextlib.suppress(ValueError):

@@ -1,22 +1,9 @@
-"""Workers: kept warm, lent one piece of work at a time, watched, replaced.
-
-Purpose
-    :meth:`Pool.lease` gives a worker to whoever has work for it.  Work that ends well gives the
-    worker back; work that is cancelled, runs out of time or fails at the worker's own fault kills
-    it, and only it: that is all that a cancellation has to do.
-
-Guarantee
-    A worker serves one lease at a time.  It is replaced after a number of leases, after a time,
-    and whenever it was not given back in order.  All workers of a pool together stay within
-    ``shared_bytes`` of memory, looked at every :data:`WATCH_S`: beyond it the largest one is
-    killed.  Its directory is its own, has a name that cannot be guessed and mode 0700, and goes
-    with it.  :meth:`Pool.close` returns when no process is left; so does the owner's end, however
-    it comes.
-
-Limits
-    Linux.  Leases are not limited in number here: whoever admits work limits it, so that work
-    within work never waits for itself.  Between two looks workers may grow beyond the shared
-    budget, each up to its own hard limit.
+"""A pool of workers: reused, watched, replaced.  Linux only.  A worker has one lease at a time.
+Work that ends well returns it; cancellation, timeout or its own fault kills only that worker.  It
+is also replaced after a number of leases and after a time.  All workers together stay within
+``shared_bytes``, checked every ``WATCH_S`` seconds: beyond it the largest one is killed.
+``Pool.close``, and any end of the owner, leaves no process.  The number of leases is not bounded
+here, so that nested work cannot deadlock; admission control is the caller's.
 """
 
 from __future__ import annotations
@@ -51,38 +38,19 @@ WATCH_S = 0.05
 IDLE_LOOK_S = 2.0
 END_S = 5.0
 BIRTHS_MAX = 3
-"""Workers that may die at their birth, one after the other, until what bears them is replaced,
-which ends all others."""
+"""After so many consecutive deaths at birth, the nursery and all its workers are replaced."""
 
 KEPT_BYTES = 96 << 20
 """A worker that holds more than this after its work is replaced."""
 
 HEADROOM_BYTES = 192 << 20
-"""Beyond what the work may take: stacks, buffers on their way, fragmentation."""
+"""Beyond the work's allowance: stacks, buffers in transit, fragmentation."""
 
 
 @dataclass(frozen=True)
 class PoolSpec:
-    """What workers a pool has.
-
-    Attributes
-    ----------
-    entry : str
-        Their entry module; see :mod:`.nursery`.
-    memory_bytes : int
-        What the work of one worker may take; the hard limit lies :data:`HEADROOM_BYTES` above.
-    shared_bytes : int
-        What all of them together may take.
-    spill_bytes : int
-        Largest file in a worker's directory; without one it has no directory.
-    options : tuple of (str, value)
-        Further settings for the entry module.
-    leases_max : int
-        Leases after which a worker is replaced; 1 gives each piece of work a process of its own.
-    age_s : float
-        Seconds after which it is.
-    idle_max : int
-        Workers kept without work.
+    """``memory_bytes`` bounds one worker's work (the hard limit is ``HEADROOM_BYTES`` higher),
+    ``shared_bytes`` all together, ``spill_bytes`` a file in a worker's directory (0: it has none).
     """
 
     entry: str
@@ -107,21 +75,19 @@ class _Worker:
     base_bytes: int = 0
     region: Region | None = None
     deadline: float = math.inf
-    """Of its lease."""
     doom: str = ""
-    """Why it was killed, when it was."""
+    """Why it was killed, if it was."""
     buried: bool = False
     guard: threading.Lock = field(default_factory=threading.Lock)
 
     def kill(self, doom: str) -> None:
-        with self.guard:  # a descriptor that was closed may be another worker's by now
+        with self.guard:  # a closed descriptor may belong to another worker by now
             if not self.buried:
                 self.doom = self.doom or doom
                 with contextlib.suppress(OSError):
                     signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     def bury(self) -> None:
-        """Let go of what the owner holds of it."""
         with self.guard:
             self.buried = True
             os.close(self.pidfd)
@@ -137,7 +103,7 @@ class _Worker:
         return bool(poll.poll(seconds * 1000))
 
     def memory(self) -> int:
-        """Memory of its own that it has taken since its birth."""
+        """Private memory taken since birth."""
         try:
             text = Path(f"/proc/{self.pid}/statm").read_text()
         except OSError:
@@ -147,8 +113,6 @@ class _Worker:
 
 
 class WorkerLease:
-    """A worker in the hands of one piece of work."""
-
     def __init__(self, pool: Pool, worker: _Worker) -> None:
         self._pool = pool
         self._worker = worker
@@ -157,16 +121,10 @@ class WorkerLease:
 
     @property
     def pid(self) -> int:
-        """The worker's process."""
         return self._worker.pid
 
     def share(self) -> Region:
-        """Memory for inputs, empty; the worker is told of it before its work.
-
-        Raises
-        ------
-        ChannelClosed
-        """
+        """An empty region for inputs, announced to the worker; raises ``ChannelClosed``."""
         worker = self._worker
         if worker.region is None:
             region = worker.region = Region()
@@ -179,24 +137,23 @@ class WorkerLease:
         return worker.region
 
     def kill(self, doom: str = "stopped") -> None:
-        """End the worker, at once and from any thread; the lease itself ends by :meth:`discard`."""
+        """Kill the worker, from any thread; ``discard`` still has to end the lease."""
         if not self._over:
             self._worker.kill(doom)
 
     def give_back(self) -> None:
-        """The work is done and the worker waits for more."""
         if not self._over:
             self._over = True
             self._pool._take_back(self._worker)
 
     def discard(self) -> None:
-        """End the worker; more than once is fine."""
+        """End the worker; idempotent."""
         if not self._over:
             self._over = True
             self._pool._discard(self._worker, "stopped")
 
     def lost(self, error: ChannelClosed | Garbage) -> ChronicleError:
-        """End the lease of a worker that failed, and say what that was."""
+        """End the lease of a failed worker; returns the error."""
         if self._over:
             return StoreClosed("the database was closed; open it again")
         self._over = True
@@ -204,7 +161,7 @@ class WorkerLease:
 
 
 class Pool:
-    """Workers of one kind; made by :func:`open_pool`, any thread may use it."""
+    """Workers of one kind, made by ``open_pool``; thread-safe."""
 
     def __init__(self, spec: PoolSpec) -> None:
         if sys.platform != "linux":
@@ -225,7 +182,6 @@ class Pool:
 
     @property
     def pids(self) -> list[int]:
-        """Processes that belong to the pool, the nursery first."""
         with self._guard:
             nursery = [self._nursery.pid] if self._nursery is not None else []
             return [*nursery, *self._leased, *(worker.pid for worker in self._idle)]
@@ -233,13 +189,8 @@ class Pool:
     # ---------------------------------------------------------------------------------- leases
 
     def lease(self, seconds: float = math.inf) -> WorkerLease:
-        """A worker, a warm one where there is one; killed when it is not back after so long.
-
-        Raises
-        ------
-        WorkerLost
-            When none can be made.
-        StoreClosed
+        """A worker; killed if not returned after ``seconds``.  Raises ``WorkerLost``,
+        ``StoreClosed``.
         """
         while True:
             with self._guard:
@@ -260,7 +211,6 @@ class Pool:
             self._discard(worker, "stopped")
 
     def warm(self, count: int = 1) -> None:
-        """Have some workers wait for work; blocks until they do."""
         for lease in [self.lease() for _ in range(count)]:
             lease.give_back()
 
@@ -280,7 +230,7 @@ class Pool:
                 break
         with self._guard:
             self._check_open()
-            broken = self._nursery is nursery  # else another thread has seen to it
+            broken = self._nursery is nursery  # else another thread replaced it
             if broken:
                 self._nursery = Nursery(self.spec.entry)
         if broken and nursery is not None:
@@ -314,7 +264,7 @@ class Pool:
             if directory is not None:
                 shutil.rmtree(directory, ignore_errors=True)
             raise
-        # nothing that a worker can hold is larger than its memory
+        # no message is larger than a worker's memory
         channel = Channel(end, trusted=False, data_max=spec.memory_bytes + HEADROOM_BYTES)
         worker = _Worker(pid, pidfd, channel, nursery, directory)
         try:
@@ -348,7 +298,7 @@ class Pool:
             if good:
                 self._idle.append(worker)
                 return
-            if not self._closed:  # its funeral need not be waited for
+            if not self._closed:  # the watcher reaps it
                 worker.kill("retired")
                 self._dead.append(worker)
                 self._wake.set()
@@ -386,7 +336,6 @@ class Pool:
         )
 
     def _bury(self, worker: _Worker) -> int:
-        """Wait for a worker that was killed or has ended, and clear away what was its own."""
         status = 0
         if worker.ended(END_S):
             with contextlib.suppress(NurseryLost):
@@ -434,7 +383,7 @@ class Pool:
     # ----------------------------------------------------------------------------------- the end
 
     def close(self) -> None:
-        """Let go of the pool; the last one to do so waits until every process has ended."""
+        """Release the pool; the last user waits until every process has ended."""
         with _SHARING:
             self.users -= 1
             if self.users > 0:
@@ -453,7 +402,7 @@ class Pool:
             self._bury(worker)
         if self._watcher is not None and self._watcher is not threading.current_thread():
             self._watcher.join()
-        for worker in leased:  # whoever holds the lease buries it
+        for worker in leased:  # the lease's holder reaps it
             worker.ended(END_S)
         if self._nursery is not None:
             self._nursery.close()
@@ -461,7 +410,6 @@ class Pool:
             self._root.close()
 
     def _forget(self) -> None:
-        """In a forked child: the parent's workers stay the parent's, ours are made when needed."""
         self._guard = threading.Lock()
         self._wake = threading.Event()
         for worker in (*self._idle, *self._leased.values(), *self._dead):
@@ -481,13 +429,7 @@ _SHARING = threading.Lock()
 
 
 def open_pool(spec: PoolSpec) -> Pool:
-    """The pool of a process for workers of one kind; each call is to be matched by a ``close``.
-
-    Raises
-    ------
-    MissingDependency
-        Where the system cannot do it.
-    """
+    """The process-wide pool of a spec; match each call with a ``close``."""
     with _SHARING:
         pool = _SHARED.get(spec)
         if pool is None:

@@ -1,16 +1,14 @@
-"""The REST face: FastAPI around an open database, served by one Uvicorn process.
+"""The HTTP server: FastAPI around an open database, served by one Uvicorn process.
 
-``serve(settings)`` is the process, ``create_app(database, settings)`` the ASGI application alone.
-Reading order, bottom up; each folder imports only those above it in this list::
+Names are imported lazily: managing tokens must not load a web framework.  Reading order, bottom up;
+a folder imports only those above it::
 
-    http           what HTTP says: errors, JSON, addresses, formats, bytes on their way
-    access         who may do what, and how much at once: settings, tokens, limits
-    service        what requests share: bodies, idempotency, transactions, metrics, the state
+    http           errors, JSON, content negotiation, pipes
+    access         settings, tokens, rights, limits
+    service        state that requests share, and services over it
     routes         a module for each kind of route
-    flight         a second door: Flight SQL, over gRPC
+    flight         Flight SQL over gRPC
     the process    logs  http_protocol  api_document  app  listening  run
-
-Names are imported when asked for: managing tokens must not load a web framework.
 """
 
 from __future__ import annotations

@@ -1,19 +1,9 @@
-"""The OpenAPI document: what every route takes, answers and refuses.
-
-Purpose
-    FastAPI knows the parameters of a route.  Routes here read their bodies and write their answers
-    themselves, so what these are is said in one table, :data:`ROUTES`, by the name of the route's
-    function, which is its ``operationId``.  A program that knows nothing but ``/openapi.json`` can
-    drive every route: each parameter and each body has an example, and what a later request needs
-    (a position) is named in an earlier answer as the parameter is.
-
-Guarantee
-    Every route is in the table; every status that it may answer is in the document, a refusal with
-    the problem document and its codes (``tests/server/test_api_document.py``, and schemathesis).
-
-Limits
-    405 is of the address, not of an operation, and stands at none.  What only a broken disk or a
-    lost process makes (5xx) is documented for all routes alike.
+"""The OpenAPI document: parameters, answers and errors of every route.  Routes read bodies and
+write answers themselves, so ``ROUTES`` describes these by the route function's name (the
+``operationId``).  Every parameter and body has an example, and a value for a later request (a
+position) has the same name in the earlier answer, so a program can drive all routes from
+``/openapi.json`` alone.  Tests and schemathesis check that every route and status is in it, but
+405.
 """
 
 from __future__ import annotations
@@ -70,28 +60,14 @@ EXAMPLES: dict[str, Any] = {
     "follow": False,
     "limit": 100,
 }
-"""Values of parameters, which fit the examples of bodies."""
 
 
 @dataclass(frozen=True)
 class Described:
-    """What a route answers.
-
-    Attributes
-    ----------
-    by_status : mapping of int to model, or None for an answer without a body
-        Those that are no refusals.
-    media : tuple of str
-        Further media types of these answers, which are not JSON.
-    rows : {"", "rows", "events"}
-        The answer has rows: in an object around them, or as an array.
-    refuses : tuple of int
-        Besides :data:`EVERYWHERE`, 404 where the address has a name, 409 where something changes,
-        and :data:`WITH_BODY` where there is a body.
-    takes : {"", "events", "lines"}
-        The body is events in any format, or line protocol; other bodies stand at their routes.
-    example : object
-        A body.
+    """What a route answers: ``by_status`` has each success's model (None: no body), ``media``
+    further media types, ``rows`` says that rows are in an object ("rows") or an array ("events"),
+    ``refuses`` adds error statuses to the general ones, ``takes`` is "events" or "lines" (line
+    protocol).
     """
 
     by_status: Mapping[int, type[BaseModel] | None] = field(default_factory=dict)
@@ -205,11 +181,9 @@ ROUTES: dict[str, Described] = {
     "list_queries": _ok(answers.Queries),
     "cancel_query": _NOTHING,
 }
-"""By the name of the route's function."""
 
 
 def describe(app: FastAPI) -> None:
-    """Have an application describe itself."""
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -239,7 +213,6 @@ def _document(app: FastAPI) -> dict[str, Any]:
 
 
 def _complete(operation: dict[str, Any], path: str, method: str) -> None:
-    """Say in one operation what the table says of its route."""
     said = ROUTES.get(operation["operationId"], Described({200: None}))
     operation["responses"] = _answers(said)
     for parameter in operation.get("parameters", ()):
@@ -270,7 +243,6 @@ def _complete(operation: dict[str, Any], path: str, method: str) -> None:
 
 
 def _binary() -> dict[str, Any]:
-    """Events or rows in any format."""
     return {media_type_of(name).partition(";")[0]: {"schema": BINARY} for name in FORMATS}
 
 

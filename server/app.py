@@ -1,23 +1,12 @@
-"""The application: routes, errors and life cycle around an open database.
+"""The application: routes, errors and life cycle around an open database. ::
 
-Purpose
-    :func:`create_app` makes the ASGI application; :mod:`.run` serves it.
+    RequestMiddleware (id, timing, metrics, origin)
+        ->  SmallAppends  ->  ShortReads  ->  CORS  ->  errors to problems  ->  routes
+                 |                '--------------------------------------------->|
+                 '--------------------------------------------------------------> Server:
+                                            database, limits, threads, snapshots, keys
 
-Layout
-    ::
-
-        RequestMiddleware (id, timing, metrics, origin)
-            ->  SmallAppends  ->  ShortReads  ->  CORS  ->  errors to problems  ->  routes
-                     |                '--------------------------------------------->|
-                     '--------------------------------------------------------------> Server:
-                                                        database, gates, threads, snapshots, keys
-
-Guarantee
-    Every error leaves as a problem document, also 404, 405 and 422.  Stopping ends what runs
-    before the database is closed.
-
-Limits
-    One process: the store has one writer.
+Every error is answered with a problem document.  Running work ends before the database is closed.
 """
 
 from __future__ import annotations
@@ -82,12 +71,11 @@ def create_app(
     database : Database
         Open, for writing or reading.
     settings : Settings, optional
-        Read from the environment by default.
+        Default: read from the environment.
     prepare : bool
-        Whether to load the query engine and have workers wait before the server says that it is
-        ready.
+        Load the query engine and start worker processes before the server reports ready.
     close_database : bool
-        Whether to flush and close the database when the application stops.
+        Flush and close the database when the application stops.
     """
     from .routes import (
         agents,
@@ -161,7 +149,7 @@ def create_app(
     app.include_router(line_protocol.router)
     if server.settings.console != "off":
         console.mount_console(app)
-    # Routes are tried in order: those that are asked most come first
+    # Routes are tried in order: the most frequent first
     modules = (queries, events, streams, tail, live, positions, transactions, profile, status)
     others = (ingest, console, language, matches, views, jobs, backups, tokens, agents)
     for module in (*modules, *others):
@@ -190,7 +178,7 @@ def create_app(
         route=_route_of(events.router, "append_events"),
         answer_error=_answer_error,
     )
-    local = is_loopback(server.settings.host)  # what a browser keeps of it is for every port
+    local = is_loopback(server.settings.host)  # browsers apply HSTS to all ports of a host
     app.add_middleware(
         RequestMiddleware,
         authenticator=server.authenticator,
@@ -209,7 +197,6 @@ def _route_of(router: APIRouter, name: str) -> APIRoute:
 
 
 async def _flight(server: Server) -> FlightListener | None:
-    """The second door, where it is wanted; gRPC is loaded for that only."""
     if server.settings.flight_port is None:
         return None
     from .flight.listening import FlightListener
@@ -238,7 +225,7 @@ async def _answer_error(request: Request, error: Exception) -> Response:
     server: Server = request.app.state.server
     if isinstance(error, StreamNotFound) and "stream" in request.path_params:
         visible = visible_to(request.state.principal)
-        if visible is not None:  # its text names all streams
+        if visible is not None:  # its text lists all streams
             name = request.path_params["stream"].replace(SLASH, "/")
             error = StreamNotFound(f"no stream {name!r} within the token's reach")
     error = server.drops.explain(request.scope, error)

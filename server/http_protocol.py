@@ -1,25 +1,9 @@
-"""Connections whose requests begin within bounds: a deadline and a size for headers.
-
-Purpose
-    :func:`bounded` gives Uvicorn's HTTP protocol what it does not have.  Its own timer for idle
-    connections starts anew with each byte, so a client that sends one now and then keeps a
-    connection, and the memory of its headers, for ever.
-
-Guarantee
-    From the moment that a connection is made, or that the first byte of a further request has come,
-    the headers are complete within ``header_s`` or the connection is closed.  Headers beyond
-    :data:`HEADER_BYTES_MAX` are answered with 431.  Neither touches a request that is being
-    answered: bodies and answers have limits of their own (:class:`.bodies.Pace`).
-
-    An address has no more connections than it may have: those beyond are closed before a byte of
-    theirs is read.
-
-    An application finds in the scope, under :data:`~.middleware.ABORT`, how to end a
-    connection at once: to close one waits until the client has taken what is on its way, and a
-    client that takes nothing is why the connection is ended.
-
-Limits
-    The last piece that the socket gives is parsed before it is counted.
+"""Limits for request headers and connections, which Uvicorn lacks.  Uvicorn's idle timer restarts
+with each byte, so a slow client could hold a connection for ever.  Here the headers are complete
+within ``header_s`` after the connection, or the first byte of a further request, or the connection
+is closed.  Headers beyond ``HEADER_BYTES_MAX`` are answered with 431. Connections beyond an
+address's maximum are closed before a byte is read.  The scope's ``ABORT`` closes a connection at
+once: a normal close waits until the client has read what was sent.
 """
 
 from __future__ import annotations
@@ -52,15 +36,7 @@ _PROBLEM = (
 def bounded(
     header_s: float, base: Any = AutoHTTPProtocol, *, address_max: int = 1 << 30
 ) -> type[asyncio.Protocol]:
-    """A protocol whose requests have so many seconds for their headers.
-
-    Parameters
-    ----------
-    base : type
-        Uvicorn's protocol: what it finds installed, by default.
-    address_max : int
-        Connections that one address may have; one more is closed at once.
-    """
+    """A protocol: ``header_s`` seconds for headers, ``address_max`` connections per address."""
     open_of: Counter[str] = Counter()
 
     class Bounded(base):  # type: ignore[misc]

@@ -1,7 +1,5 @@
-"""Uvicorn, with word given when it accepts connections and when it stops to, and new certificates.
-
-Guarantee
-    With TLS, SIGHUP has the certificate read again; without, it ends the process as it always does.
+"""Uvicorn with callbacks for start and stop, and reloading of TLS certificates.  With TLS, SIGHUP
+reloads the certificate; without, it ends the process as usual.
 """
 
 from __future__ import annotations
@@ -20,16 +18,8 @@ __all__ = ["Listening"]
 
 
 class Listening(uvicorn.Server):
-    """A server that tells when it begins and when it ends.
-
-    Parameters
-    ----------
-    started : callable
-        Called on the event loop when the application has started and connections are accepted.
-    stopping : callable
-        Called on the event loop when no new connections are accepted any more.
-    certificates : Certificates, optional
-        With which it serves; None for plain HTTP.
+    """Calls ``started`` when it accepts connections and ``stopping`` when it stops to, on the event
+    loop.
     """
 
     def __init__(
@@ -48,7 +38,6 @@ class Listening(uvicorn.Server):
         self._tell_stopping = stopping
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the application and listen."""
         await super().startup(sockets)
         if self._certificates is not None and _in_main_thread():
             loop = asyncio.get_running_loop()
@@ -57,13 +46,11 @@ class Listening(uvicorn.Server):
             self._tell_started()
 
     async def on_tick(self, counter: int) -> bool:
-        """What Uvicorn does ten times a second; now and then, a look at the certificate's files."""
         if self._certificates is not None and counter % (10 * LOOK_S) == 0:
             self._certificates.look()
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let running requests end, then stop the application."""
         self._tell_stopping()
         await super().shutdown(sockets)
 

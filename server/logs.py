@@ -1,12 +1,5 @@
-"""Log lines, as text or JSON, that a client cannot forge.
-
-Purpose
-    :func:`configure_logging` sends the log of Chronicle and Uvicorn to stderr.
-
-Guarantee
-    A record is one line that begins with its time; what belongs to it further, a traceback, is
-    indented.  Characters that move the cursor or begin a line, which clients can put into
-    addresses and values, are written as escapes.
+"""Log lines that clients cannot forge: a record is one line, tracebacks are indented, and control
+characters, which clients can put into addresses and values, are escaped.
 """
 
 from __future__ import annotations
@@ -31,32 +24,24 @@ _CONTROL = re.compile(
 
 
 def _shown(text: str) -> str:
-    """A text in one line, without anything that acts on a terminal."""
     return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 class TextFormatter(logging.Formatter):
-    """Time, level, logger and message in a line."""
-
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
-        """One line of the message."""
         record.message = _shown(record.message)
         return super().formatMessage(record)
 
     def formatException(self, ei: object) -> str:  # noqa: N802
-        """The lines of a traceback, indented."""
         lines = super().formatException(ei).split("\n")  # type: ignore[arg-type]
         return "\n".join("    " + _shown(line) for line in lines)
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time (UTC), level, logger, message, and the fields of a request."""
-
     def format(self, record: logging.LogRecord) -> str:
-        """Render a record."""
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line: dict[str, object] = {
             "time": f"{moment}.{int(record.msecs):03d}Z",
@@ -71,7 +56,6 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure_logging(settings: Settings) -> None:
-    """Send the log of Chronicle and Uvicorn to stderr, as text or JSON."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if settings.log_format == "json" else TextFormatter())
     for name in ("chronicle", "uvicorn"):
@@ -79,5 +63,5 @@ def configure_logging(settings: Settings) -> None:
         target.handlers[:] = [handler]
         target.setLevel(settings.log_level.upper())
         target.propagate = False
-    if settings.log_level == "info":  # what Uvicorn tells at this level, the application tells
+    if settings.log_level == "info":  # the application logs the same at this level
         logging.getLogger("uvicorn").setLevel(logging.WARNING)

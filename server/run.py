@@ -1,18 +1,8 @@
-"""The process: open the store, listen, serve, and stop without losing anything.
-
-Purpose
-    :func:`serve` is what ``chronicle serve`` runs.
-
-Guarantee
-    The store is opened (and its lock taken) and the address is bound before anything is announced,
-    so a mistake in either is one clear error.  Without tokens only loopback addresses are bound.
-    The server answers as soon as it listens.  SIGTERM and SIGINT: no new connections, running
-    requests get ``CHRONICLE_DRAIN_TIMEOUT_MS`` to end, what is left is cancelled, the store is
-    flushed and closed, and the process ends with code 0.  Before that, while it opens the store,
-    SIGINT is a :class:`KeyboardInterrupt`.
-
-Limits
-    Uvicorn in one process; a second SIGINT ends it hard (and the next start recovers).
+"""The server process behind ``chronicle serve``.  The store is locked and the address bound before
+anything is announced.  SIGTERM and SIGINT: no new connections; running requests get
+``CHRONICLE_DRAIN_TIMEOUT_MS``, then are cancelled; the store is flushed and closed; exit code 0.
+While the store is being opened, SIGINT raises ``KeyboardInterrupt``.  A second SIGINT ends the
+process at once, and the next start recovers.
 """
 
 from __future__ import annotations
@@ -41,9 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["check_binding", "serve", "uvicorn_config"]
 
 HARD_STOP_S = 5
-"""Seconds between cancelling what still runs and closing its connections."""
+"""Seconds between cancelling running requests and closing their connections."""
 TURN_S = 0.0005
-"""Python's own is ten times that, which each hop of a request between threads may have to wait."""
+"""A tenth of Python's switch interval, for which each thread switch of a request may wait."""
 
 logger = logging.getLogger("chronicle.server")
 
@@ -51,21 +41,16 @@ logger = logging.getLogger("chronicle.server")
 def serve(settings: Settings | None = None, announce: Callable[[str], None] | None = None) -> None:
     """Serve a store until SIGTERM or SIGINT; returns when it is closed.
 
-    Parameters
-    ----------
-    settings : Settings, optional
-        Read from the environment by default.
-    announce : callable, optional
-        Called with the server's URL as soon as it listens.
+    ``announce`` is called with the URL as soon as it listens.
 
     Raises
     ------
     InvalidArgument
-        When the address cannot be bound, or must not be bound without tokens.
+        The address cannot be bound, or must not be bound without tokens.
     StoreLocked, NotAStore
-        When the store cannot be opened.
+        The store cannot be opened.
     KeyboardInterrupt
-        When SIGINT came before the server listened; the store is closed.
+        SIGINT came before the server listened; the store is closed.
     """
     settings = settings or load_settings()
     check_binding(settings)
@@ -78,7 +63,7 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
         objects=settings.objects,
     )
     with contextlib.ExitStack() as stack:
-        stack.callback(database.close)  # again is fine: the application closes it first
+        stack.callback(database.close)  # idempotent: the application closes it first
         listener = stack.enter_context(_listen(settings.host, settings.port, "--port"))
         if settings.flight_port is not None:
             _check_flight(settings)
@@ -92,8 +77,8 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
         configure_logging(settings)
         app = create_app(database, settings, prepare=True, close_database=True)
         stack.callback(app.state.server.close_workers)
-        database.begin_workers()  # they come to life beside the libraries
-        stack.callback(gc.unfreeze)  # or what the libraries hold is never let go
+        database.begin_workers()  # start workers while the libraries load
+        stack.callback(gc.unfreeze)  # else objects of the libraries are never freed
         config = uvicorn_config(app, settings)
         url = _url(listener, secure=certificates is not None)
         if certificates is None and not is_loopback(settings.host):
@@ -112,7 +97,6 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
 
 
 def uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
-    """How Uvicorn serves the application: with bounds for headers, and nothing but HTTP."""
     import uvicorn
 
     from .http_protocol import bounded
@@ -132,12 +116,7 @@ def uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
 
 
 def check_binding(settings: Settings) -> None:
-    """Refuse to be reachable by others without tokens, and openly if the store has had some.
-
-    Raises
-    ------
-    InvalidArgument
-    """
+    """Raise ``InvalidArgument`` for a public address, or a guarded store, without tokens."""
     tokens = TokenFile(settings.store, settings.token_file)
     if tokens.any() or settings.jwt_issuer is not None:
         return
@@ -159,7 +138,6 @@ def check_binding(settings: Settings) -> None:
 
 @contextlib.contextmanager
 def _listen(host: str, port: int, option: str) -> Iterator[socket.socket]:
-    """A socket that listens, so that a taken port is our error and not a line in a log."""
     host = host.strip("[]")
     try:
         family, _, _, _, address = socket.getaddrinfo(
@@ -177,7 +155,7 @@ def _listen(host: str, port: int, option: str) -> Iterator[socket.socket]:
 
 
 def _check_flight(settings: Settings) -> None:
-    """Refuse a port of Flight SQL that gRPC, which binds it later, could not bind."""
+    """Refuse a Flight SQL port that gRPC, which binds it later, could not bind."""
     try:
         from .flight import listening as _  # noqa: F401
     except ImportError as error:
@@ -202,7 +180,7 @@ def _print_url(url: str) -> None:
 
 @contextlib.contextmanager
 def _quiet_signals() -> Iterator[None]:
-    """Uvicorn raises a signal again after it has stopped; here it has done its work by then."""
+    """Ignore the signals that Uvicorn raises again after it has stopped."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -216,7 +194,7 @@ def _quiet_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _short_turns() -> Iterator[None]:
-    """Threads wait less for each other: the event loop for a step of a live query, for instance."""
+    """Shorten the switch interval, so that the event loop waits less for other threads."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(TURN_S)
     try:

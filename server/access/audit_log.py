@@ -1,19 +1,9 @@
-"""The file of what was changed for good, and of who was refused.
+"""The audit log: ``<store>/server/audit.log``, mode 0600, one JSON object per line::
 
-Purpose
-    The access log goes where the process's errors go.  :func:`note` keeps, beside the tokens, a
-    line for what somebody may ask about a year later: tokens made and revoked, here; requests that
-    used the scope ``admin`` or ``operate``, or were refused, in :mod:`..service.audit`.
+    {"time": "2026-11-22T10:00:00Z", "did": "revoked a token", "token": "grafana", "id": "3f9c"}
 
-Layout
-    ``<store>/server/audit.log``, mode 0600, one JSON object a line::
-
-        {"time": "2026-11-22T10:00:00Z", "did": "revoked a token", "token": "grafana", "id": "3f9c"}
-
-    A file of :data:`BYTES_MAX` becomes ``audit.log.1``, in place of an older one.
-
-Limits
-    Not synced.  A disk that takes no line stops nothing: the line is in the process's log then.
+At ``BYTES_MAX`` it becomes ``audit.log.1``, replacing an older one.  Not synced; a line that cannot
+be written goes to the process's log.
 """
 
 from __future__ import annotations
@@ -34,7 +24,7 @@ BYTES_MAX = 64 << 20
 
 
 def note(store: str | os.PathLike[str], **facts: object) -> None:
-    """Write a line; may be called by several processes."""
+    """Write a line; safe across processes."""
     line = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **facts}
     text = orjson.dumps(line, default=str, option=orjson.OPT_APPEND_NEWLINE)
     try:

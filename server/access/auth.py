@@ -1,21 +1,11 @@
-"""Authentication and authorization: bearer tokens, and what protects a server that has none.
+"""Authentication and authorization: bearer tokens, and protection of servers without tokens.
 
-Purpose
-    :data:`Requester` is the dependency of every ``/v1`` route.  It gives a :class:`Principal`,
-    which the route asks for what it is about to do: ``principal.require("read", "flights")``.
+A route asks its ``Requester`` for each right: ``principal.require("read", "flights")``.
 
-Guarantee
-    While there are no tokens the server is *open*: it then answers only clients of the same
-    machine that address it by a loopback name, so that neither a neighbour nor a web page that
-    renames its host to 127.0.0.1 gets in; and no page of another origin or site, also not for
-    reading: a link, an image or a form elsewhere must not run queries here.  An address
-    typed into a browser, curl and the server's own pages go on working.  A store that has ever
-    had a token is never served openly (:func:`.tokens.mark_guarded`), a copy of it included.
-    A request that changes something and comes from a page of another origin is refused, tokens
-    or not.
-
-Limits
-    Tokens are sent in clear text where there is no TLS (:mod:`.tls`), here or in a proxy.
+Without tokens the server is *open*: it answers only clients of the same machine that use a loopback
+host name (which stops DNS rebinding), and no page of another origin, not even for reads.  A store
+that ever had a token, or a copy of it, is never served openly (``tokens.mark_guarded``).  With
+tokens or without, a changing request from a page of another origin is refused.
 """
 
 from __future__ import annotations
@@ -49,7 +39,7 @@ __all__ = [
 ]
 
 COUNTED = "chronicle.counted"
-"""Key of the scope: that the request was counted, for limits per second."""
+"""Key of the scope: the request counts against the rate limits already."""
 
 _SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
 bearer = HTTPBearer(
@@ -59,16 +49,8 @@ bearer = HTTPBearer(
 
 @dataclass(frozen=True)
 class Principal:
-    """Who makes a request.
-
-    Attributes
-    ----------
-    token : Token or None
-        None on an open server, where everything is allowed.
-    client : str
-        What limits per client are counted by: the token's id, or the address.
-    used : set of str
-        Scopes that the request was granted.
+    """Who makes a request: ``token`` is None on an open server, where everything is allowed; limits
+    count by ``client`` (the token's id, or the address); ``used`` has the scopes granted.
     """
 
     token: Token | None
@@ -77,18 +59,17 @@ class Principal:
 
     @property
     def owner(self) -> str:
-        """To whom belongs what outlives a request: a token's name, so that one can take over from
-        another of the same name; empty on an open server."""
+        """Owner of what outlives a request: the token's name, also its successor's; "" if open."""
         return "" if self.token is None else self.token.name
 
     def may(self, scope: str, stream: str | None = None) -> bool:
-        """Whether something is allowed; ``stream`` None stands for what belongs to no stream."""
+        """Whether something is allowed; ``stream`` None: it concerns no stream."""
         if self.token is None:
             return True
         return self.token.allows(scope) and (stream is None or self.token.reaches(stream))
 
     def require(self, scope: str, stream: str | None = None) -> None:
-        """Raise :class:`Forbidden` unless it is allowed; the same for streams that do not exist."""
+        """Raise ``Forbidden`` unless allowed; the same for streams that do not exist."""
         if self.may(scope, stream):
             self.used.add(scope)
             return
@@ -105,13 +86,10 @@ class Principal:
 
     @property
     def everywhere(self) -> bool:
-        """Whether no stream is out of reach."""
         return self.token is None or self.token.reaches_all
 
 
 class Authenticator:
-    """Decides who may come in, by the server's address, its tokens and the request's headers."""
-
     def __init__(
         self, settings: Settings, tokens: TokenFile, provider: IdentityProvider | None = None
     ) -> None:
@@ -127,19 +105,13 @@ class Authenticator:
 
     @property
     def needs_token(self) -> bool:
-        """Whether requests must carry a token."""
         if not self._had_tokens:
             closed = self._public or self._provider is not None
             self._had_tokens = closed or self._tokens.any() or self._tokens.guarded()
         return self._had_tokens
 
     def check_address(self, scope: Scope) -> bool:
-        """Refuse clients of other machines while the server is open; whether it is.
-
-        Raises
-        ------
-        Forbidden
-        """
+        """Whether the server is open; raises ``Forbidden`` for another machine's client then."""
         if self.needs_token:
             return False
         client = (scope.get("client") or ("127.0.0.1", 0))[0]
@@ -151,12 +123,6 @@ class Authenticator:
         return True
 
     def check_origin(self, scope: Scope) -> None:
-        """Refuse what no honest client sends; see the module's guarantee.
-
-        Raises
-        ------
-        Forbidden
-        """
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         is_open = self.check_address(scope)
@@ -184,14 +150,7 @@ class Authenticator:
             )
 
     def principal(self, scope: Scope, secret: str | None) -> Principal:
-        """Identify the requester by address and token.
-
-        Raises
-        ------
-        Unauthorized
-        Problem
-            429 for a client that asks too often, or an address that guesses tokens.
-        """
+        """Identify the requester; raises ``Unauthorized``, or ``Problem`` (429)."""
         address = (scope.get("client") or ("local", 0))[0]
         if not self.needs_token:  # an open server takes any client, also one that sends a token
             return self._counted(scope, Principal(None, address))
@@ -214,7 +173,6 @@ class Authenticator:
         return self._counted(scope, Principal(token, f"token:{token.id}"))
 
     def _counted(self, scope: Scope, principal: Principal) -> Principal:
-        """A principal whose request was counted, however often it is asked for."""
         if COUNTED not in scope:
             _refuse_until(self._requests.wait_s(principal.client), "requests")
             self._requests.take(principal.client)
@@ -233,7 +191,6 @@ def _refuse_until(wait_s: float, what: str) -> None:
 
 
 def identify(request: Request, secret: str | None) -> Principal:
-    """The principal of a request that carries a secret, or none."""
     authenticator: Authenticator = request.app.state.server.authenticator
     principal = authenticator.principal(request.scope, secret)
     request.state.principal = principal
@@ -241,7 +198,6 @@ def identify(request: Request, secret: str | None) -> Principal:
 
 
 def authenticate(request: Request, given: HTTPAuthorizationCredentials | None) -> Principal:
-    """The principal of a request."""
     return identify(request, given.credentials if given else None)
 
 
@@ -249,15 +205,14 @@ async def _requester(
     request: Request,
     given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)] = None,
 ) -> Principal:
-    return authenticate(request, given)  # a look at two files at most: no thread is worth it
+    return authenticate(request, given)  # at most two stat calls: not worth a thread
 
 
 Requester = Annotated[Principal, Depends(_requester)]
-"""Who asks; a dependency of every ``/v1`` route."""
 
 
 def ask_again(request: Request) -> Principal:
-    """Who makes a request that goes on, as its token is now; reads a file."""
+    """The principal of a long request, by its token's present state; reads a file."""
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     given = secret.strip() if scheme.lower() == "bearer" else None
     authenticator: Authenticator = request.app.state.server.authenticator
@@ -265,10 +220,7 @@ def ask_again(request: Request) -> Principal:
 
 
 def _foreign_page(headers: Headers, host: str) -> str | None:
-    """What shows that a page of another site asks; None when nothing does.
-
-    Browsers say it themselves; old ones name at least the page.
-    """
+    """The header that shows a page of another site, or None (old browsers: Origin, Referer)."""
     site = headers.get("sec-fetch-site")
     if site is not None and site not in ("same-origin", "none"):
         return f"Sec-Fetch-Site: {site}"
@@ -280,7 +232,6 @@ def _foreign_page(headers: Headers, host: str) -> str | None:
 
 
 def _same_host(page: str, host: str) -> bool:
-    """Whether the address of a page, or its origin, is of this host and port."""
     return page.partition("://")[2].partition("/")[0].lower() == host.lower()
 
 

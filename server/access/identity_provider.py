@@ -1,28 +1,14 @@
-"""Tokens of an identity provider: JWTs, signed by keys that it publishes.
+"""JWTs of an identity provider: ``CHRONICLE_JWT_ISSUER``, ``_AUDIENCE`` and ``_KEYS``. ::
 
-Purpose
-    Where people and programs log in elsewhere, ``CHRONICLE_JWT_ISSUER``, ``CHRONICLE_JWT_AUDIENCE``
-    and ``CHRONICLE_JWT_KEYS`` let in who brings a JWT of that issuer for that audience.
-    :class:`IdentityProvider` makes a :class:`~.token.Token` of one, which is then as any other.
+    iss, aud, exp, sub   required; nbf and iat are checked if present
+    scope                "chronicle:read chronicle:ingest ...", or a list; others are ignored
+    chronicle:streams    globs over stream names, a list or words; default: all
 
-Claims
-    ::
-
-        iss, aud, exp, sub   must be there; nbf and iat are looked at where they are
-        scope                "chronicle:read chronicle:ingest ...", or a list; others are left out
-        chronicle:streams    globs over the names of streams, a list or words; without it: all
-
-Guarantee
-    The algorithm is one of a list without ``none`` and without shared secrets, and fits the key.
-    Keys are read from a file, again when it was replaced, or fetched over https: at the start,
-    every ten minutes, and when a token names a key that is not known, at most twice a minute
-    however many such tokens come.  While keys are fetched such a token is answered 503; nothing
-    blocks the event loop.  When they cannot be had, those that were known go on, for
-    :data:`KEPT_S` at most.
-
-Limits
-    A JWT ends by its expiry (a clock may be wrong by :data:`LEEWAY_S`) or with its key; single ones
-    are not revoked.
+The algorithm comes from an allowlist without ``none`` and shared secrets, and must fit the key.
+Keys are read from a file, again when it is replaced, or fetched over https: at the start, every ten
+minutes, and for an unknown key id, at most twice a minute.  Such a token is answered 503 during a
+fetch; the event loop is never blocked.  If fetching fails, known keys stay valid for ``KEPT_S``.  A
+JWT ends by its expiry (leeway ``LEEWAY_S``) or with its key; there is no revocation.
 """
 
 from __future__ import annotations
@@ -65,8 +51,6 @@ _PUBLIC = ("RSA", "EC", "OKP")
 
 
 class _Known(NamedTuple):
-    """A token that was verified, and when it ends."""
-
     token: Token
     until: float
 
@@ -77,22 +61,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 class IdentityProvider:
-    """Verifies JWTs; see the module.
-
-    Parameters
-    ----------
-    issuer, audience : str
-        What ``iss`` and ``aud`` have to say.
-    keys : str
-        Where the keys (a JWK set) are: a file, or an address.
-    algorithms : list of str
-
-    Raises
-    ------
-    InvalidArgument
-        When a file has no keys, or the address is not one to trust.
-    MissingDependency
-    """
+    """``keys`` is a JWK set's file or address; raises ``InvalidArgument`` if unusable."""
 
     def __init__(self, issuer: str, audience: str, keys: str, algorithms: list[str]) -> None:
         try:
@@ -134,18 +103,11 @@ class IdentityProvider:
         return secret.count(".") == 2
 
     def find(self, secret: str) -> Token:
-        """The token that a JWT stands for.
-
-        Raises
-        ------
-        Unauthorized
-        Problem
-            503 while the provider's keys are fetched.
-        """
+        """The token of a JWT; raises ``Unauthorized``, or ``Problem`` (503) while fetching keys."""
         if not self._remote:
             self._look()
         digest = hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
-        verified = self._known  # of these keys: not of those that come meanwhile
+        verified = self._known  # the cache of these keys: others may arrive meanwhile
         known = verified.get(digest)
         if known is None:
             known = self._verified(secret)
@@ -155,7 +117,6 @@ class IdentityProvider:
         return known.token
 
     def refresh(self) -> None:
-        """Fetch the keys if they are old; blocks."""
         if self._remote and time.monotonic() - self._had > REFRESH_S:
             self._fetch()
 
@@ -176,7 +137,7 @@ class IdentityProvider:
             if self._have_fetched():
                 raise _no_keys() from None
             raise Unauthorized("the JWT is signed by a key that its issuer does not have") from None
-        except (JoseError, ValueError, RecursionError) as error:  # it may nest deeply
+        except (JoseError, ValueError, RecursionError) as error:  # RecursionError: deep nesting
             raise Unauthorized(f"the JWT is not valid here: {_reason(error)}") from None
         return _Known(self._token(found.claims), float(found.claims["exp"]) + LEEWAY_S)
 
@@ -198,7 +159,6 @@ class IdentityProvider:
     # -------------------------------------------------------------------------- keys
 
     def _look(self) -> None:
-        """Read the file of keys if it was replaced."""
         stamp = _stamp_of(self._where)
         if stamp == self._stamp:
             return
@@ -212,8 +172,6 @@ class IdentityProvider:
             logger.error("the keys of JWTs stay as they were: %s: %s", self._where, reason)
 
     def _have_fetched(self) -> bool:
-        """Have the keys fetched in a thread, if that was not done a moment ago; whether they are
-        being fetched now."""
         with self._guard:
             if not self._remote or self._fetching:
                 return self._fetching
@@ -235,7 +193,6 @@ class IdentityProvider:
                 self._fetching, self._asked = False, time.monotonic()
 
     def _take(self, content: bytes) -> None:
-        """Use other keys; what was verified by the old ones is forgotten."""
         from joserfc.errors import JoseError
         from joserfc.jwk import KeySet
 
@@ -249,18 +206,13 @@ class IdentityProvider:
             raise InvalidArgument(
                 f"this is no JWK set with public keys ({_reason(error)})"
             ) from None
-        self._had = time.monotonic()  # before the keys: they are not of long ago to anybody
+        self._had = time.monotonic()  # before the keys, so that no reader takes new keys for old
         self._keys = keys
         self._known = Lru(TOKENS_KEPT)
 
 
 def provider_of(settings: Settings) -> IdentityProvider | None:
-    """The identity provider that the settings name; None for none.
-
-    Raises
-    ------
-    InvalidArgument, MissingDependency
-    """
+    """The configured identity provider; raises ``InvalidArgument``, ``MissingDependency``."""
     said = (settings.jwt_issuer, settings.jwt_audience, settings.jwt_keys)
     if not any(said):
         return None
@@ -274,7 +226,7 @@ def provider_of(settings: Settings) -> IdentityProvider | None:
 
 
 def _stamp_of(path: str) -> tuple[int, int, int] | None:
-    """What is another one once a file was replaced; None without the file."""
+    """Changes when the file is replaced; None without a file."""
     try:
         found = os.stat(path)
     except OSError:
@@ -283,7 +235,6 @@ def _stamp_of(path: str) -> tuple[int, int, int] | None:
 
 
 def _words(claim: Any, name: str) -> tuple[str, ...]:
-    """The words of a claim, which is text or a list."""
     words = claim.split() if isinstance(claim, str) else claim
     if not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):
         raise Unauthorized(f"the JWT's claim {name!r} is text or a list of texts")

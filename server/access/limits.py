@@ -1,19 +1,11 @@
-"""Admission: how many requests may run, wait and hold memory at once.
+"""Admission control: how many requests run, wait and hold memory at once.
 
-Purpose
-    A database that accepts everything answers nothing.  :class:`Gate` lets a fixed number of
-    requests run, a further number wait in order, and turns the rest away at once with a time to
-    come back. :class:`ByteBudget` does the same for the memory that uploads hold.
-
-Guarantee
-    Clients (tokens, or addresses where there are none) take turns, and the requests of one client
-    come in order.  However slow its requests are, one client leaves every fourth slot (at least
-    one, of two or more) to others; in a full queue the newest request of the client that waits with
-    most makes room for that of another.  One client leaves a fourth of a byte budget to others.
-    A slot is given back exactly once, however its request ends.
-
-Limits
-    Gates belong to one event loop and are not thread-safe; budgets are.
+A ``Gate`` runs a fixed number of requests, queues a further number and refuses the rest;
+``ByteBudget`` bounds the memory of uploads.  Clients (tokens, or addresses) take turns; one
+client's requests run in order.  One client leaves every fourth slot (at least one of two or more)
+and a fourth of a byte budget to others.  In a full queue, the newest request of the client with
+most waiting is displaced by another client's.  Gates belong to one event loop; budgets are
+thread-safe.
 """
 
 from __future__ import annotations
@@ -31,24 +23,12 @@ __all__ = ["ByteAccount", "ByteBudget", "Gate", "Slot"]
 
 RETRY_AFTER_S = 1
 RESERVED = 4
-"""One in this many slots, and in this many bytes, is out of reach of any single client."""
+"""One in this many slots, and bytes, is not available to a single client."""
 
 
 class Gate:
-    """Slots for requests of one kind.
-
-    Parameters
-    ----------
-    what : str
-        The kind, in the plural, for messages: ``"queries"``.
-    running_max : int
-        Requests that run at once.
-    waiting_max : int
-        Requests that wait for a slot.
-    wait_s : float
-        Longest wait.
-    client_max : int, optional
-        Requests of one client, running and waiting.
+    """Slots for the requests of one kind, ``what``; ``wait_s`` is the longest wait, and
+    ``client_max`` bounds one client's running and waiting requests.
     """
 
     def __init__(
@@ -71,17 +51,11 @@ class Gate:
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for a slot."""
         return sum(map(len, self._waiters.values()))
 
     async def enter(self, client: str) -> Slot:
-        """Take a slot, after a wait when all are taken; give it back by :meth:`Slot.release`.
-
-        Raises
-        ------
-        Problem
-            429 when the client has too many requests here, 503 when the queue is full or did not
-            move.
+        """Take a slot, perhaps after a wait; end it with ``Slot.release``.  Raises ``Problem``: 429
+        for too many requests of this client, 503 if the queue is full or too slow.
         """
         mine = self._running[client] + len(self._waiters.get(client, ()))
         if self._client_max is not None and mine >= self._client_max:
@@ -100,7 +74,6 @@ class Gate:
 
     @asynccontextmanager
     async def held(self, client: str) -> AsyncIterator[None]:
-        """A slot for the length of a block."""
         slot = await self.enter(client)
         try:
             yield
@@ -126,13 +99,13 @@ class Gate:
                 self._remove(client, turn)
                 turn.cancel()
             elif turn.exception() is None:
-                self._leave(client)  # its turn came at the last moment: pass it on
+                self._leave(client)  # it got a slot at the last moment: pass it on
             if isinstance(error, TimeoutError):
                 raise self._overloaded(f"and none ended within {self._wait_s:g} s") from None
             raise
 
     def _make_room(self, client: str) -> None:
-        """Turn away the newest request of the client that waits with most, or this one."""
+        """Displace the newest request of the client with most waiting, or refuse this one."""
         full = self._overloaded(f"and {self.waiting} wait")
         most = max(self._waiters, key=lambda name: len(self._waiters[name]), default=client)
         if len(self._waiters.get(most, ())) <= len(self._waiters.get(client, ())) + 1:
@@ -148,7 +121,6 @@ class Gate:
             del self._waiters[client]
 
     def _leave(self, client: str) -> None:
-        """Give a client's slot to the next client in turn."""
         self.running -= 1
         self._running[client] -= 1
         if not self._running[client]:
@@ -171,22 +143,18 @@ class Gate:
 
 
 class Slot:
-    """A request's right to run, until it is released."""
-
     def __init__(self, gate: Gate, client: str) -> None:
         self._gate: Gate | None = gate
         self._client = client
 
     def release(self) -> None:
-        """Give the slot back; on the event loop; the second time does nothing."""
+        """Release the slot, once; on the event loop."""
         gate, self._gate = self._gate, None
         if gate is not None:
             gate._leave(self._client)
 
 
 class ByteBudget:
-    """Bytes that all requests together may hold."""
-
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.share = limit - limit // RESERVED
@@ -196,7 +164,6 @@ class ByteBudget:
 
     @contextmanager
     def account(self, client: str) -> Iterator[ByteAccount]:
-        """A client's account that starts empty and is given back when the block ends."""
         account = ByteAccount(self, client)
         try:
             yield account
@@ -227,7 +194,7 @@ class ByteBudget:
 
 
 class ByteAccount:
-    """One request's share of a budget; may be used from any thread, by one at a time."""
+    """One request's share of a budget; for one thread at a time."""
 
     def __init__(self, budget: ByteBudget, client: str) -> None:
         self._budget = budget
@@ -235,11 +202,9 @@ class ByteAccount:
         self._held = 0
 
     def hold(self, size: int) -> None:
-        """Take ``size`` bytes more; raises when the budget does not have them."""
         self._budget._move(self._client, size, self._held)
         self._held += size
 
     def close(self) -> None:
-        """Give everything back."""
         held, self._held = self._held, 0
         self._budget._move(self._client, -held, 0)

@@ -1,12 +1,5 @@
-"""How many requests a second a client may make: token buckets.
-
-Purpose
-    Gates bound what runs at once; a client whose requests are quick passes them as often as it
-    likes.  A bucket fills at a steady rate up to a burst, and each request takes one from it.
-
-Limits
-    Counts by name: a token's id, or an address.  Remembers the :data:`CLIENTS_MAX` that came last;
-    one that was forgotten begins with a full bucket.  Lives on the event loop.
+"""Rate limits per client (token buckets); the ``CLIENTS_MAX`` most recent clients are remembered,
+and others start with a full bucket.  Lives on the event loop.
 """
 
 from __future__ import annotations
@@ -22,17 +15,7 @@ CLIENTS_MAX = 10_000
 
 
 class Buckets:
-    """One bucket for each client.
-
-    Parameters
-    ----------
-    per_s : float
-        Requests a second in the long run; 0 for no limit.
-    burst : float
-        Requests at once after a while without any.
-    clock : callable
-        Monotonic seconds.
-    """
+    """One bucket per client: ``per_s`` requests a second (0: no limit), ``burst`` at once."""
 
     def __init__(
         self, per_s: float, burst: float, clock: Callable[[], float] = time.monotonic
@@ -43,11 +26,9 @@ class Buckets:
         self._left: Lru[str, tuple[float, float]] = Lru(CLIENTS_MAX)
 
     def wait_s(self, client: str) -> float:
-        """Seconds until a client may make its next request; 0 for now."""
         return max(0.0, 1.0 - self._filled(client)) / self._per_s if self._per_s else 0.0
 
     def take(self, client: str) -> None:
-        """Count a request."""
         if self._per_s:
             self._left.put(client, (self._filled(client) - 1.0, self._clock()))
 

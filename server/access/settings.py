@@ -1,16 +1,5 @@
-"""What an operator may set, in one model read from ``CHRONICLE_*`` variables.
-
-Purpose
-    :class:`Settings` holds every knob of the server.  The command line passes the few it has flags
-    for to :func:`load_settings`; everything else comes from the environment or keeps its default.
-
-Guarantee
-    A value that cannot be used ends in one :class:`InvalidArgument` that names the variable.  Each
-    field is described here and in ``docs/server.md``; a test compares the two.
-
-Limits
-    Read once at start.  Tokens are the exception: they live in a file that is read again when it
-    changes (see :mod:`.tokens`).
+"""The server's settings: ``CHRONICLE_*`` variables and flags, read once at the start.
+``docs/server.md`` lists the same fields (a test compares).  Tokens are in a file of their own.
 """
 
 from __future__ import annotations
@@ -32,13 +21,13 @@ JWT_ALGORITHMS = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "Ed25519", "Ed448", "EdDSA"),
 )
-"""Signatures with a private key; with a shared secret, whoever verifies could make tokens."""
+"""Asymmetric algorithms; with a shared secret, whoever verifies could make tokens."""
 
 Names = Annotated[list[str], NoDecode]
 
 
 class Settings(BaseSettings):
-    """Everything that can be set; ``CHRONICLE_`` plus the upper-cased name is the variable."""
+    """All settings; the variable is ``CHRONICLE_`` plus the upper-case name."""
 
     model_config = SettingsConfigDict(env_prefix="CHRONICLE_", extra="forbid", frozen=True)
 
@@ -282,17 +271,12 @@ class Settings(BaseSettings):
 
     @property
     def query_timeout(self) -> float:
-        """Longest time of a query in seconds."""
         return self.query_timeout_ms / 1000
 
 
 def load_settings(**given: Any) -> Settings:
-    """Read the settings from the environment; ``given`` values that are not None win.
-
-    Raises
-    ------
-    InvalidArgument
-        Naming the first variable that cannot be used.
+    """Settings from the environment and ``given`` values that are not None; raises
+    ``InvalidArgument``.
     """
     chosen = {name: value for name, value in given.items() if value is not None}
     try:
@@ -308,7 +292,7 @@ def load_settings(**given: Any) -> Settings:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether every address that a host name stands for is a loopback one."""
+    """Whether all addresses of a host name are loopback addresses."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -1,15 +1,6 @@
-"""What a SQL text is about to do, and whether its token allows that.
-
-Purpose
-    :func:`authorize` stands before every SQL text of the API.  Queries, ``SHOW``, ``DESCRIBE`` and
-    ``EXPLAIN`` need ``read``; ``INSERT`` and ``CREATE STREAM`` need ``write``; whatever drops,
-    deletes, alters or indexes needs ``admin``.
-
-Guarantee
-    What a statement changes is looked at here, by scope and name, and what it reads, as the bound
-    statement says (:class:`chronicle.query.contract.access.Access`).  What it may know of at all
-    is the business of :class:`chronicle.query.contract.access.VisibleStreams`, against which it
-    then runs: to a token that is restricted to some streams the others do not exist.
+"""Checks that a token may run a SQL statement: ``read`` to query, ``write`` to insert and create,
+``admin`` to drop, delete, alter and index.  ``VisibleStreams`` hides all other streams from a
+restricted token.
 """
 
 from __future__ import annotations
@@ -31,12 +22,7 @@ def visible_to(principal: Principal) -> Callable[[str], bool] | None:
 
 
 def authorize(principal: Principal, access: Access) -> None:
-    """Check that a principal may run a statement.
-
-    Raises
-    ------
-    SqlError, Forbidden
-    """
+    """Raise ``SqlError`` or ``Forbidden`` unless a principal may run a statement."""
     principal.require(access.scope, access.target)
     if access.renamed is not None:
         principal.require(access.scope, access.renamed)
@@ -47,13 +33,7 @@ def authorize(principal: Principal, access: Access) -> None:
 
 
 def check_predicate(text: str) -> None:
-    """Refuse a ``where`` that is more than a condition on one event.
-
-    Raises
-    ------
-    SqlError
-        When it cannot be read, or asks another stream.
-    """
+    """Raise ``SqlError`` for a ``where`` that is more than a condition on one event."""
     from sqlglot import exp
 
     from ...query.sql.dialect import error_at, parse_predicate, position_of

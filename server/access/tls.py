@@ -1,18 +1,7 @@
-"""TLS: the certificate that the server shows, and a new one without a restart.
-
-Purpose
-    :class:`Certificates` makes the context that Uvicorn serves with out of the files that
-    ``CHRONICLE_TLS_CERT``, ``CHRONICLE_TLS_KEY`` and ``CHRONICLE_TLS_CLIENT_CA`` name, and reads
-    them again when they were replaced: at SIGHUP, and within :data:`LOOK_S` of a change.
-
-Guarantee
-    TLS 1.2 or newer.  Files are tried before they are used: a pair that does not fit together, or
-    is half written, leaves the old certificate in use and a line in the log.  Connections that
-    stand keep theirs.  With a client CA, whoever has no certificate of it gets no connection.
-
-Limits
-    Authorities of clients are added by a new file, never taken away: to trust one no more takes a
-    restart.  Keys have no passphrase.
+"""TLS certificates, reloaded without a restart on SIGHUP, or within ``LOOK_S`` seconds of a change.
+TLS 1.2 or newer.  Invalid or half-written files leave the old certificate in use, with a log line.
+Existing connections keep theirs.  Reloading adds client authorities but removes none; that takes a
+restart.  Keys have no passphrase.
 """
 
 from __future__ import annotations
@@ -29,28 +18,12 @@ __all__ = ["LOOK_S", "Certificates", "certificates_of"]
 
 logger = logging.getLogger("chronicle.server")
 LOOK_S = 30
-"""Seconds between two looks at the files."""
 
 _Stamps = tuple[tuple[int, int, int] | None, ...]
 
 
 class Certificates:
-    """The certificate of a server, its key, and who may connect.
-
-    Parameters
-    ----------
-    certificate : Path
-        PEM: the server's certificate, then those that lead to its authority.
-    key : Path, optional
-        PEM; None where it stands in the file of the certificate.
-    client_ca : Path, optional
-        PEM: authorities, one of which has to have signed a client's certificate.
-
-    Raises
-    ------
-    InvalidArgument
-        When the files cannot be used.
-    """
+    """Certificate chain, key (None: in the same file) and client authorities, all PEM."""
 
     def __init__(self, certificate: Path, key: Path | None, client_ca: Path | None) -> None:
         self._files = (certificate, key, client_ca)
@@ -58,7 +31,6 @@ class Certificates:
         self.context = self._made()
 
     def reload(self) -> bool:
-        """Take the files as they are now; whether that was possible."""
         self._stamps = self._now()
         try:
             self._made()
@@ -70,7 +42,6 @@ class Certificates:
         return True
 
     def look(self) -> None:
-        """Take the files if they were replaced."""
         if self._now() != self._stamps:
             self.reload()
 
@@ -83,7 +54,7 @@ class Certificates:
     def _load(self, context: ssl.SSLContext) -> None:
         certificate, key, client_ca = self._files
         try:
-            context.load_cert_chain(certificate, key, password="")  # or it would ask a terminal
+            context.load_cert_chain(certificate, key, password="")  # else it prompts
         except (OSError, ValueError) as error:
             named = f"{certificate}" if key is None else f"{certificate} and {key}"
             raise InvalidArgument(
@@ -105,12 +76,7 @@ class Certificates:
 
 
 def certificates_of(settings: Settings) -> Certificates | None:
-    """What the settings say of TLS; None for plain HTTP.
-
-    Raises
-    ------
-    InvalidArgument
-    """
+    """The certificates of the settings; None for plain HTTP.  Raises ``InvalidArgument``."""
     if settings.tls_cert is None:
         for name in ("tls_key", "tls_client_ca"):
             if getattr(settings, name) is not None:

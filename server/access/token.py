@@ -1,16 +1,13 @@
-"""What a token is: a name, scopes, streams, a time.
+"""A token: name, scopes, streams, expiry.  Scopes::
 
-Scopes
-    ::
+    read      queries, events out; includes metrics
+    write     events in, new streams; includes ingest
+    ingest    events in
+    metrics   /metrics
+    operate   maintenance: jobs, everybody's queries; includes metrics
+    admin     everything, also dropping streams, changing indexes, tokens
 
-        read      queries, events out; includes metrics
-        write     events in, new streams; includes ingest
-        ingest    events in
-        metrics   /metrics
-        operate   looking after the store: jobs, everybody's queries; includes metrics
-        admin     everything, also dropping streams, changing indexes, tokens
-
-    They are a set: a token that may write may not therefore read.
+They are a set: a token that may write may not therefore read.
 """
 
 from __future__ import annotations
@@ -33,7 +30,6 @@ INCLUDED = {
     "operate": {"operate", "metrics"},
     "admin": {"read", "write", "ingest", "metrics", "operate", "admin"},
 }
-"""What each scope includes."""
 
 SCOPES = tuple(INCLUDED)
 _DURATION = re.compile(r"(\d{1,6})\s*(s|m|h|d|w)[a-z]*")
@@ -41,12 +37,11 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def now_utc() -> dt.datetime:
-    """The present time."""
     return dt.datetime.now(dt.timezone.utc)
 
 
 def time_text(moment: dt.datetime) -> str:
-    """A time as tokens keep it."""
+    """A time in the tokens' format: ISO 8601, UTC, seconds."""
     return moment.astimezone(dt.timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
@@ -59,13 +54,7 @@ def span_of(text: str) -> dt.timedelta | None:
 def expiry(
     given: str | dt.datetime | dt.timedelta | None, at_most: dt.timedelta | None = None
 ) -> str | None:
-    """The time that a token's maker says, as text; what he may say at most where he says none.
-
-    Raises
-    ------
-    InvalidArgument
-        When it cannot be read, is past, or too far away.
-    """
+    """The expiry as text, by default ``at_most`` from now; raises ``InvalidArgument``."""
     given = at_most if given is None else given
     if given is None:
         return None
@@ -100,22 +89,8 @@ def expiry(
 
 @dataclass(frozen=True)
 class Token:
-    """What is known of a token; never its secret.
-
-    Attributes
-    ----------
-    id : str
-        Short public name, for listing and revoking.
-    name : str
-        What its maker called it.
-    sha256 : str
-        Hex digest of the secret.
-    scopes : tuple of str
-        Some of :data:`SCOPES`.
-    streams : tuple of str
-        Globs (``*``, ``?``, ``[...]``) over stream names, case matters.
-    created_at, expires_at : str
-        ISO 8601 in UTC; ``expires_at`` may be None.
+    """A token without its secret.  ``sha256`` is the secret's hex digest, ``streams`` are
+    case-sensitive globs (``*``, ``?``, ``[...]``), times are ISO 8601 in UTC.
     """
 
     id: str
@@ -127,26 +102,22 @@ class Token:
     expires_at: str | None = None
 
     def allows(self, scope: str) -> bool:
-        """Whether the token carries a scope, or one that includes it."""
         return any(scope in INCLUDED[carried] for carried in self.scopes)
 
     def reaches(self, stream: str) -> bool:
-        """Whether a stream's name matches one of the token's globs."""
         return any(fnmatch.fnmatchcase(stream, glob) for glob in self.streams)
 
     @property
     def reaches_all(self) -> bool:
-        """Whether the token is not restricted to some streams."""
         return "*" in self.streams
 
     def expired(self, now: dt.datetime | None = None) -> bool:
-        """Whether the token's time is over."""
         if self.expires_at is None:
             return False
         return dt.datetime.fromisoformat(self.expires_at) <= (now or now_utc())
 
     def to_json(self, used: str | None = None) -> dict[str, Any]:
-        """For programs, with the time of its last use; never the digest."""
+        """For API answers, with the last use; without the digest."""
         return {
             "token_id": self.id,
             "name": self.name,

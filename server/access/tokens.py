@@ -1,29 +1,16 @@
-"""Bearer tokens: who may do what with which streams.
+"""Bearer tokens: ``Authorization: Bearer chr_...`` with 256 random bits.
 
-Purpose
-    A token is 256 random bits that its holder sends as ``Authorization: Bearer chr_...``.  The
-    store keeps only their SHA-256, so reading the file does not give access to the API.  (A slow
-    password hash would add nothing: there is nothing to guess in 256 random bits.)
+The store has only their SHA-256 (a slow password hash would add nothing to 256 random bits), in
+``<store>/server/tokens.json``, mode 0600, replaced atomically::
 
-Layout
-    ``<store>/server/tokens.json``, mode 0600, replaced whole::
+    {"version": 1, "tokens": [{"id": "3f9c1a52", "name": "grafana", "sha256": "...",
+      "scopes": ["read"], "streams": ["flights", "nab_*"],
+      "created_at": "2026-11-20T10:00:00Z", "expires_at": null}]}
 
-        {"version": 1, "tokens": [{"id": "3f9c1a52", "name": "grafana", "sha256": "...",
-          "scopes": ["read"], "streams": ["flights", "nab_*"],
-          "created_at": "2026-11-20T10:00:00Z", "expires_at": null}]}
-
-    Scopes are those of :mod:`.token`.  ``<store>/server/token-uses.json`` has when each was last
-    used, by its id: what a running server remembers, written once a minute and at its end.
-
-Guarantee
-    Created and revoked tokens count in a running server with its next request: the file is read
-    again whenever it was replaced.  With a file that cannot be read every request is refused.  A
-    store that has had a token says so in its own manifest, for ever: without ``server/``, restored
-    from a backup or after the last token was revoked, it refuses every request rather
-    than serve openly.
-
-Limits
-    Writers (``chronicle token ...``) take turns by a lock file; works on local file systems.
+A running server sees changes with its next request.  If the file is unreadable, every request is
+refused.  A store that ever had a token is marked in its manifest for good: without ``server/``,
+restored from a backup or after the last revocation, it refuses every request rather than serve
+openly.  Writers use a lock file; local file systems only.
 """
 
 from __future__ import annotations
@@ -71,10 +58,8 @@ logger = logging.getLogger("chronicle.server")
 PREFIX = "chr_"
 FILE_NAME, USES = "tokens.json", "token-uses.json"
 OVERLAP = "1h"
-"""How long a token goes on beside the one that took its place, by default."""
 
 GUARDED = "guarded"
-"""Member of the store's manifest: that it has had a token."""
 
 _Stamp = tuple[int, int, int]
 _NAME = re.compile(r"[\w.@ +-]{1,100}")
@@ -88,33 +73,20 @@ def create_token(
     expires: str | dt.datetime | dt.timedelta | None = None,
     at_most: dt.timedelta | None = None,
 ) -> tuple[Token, str]:
-    """Make a token and keep its hash.
+    """Create a token and store its hash; returns the secret, which is not stored.
 
     Parameters
     ----------
     store : path
-        Directory of the store, created when it is missing; a server may be running on it.
+        Created if missing; a server may be running on it.
     name : str
-        For people; need not be unique.
-    scopes : iterable of str
-        Some of :data:`SCOPES`.
-    streams : iterable of str
-        Globs over stream names.
+        Need not be unique.
+    scopes, streams : iterable of str
+        Some of ``SCOPES``, and globs over stream names.
     expires : str, datetime or timedelta, optional
-        A time (``2027-01-01``, UTC unless it has an offset) or a span from now (``30d``, ``12
-        hours``).
+        A time (UTC unless it has an offset) or a span from now (``30d``, ``12 hours``).
     at_most : timedelta, optional
-        The longest life that it may have, and has by default.
-
-    Returns
-    -------
-    token : Token
-    secret : str
-        To be shown once: it is not kept.
-
-    Raises
-    ------
-    InvalidArgument
+        The longest, and default, lifetime.
     """
     chosen = tuple(dict.fromkeys(scopes))
     unknown = [scope for scope in chosen if scope not in SCOPES]
@@ -151,16 +123,14 @@ def create_token(
 
 
 def list_tokens(store: str | os.PathLike[str]) -> list[Token]:
-    """The tokens of a store, expired ones too, oldest first."""
     return _read(server_directory(store) / FILE_NAME)
 
 
 def last_uses(store: str | os.PathLike[str]) -> dict[str, str]:
-    """When tokens were last used, by id, as far as it was written down."""
     try:
         found = orjson.loads((server_directory(store) / USES).read_bytes())
     except (OSError, ValueError):
-        return {}  # nothing depends on it
+        return {}  # only informative
     return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
 
 
@@ -171,26 +141,9 @@ def rotate_token(
     expires: str | dt.datetime | dt.timedelta | None = None,
     at_most: dt.timedelta | None = None,
 ) -> tuple[Token, str]:
-    """Make a token that takes the place of another: of its name, scopes and streams.
-
-    Parameters
-    ----------
-    which : str
-        Id, or name when only one has that name.
-    overlap : str or timedelta
-        How long the other one is still taken; ``0s`` for no longer.
-    expires, at_most
-        As of :func:`create_token`; by default in as long a time as the other one had, or never.
-
-    Returns
-    -------
-    token : Token
-    secret : str
-
-    Raises
-    ------
-    InvalidArgument
-        When none or several tokens answer to ``which``, or the one has expired.
+    """Replace a token (id or unique name) by one of the same name, scopes and streams.  The old one
+    stays valid for ``overlap``; ``expires`` is by default the old lifetime, otherwise as for
+    ``create_token``.  Raises ``InvalidArgument`` for no, several or expired matches.
     """
     span = span_of(overlap) if isinstance(overlap, str) else overlap
     if span is None:
@@ -223,7 +176,7 @@ def rotate_token(
 
 
 def revoke_all_tokens(store: str | os.PathLike[str], keep: str | None = None) -> list[Token]:
-    """Remove every token, but for the one of an id; those that are gone."""
+    """Remove every token except the id ``keep``; returns the removed ones."""
     with _rewriting(store) as tokens:
         gone = [token for token in tokens if token.id != keep]
         tokens[:] = [token for token in tokens if token.id == keep]
@@ -233,13 +186,7 @@ def revoke_all_tokens(store: str | os.PathLike[str], keep: str | None = None) ->
 
 
 def revoke_token(store: str | os.PathLike[str], which: str) -> Token:
-    """Remove a token by its id, or by its name when only one has that name.
-
-    Raises
-    ------
-    InvalidArgument
-        When none or several tokens answer to ``which``.
-    """
+    """Remove a token by id or unique name; raises ``InvalidArgument`` for no or several matches."""
     with _rewriting(store) as tokens:
         found = _one_of(tokens, which)
         tokens.remove(found)
@@ -248,7 +195,6 @@ def revoke_token(store: str | os.PathLike[str], which: str) -> Token:
 
 
 def _one_of(tokens: Sequence[Token], which: str) -> Token:
-    """The token of an id, or the only one of a name."""
     found = [token for token in tokens if token.id == which]
     found = found or [token for token in tokens if token.name == which]
     if len(found) != 1:
@@ -260,18 +206,13 @@ def _one_of(tokens: Sequence[Token], which: str) -> Token:
 
 
 def _fresh() -> tuple[dict[str, str], str]:
-    """What is new in a new token, and its secret."""
     secret = PREFIX + secrets.token_urlsafe(32)
     now = time_text(now_utc())
     return {"id": secrets.token_hex(4), "sha256": _digest(secret), "created_at": now}, secret
 
 
 def mark_guarded(store: str | os.PathLike[str]) -> None:
-    """Write into the store itself that it has had a token; for good.
-
-    The mark is part of the store's manifest, so every backup of it has it, whatever becomes of
-    ``server/``.
-    """
+    """Record in the store's manifest, and so in every backup, that it has had a token; for good."""
     files = RealFiles(os.fspath(store))
     body = read_manifest(files, MARK)
     if body is not None and not body.get(GUARDED):
@@ -279,7 +220,6 @@ def mark_guarded(store: str | os.PathLike[str]) -> None:
 
 
 def is_guarded(store: str | os.PathLike[str]) -> bool:
-    """Whether the store has ever had a token."""
     if not (Path(store) / MARK / "MANIFEST").is_file():
         return False
     body = read_manifest(RealFiles(os.fspath(store)), MARK)
@@ -287,14 +227,8 @@ def is_guarded(store: str | os.PathLike[str]) -> bool:
 
 
 class TokenFile:
-    """The tokens of a store as a running server sees them.
-
-    Parameters
-    ----------
-    store : path
-        Directory of the store.
-    secret_file : Path, optional
-        File whose first line is the secret of one further token, with every right.
+    """A store's tokens in a running server; the first line of ``secret_file`` is a further token
+    with every right.
     """
 
     def __init__(self, store: str | os.PathLike[str], secret_file: Path | None = None) -> None:
@@ -309,7 +243,7 @@ class TokenFile:
         self._uses: dict[str, float] = {}
 
     def current(self) -> dict[str, Token]:
-        """Tokens by the digest of their secret, as the file is now; not to be changed."""
+        """The present tokens by the digest of their secret; do not modify."""
         stamp = _stamp(self._path)
         with self._guard:
             if stamp != self._seen:
@@ -319,24 +253,15 @@ class TokenFile:
             return self._tokens
 
     def any(self) -> bool:
-        """Whether there is a token, be it expired."""
         return bool(self.current())
 
     def guarded(self) -> bool:
-        """Whether the store has ever had a token."""
         stamp = _stamp(self._manifest)
         if stamp is None or stamp != self._marked[0]:
             self._marked = (stamp, is_guarded(self._store))
         return self._marked[1]
 
     def find(self, secret: str) -> Token:
-        """The token of a secret.
-
-        Raises
-        ------
-        Unauthorized
-            When it is unknown or expired.
-        """
         token = self.current().get(_digest(secret))
         if token is None:
             raise Unauthorized("the token is not known here; ask for one: chronicle token create")
@@ -348,7 +273,6 @@ class TokenFile:
         return token
 
     def uses(self) -> dict[str, str]:
-        """When each token was last used, by id."""
         seen = {
             token: time_text(dt.datetime.fromtimestamp(at, dt.timezone.utc))
             for token, at in list(self._uses.items())
@@ -356,7 +280,6 @@ class TokenFile:
         return {**last_uses(self._store), **seen}
 
     def save_uses(self) -> None:
-        """Write down when tokens were used; those that are gone are forgotten."""
         if not self._uses:
             return
         known = {token.id for token in self.current().values()}
@@ -372,7 +295,7 @@ def _digest(secret: str) -> str:
 
 
 def _stamp(path: Path) -> _Stamp | None:
-    """What is another one once a file was replaced; None without the file."""
+    """Changes when the file is replaced; None without a file."""
     try:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -417,7 +340,6 @@ def _from_secret_file(path: Path) -> dict[str, Token]:
 
 @contextmanager
 def _rewriting(store: str | os.PathLike[str]) -> Iterator[list[Token]]:
-    """The tokens as a list; what the block leaves in it is written when it ends well."""
     if not (
         Path(store) / MARK / "MANIFEST"
     ).exists():  # a server on a public address needs a token first
@@ -431,7 +353,7 @@ def _rewriting(store: str | os.PathLike[str]) -> Iterator[list[Token]]:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             tokens = _read(directory / FILE_NAME)
             yield tokens
-            mark_guarded(store)  # first: a token that is lost closes the door, not opens it
+            mark_guarded(store)  # first, so that a crash in between fails closed
             replace_file(directory / FILE_NAME, _document(tokens))
         finally:
             os.close(descriptor)

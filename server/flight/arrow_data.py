@@ -1,19 +1,9 @@
-"""Record batches to FlightData and back: the same messages as of an IPC stream, framed otherwise.
+"""Record batches to FlightData and back: IPC messages with another framing. ::
 
-Purpose
-    :func:`write_rows` writes the messages of a result into a pipe, one block each.
-    :func:`as_stream` gives the bytes of the IPC stream that a client's messages stand for, so that
-    they can be read like any body.
+    IPC stream   ff ff ff ff | length | metadata, padded | body, padded  | ...
+    FlightData                          data_header        data_body
 
-Layout
-    ::
-
-        IPC stream   ff ff ff ff | length | metadata, padded | body, padded  | ...
-        FlightData                          data_header        data_body
-
-Guarantee
-    A message that is sent takes at most :data:`MESSAGE_BYTES`, but for a row that is larger alone:
-    drivers refuse large ones.  What a client sends is framed anew and not looked into.
+A sent message has at most ``MESSAGE_BYTES`` (drivers refuse large ones), unless one row is larger.
 """
 
 from __future__ import annotations
@@ -34,8 +24,6 @@ END_OF_STREAM = struct.pack("<Ii", 0xFFFFFFFF, 0)
 
 
 class _Gathered:
-    """A file that keeps what is written to it until it is taken."""
-
     closed = False
 
     def __init__(self) -> None:
@@ -49,10 +37,9 @@ class _Gathered:
         return len(self._pieces[-1])
 
     def flush(self) -> None:
-        """There is nothing behind it."""
+        """Does nothing."""
 
     def taken(self) -> Iterator[bytes]:
-        """What was written since, as FlightData."""
         pieces, self._pieces = self._pieces, []
         source = pa.BufferReader(b"".join(pieces))
         for message in pa.ipc.MessageReader.open_stream(source):
@@ -62,7 +49,6 @@ class _Gathered:
 
 
 def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch in pieces that fit into messages."""
     if batch.num_rows < 2 or batch.nbytes <= MESSAGE_BYTES:
         yield batch
         return
@@ -72,7 +58,6 @@ def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def written(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
-    """The messages of rows, that of their schema first."""
     out = _Gathered()
     writer = pa.ipc.new_stream(out, schema)
     yield from out.taken()
@@ -83,21 +68,20 @@ def written(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[by
 
 
 def write_rows(schema: pa.Schema, batches: Iterator[pa.RecordBatch], pipe: BodyPipe) -> None:
-    """Write the messages of rows to a pipe, a block each; blocks while the client is slow."""
+    """Write the messages of rows to a pipe, one block each; blocks while the client is slow."""
     for message in written(schema, batches):
         pipe.write(message)
         pipe.flush()
 
 
 def framed(data: Any) -> bytes:
-    """A message as it stands in an IPC stream, without its body."""
     header: bytes = data.data_header
     padding = -len(header) % 8
     return struct.pack("<Ii", 0xFFFFFFFF, len(header) + padding) + header + bytes(padding)
 
 
 def as_stream(data: Any) -> bytes:
-    """A message with its body, as it stands in an IPC stream; nothing for one without a header."""
+    """A message and its body, framed for an IPC stream; empty for one without a header."""
     if not data.data_header:
         return b""
     body = data.data_body
@@ -105,5 +89,4 @@ def as_stream(data: Any) -> bytes:
 
 
 def schema_bytes(schema: pa.Schema) -> bytes:
-    """A schema as both protocols tell it."""
     return bytes(schema.serialize().to_pybytes())

@@ -1,18 +1,7 @@
-"""One RPC of a client: who asks, what it sends and takes, and how it ends.
-
-Purpose
-    :func:`handled` makes of a coroutine that works on a :class:`Call` what gRPC calls.  It does for
-    an RPC what :mod:`..service.middleware` does for a request: a name, a principal, a status, a
-    line in the access log and the audit log, metrics.
-
-Guarantee
-    Nothing of a message is read before the requester is known.  An error is a status of gRPC with
-    the text that HTTP would have told, its code and the request's id in the trailers.  A client
-    that is silent, or takes its answer too slowly, is broken off.
-
-Limits
-    Every method is served as a stream in both directions, which is the same on the wire: gRPC
-    would otherwise take a request off it before anybody looked who asks.
+"""One RPC: authentication before any message is read, status, logs and metrics.  An error is a gRPC
+status with HTTP's text; code and request id are in the trailers.  Every method is registered as a
+bidirectional stream, which is the same on the wire: otherwise gRPC would read the request before
+authentication.
 """
 
 from __future__ import annotations
@@ -46,20 +35,12 @@ __all__ = ["SERVICE", "Call", "handled"]
 logger = logging.getLogger("chronicle.server")
 SERVICE = "arrow.flight.protocol.FlightService"
 DETAIL_CHARACTERS = 2000
-"""Longest text of a status: it travels among the headers, which clients bound."""
+"""Longest text of a status: it travels in the trailers, which clients bound."""
 DRAIN_BYTES, DRAIN_S = 64 << 20, 5.0
 
 
 class Call:
-    """An RPC.
-
-    Attributes
-    ----------
-    scope : dict
-        What it would be as a request of HTTP, which gRPC is: for the logs.
-    principal : Principal
-        Who asks.
-    """
+    """An RPC.  ``scope`` is the equivalent ASGI scope, for logs; ``principal`` is who asks."""
 
     principal: Principal
 
@@ -86,7 +67,6 @@ class Call:
         self._read_s = self._sent_s = 0.0
 
     def enter(self, scheme: str) -> str | None:
-        """Find out who asks; gives the secret."""
         authenticator = self.server.authenticator
         authenticator.check_address(self.scope)
         secret = _secret(self._header(b"authorization"), scheme)
@@ -101,7 +81,6 @@ class Call:
         return found[0].decode("latin-1") if found else ""
 
     async def next_message(self) -> bytes | None:
-        """The next message as it came; None behind the last one."""
         began = time.perf_counter()
         left = self._pace.left(self.received, self._read_s)
         try:
@@ -115,14 +94,13 @@ class Call:
         return bytes(data)
 
     async def message(self, name: str) -> Any:
-        """The next message, of that name; there has to be one."""
         data = await self.next_message()
         if data is None:
             raise Problem("bad-request", 400, f"expected a message {name}, found the end")
         return parse(name, data)
 
     async def drain(self) -> None:
-        """Read what a client goes on sending, for a while: some drivers hear no status before."""
+        """Read the rest of a client's messages for a while: some drivers see no status before."""
         most = self.received + DRAIN_BYTES
         with contextlib.suppress(TimeoutError, Problem):
             async with asyncio.timeout(DRAIN_S):
@@ -130,11 +108,9 @@ class Call:
                     pass
 
     async def send(self, message: Any) -> None:
-        """Send a message."""
         await self.send_bytes(message.SerializeToString())
 
     async def send_bytes(self, data: bytes) -> None:
-        """Send a message that is bytes already; waits while the client is slow."""
         began = time.perf_counter()
         left = self._pace.left(self.sent, self._sent_s)
         try:
@@ -147,7 +123,6 @@ class Call:
         self.sent += len(data)
 
     async def send_headers(self, **headers: str) -> None:
-        """Send what stands before the first message."""
         await self._context.send_initial_metadata(tuple(headers.items()))
 
 
@@ -155,7 +130,6 @@ Answer = Callable[[Call], Awaitable[None]]
 
 
 def handled(server: Server, audit: Audit, method: str, answer: Answer) -> Any:
-    """What gRPC calls for a method."""
 
     async def handle(_: Any, context: Any) -> None:
         call = Call(server, method, context)
@@ -202,21 +176,21 @@ def _bytes(text: str | bytes) -> bytes:
 
 
 def _address(peer: str) -> tuple[str, int]:
-    """Address and port of a client, out of ``ipv4:127.0.0.1:53210``."""
+    """Address and port from ``ipv4:127.0.0.1:53210``."""
     _, _, rest = urllib.parse.unquote(peer).partition(":")
     host, _, port = rest.rpartition(":")
     return host.strip("[]").partition("%")[0], int(port) if port.isdigit() else 0
 
 
 def _secret(header: str, wanted: str) -> str | None:
-    """What a header ``Authorization`` holds: a token, or the password of a user."""
+    """The token in an ``Authorization`` header, or the password of a user."""
     scheme, _, value = header.partition(" ")
     if not header or scheme.lower() == "bearer":
         return value.strip() or None
     if scheme.lower() != "basic" or wanted != "basic":
         raise Unauthorized("expected the header authorization: Bearer <token>")
     try:
-        padded = value.strip() + "=" * (-len(value.strip()) % 4)  # which some drivers leave out
+        padded = value.strip() + "=" * (-len(value.strip()) % 4)  # some drivers omit the padding
         given = base64.b64decode(padded, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         raise Unauthorized("the header authorization: Basic has no user and password") from None

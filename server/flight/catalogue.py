@@ -1,12 +1,5 @@
-"""What there is to ask: catalogs, schemas, tables, keys, as the tables that Flight SQL defines.
-
-Guarantee
-    A token sees its own streams and views, and the system tables; the columns and their order are
-    those of the protocol.
-
-Limits
-    Streams have no keys, so the tables of keys are empty.  The columns of a view are those that it
-    had when it was made.
+"""Metadata tables of Flight SQL, with what the token reaches.  Streams have no keys, so key tables
+are empty.  A view's columns are those of its creation.
 """
 
 from __future__ import annotations
@@ -58,7 +51,7 @@ _FOREIGN_KEYS = _of(
 
 
 def _like(pattern: str) -> Callable[[str], bool]:
-    """Whether a name fits a pattern of ``%`` and ``_``, which ``\\`` makes plain."""
+    r"""A matcher for a pattern of ``%`` and ``_``, escaped by ``\``."""
     parts = re.findall(r"\\.|%|_|[^\\%_]+|\\", pattern, re.DOTALL)
     signs = {"%": ".*", "_": "."}
     text = "".join(
@@ -70,7 +63,6 @@ def _like(pattern: str) -> Callable[[str], bool]:
 
 
 def _given(command: Any, field: str, fits: Callable[[str], Callable[[str], bool]]) -> Any:
-    """What a filter lets through; everything where it is not given."""
     return fits(getattr(command, field)) if command.HasField(field) else lambda name: True
 
 
@@ -130,7 +122,7 @@ def _tables(server: Server, principal: Principal, command: Any) -> pa.Table:
                     else SYSTEM_TABLES[space][name]
                 )
             except StreamNotFound:
-                continue  # dropped a moment ago
+                continue  # dropped meanwhile
             row = (*row, schema_bytes(columns))
         rows.append(row)
     with_schema = _TABLES.append(pa.field("table_schema", pa.binary(), nullable=False))
@@ -151,4 +143,3 @@ TABLES: dict[str, Callable[[Server, Principal, Any], pa.Table]] = {
     "CommandGetImportedKeys": _none(_FOREIGN_KEYS),
     "CommandGetCrossReference": _none(_FOREIGN_KEYS),
 }
-"""What answers each command; they may block."""

@@ -1,17 +1,5 @@
-"""The port of Flight SQL: gRPC on the server's own event loop.
-
-Purpose
-    :class:`FlightListener` is started and ended with the application that it belongs to.
-
-Guarantee
-    The address is the server's, with the same rule: without tokens only loopback.  TLS as HTTP has
-    it: the same files, a renewed certificate for the next connection, the same authority of
-    clients.  When the server stops, no new RPCs are accepted, running ones get the same time to end
-    as requests, what is left is broken off.
-
-Limits
-    A message of a client has at most :data:`MESSAGE_MAX` bytes, and connections of one address are
-    not counted: gRPC does not tell them.  What is bounded is how many RPCs there are at once.
+"""The port of Flight SQL: gRPC on the server's event loop, with HTTP's address rules, TLS files and
+stop timeout.  Messages are at most ``MESSAGE_MAX`` bytes.  RPCs are bounded, not connections.
 """
 
 from __future__ import annotations
@@ -37,17 +25,11 @@ logger = logging.getLogger("chronicle.server")
 MESSAGE_MAX = 64 << 20
 HEADERS_MAX = 64 << 10
 STREAMS_MAX = 128
-"""RPCs that one connection has at once; more of them wait."""
+"""Concurrent RPCs of one connection; more wait."""
 
 
 class FlightListener:
-    """Serves Flight SQL; made and used on the event loop.
-
-    Attributes
-    ----------
-    port : int
-        Where it listens, once it is started.
-    """
+    """Serves Flight SQL; created and used on the event loop.  ``port`` is set by ``start``."""
 
     port: int
 
@@ -73,13 +55,7 @@ class FlightListener:
         server.on_drain.append(self._begin_stop)
 
     async def start(self) -> None:
-        """Listen.
-
-        Raises
-        ------
-        InvalidArgument
-            When the address cannot be bound.
-        """
+        """Listen; raises ``InvalidArgument`` if the address cannot be bound."""
         settings = self._server.settings
         address = f"{_bracketed(settings.host)}:{settings.flight_port}"
         credentials = _credentials(settings)
@@ -99,7 +75,6 @@ class FlightListener:
         )
 
     async def stop(self) -> None:
-        """End what runs and close the port."""
         self._begin_stop(0.0)
         self._service.statements.end_all()
         assert self._stopping is not None
@@ -114,20 +89,19 @@ class FlightListener:
 def _options(settings: Settings) -> list[tuple[str, int]]:
     silence_ms = settings.client_timeout_ms
     return [
-        ("grpc.so_reuseport", 0),  # a port that is taken is an error
+        ("grpc.so_reuseport", 0),  # a port in use is an error
         ("grpc.max_receive_message_length", min(MESSAGE_MAX, settings.max_body_bytes)),
         ("grpc.max_send_message_length", -1),  # a row may be larger than a message
         ("grpc.max_metadata_size", HEADERS_MAX),
         ("grpc.max_concurrent_streams", STREAMS_MAX),
         ("grpc.server_handshake_timeout_ms", settings.header_timeout_ms),
-        ("grpc.keepalive_time_ms", silence_ms),  # whoever does not answer a ping is gone
+        ("grpc.keepalive_time_ms", silence_ms),  # without an answer to a ping the client is gone
         ("grpc.keepalive_timeout_ms", min(silence_ms, 20_000)),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     ]
 
 
 def _credentials(settings: Settings) -> Any:
-    """What TLS is served with; None for plain HTTP/2."""
     if certificates_of(settings) is None:
         return None
     served = _Certificates(settings)
@@ -139,24 +113,22 @@ def _credentials(settings: Settings) -> Any:
 
 
 class _Certificates:
-    """The files of the certificate, as gRPC asks for them: at each new connection, in a thread."""
+    """The certificate's files; gRPC asks for them at each new connection, in a thread."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._served = self._files()
 
     def read(self) -> Any:
-        """As it was found at the start."""
         certificate, key, authority = self._served
         return grpc.ssl_server_certificate_configuration([(key, certificate)], authority)
 
     def renewed(self) -> Any:
-        """A new configuration where the files were replaced by others that fit together."""
         try:
             found = self._files()
             if found == self._served:
                 return None
-            certificates_of(self._settings)  # raises where they do not fit
+            certificates_of(self._settings)  # raises if they do not match
         except (OSError, InvalidArgument) as error:
             logger.error("the TLS certificate of Flight SQL stays as it was: %s", error)
             return None

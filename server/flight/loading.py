@@ -1,12 +1,5 @@
-"""DoPut: what a client sends Arrow data for: parameters, changes, events in bulk.
-
-Purpose
-    :class:`Loading` takes the messages of a client off the wire as the bytes of an IPC stream, into
-    a body like one of HTTP, with its limits; what is in it is read where bodies are read.
-
-Guarantee
-    Events in bulk are stored in one commit, or none of them.  A client that breaks off stores
-    nothing.
+"""DoPut: parameters, updates and bulk events, which are stored in one commit or not at all.  The
+data becomes a body with the limits of HTTP, read by a worker process.
 """
 
 from __future__ import annotations
@@ -33,7 +26,7 @@ from .statements import Statements
 __all__ = ["Loading", "no_transaction"]
 
 PARAMETERS_BYTES = 64 << 20
-"""What the parameters of one statement may take, as sent and decoded."""
+"""Most bytes of one statement's parameters, as sent and decoded."""
 
 _CREATE, _FAIL_WITHOUT = 1, 2
 _FAIL_WITH, _APPEND, _REPLACE = 1, 2, 3
@@ -41,7 +34,6 @@ _FAIL_WITH, _APPEND, _REPLACE = 1, 2, 3
 
 
 def no_transaction(command: Any) -> None:
-    """Refuse a command that belongs to a transaction."""
     if command.HasField("transaction_id"):
         raise Problem(
             "not-supported", 501, "there are no transactions here: each statement commits"
@@ -49,8 +41,6 @@ def no_transaction(command: Any) -> None:
 
 
 class Loading:
-    """See the module; lives on the event loop."""
-
     def __init__(
         self, server: Server, statements: Statements, prepared: PreparedStatements
     ) -> None:
@@ -59,7 +49,6 @@ class Loading:
         self._prepared = prepared
 
     async def put(self, call: Call) -> None:
-        """Do what the first message says with those behind it."""
         try:
             await self._put(call)
         except Exception:
@@ -97,7 +86,6 @@ class Loading:
     async def _received(
         self, call: Call, first: Any, most: int, *, staged: bool = False
     ) -> AsyncIterator[Body]:
-        """The data of a DoPut; it lives as long as the block."""
         server, client = self._server, call.principal.client
         directory = server_directory(server.database.path, create=True)
         async with server.bodies.held(client):
@@ -164,7 +152,6 @@ class Loading:
 
 
 async def _pieces(call: Call, first: Any, most: int) -> AsyncGenerator[bytes, None]:
-    """The bytes of the IPC stream that a client's messages stand for."""
     size = 0
     data = first
     while True:
@@ -181,7 +168,6 @@ async def _pieces(call: Call, first: Any, most: int) -> AsyncGenerator[bytes, No
 
 
 def _mode(command: Any) -> tuple[bool, str]:
-    """Whether the stream is to be made, and what it means that there is one."""
     no_transaction(command)
     if command.temporary:
         raise Problem("not-supported", 501, "there are no temporary streams")

@@ -1,17 +1,7 @@
-"""The messages of Flight and of Flight SQL, described here and read by protobuf.
-
-Purpose
-    Both protocols are protobuf messages in gRPC; those of Flight SQL travel as ``Any`` within
-    Flight's.  :data:`_FLIGHT` and :data:`_SQL` say their fields in one line each (after
-    ``Flight.proto`` and ``FlightSql.proto`` of the Arrow project), from which protobuf makes
-    classes: no generated code, no compiler.
-
-Layout
-    ``name:type=number``; ``?`` behind the type for a field that may be absent, ``*`` for one that
-    repeats.  Enumerations are ``int32``, which is the same on the wire.
-
-Guarantee
-    Bytes that are no such message raise :class:`Problem`, whatever they are.
+"""The protobuf messages of Flight and Flight SQL, described here instead of by generated code.
+Fields (after ``Flight.proto`` and ``FlightSql.proto`` of the Arrow project) are
+``name:type=number``; ``?`` after the type: optional, ``*``: repeated.  Enumerations are ``int32``,
+which is the same on the wire.
 """
 
 from __future__ import annotations
@@ -94,7 +84,6 @@ _Field = descriptor_pb2.FieldDescriptorProto
 
 
 def _add_field(message: Any, package: str, said: str) -> None:
-    """Add one field of a line to the description of a message."""
     name, _, rest = said.partition(":")
     kind, _, number = rest.partition("=")
     field = message.field.add(name=name, number=int(number), label=_Field.LABEL_OPTIONAL)
@@ -120,7 +109,6 @@ def _add_field(message: Any, package: str, said: str) -> None:
 
 
 def _classes() -> dict[str, Any]:
-    """A class for each message, by its name: none of them is in both protocols."""
     pool = descriptor_pool.DescriptorPool()
     found = {}
     for package, said in ((_PACKAGE, _FLIGHT), (_SQL_PACKAGE, _SQL)):
@@ -142,24 +130,15 @@ _CLASSES = _classes()
 
 
 def made(name: str, **fields: Any) -> Any:
-    """A message of that name."""
     return _CLASSES[name](**fields)
 
 
 def packed(name: str, **fields: Any) -> bytes:
-    """The bytes of a message of Flight SQL, as ``Any``."""
     value = made(name, **fields).SerializeToString()
     return bytes(made("Any", type_url=_URL + name, value=value).SerializeToString())
 
 
 def parse(name: str, data: bytes) -> Any:
-    """The message of that name that bytes are.
-
-    Raises
-    ------
-    Problem
-        400, when they are none.
-    """
     try:
         return _CLASSES[name].FromString(data)
     except (DecodeError, ValueError) as error:
@@ -167,13 +146,7 @@ def parse(name: str, data: bytes) -> Any:
 
 
 def command_of(data: bytes) -> tuple[str, Any]:
-    """Name and message of a command of Flight SQL, out of ``Any``.
-
-    Raises
-    ------
-    Problem
-        400 for bytes that are none, 501 for a command that is not known here.
-    """
+    """Name and message of a command inside ``Any``; raises ``Problem`` (400, 501)."""
     wrapped = parse("Any", data)
     name = wrapped.type_url.removeprefix(_URL)
     if not wrapped.type_url.startswith(_URL):

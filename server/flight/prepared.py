@@ -1,14 +1,7 @@
-"""Prepared statements: a text under a handle, its parameters, and what may be known before it runs.
-
-Guarantee
-    A statement is kept for :data:`IDLE_S` after its last use, for the token that prepared it; what
-    clients keep so is counted as held by their uploads.  Preparing runs nothing and checks
-    everything: a wrong text is refused there.
-
-Limits
-    The types of parameters are not known before they are bound (Arrow's ``null``, as ADBC has it);
-    the columns of a query with parameters are those that it has with NULLs.  A query takes one row
-    of parameters, ``INSERT ... VALUES (?, ...)`` any number, which it appends at once.
+"""Prepared statements: checked, not run; kept for ``IDLE_S`` after their last use, for the token
+that prepared them, and counted against its upload memory.  Parameter types are unknown before
+binding (Arrow's ``null``, as in ADBC); columns are those with NULL parameters.  A query takes one
+row of parameters; ``INSERT ... VALUES (?, ...)`` any number.
 """
 
 from __future__ import annotations
@@ -36,23 +29,13 @@ __all__ = ["Prepared", "PreparedStatements", "Rows"]
 
 IDLE_S = 600.0
 KEPT_BYTES = 1024
-"""What a prepared statement takes beside its text."""
 
 Rows = list[dict[str, Any]]
-"""Rows of parameters, by the names of their columns."""
 
 
 @dataclass
 class Prepared:
-    """A prepared statement.
-
-    Attributes
-    ----------
-    names : list of str
-        Its parameters, positional ones as ``"1"``, ``"2"``.
-    bound : Rows
-        The parameters of its next run.
-    """
+    """``names`` are the parameters ("1", "2" if positional), ``bound`` those of the next run."""
 
     text: str
     owner: Any
@@ -63,14 +46,12 @@ class Prepared:
     used: float = field(default_factory=time.monotonic)
 
     def bind(self, rows: Rows) -> None:
-        """Take the parameters of the next run."""
         if len(rows) > 1:
             raise InvalidArgument(f"a query takes one row of parameters, found {len(rows)}")
         self.bound = rows
 
     @property
     def params(self) -> Params:
-        """The bound parameters, as a statement takes them."""
         if not self.names and not self.bound:
             return None
         if not self.bound:
@@ -80,11 +61,9 @@ class Prepared:
 
     @property
     def nothing(self) -> Params:
-        """NULL for each parameter."""
         return self._values(dict.fromkeys(self.names)) if self.names else None
 
     def each(self, rows: Rows) -> tuple[str, Params] | None:
-        """Text and parameters of a change for rows of parameters; None where there is no row."""
         if not rows:
             return (self.text, None) if not self.names else None
         if len(rows) == 1:
@@ -104,15 +83,13 @@ class Prepared:
 
 
 class PreparedStatements:
-    """Those of all clients; lives on the event loop."""
-
     def __init__(self, server: Server, statements: Statements) -> None:
         self._server = server
         self._statements = statements
         self._kept: dict[bytes, Prepared] = {}
 
     async def make(self, call: Call, text: str) -> tuple[bytes, pa.Schema | None, pa.Schema]:
-        """Prepare a statement: handle, the schema of its rows if it has some, its parameters."""
+        """Prepare a statement: handle, schema of its rows if any, schema of its parameters."""
         self._forget_idle()
         call.scope[STATEMENT] = text
         server, principal = self._server, call.principal
@@ -143,10 +120,9 @@ class PreparedStatements:
         except ChronicleError:
             if not prepared.names:
                 raise
-            return None  # what is wrong may be a NULL, as in LIMIT ?
+            return None  # a NULL may be the cause, as in LIMIT ?
 
     def find(self, call: Call, handle: bytes) -> Prepared:
-        """A statement of this client."""
         prepared = self._kept.get(handle)
         if prepared is None or prepared.owner != call.principal.token:
             raise Problem("not-found", 404, "there is no such prepared statement; prepare it again")
@@ -154,13 +130,11 @@ class PreparedStatements:
         return prepared
 
     def close(self, call: Call, handle: bytes) -> None:
-        """Forget a statement; one that is forgotten already stays so."""
         prepared = self._kept.get(handle)
         if prepared is not None and prepared.owner == call.principal.token:
             self._forget(handle)
 
     def close_all(self) -> None:
-        """Forget every statement; the server stops."""
         for handle in list(self._kept):
             self._forget(handle)
 

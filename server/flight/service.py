@@ -1,21 +1,14 @@
-"""The methods of Flight, and who does which command of Flight SQL.
+"""Dispatches the methods of Flight and the commands of Flight SQL. ::
 
-Layout
-    ===================  =======================================================================
-    Handshake            a user's password, a token, becomes a bearer token
-    GetFlightInfo        begins a query; PollFlightInfo does the same, and is done at once
-    GetSchema            columns of a query, without running it
-    DoGet                rows of a ticket: of a query that was begun, or of a table of metadata
-    DoPut                updates, parameters, events in bulk (:mod:`.loading`)
-    DoAction             prepares and closes statements, cancels queries
-    ListActions          these
-    ===================  =======================================================================
+    Handshake       exchanges a user's password, a token, for a bearer token
+    GetFlightInfo   begins a query; PollFlightInfo does the same, and is done at once
+    GetSchema       columns of a query, without running it
+    DoGet           rows of a ticket: of a query, or of a metadata table
+    DoPut           updates, parameters, bulk events (``loading``)
+    DoAction        prepares and closes statements, cancels queries
+    ListActions     these
 
-Guarantee
-    Metadata takes the scope ``read``; ``GetSqlInfo`` and ``GetXdbcTypeInfo`` any token.
-
-Limits
-    ListFlights and DoExchange are not there: gRPC answers that itself, as for any other method.
+Metadata needs the scope ``read``; ``GetSqlInfo`` and ``GetXdbcTypeInfo`` any token.
 """
 
 from __future__ import annotations
@@ -40,7 +33,6 @@ from .statements import Params, Statements
 __all__ = ["FlightService"]
 
 _COMMAND = 2
-"""The kind of a descriptor that holds a command."""
 
 _CANCELLED = 1
 _ACTIONS = {
@@ -52,8 +44,6 @@ _ACTIONS = {
 
 
 class FlightService:
-    """Flight SQL over a served database; lives on the event loop."""
-
     def __init__(self, server: Server) -> None:
         self._server = server
         self.statements = Statements(server)
@@ -61,7 +51,6 @@ class FlightService:
         self._loading = Loading(server, self.statements, self.prepared)
 
     def methods(self) -> dict[str, Answer]:
-        """What answers each method."""
         return {
             "Handshake": self._handshake,
             "GetFlightInfo": self._get_flight_info,
@@ -126,7 +115,6 @@ class FlightService:
         return (descriptor, *command_of(descriptor.cmd))
 
     def _query(self, call: Call, name: str, command: Any) -> tuple[str, Params] | None:
-        """Text and parameters of a query; None for a command of another kind."""
         if name == "CommandStatementQuery":
             no_transaction(command)
             return command.query, None
@@ -136,7 +124,6 @@ class FlightService:
         return None
 
     async def _table(self, call: Call, name: str, command: Any) -> pa.Table:
-        """The table of a command that asks for metadata."""
         if name in INFO_COMMANDS:
             return INFO_COMMANDS[name](self._read_only(), command)
         if name not in TABLES:
@@ -202,7 +189,6 @@ class FlightService:
 
 
 def _request(action: Any, wanted: str) -> Any:
-    """The message of an action."""
     name, message = command_of(action.body)
     if name != wanted:
         raise Problem("bad-request", 400, f"expected a message {wanted}, found {name}")

@@ -1,7 +1,5 @@
-"""What this server can, as drivers ask for it: ``GetSqlInfo`` and ``GetXdbcTypeInfo``.
-
-Layout
-    Numbers are those of the protocol's enumerations ``SqlInfo``, ``XdbcDataType`` and their like.
+"""Capabilities for drivers: ``GetSqlInfo`` and ``GetXdbcTypeInfo``.  Numbers are those of the
+protocol's enumerations ``SqlInfo``, ``XdbcDataType`` and their like.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ _SAID: dict[int, tuple[int, Any]] = {
     0: (_STRING, "Chronicle"),
     1: (_STRING, __version__),
     2: (_STRING, pa.__version__),
-    3: (_BOOL, False),  # read only; told anew where the store is
+    3: (_BOOL, False),  # read-only; replaced by the store's mode
     4: (_BOOL, True),  # SQL
     5: (_BOOL, False),  # Substrait
     8: (_INT, 0),  # no transactions
@@ -47,7 +45,7 @@ _SAID: dict[int, tuple[int, Any]] = {
     500: (_BOOL, False),  # CREATE and DROP of catalogs,
     501: (_BOOL, False),  # of schemas,
     502: (_BOOL, True),  # of tables
-    503: (_INT, 1),  # names: any case finds them
+    503: (_INT, 1),  # names are case-insensitive
     504: (_STRING, '"'),
     505: (_INT, 1),
     506: (_BOOL, True),
@@ -91,7 +89,7 @@ _SAID: dict[int, tuple[int, Any]] = {
     574: (_BOOL, True),
     576: (_BOOL, False),
 }
-"""By the number of ``SqlInfo``; what is not listed has no limit or no meaning here."""
+"""By the number of ``SqlInfo``; entries not listed have no limit or do not apply."""
 
 
 def _info(read_only: bool, command: Any) -> pa.Table:
@@ -193,4 +191,3 @@ def _types(read_only: bool, command: Any) -> pa.Table:
 
 
 INFO_COMMANDS = {"CommandGetSqlInfo": _info, "CommandGetXdbcTypeInfo": _types}
-"""What answers each of these commands, by whether the store is read only and the message."""

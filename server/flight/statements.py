@@ -1,24 +1,13 @@
-"""Queries behind tickets, and statements that change something.
+"""Queries behind tickets, and statements that change something. ::
 
-Purpose
-    ``GetFlightInfo`` begins a query and gives a ticket, ``DoGet`` takes its rows: two RPCs, maybe
-    of two connections.  :class:`Statements` keeps what lies between them.
+    GetFlightInfo: slot -> thread: open, rows to messages -> pipe (<= 4 MiB)    ticket
+    DoGet:                                                   pipe -> the client
+                      ^
+    cancellation -----'  CancelFlightInfo, disconnect, or no DoGet in time
 
-Layout
-    ::
-
-        GetFlightInfo: gate -> thread: open, rows to messages -> pipe (<= 4 MiB)    ticket
-        DoGet:                                                   pipe -> the client
-                          ^
-        cancellation -----'  CancelFlightInfo, the client went away, nobody came for it
-
-Guarantee
-    A statement is run once.  Its ticket is taken once, and only by the token that asked.  A query
-    whose rows nobody fetches within ``CHRONICLE_CLIENT_TIMEOUT_MS``, or whose client goes away,
-    ends and gives its slot back.
-
-Limits
-    :data:`HELD_MAX` tickets wait for their DoGet, ``CHRONICLE_MAX_CLIENT_QUERIES`` of one client.
+A statement runs once; its ticket is valid once, for the same token.  A query that nobody fetches
+within ``CHRONICLE_CLIENT_TIMEOUT_MS`` ends.  Limits: ``HELD_MAX`` waiting tickets,
+``CHRONICLE_MAX_CLIENT_QUERIES`` per client.
 """
 
 from __future__ import annotations
@@ -53,13 +42,7 @@ Params = dict[str, Any] | list[Any] | None
 
 @dataclass
 class _Begun:
-    """A query whose rows are computed.
-
-    Attributes
-    ----------
-    first : bytes or None
-        The message of its schema; None when its rows are on their way to the client.
-    """
+    """A query being computed; ``first`` is the schema message, None once DoGet took it."""
 
     query: RunningQuery
     pipe: BodyPipe
@@ -67,31 +50,25 @@ class _Begun:
     expiry: asyncio.TimerHandle
 
     def belongs_to(self, call: Call) -> bool:
-        """Whether who asks is who began it."""
         return self.query.principal.token == call.principal.token
 
     def end(self) -> None:
-        """Compute no more."""
         self.expiry.cancel()
         self.query.cancellation.cancel()
         self.pipe.abandon()
 
 
 class Statements:
-    """Those of all clients; lives on the event loop."""
-
     def __init__(self, server: Server) -> None:
         self._server = server
         self._begun: dict[bytes, _Begun] = {}
 
     def end_all(self) -> None:
-        """End every query; the server stops."""
         for begun in self._begun.values():
             begun.end()
         self._begun.clear()
 
     async def begin(self, call: Call, text: str, params: Params) -> tuple[bytes, bytes]:
-        """Begin a query; gives its handle and its schema."""
         server, principal = self._server, call.principal
         call.scope[STATEMENT] = text
         self._check_room(principal.client)
@@ -122,7 +99,6 @@ class Statements:
         return handle, framed(parse("FlightData", first))
 
     async def send(self, call: Call, handle: bytes) -> None:
-        """Send the rows of a query."""
         begun = self._begun.get(handle)
         if (
             begun is None
@@ -147,7 +123,6 @@ class Statements:
             self._begun.pop(handle, None)
 
     def cancel(self, call: Call, handle: bytes) -> None:
-        """End a query that waits or is sent."""
         begun = self._begun.get(handle)
         if begun is None or not self._server.running.visible(begun.query, call.principal):
             raise Problem("not-found", 404, "no query waits or runs under this ticket")
@@ -155,9 +130,8 @@ class Statements:
         self._begun.pop(handle, None)
 
     async def run(self, call: Call, text: str, params: Params) -> int:
-        """Run a statement to its end; gives how many events it changed, -1 where it does not say.
-
-        One whose client goes away is cancelled, unless it commits already.
+        """Run a statement: number of changed events, or -1.  A disconnect cancels it unless it
+        commits.
         """
         server = self._server
         call.scope[STATEMENT] = text
@@ -190,7 +164,6 @@ class Statements:
                 account_for(server, "query", FORMAT, Tally(None, 0), error, seconds)
 
     async def schema(self, call: Call, text: str, params: Params) -> pa.Schema:
-        """The schema of a query's rows; nothing is changed by asking."""
         server = self._server
         call.scope[STATEMENT] = text
 

@@ -1,8 +1,4 @@
-"""Errors as gRPC tells them: a code that drivers know, and the text that HTTP would have told.
-
-Guarantee
-    What HTTP answers with 500 is told without its text, as there.
-"""
+"""gRPC codes of errors; the text is HTTP's, and a 500 is sent without its text."""
 
 from __future__ import annotations
 
@@ -28,11 +24,9 @@ _CODES = {
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
     507: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
-"""By the status of HTTP; others are of the request (``INVALID_ARGUMENT``)."""
 
 
 def code_of(problem: Problem) -> grpc.StatusCode:
-    """The code of gRPC that a problem is told with."""
     if problem.code in ("stream-exists", "index-exists"):
         return grpc.StatusCode.ALREADY_EXISTS
     return _CODES.get(problem.status, grpc.StatusCode.INVALID_ARGUMENT)

@@ -1,8 +1,6 @@
-"""HTTP without events: errors, JSON, addresses, formats, bytes on their way to a client.
-
-Reading order: ``responses``, ``problems`` (errors as RFC 9457 documents), ``jsonable`` (values as
-JSON), ``request_head`` (headers and addresses), ``plain_head`` (of requests with nothing unusual),
-``negotiation`` (formats of bodies and answers), ``cloud_events`` (whose attributes are headers),
-``preconditions`` (tags and ranges), ``body_pipe`` (from a thread to the event loop),
-``event_stream`` (server-sent events).
+"""HTTP mechanics.  Reading order: ``responses``, ``problems`` (errors, RFC 9457), ``answers``
+(models of JSON answers), ``jsonable`` (values as JSON), ``request_head`` (headers and paths),
+``plain_head`` (ordinary headers), ``negotiation`` (formats), ``cloud_events`` (binary mode),
+``preconditions`` (tags and ranges), ``body_pipe`` (thread to event loop), ``event_stream``
+(server-sent events).
 """

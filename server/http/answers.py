@@ -1,13 +1,5 @@
-"""What routes answer, as types: for the OpenAPI document, and so for generated clients.
-
-Purpose
-    A model for each JSON answer, the problem document that every refusal is, and the forms of rows.
-    :mod:`..api_document` says which route answers with which.
-
-Limits
-    Nothing is validated by them while a request is answered; ``tests/server/test_api_document.py``
-    compares real answers with them.  Answers may get further members; programs pass over those that
-    they do not know.
+"""Models of the JSON answers, for the OpenAPI document and generated clients.  They validate
+nothing at run time; ``tests/server/test_api_document.py`` compares real answers with them.
 """
 
 from __future__ import annotations
@@ -56,7 +48,7 @@ Json = dict[str, Any]
 
 
 class Health(BaseModel):
-    """The process lives."""
+    """The process is alive."""
 
     status: Literal["ok"]
     version: str
@@ -97,7 +89,7 @@ class Index(BaseModel):
 
 
 class StreamSummary(BaseModel):
-    """A stream in a list; one that cannot be opened has its name and the damage only."""
+    """A stream in a list; one that cannot be opened has only its name and the damage."""
 
     name: str
     damage: str | None = None
@@ -115,7 +107,7 @@ class Streams(BaseModel):
 
 
 class View(BaseModel):
-    """A query that has a name."""
+    """A named query."""
 
     name: str
     sql: str
@@ -156,13 +148,13 @@ class Aggregates(BaseModel):
 
 
 class Deleted(BaseModel):
-    """What a delete did."""
+    """Result of a delete."""
 
     deleted: int = Field(description="Events that are gone.")
 
 
 class Updated(BaseModel):
-    """What an update did."""
+    """Result of an update."""
 
     updated: int = Field(description="Events that hold the new values.")
 
@@ -174,7 +166,7 @@ class Indexes(BaseModel):
 
 
 class BadRow(BaseModel):
-    """A row that is no event."""
+    """A row that is not a valid event."""
 
     reason: str
     row: int | None = None
@@ -184,7 +176,7 @@ class BadRow(BaseModel):
 
 
 class Appended(BaseModel):
-    """What an append did."""
+    """Result of an append."""
 
     appended: int
     late: int = Field(description="Of these, older than what was stored.")
@@ -214,7 +206,7 @@ class LookedAt(BaseModel):
 
 
 class Ingested(BaseModel):
-    """What an ingest did."""
+    """Result of an ingest."""
 
     stream: str
     created: bool
@@ -251,21 +243,21 @@ class Partitions(BaseModel):
 
 
 class Position(BaseModel):
-    """A position that is kept; null when nothing is new."""
+    """A stored position; null when nothing is new."""
 
     position: str | None
     version: int | None
 
 
 class NewRange(TicksRange):
-    """A range of time that holds news."""
+    """A range of time with new events."""
 
     events: int = Field(description="New ones.")
     stored: int = Field(description="All that are there, which is what reading costs.")
 
 
 class Changes(BaseModel):
-    """Where there is news between two positions."""
+    """Time ranges with new events between two positions."""
 
     stream: str
     events: int
@@ -281,7 +273,7 @@ class Part(BaseModel):
 
 
 class Committed(BaseModel):
-    """What a commit of a transaction did."""
+    """Result of a transaction's commit."""
 
     appended: int
     late: int
@@ -312,7 +304,7 @@ class Explained(BaseModel):
 
 
 class Query(BaseModel):
-    """A query or read that runs."""
+    """A running query or read."""
 
     id: str
     kind: str
@@ -322,13 +314,13 @@ class Query(BaseModel):
 
 
 class Queries(BaseModel):
-    """What runs."""
+    """Running queries and reads."""
 
     queries: list[Query]
 
 
 class LiveStatus(BaseModel):
-    """A live query and how it does."""
+    """A live query and its status."""
 
     name: str
     sink: str
@@ -368,7 +360,7 @@ class Session(BaseModel):
 
 
 class Places(BaseModel):
-    """Places of one kind of work."""
+    """Slots of one kind of work."""
 
     running: int
     waiting: int
@@ -376,7 +368,7 @@ class Places(BaseModel):
 
 
 class Status(BaseModel):
-    """How the server does."""
+    """The server's state and load."""
 
     version: str
     state: str
@@ -393,7 +385,7 @@ class Status(BaseModel):
 
 
 class Checked(BaseModel):
-    """What a statement is, without running it."""
+    """Properties of a statement that was not run."""
 
     kind: str
     scope: str
@@ -424,7 +416,7 @@ class Matches(BaseModel):
 
 
 class Job(BaseModel):
-    """Long work, and how far it is."""
+    """Long work and its progress."""
 
     job_id: str
     kind: str
@@ -509,20 +501,20 @@ class TokenMade(TokenTold):
 
 
 class TokensRevoked(BaseModel):
-    """What was revoked."""
+    """The tokens that were revoked."""
 
     revoked: list[str]
 
 
 class SqlPosition(BaseModel):
-    """Where in a SQL text, both counted from 1."""
+    """A position in a SQL text, both counted from 1."""
 
     line: int
     column: int | None
 
 
 class ProblemDocument(BaseModel):
-    """A refusal (RFC 9457)."""
+    """An error (RFC 9457)."""
 
     type: str = Field(description="urn:chronicle:<code>, stable.")
     code: str

@@ -1,22 +1,10 @@
-"""From a worker thread to the event loop: an answer's bytes, in order, with back-pressure.
+"""Carries an answer's bytes from a worker thread to the event loop, with backpressure. ::
 
-Purpose
-    Answers are computed and encoded in a thread, written to a socket on the event loop.
-    :class:`BodyPipe` is a file to the one and an iterator to the other.  When the client takes its
-    bytes slowly the thread waits; when the client goes away the thread's next write raises.
+    worker thread                                event loop
+    write(bytes) -> blocks of >= 64 KiB  ->  [queue, <= 4 MiB]  ->  await next_block()
 
-Layout
-    ::
-
-        worker thread                                event loop
-        write(bytes) -> blocks of >= 64 KiB  ->  [queue, <= 4 MiB]  ->  await next_block()
-
-Guarantee
-    Bytes arrive in order.  An exception of the thread arrives after the bytes written before it.
-    Memory is bounded by the queue and one block.
-
-Limits
-    One writer, one reader.
+A slow client blocks the thread; after a disconnect the thread's next write raises.  An exception of
+the thread arrives after the bytes written before it.  One writer, one reader.
 """
 
 from __future__ import annotations
@@ -36,7 +24,7 @@ QUEUE_BYTES = 4 * 1024 * 1024
 
 
 class BodyPipe(io.RawIOBase):
-    """A bounded queue of bytes; make it on the event loop that reads it."""
+    """A bounded queue of bytes; create it on the event loop that reads it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -51,27 +39,24 @@ class BodyPipe(io.RawIOBase):
         self._abandoned = False
         self.written = 0
 
-    # --- the thread's side: a binary file that is only written to
+    # --- the thread's side: a write-only binary file
 
     def writable(self) -> bool:
-        """A file says so."""
         return True
 
     def tell(self) -> int:
-        """Bytes written so far."""
         return self.written
 
     def close(self) -> None:
-        """Do nothing: encoders close their file, and :meth:`end` ends the answer."""
+        """Does nothing: encoders close their file, and ``end`` ends the answer."""
 
     def flush(self) -> None:
-        """Hand on what has been gathered."""
         if self._block:
             block, self._block, self._block_bytes = b"".join(self._block), [], 0
             self._put(block)
 
     def write(self, data: Any) -> int:
-        """Take bytes; waits while the queue is full, raises when the reader has given up."""
+        """Add bytes; blocks while the queue is full, raises when the reader has given up."""
         piece = bytes(data)
         self._block.append(piece)
         self._block_bytes += len(piece)
@@ -81,7 +66,6 @@ class BodyPipe(io.RawIOBase):
         return len(piece)
 
     def end(self, error: BaseException | None = None) -> None:
-        """Say that nothing follows, or what went wrong instead."""
         with self._space:  # the last block and the end become visible together
             if error is None and self._block:
                 self._queue.append(b"".join(self._block))
@@ -103,19 +87,18 @@ class BodyPipe(io.RawIOBase):
     def _wake(self) -> None:
         try:
             self._loop.call_soon_threadsafe(self._arrived.set)
-        except RuntimeError:  # the loop is gone: the server was stopped hard
+        except RuntimeError:  # the event loop has ended
             self._abandoned = True
 
     # --- the event loop's side
 
     @property
     def complete(self) -> bool:
-        """Whether everything was written and read, without an error."""
         with self._space:
             return self._ended and self._error is None and not self._queue
 
     async def next_block(self) -> bytes | None:
-        """The next block; None at the end; raises what the thread raised."""
+        """The next block; None at the end; raises the thread's exception."""
         while True:
             with self._space:
                 if self._queue:
@@ -131,7 +114,7 @@ class BodyPipe(io.RawIOBase):
             await self._arrived.wait()
 
     def abandon(self) -> None:
-        """Read no more: a write that waits or comes raises :class:`QueryCancelled`."""
+        """Stop reading: pending and later writes raise ``QueryCancelled``."""
         with self._space:
             self._abandoned = True
             self._queue.clear()

@@ -1,22 +1,14 @@
-"""CloudEvents in binary mode: attributes in headers, data as the body.
+"""CloudEvents in binary mode: converted to structured mode, which ``chronicle.formats`` reads. ::
 
-Purpose
-    A CloudEvent may come whole as JSON (structured, or a batch), which is a format like others
-    (:mod:`chronicle.formats.flattening`), or with its attributes in headers ``ce-...``.
-    :class:`BinaryEvent` makes the first of the second.
+    ce-specversion: 1.0                          {"specversion": "1.0", "id": "7",
+    ce-id: 7                                      "source": "/sensors", "type": "reading",
+    ce-source: /sensors                     ->    "data": {"x": 1}}
+    ce-type: reading
+    Content-Type: application/json
 
-Layout
-    ::
+    {"x": 1}
 
-        ce-specversion: 1.0                          {"specversion": "1.0", "id": "7",
-        ce-id: 7                                      "source": "/sensors", "type": "reading",
-        ce-source: /sensors                     ->    "data": {"x": 1}}
-        ce-type: reading
-        Content-Type: application/json
-
-        {"x": 1}
-
-    Data of a JSON type stand there as they are, text as a string, all others in base64.
+JSON data is embedded, text becomes a string, anything else base64.
 """
 
 from __future__ import annotations
@@ -39,13 +31,10 @@ _REQUIRED = ("id", "source", "type")
 
 
 class BinaryEvent(NamedTuple):
-    """What the headers say of an event."""
-
     attributes: tuple[tuple[str, str], ...]
     media_type: str
 
     def structured(self, data: bytes) -> bytes:
-        """The event with its data, as JSON."""
         head = orjson.dumps(dict(self.attributes))[:-1]
         if not data.strip():
             return head + b"}"
@@ -61,13 +50,7 @@ class BinaryEvent(NamedTuple):
 
 
 def binary_event(request: Request) -> BinaryEvent | None:
-    """The event that the headers of a request speak of; None where they do not.
-
-    Raises
-    ------
-    Problem
-        400 when a required attribute is missing, or one cannot be read.
-    """
+    """The event in a request's headers, or None; raises ``Problem`` (400)."""
     headers = request.headers
     version = headers.get("ce-specversion")
     if version is None or request.query_params.get("format") is not None:

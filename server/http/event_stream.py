@@ -1,22 +1,13 @@
-"""Server-sent events: the text of ``text/event-stream``, written in this one place.
+"""Server-sent events, ``text/event-stream`` (WHATWG HTML, section 9.2.6)::
 
-Purpose
-    What browsers read with ``EventSource`` and curl prints as it comes (WHATWG HTML, section
-    9.2.6).
+    event: row                  the kind; "message" without this line
+    id: 79.3                    what the client sends back as Last-Event-ID
+    data: {"t": 1}              one such line for each line of the text
+                                an empty line dispatches the event
+    : comment                   ignored by clients; keeps proxies from closing the connection
+    retry: 2000                 milliseconds before a client reconnects
 
-Layout
-    ::
-
-        event: row                  what kind of event; "message" without this line
-        id: 79.3                    what the client sends back as Last-Event-ID
-        data: {"t": 1}              its text, one such line for each line of it
-                                    an empty line dispatches it
-        : comment                   not told to the program; keeps proxies from cutting the line
-        retry: 2000                 milliseconds that a client waits before it connects again
-
-Guarantee
-    Whatever a text holds, it arrives as that text: it is split at CR, LF and CR LF, as readers do.
-    A name or id with a line break, and an id with NUL, cannot be written.
+Names and ids with a line break, and ids with NUL, are refused.
 """
 
 from __future__ import annotations
@@ -35,7 +26,6 @@ _BREAK = re.compile(r"\r\n|\r|\n")
 
 
 def event(kind: str, data: str, id: str | None = None) -> bytes:
-    """One event."""
     lines = [f"event: {_single(kind)}"]
     if id is not None:
         lines.append(f"id: {_single(id)}")
@@ -44,13 +34,6 @@ def event(kind: str, data: str, id: str | None = None) -> bytes:
 
 
 def row_events(ids: pa.Array, rows: pa.RecordBatch) -> bytes:
-    """An event for each row: a JSON object, which has no line breaks.
-
-    Parameters
-    ----------
-    ids : pyarrow.Array
-        Text without line breaks; as many as rows.
-    """
     head, middle, between = (
         pa.scalar(text, pa.large_string()) for text in ("event: row\nid: ", "\ndata: ", "")
     )
@@ -60,12 +43,10 @@ def row_events(ids: pa.Array, rows: pa.RecordBatch) -> bytes:
 
 
 def comment(text: str = "") -> bytes:
-    """A line that clients pass over."""
     return "".join(f": {line}\n" for line in _BREAK.split(text)).encode() + b"\n"
 
 
 def retry(milliseconds: int) -> bytes:
-    """How long a client shall wait before it connects again."""
     return b"retry: %d\n\n" % milliseconds
 
 

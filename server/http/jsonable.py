@@ -1,12 +1,5 @@
-"""Single values for JSON: what aggregates, statistics and plans hold.
-
-Guarantee
-    Times become ISO 8601 text, exact at any unit; decimals text; bytes base64; NaN and infinities
-    the text ``NaN``, ``Infinity``, ``-Infinity`` where they stand for themselves; integers stay
-    exact.
-
-Limits
-    For single values: rows go through :mod:`chronicle.formats`.
+"""Single values as JSON.  Times become ISO 8601 text, exact at any unit; decimals text; bytes
+base64; non-finite floats ``NaN``, ``Infinity`` or ``-Infinity``; integers stay exact.
 """
 
 from __future__ import annotations
@@ -29,7 +22,6 @@ __all__ = ["jsonable"]
 
 
 def jsonable(value: Any) -> Any:
-    """A value made of dict, list, str, int, float, bool and None."""
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
@@ -67,7 +59,7 @@ def _iso(value: dt.datetime | dt.date | dt.time) -> str:
 
 
 def _scalar(value: Any) -> Any:
-    """Timestamps come as scalars where Python cannot hold them."""
+    """Arrow scalars: timestamps that Python cannot hold."""
     if pa.types.is_timestamp(value.type) and value.is_valid:
         return time_text(value.value, value.type, "T")
     return jsonable(value.as_py())

@@ -1,15 +1,6 @@
-"""Which format a body is in, and which one the client wants back.
-
-Purpose
-    ``?format=`` wins, then ``Content-Type`` (in) and ``Accept`` (out).  Names and media types are
-    those of :mod:`chronicle.formats`.
-
-Guarantee
-    An unknown format is an error that lists the known ones: 415 for a body, 406 for an answer,
-    never a guess.  A browser's or curl's ``*/*`` gets JSON.
-
-Limits
-    Parameters of media types other than ``q`` are ignored.
+"""Content negotiation: ``?format=``, then ``Content-Type`` (bodies) or ``Accept`` (answers; ``*/*``
+is JSON).  An unknown format is an error that lists the known ones: 415 for a body, 406 for an
+answer.
 """
 
 from __future__ import annotations
@@ -24,20 +15,12 @@ from .problems import Problem
 __all__ = ["FEEDS", "answer_format", "body_format", "feed_format", "file_format", "wants_gzip"]
 
 FEEDS = ("sse", "ndjson", "arrow")
-"""Formats of an answer that does not end."""
 
 
 _FORM = "application/x-www-form-urlencoded"
 
 
 def body_format(request: Request) -> str:
-    """Format of the request's body.
-
-    Raises
-    ------
-    Problem
-        415.
-    """
     known = ", ".join(f"{name} ({media_type_of(name).partition(';')[0]})" for name in READ_FORMATS)
     wished = request.query_params.get("format")
     if wished is not None:
@@ -57,13 +40,7 @@ def body_format(request: Request) -> str:
 
 
 def file_format(request: Request) -> str | None:
-    """Format of a file that is sent as the body; None where its name and bytes are to tell.
-
-    Raises
-    ------
-    Problem
-        415.
-    """
+    """Format of a file sent as the body; None: infer it.  Raises ``Problem`` (415)."""
     given = request.headers.get("content-type", "")
     if given.lower().startswith("multipart/"):
         raise _unsupported("send the file itself as the body, without a form around it")
@@ -78,13 +55,6 @@ def _unsupported(detail: str) -> Problem:
 
 @lru_cache(maxsize=256)
 def answer_format(wished: str | None, accept: str, default: str = "json") -> str:
-    """Format that the client wants, by ``?format=`` and the header ``Accept``.
-
-    Raises
-    ------
-    Problem
-        406.
-    """
     if wished is not None:
         if wished.lower() in WRITE_FORMATS:
             return wished.lower()
@@ -109,13 +79,7 @@ def answer_format(wished: str | None, accept: str, default: str = "json") -> str
 
 
 def feed_format(request: Request) -> str:
-    """Format of an answer that does not end: server-sent events unless the client says otherwise.
-
-    Raises
-    ------
-    Problem
-        406.
-    """
+    """Format of an endless answer, by default server-sent events; raises ``Problem`` (406)."""
     wished = request.query_params.get("format")
     if wished is not None:
         if wished.lower() in FEEDS:
@@ -143,13 +107,12 @@ def feed_format(request: Request) -> str:
 
 @lru_cache(maxsize=256)
 def wants_gzip(accept_encoding: str) -> bool:
-    """Whether the client takes gzip, by the header ``Accept-Encoding``."""
     given = dict(_by_preference(accept_encoding))
     return given.get("gzip", given.get("*", 0.0)) > 0
 
 
 def _by_preference(header: str) -> list[tuple[str, float]]:
-    """Entries of an ``Accept`` header, the most wanted first; those with ``q=0`` are left out."""
+    """Entries of an ``Accept`` header by descending ``q``, without those of ``q=0``."""
     found = []
     for entry in header.split(","):
         name, *parameters = (part.strip().lower() for part in entry.split(";"))

@@ -1,12 +1,5 @@
-"""Heads of requests in which nothing is unusual: who asks, and what the body is said to be.
-
-Purpose
-    Some requests are so frequent that they are answered without a router
-    (:mod:`..routes.small_appends`, :mod:`..routes.short_reads`).  :func:`plain_head` picks out of a
-    request's headers what those need, and gives None where there is a header that may mean more.
-
-Limits
-    The headers were checked (:func:`.request_head.check_headers`): none of them is repeated.
+"""Recognises requests with only ordinary headers, none repeated, for the fast paths past the
+router.
 """
 
 from __future__ import annotations
@@ -21,19 +14,16 @@ _KNOWN = frozenset(
     {b"accept", b"accept-encoding", b"authorization", b"cache-control", b"connection"}
     | {b"content-length", b"content-type", b"host", b"user-agent", b"x-request-id"}
 )
-"""Headers that change nothing about an answer, or are looked at by those who ask here."""
+"""Headers that do not affect the answer, or that the callers handle."""
 
 
 class PlainHead(NamedTuple):
-    """What a plain head says; a length of -1 is none."""
-
     secret: str | None
     content_type: str
     length: int
 
 
 def plain_head(scope: Scope) -> PlainHead | None:
-    """The head of a request; None where a header may mean more than is known here."""
     secret, content_type, length = None, "", -1
     for name, value in scope["headers"]:
         if name not in _KNOWN:

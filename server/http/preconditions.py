@@ -1,14 +1,5 @@
-"""What a request says of the file that it asks for: conditions on its tag, a range of its bytes.
-
-Purpose
-    Programs that read files over HTTP ask for their size (HEAD), for pieces (``Range``), and only
-    for what they do not have (``If-None-Match``).  :class:`FileRequest` holds what the headers of
-    a request say of that, and :meth:`FileRequest.judge` says how it is to be answered.
-
-Guarantee
-    As RFC 9110 has it, sections 13 and 14: ``If-Match`` first, then ``If-None-Match``, then the
-    range, which ``If-Range`` may take back.  A range that cannot be read, of another unit, or of
-    several parts is passed over, and the whole file is the answer.
+"""Conditional and range requests (RFC 9110, sections 13 and 14).  An unreadable range, one of
+another unit, or of several parts is ignored.
 """
 
 from __future__ import annotations
@@ -29,14 +20,7 @@ _RANGE = re.compile(r"bytes=\s*([0-9]{0,18})-([0-9]{0,18})\s*", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Judgement:
-    """How a file is answered.
-
-    Attributes
-    ----------
-    status : {200, 206, 304}
-    first, last : int
-        Positions of the bytes to send, both inclusive; ``last`` is below ``first`` for none.
-    """
+    """Status 200, 206 or 304; bytes ``first`` to ``last``, inclusive (none if reversed)."""
 
     status: int
     first: int
@@ -45,17 +29,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class FileRequest:
-    """What a request says of the file that it asks for.
-
-    Attributes
-    ----------
-    head : bool
-        It asks for the headers only.
-    wanted : str or None
-        Text of the range.
-    if_match, if_none_match, if_range : str or None
-        Conditions, as they were sent.
-    """
+    """Conditions and range of a request, as sent; ``head`` is True for HEAD."""
 
     head: bool
     wanted: str | None
@@ -65,7 +39,6 @@ class FileRequest:
 
     @classmethod
     def of(cls, request: Request) -> FileRequest | None:
-        """What a request says; None where it only asks for what there is."""
         head = request.method == "HEAD"
         if not head and (
             request.method != "GET" or _HEADERS.isdisjoint(n for n, _ in request.headers.raw)
@@ -77,22 +50,14 @@ class FileRequest:
 
     @property
     def continues(self) -> bool:
-        """Whether it goes on with a file that an earlier request saw."""
         return self.wanted is not None or self.if_match is not None
 
     @property
     def tags(self) -> frozenset[str]:
-        """Tags of the files that it goes on with."""
         return _tags(self.if_match) | _tags(self.if_range)
 
     def judge(self, tag: str, size: int) -> Judgement:
-        """How to answer with a file of this tag and size.
-
-        Raises
-        ------
-        Problem
-            412 when it is not the file of ``If-Match``, 416 for a range beyond its end.
-        """
+        """How to answer with a file of this tag and size; raises ``Problem`` (412, 416)."""
         if self.if_match is not None and not _names(self.if_match, tag):
             raise Problem(
                 "precondition-failed",
@@ -129,5 +94,4 @@ def _tags(given: str | None) -> frozenset[str]:
 
 
 def _names(given: str, tag: str) -> bool:
-    """Whether a condition names a tag, or any."""
     return given.strip() == "*" or tag in _tags(given)

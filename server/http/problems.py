@@ -1,21 +1,11 @@
-"""Problem documents: how everything that goes wrong looks to a client (RFC 9457).
+"""Problem documents (RFC 9457): every error as ``application/problem+json``. ::
 
-Purpose
-    One function, :func:`problem_response`, turns any exception into ``application/problem+json``:
-    the errors of :mod:`chronicle.errors` by their table, those of HTTP itself by :data:`TITLES`.
+    {"type": "urn:chronicle:sql-error", "code": "sql-error", "title": "The SQL text is wrong",
+     "status": 400, "detail": "...", "request_id": "...", "position": {"line": 1, "column": 8}}
 
-Layout
-    ::
-
-        {"type": "urn:chronicle:sql-error", "code": "sql-error", "title": "The SQL text is wrong",
-         "status": 400, "detail": "...", "request_id": "...", "position": {"line": 1, "column": 8}}
-
-    ``type`` and ``code`` are stable; ``detail`` is for people.  ``position`` belongs to SQL
-    errors, ``row`` to data that could not be read, ``errors`` to request fields that do not fit.
-
-Guarantee
-    What is not a :class:`ChronicleError` answers 500 without its text: that goes to the log, under
-    the same ``request_id``.
+``type`` and ``code`` are stable, ``detail`` is for people; ``position`` belongs to SQL errors,
+``row`` to unreadable data, ``errors`` to invalid fields.  An exception that is not a
+``ChronicleError`` is answered 500 without its text, which is logged under the same ``request_id``.
 """
 
 from __future__ import annotations
@@ -131,25 +121,11 @@ _DISK = {
     errno.EMFILE: ("overloaded", 503, "the server has too many files open; try again"),
     errno.ENFILE: ("overloaded", 503, "the system has too many files open; try again"),
 }
-"""What errors of the system that nothing below has turned into our own mean to a client."""
+"""Operating system errors that no lower layer has translated."""
 
 
 class Problem(Exception):
-    """An answer of this server that is not one of the database's errors.
-
-    Parameters
-    ----------
-    code : str
-        One of :data:`TITLES`.
-    status : int
-        HTTP status.
-    detail : str
-        What was expected, what was found, what to do.
-    headers : mapping, optional
-        Sent along, such as ``Retry-After``.
-    more : mapping, optional
-        Further members of the document.
-    """
+    """An HTTP error besides those of ``chronicle.errors``; ``more`` are members of the document."""
 
     def __init__(
         self,
@@ -168,7 +144,6 @@ class Problem(Exception):
 
 
 def as_problem(error: BaseException) -> Problem:
-    """The problem that an exception is."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, SqlError):
@@ -206,7 +181,7 @@ def as_problem(error: BaseException) -> Problem:
 
 
 def _invalid_request(error: RequestValidationError) -> Problem:
-    """List what does not fit; a body that is no JSON at all is a 400 rather than a 422."""
+    """List invalid fields; a body that is not JSON is 400 rather than 422."""
     found = []
     for item in error.errors():
         where = [str(part) for part in item["loc"]]
@@ -219,7 +194,6 @@ def _invalid_request(error: RequestValidationError) -> Problem:
 
 
 def problem_document(error: BaseException, request_id: str) -> dict[str, Any]:
-    """What is told of an exception."""
     problem = as_problem(error)
     return {
         "type": TYPE_PREFIX + problem.code,
@@ -233,7 +207,6 @@ def problem_document(error: BaseException, request_id: str) -> dict[str, Any]:
 
 
 def problem_response(error: BaseException, request_id: str) -> Response:
-    """The answer for an exception."""
     problem = as_problem(error)
     return Response(
         json_bytes(problem_document(problem, request_id)),

@@ -1,13 +1,6 @@
-"""What is looked at before a request is: repeated headers, their number, the parts of the address.
-
-Purpose
-    :func:`check_headers` refuses requests that two programs could read in two ways, or that are
-    large where no request has to be.  :func:`routed_path` makes the path that routes are found by.
-
-Guarantee
-    What names the server, the client or the body stands once: a proxy that looks at the first
-    ``Host`` or ``Authorization`` and a server that looks at the last do not disagree.  An encoded
-    slash is part of a name, not of the address: ``/v1/streams/a%2Fb`` is the stream ``a/b``.
+"""Checks of headers, and paths with encoded slashes.  A header that names the server, the client or
+the body must not be repeated, so that a proxy and this server cannot read a request differently.
+An encoded slash belongs to a name: ``/v1/streams/a%2Fb`` is the stream ``a/b``.
 """
 
 from __future__ import annotations
@@ -41,20 +34,13 @@ ONCE = frozenset(
         b"x-request-id",
     }
 )
-"""Headers that a request may have once."""
 
 SLASH = "\0"
-"""Stands for a slash within a name while a route is looked for; no name has this character."""
+"""Replaces a slash within a name during routing; no name has this character."""
 
 
 def check_headers(scope: Scope) -> None:
-    """Refuse headers and parameters that no honest client sends.
-
-    Raises
-    ------
-    Problem
-        400 or 431.
-    """
+    """Refuse repeated or too many headers and parameters; raises ``Problem`` (400, 431)."""
     if len(scope["headers"]) > HEADERS_MAX:
         raise Problem(
             "headers-too-large",
@@ -77,19 +63,12 @@ def check_headers(scope: Scope) -> None:
 
 
 def raw_path(scope: Scope) -> bytes:
-    """The path as it was sent."""
     given: bytes | None = scope.get("raw_path")
     return quote(scope["path"]).encode() if given is None else given
 
 
 def routed_path(raw: bytes) -> str:
-    """The path by which a route is found: decoded, slashes within a name as :data:`SLASH`.
-
-    Raises
-    ------
-    Problem
-        400 for a character that no name has.
-    """
+    """The decoded path for routing, with ``SLASH`` for encoded slashes; may raise ``Problem``."""
     path = raw.decode("ascii", "replace").replace("%2F", "%00").replace("%2f", "%00")
     if b"%00" in raw:
         raise Problem("bad-request", 400, "the address has the character NUL, which no name has")
@@ -102,9 +81,7 @@ def routed_path(raw: bytes) -> str:
 
 
 def address(*parts: str) -> str:
-    """A path of names, percent-encoded."""
     return "/" + "/".join(quote(part, safe="") for part in parts)
 
 
 PathName = Annotated[str, Path(), AfterValidator(lambda name: name.replace(SLASH, "/"))]
-"""A name in the address of a route."""

@@ -1,4 +1,4 @@
-"""Small answers: one JSON object, written at once."""
+"""JSON responses of one object."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ __all__ = ["json_bytes", "reply"]
 
 
 def json_bytes(content: Any) -> bytes:
-    """A line of JSON, of any text and integer that Python has."""
+    """A line of JSON; handles all Python integers and texts."""
     try:
         return orjson.dumps(content, default=str) + b"\n"
-    except TypeError:  # an integer beyond 64 bits, a lone surrogate: written as digits, as escape
+    except TypeError:  # an integer beyond 64 bits, or a lone surrogate
         return json.dumps(content, separators=(",", ":"), default=str).encode() + b"\n"
 
 
 def reply(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A JSON answer; integers stay exact, also beyond 64 bits."""
     return Response(json_bytes(content), status, headers, "application/json")

@@ -1,29 +1,18 @@
-"""Events over a connection that goes on: each commit is acknowledged when it is durable.
+"""``POST .../events?ack=each``: an endless NDJSON body with an acknowledgement for each commit. ::
 
-Purpose
-    ``POST .../events?ack=each`` is for a client that has events all the time.  It sends lines of
-    NDJSON in a body that need not end, and reads the answer meanwhile: one line for each commit.
+    client   {"t": 1} {"t": 2} ... ->            ... {"t": 900}
+    server           -> {"lines": 100, "appended": 100, ...} {"lines": 200, ...} ...
 
-Layout
-    ::
+    socket -> [<= 1 MiB] -> whole lines, cut into commits -> a thread: parse, append, one sync
+                                                              -> an answer for each commit
 
-        client   {"t": 1} {"t": 2} ... ->            ... {"t": 900}
-        server           -> {"lines": 100, "appended": 100, ...} {"lines": 200, ...} ...
+Lines are acknowledged in order, once, with the durability asked for; those that arrive during a
+sync become commits of the next one.  A commit holds up to ``commit_events`` lines, all or none.
+Acknowledged events stay, however the connection ends.  An invalid line ends it with the problem as
+the last line.
 
-        socket -> [<= 1 MiB] -> whole lines, cut into commits -> a thread: parse, append, one sync
-                                                                  -> an answer for each commit
-
-    While one sync is under way the lines that come wait, and become commits of the next.
-
-Guarantee
-    A line is acknowledged when it is as durable as was asked for, in the order of the lines, once.
-    A commit holds up to ``commit_events`` lines: those that have come, whole or not at all.  What
-    was acknowledged stays, however the connection ends.  A line that is no event ends it, with the
-    problem as the last line; nothing of its commit is stored.
-
-Limits
-    A line has at most :data:`PENDING_MAX` bytes.  A body that goes on has no digest: there are no
-    Idempotency-Keys; a client that lost its connection counts what is stored before it goes on.
+A line has at most ``PENDING_MAX`` bytes.  An endless body has no digest and so no Idempotency-Key;
+after a lost connection the client counts the stored events before it goes on.
 """
 
 from __future__ import annotations
@@ -55,13 +44,10 @@ from ..service.state import Server
 __all__ = ["Acknowledged", "check_continuous"]
 
 PENDING_MAX = 1 << 20
-"""Bytes that are read ahead of the commit under way."""
 
 TOGETHER_MAX = 64
-"""Commits that share a sync."""
 
 LOOK_S = 1.0
-"""How often a connection that is silent looks whether the server stops."""
 
 
 def check_continuous(
@@ -72,12 +58,6 @@ def check_continuous(
     flatten: str | None,
     text: TextOptions,
 ) -> None:
-    """Refuse what a body that is acknowledged commit by commit cannot have.
-
-    Raises
-    ------
-    InvalidArgument
-    """
     packed = request.headers.get("content-encoding", "identity").strip().lower()
     wrong = {
         f"the format {format}, which has no lines; send ndjson": format != "ndjson",
@@ -95,23 +75,13 @@ def check_continuous(
 
 @dataclass
 class _Committed:
-    """What a thread has done: an answer for each commit, then what stopped it, if something did."""
-
     answers: list[bytes]
     lines: int
     problem: Exception | None = None
 
 
 class Acknowledged(Response):
-    """An answer that is written while the body comes.
-
-    Parameters
-    ----------
-    stream : Stream
-        Whose appends the principal may do.
-    commit_events : int
-        Most lines of a commit.
-    """
+    """A response written while the body arrives; ``commit_events`` bounds the lines of a commit."""
 
     def __init__(
         self,
@@ -148,13 +118,12 @@ class Acknowledged(Response):
             {
                 "Cache-Control": "no-store",
                 "X-Accel-Buffering": "no",
-                "Connection": "close",  # it may end before the body does
+                "Connection": "close",  # the answer may end before the body
             }
         )
         self.raw_headers = [item for item in self.raw_headers if item[0] != b"content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take lines and acknowledge them until there are no more."""
         server, client = self._server, self._principal.client
         async with server.bodies.held(client):
             with server.uploads.account(client) as account:
@@ -165,7 +134,7 @@ class Acknowledged(Response):
                     last = await self._run(send, taking)
                     await self._send(send, last)
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
-                except TimeoutError:  # it does not take its answers
+                except TimeoutError:  # the client does not read
                     if ABORT in scope:
                         scope[ABORT]()
                     raise BrokenAnswer from None
@@ -175,7 +144,6 @@ class Acknowledged(Response):
                         await taking
 
     async def _run(self, send: Send, taking: asyncio.Task[None]) -> bytes:
-        """Commit what comes; gives the last line of the answer."""
         server = self._server
         try:
             while True:
@@ -185,7 +153,7 @@ class Acknowledged(Response):
                         told = {"lines": self._lines, "appended": self._appended}
                         return orjson.dumps({"$end": told}) + b"\n"
                     if taking.done():
-                        taking.result()  # raises: the client fell silent, or went away
+                        taking.result()  # raises if the client is silent or gone
                     self._refuse_to_wait()
                     await self._wait()
                     continue
@@ -205,7 +173,6 @@ class Acknowledged(Response):
     # --- the lines
 
     async def _take(self, receive: Receive) -> None:
-        """Take the body off the wire, no further ahead than :data:`PENDING_MAX`."""
         try:
             more = True
             while more:
@@ -233,7 +200,6 @@ class Acknowledged(Response):
         self._news.clear()
 
     def _refuse_to_wait(self) -> None:
-        """End a connection that waits for lines where it must not go on."""
         if self._server.stopping:
             raise Problem("not-ready", 503, "the server is stopping; go on with another connection")
         if len(self._come) >= self._line_max:
@@ -244,7 +210,6 @@ class Acknowledged(Response):
             )
 
     def _pieces(self) -> list[bytes]:
-        """Whole lines that have come, cut into commits."""
         come = self._come
         end = len(come) if self._ended else come.rfind(b"\n") + 1
         if not end:
@@ -287,7 +252,6 @@ class Acknowledged(Response):
         return done
 
     def _events(self, piece: bytes) -> pa.RecordBatch | pa.Table:
-        """The events of some lines; raises where one is none."""
         found = self._reader.columns(piece, lines=True)
         if found is not None:
             with contextlib.suppress(ValueError, OverflowError):
@@ -313,7 +277,6 @@ class Acknowledged(Response):
         waiting: list[tuple[int, Any]],
         results: list[AppendResult],
     ) -> None:
-        """Make the answers of commits, and count them."""
         metrics = self._server.metrics
         for (lines, _), result in zip(waiting, results, strict=False):
             done.lines = lines
@@ -334,7 +297,6 @@ class Acknowledged(Response):
     # --- the answer
 
     async def _send(self, send: Send, block: bytes | None) -> None:
-        """Send the head (None) or some of the answer, to a client that takes it in time."""
         message: dict[str, Any] = {"type": "http.response.body", "body": block, "more_body": True}
         if block is None:
             message = {

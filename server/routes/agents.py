@@ -1,19 +1,6 @@
-"""``/mcp``: the tools for language models, over HTTP, as whoever asks may use them.
-
-Purpose
-    An agent elsewhere talks to this server as ``chronicle mcp`` talks to one beside it.  The
-    package ``mcp`` speaks the protocol (streamable HTTP); :mod:`...agents.tools` are the tools.
-
-Guarantee
-    A request passes the door of every request: its token, with the scope ``read``, its origin and
-    host (:mod:`..access.auth`), a place among the queries.  A tool sees the streams that the token
-    reaches and changes nothing; what it asks is listed, cancelled and logged like any query.
-
-    Nothing is kept between requests: each stands for itself, as JSON in and JSON out.
-
-Limits
-    The package is loaded by the first request: most servers never need it.  Answers only; there is
-    no stream of messages from here (``GET`` is 405).
+"""``/mcp``: the tools for language models (``agents.tools``) over HTTP: streamable, stateless, JSON
+only, by the package ``mcp``, which the first request loads.  A request needs the scope ``read`` and
+a query slot; its queries are listed, cancellable and logged.
 """
 
 from __future__ import annotations
@@ -49,37 +36,31 @@ IDLE = "tools of an agent"
 
 @dataclass
 class _Asking:
-    """A request of an agent, and what it has asked so far."""
-
     principal: Principal
     query: RunningQuery
     error: BaseException | None = None
 
 
 _asking: ContextVar[_Asking] = ContextVar("asking")
-"""Of the request that a tool works for; tasks and threads that are begun for it have it."""
+"""The request that a tool works for; its tasks and threads inherit it."""
 
 
 class _Requested:
-    """The server's database, as the present request may see it."""
-
     def __init__(self, server: Server) -> None:
         self._server = server
 
     def streams(self) -> list[str]:
-        """Names of the streams that the token reaches."""
         may = partial(_asking.get().principal.may, "read")
         return [name for name in self._server.database.streams() if may(name)]
 
     def stream(self, name: str) -> Any:
-        """A stream that may be read."""
         principal = _asking.get().principal
         principal.require("read", name)
         try:
             return self._server.database.stream(name)
         except StreamNotFound:
             if visible_to(principal) is None:
-                raise  # its text names all streams
+                raise  # its text lists all streams
             raise StreamNotFound(f"no stream {name!r} within the token's reach") from None
 
     def sql(
@@ -90,7 +71,6 @@ class _Requested:
         *,
         read_only: bool = False,
     ) -> Result:
-        """Rows of a statement."""
         found = self._asked(
             text,
             lambda **rights: self._server.database.sql(
@@ -105,7 +85,6 @@ class _Requested:
         return Result(found.schema, _watched(found.batches()), None, found.close)
 
     def explain(self, text: str, *, timeout: float | None = None) -> Plan:
-        """How a query would run."""
         plan: Plan = self._asked(
             text,
             lambda **rights: self._server.database.explain(
@@ -134,7 +113,6 @@ class _Requested:
 
 
 def _watched(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same; an error on the way is that of the request."""
     try:
         yield from batches
     except Exception as error:
@@ -143,7 +121,7 @@ def _watched(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class Agents:
-    """What speaks the protocol, made when it is first asked for; lives on the event loop."""
+    """The protocol's session manager, created on first use; lives on the event loop."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -152,24 +130,16 @@ class Agents:
         self._made: asyncio.Future[Any] | None = None
 
     async def manager(self) -> Any:
-        """What answers requests.
-
-        Raises
-        ------
-        MissingDependency
-            Without the package ``mcp``.
-        """
         if self._made is None:
             self._made = asyncio.get_running_loop().create_future()
             self._task = asyncio.create_task(self._run(self._made))
         return await asyncio.shield(self._made)
 
     async def _run(self, made: asyncio.Future[Any]) -> None:
-        """The life of the manager, in one task: it has tasks of its own."""
         try:
             manager = await asyncio.to_thread(_manager, self._server)
         except Exception as error:
-            self._made = None  # it may be installed meanwhile
+            self._made = None  # retry later: it may be installed meanwhile
             made.set_exception(error)
             return
         async with manager.run():
@@ -177,7 +147,6 @@ class Agents:
             await self._ends.wait()
 
     async def close(self) -> None:
-        """End what is left of it."""
         self._ends.set()
         if self._task is not None:
             await self._task
@@ -191,15 +160,13 @@ def _manager(server: Server) -> Any:
         json_response=True,
         stateless_http=True,
         max_request_body_size=BODY_BYTES_MAX,
-        # hosts and origins were looked at before
+        # hosts and origins were checked before
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
     return tools.session_manager
 
 
 class _Handed(Response):
-    """An answer that another application gives."""
-
     def __init__(self, answer: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
         super().__init__()
         self._answer = answer

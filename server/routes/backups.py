@@ -1,11 +1,5 @@
-"""The route of backups: which there are below ``CHRONICLE_BACKUP_DIRECTORY``.
-
-Guarantee
-    It tells of all streams, so it takes what making a backup takes: ``operate`` on all of them.
-
-Limits
-    Backups that were made elsewhere, or carried away, are not known here: ``chronicle backups``
-    lists any directory or address.
+"""The route of backups: those below ``CHRONICLE_BACKUP_DIRECTORY``.  It shows all streams, so it
+needs ``operate`` on all of them.  ``chronicle backups`` lists any other directory or address.
 """
 
 from __future__ import annotations
@@ -27,7 +21,7 @@ router = APIRouter(prefix="/v1/backups", tags=["jobs"])
 
 @router.get("", summary="List backups")
 async def backups(request: Request, principal: Requester) -> Response:
-    """When each was made and what it holds, the oldest first; unfinished ones last."""
+    """When each was made and what it holds, oldest first; unfinished ones last."""
     principal.require("operate")
     if not principal.everywhere:
         raise Forbidden("to list backups takes the scope 'operate' on all streams")

@@ -1,19 +1,7 @@
-"""The web console: its files, and who the server takes it for.
-
-Purpose
-    ``/console/`` serves what ``make console`` has built from ``web/`` into ``server/console/``, and
-    the pages of ``docs/`` that its Help shows.  ``GET /v1/session`` tells a client what its
-    token may do, so that a console offers nothing that is refused.
-
-Guarantee
-    The files are read once, at the start, and nothing else is ever opened: an address is a key of
-    a dict, not a path.  Each answer has a strong ETag and the headers of :data:`POLICY`: scripts,
-    styles and connections of this server only, no inline script, no text that becomes a script or
-    a page (Trusted Types), no frame around it.
-
-Limits
-    The files hold no secret and need no token; what the console shows comes from ``/v1``, which
-    does.
+"""The web console's static files (``/console/``, and ``docs/`` for its Help), and ``GET
+/v1/session``.  Files are read once, at the start; an address is a key of a dict, not a path.  Each
+answer has a strong ETag and the headers of ``POLICY``: resources of this server only, no inline
+scripts, Trusted Types, no frames.  The files hold no secret and need no token.
 """
 
 from __future__ import annotations
@@ -78,26 +66,22 @@ router = APIRouter(prefix="/v1", tags=["service"])
 
 @dataclass(frozen=True)
 class Asset:
-    """A file as it is sent."""
-
     content: bytes
     media_type: str
     etag: str
 
     @classmethod
     def of(cls, content: bytes, suffix: str) -> Asset:
-        """The answer of a file."""
         return cls(content, TYPES[suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
 
     @lazy
     def packed(self) -> bytes:
-        """The content, compressed when a client first asks for it; equal for equal files."""
+        """The content, compressed on first use; deterministic."""
         if len(self.content) < GZIP_LEAST:
             return self.content
         return gzip.compress(self.content, 9, mtime=0)
 
     def answer(self, headers: Headers) -> Response:
-        """The whole file, packed where the client takes that, or 304 when it has it already."""
         known = {
             tag.strip().removeprefix("W/") for tag in headers.get("if-none-match", "").split(",")
         }
@@ -112,7 +96,6 @@ class Asset:
 
 
 def load_assets(package: Path = _PACKAGE) -> dict[str, Asset]:
-    """Read the console's files: by name, and pages of the documentation as ``docs/NAME.md``."""
     console, docs = package / "server" / "console", package / "docs"
     found = {
         path.name: Asset.of(path.read_bytes(), path.suffix)
@@ -127,12 +110,10 @@ def load_assets(package: Path = _PACKAGE) -> dict[str, Asset]:
 
 
 def wants_page(headers: Headers) -> bool:
-    """Whether a client is a browser that shows a page: programs do not ask for HTML."""
     return "text/html" in headers.get("accept", "")
 
 
 def mount_console(app: FastAPI) -> None:
-    """Serve the console's files below ``/console/``."""
     assets = load_assets()
 
     async def console(request: Request) -> Response:

@@ -1,7 +1,5 @@
-"""Which events of a stream are to go, or to hold other values: what requests and jobs say of it.
-
-Guarantee
-    A body that names no events is refused: what was meant for a few must not be done to all.
+"""Bodies that delete or update events, for routes and jobs.  A body without where, start and end is
+refused, so that a mistake does not change every event.
 """
 
 from __future__ import annotations
@@ -19,12 +17,12 @@ __all__ = ["DeleteSpec", "EventsSpec", "UpdateSpec"]
 
 
 class EventsSpec(RangeSpec, ABC):
-    """Which events of a stream are meant, and what is to be done to them."""
+    """Which events of a stream are meant, and how they change."""
 
     where: str | None = Field(None, description="SQL predicate on one event; true for all.")
 
     def check(self) -> None:
-        """Refuse what may be meant for a few events and would be for all."""
+        """Refuse a body that would mean every event by omission."""
         if self.where is None and self.start is None and self.end is None:
             raise InvalidArgument(
                 f"give where, start or end; to {self.doing} every event of the stream say "
@@ -32,21 +30,20 @@ class EventsSpec(RangeSpec, ABC):
             )
 
     def expressions(self) -> list[str]:
-        """The SQL texts in it."""
         return [] if self.where is None else [self.where]
 
     @property
     @abstractmethod
     def doing(self) -> str:
-        """The verb."""
+        """The verb, for messages."""
 
     @abstractmethod
     def apply(self, stream: Stream) -> dict[str, Any]:
-        """Do it, in one commit; gives the answer.  Blocks."""
+        """Make the change in one commit; returns the answer.  Blocks."""
 
 
 class DeleteSpec(EventsSpec):
-    """Which events of a stream are to go."""
+    """Events of a stream to delete."""
 
     model_config = ConfigDict(
         extra="forbid", json_schema_extra={"examples": [{"where": "icao24 = '4b1803'"}]}
@@ -54,16 +51,14 @@ class DeleteSpec(EventsSpec):
 
     @property
     def doing(self) -> str:
-        """The verb."""
         return "delete"
 
     def apply(self, stream: Stream) -> dict[str, Any]:
-        """Delete them for good."""
         return {"deleted": stream.delete(self.where, *self.bounds(stream.event_schema))}
 
 
 class UpdateSpec(EventsSpec):
-    """Which events of a stream are to hold which values."""
+    """Events of a stream to update, and their new values."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -78,14 +73,11 @@ class UpdateSpec(EventsSpec):
 
     @property
     def doing(self) -> str:
-        """The verb."""
         return "update"
 
     def expressions(self) -> list[str]:
-        """The SQL texts in it."""
         return [*super().expressions(), *self.set.values()]
 
     def apply(self, stream: Stream) -> dict[str, Any]:
-        """Give them the values."""
         bounds = self.bounds(stream.event_schema)
         return {"updated": stream.update(self.set, self.where, *bounds)}

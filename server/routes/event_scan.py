@@ -1,16 +1,6 @@
-"""Events out of a snapshot: the scan behind ``GET .../events``.
-
-Purpose
-    :func:`open_scan` reads a time range of a stream, at its present version or a pinned one, under
-    a SQL predicate, and can be stopped between any two blocks.
-
-Guarantee
-    A read that sends nothing for the query time limit (it searches and finds nothing) ends with
-    :class:`QueryTimeout`; one that makes progress may take as long as it needs.
-
-Limits
-    The predicate speaks of one event at a time: no aggregates, windows or subqueries; those are
-    queries.
+"""The scan behind ``GET .../events``: a time range of a snapshot under a SQL predicate on single
+events. A read without progress for the query time limit ends with ``QueryTimeout``; others may take
+any time.
 """
 
 from __future__ import annotations
@@ -36,21 +26,7 @@ __all__ = ["Patience", "ScanRange", "distinct_columns", "open_scan", "scan_at_on
 
 @dataclass(frozen=True)
 class ScanRange:
-    """What is read of a stream.
-
-    Attributes
-    ----------
-    bounds : callable
-        Gives start and end in ticks, half-open, for the stream's schema.
-    columns : list of str, optional
-        In the order wanted.
-    where : str, optional
-        SQL predicate.
-    limit : int, optional
-        The first so many events.
-    version : int, optional
-        A pinned version.
-    """
+    """What to read; ``bounds`` gives start and end in ticks, half-open, for a schema."""
 
     bounds: Callable[[StreamSchema], tuple[int | None, int | None]]
     columns: list[str] | None = None
@@ -60,12 +36,7 @@ class ScanRange:
 
 
 def open_scan(server: Server, stream: str, wanted: ScanRange, query: RunningQuery) -> RowSource:
-    """Begin to read; blocks until the snapshot is taken.
-
-    Raises
-    ------
-    StreamNotFound, AttributeNotFound, InvalidArgument, SqlError, Problem
-    """
+    """Begin to read; blocks until the snapshot is taken."""
     found = server.database.stream(stream)
     with contextlib.ExitStack() as stack:
         snapshot = stack.enter_context(server.snapshots.use(found.name, wanted.version))
@@ -88,7 +59,7 @@ def open_scan(server: Server, stream: str, wanted: ScanRange, query: RunningQuer
 def scan_at_once(
     server: Server, stream: str, wanted: ScanRange, query: RunningQuery
 ) -> RowSource | None:
-    """Begin a read that is surely little work; None for any other."""
+    """Begin a cheap read; None for any other."""
     if wanted.where is not None:
         return None
     found = server.database.stream(stream)
@@ -100,7 +71,6 @@ def scan_at_once(
 
 
 def distinct_columns(schema: StreamSchema, names: list[str] | None) -> list[str]:
-    """The columns to read, all of them for None; raises when one is named twice."""
     columns = schema.select(names)
     if len(set(columns)) != len(columns):
         raise InvalidArgument(f"each column can be read once, found {', '.join(columns)}")
@@ -108,7 +78,7 @@ def distinct_columns(schema: StreamSchema, names: list[str] | None) -> list[str]
 
 
 class Patience(QueryControl):
-    """Ends a read that was cancelled, or that finds nothing for too long."""
+    """Ends a read that was cancelled, or that finds nothing for ``limit_s`` seconds."""
 
     def __init__(self, query: RunningQuery, limit_s: float) -> None:
         super().__init__(cancellation=query.cancellation)
@@ -128,7 +98,7 @@ class Patience(QueryControl):
             )
 
     def watch(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches; the time that the client takes for them does not count."""
+        """The batches; time that the client takes for them does not count."""
         for batch in batches:
             yield batch
             self._progress = time.monotonic()

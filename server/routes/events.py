@@ -1,16 +1,5 @@
-"""Routes of events: in, out, and the plan of a parallel read.
-
-Purpose
-    ``POST`` appends one body atomically; ``GET`` streams a time range; ``GET .../partitions`` pins
-    a version and cuts it, so that many tasks can read it side by side.
-
-Guarantee
-    An append answers only when its events are as durable as was asked, and either all of them are
-    there or none.  Appends of many clients run side by side and share fsyncs.
-
-Limits
-    A body is one append: its size is bounded by the settings, so very large loads come in parts,
-    through a transaction, or through ``chronicle ingest``.
+"""Routes of events: append a body atomically, read a time range, plan a parallel read.  An append
+answers when it is as durable as asked; concurrent appends share syncs.
 """
 
 from __future__ import annotations
@@ -103,8 +92,7 @@ async def append_events(
     """Append the events of the body, all or none: JSON, NDJSON, CSV, Arrow stream or Parquet.
 
     CloudEvents come in all three modes; in the binary one the headers `ce-...` are attributes.
-
-    With `ack=each`: NDJSON that goes on, and a line of the answer for each of its commits.
+    With `ack=each`: an endless NDJSON body, and one line of the answer for each commit.
     """
     principal.require("ingest", stream)
     server = server_of(request)
@@ -144,8 +132,6 @@ async def append_events(
 
 @dataclass(frozen=True)
 class _Append:
-    """One body on its way into a stream; runs in a thread."""
-
     server: Server
     request: Request
     stream: str
@@ -159,7 +145,6 @@ class _Append:
     text: TextOptions
 
     def run(self, keys: IdempotencyKeys, key: str | None) -> tuple[dict[str, Any], bool]:
-        """The answer, and whether it is that of an earlier request with the same key."""
         if key is None:
             return self._store()[0], False
         said: tuple[Any, ...] = (self.stream, self.format, self.precision, self.on_error)
@@ -175,7 +160,6 @@ class _Append:
             return work.answer, work.replayed
 
     def _store(self) -> tuple[dict[str, Any], int]:
-        """The answer, and the version that the append made."""
         server = self.server
         found = server.database.stream(self.stream)
         started = time.perf_counter()
@@ -216,7 +200,6 @@ class _Append:
 
     @contextlib.contextmanager
     def _whole(self) -> Iterator[Body]:
-        """The body, with what stands in the headers of a CloudEvent."""
         if self.head is None:
             yield self.body
             return
@@ -255,7 +238,7 @@ async def read_stream(
         lambda schema: (to_ticks(schema, start, precision), to_ticks(schema, end, precision)),
         column_names(columns),
         where,
-        # Whether there are more is worth the next event, but not a search to the stream's end.
+        # Without a predicate, looking for more rows costs one event; with one, perhaps a full scan.
         limit + 1 if limit is not None and where is None else limit,
         version,
     )
@@ -326,14 +309,13 @@ async def partitions(
 
 
 def stored_bytes(stats: dict[str, Any]) -> int:
-    """Bytes that a stream takes on disk, by its statistics."""
     return int(stats.get("bytes", 0))
 
 
 def clip(
     ranges: list[tuple[int | None, int | None]], first: int | None, last: int | None
 ) -> Iterator[tuple[int | None, int | None]]:
-    """Cut half-open ranges down to ``[first, last)``; those that are empty then are left out."""
+    """Intersect half-open ranges with ``[first, last)``; empty ones are left out."""
     if first is not None and last is not None and last <= first:
         return
     for low, high in ranges:

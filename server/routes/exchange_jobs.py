@@ -1,17 +1,6 @@
-"""Jobs that write and read files: exports of queries and streams, imports into streams.
-
-Purpose
-    Loads and dumps that take longer than a connection lives, between the store and a directory of
-    the server's machine that its operator has set aside (``CHRONICLE_EXCHANGE_DIRECTORY``).
-
-Guarantee
-    Whoever may run jobs reads and writes files of that directory only, by plain names.  A file is
-    there whole or not at all, and none is overwritten.  An import stores all of its file in one
-    commit, or nothing; the file is read where bodies are read.  A job that is cancelled, or begun
-    again by the next server, leaves neither a part of a file nor a part of the events.
-
-Limits
-    An import that was killed with the server has failed: whether it was stored is not known.
+"""Jobs that export to and import from files with plain names in ``CHRONICLE_EXCHANGE_DIRECTORY``.
+A file appears whole or not at all, and none is overwritten; an import is one commit.  An import
+that was killed with the server has failed: whether it was stored is unknown.
 """
 
 from __future__ import annotations
@@ -44,11 +33,9 @@ __all__ = ["ExportSpec", "ImportSpec"]
 LOOK_S = 0.1
 READING_S = 24 * 3600.0
 DECODED_MAX = 1 << 62
-"""An operator's file may be of any size."""
 
 
 def _place(server: Server, name: str) -> Path:
-    """Where a file of that name lies."""
     directory = server.settings.exchange_directory
     if directory is None:
         raise InvalidArgument(
@@ -64,7 +51,6 @@ def _place(server: Server, name: str) -> Path:
 
 @contextlib.contextmanager
 def _ended_with(job: Job) -> Iterator[Cancellation]:
-    """A cancellation for queries of a job, for as long as the block runs."""
     cancellation = Cancellation()
     over = threading.Event()
 
@@ -84,7 +70,7 @@ def _ended_with(job: Job) -> Iterator[Cancellation]:
 
 
 class ExportSpec(OfStore):
-    """The rows of a query, or a stream, into a file."""
+    """Write the rows of a query, or a stream, to a file."""
 
     kind: Literal["export"]
     file: str = Field(
@@ -95,14 +81,12 @@ class ExportSpec(OfStore):
     sql: str | None = Field(None, description="One query.")
 
     def require(self, principal: Principal) -> None:
-        """The stream; a query may name any."""
         if self.stream is None:
             super().require(principal)
         principal.require("operate")
         principal.require("read", self.stream)
 
     def check_new(self, server: Server) -> None:
-        """Refuse the name of a file that is there."""
         if _place(server, self.file).exists():
             raise InvalidArgument(f"there is a file {self.file!r} already; choose another name")
 
@@ -118,7 +102,6 @@ class ExportSpec(OfStore):
         return 'SELECT * FROM "' + self.stream.replace('"', '""') + '"'
 
     def work(self, server: Server) -> Work:
-        """Run the query, and write its rows as they are computed."""
         target = _place(server, self.file)
         format, compression = suffixes_of(self.file) or (None, None)
         if format not in WRITE_FORMATS or compression is not None:
@@ -129,11 +112,11 @@ class ExportSpec(OfStore):
 
         def exported(job: Job) -> dict[str, Any]:
             if job.begun == 1:
-                self.check_new(server)  # another job may have been quicker
+                self.check_new(server)  # another job may have created it
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             part = target.with_name(f".{self.file}.{job.id}.{secrets.token_hex(4)}.part")
             for left in target.parent.glob(f".{self.file}.{job.id}.*.part"):
-                left.unlink()  # of a server that was killed
+                left.unlink()  # left by a killed server
             rows = 0
             with _ended_with(job) as cancellation:
                 result = server.database.sql(text, read_only=True, cancellation=cancellation)
@@ -161,10 +144,10 @@ class ExportSpec(OfStore):
 
 
 class ImportSpec(OfStore):
-    """A file into a stream, as `POST /v1/ingest` stores one."""
+    """Store a file in a stream, as `POST /v1/ingest` does."""
 
     kind: Literal["import"]
-    repeats: ClassVar[bool] = False  # the events would be there twice
+    repeats: ClassVar[bool] = False  # would store the events twice
     file: str = Field(description="Of the file below CHRONICLE_EXCHANGE_DIRECTORY.")
     stream: str
     create: bool = False
@@ -187,16 +170,13 @@ class ImportSpec(OfStore):
     sheet: str | None = Field(None, description="Of an Excel workbook; the first by default.")
 
     def require(self, principal: Principal) -> None:
-        """Who may append to the stream, or make it."""
         principal.require("operate")
         principal.require("write" if self.create else "ingest", self.stream)
 
     def check_new(self, server: Server) -> None:
-        """Refuse what cannot be stored here."""
         server.require_writable()
 
     def work(self, server: Server) -> Work:
-        """Read the file in a worker, store it at the end."""
         path = _place(server, self.file)
         if path.is_symlink() or not path.is_file():
             raise InvalidArgument(
@@ -236,20 +216,16 @@ class ImportSpec(OfStore):
 
 
 class _Told:
-    """How far an import is: the first half is reading, the second storing."""
-
     def __init__(self, job: Job) -> None:
         self._job = job
         self._total: int | None = None
         self._before = 0.0
 
     def phase(self, name: str, total: int | None) -> None:
-        """Reading, then storing."""
         self._total = total
         self._before = 0.0 if name == "reading" else 0.5
         self._job.tell(self._before)
 
     def at(self, done: int) -> None:
-        """Tell the job, which raises when it is not wanted any more."""
         share = min(1.0, done / self._total) if self._total else 0.0
         self._job.tell(self._before + share / 2)

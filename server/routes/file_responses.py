@@ -1,18 +1,6 @@
-"""Answers as files: their size, pieces of their bytes, and nothing where the client has them.
-
-Purpose
-    A row answer that is asked for with HEAD, a range or a condition is not streamed but written to
-    a file (:mod:`..service.kept_answers`), and answered from there.  So programs that read CSV and
-    Parquet from an address, and know nothing of this server, read results.
-
-Guarantee
-    HEAD makes the file anew, from what the store has now; a range, and ``If-Match``, go on with the
-    one that the same client was told of, as long as it is kept.  So the pieces of one file fit
-    together, and whoever begins again gets what is new.
-
-Limits
-    HEAD costs what GET does.  A file is sent as it is, without gzip around it, when pieces of it
-    are asked for.
+"""Row answers as files, for HEAD, byte ranges and conditions, as generic readers of CSV and Parquet
+URLs send them.  HEAD writes a new file; ranges and ``If-Match`` use the file that the same client
+saw last, so the pieces of a file fit together.
 """
 
 from __future__ import annotations
@@ -41,20 +29,17 @@ PIECE_BYTES = 1 << 18
 
 
 def encoding_of_file(asked: FileRequest, encoding: RowEncoding) -> RowEncoding:
-    """The encoding of a file: never packed where its length or pieces of it are asked for."""
     whole = asked.wanted is None and not asked.head
     return encoding if whole else dataclasses.replace(encoding, gzip=False)
 
 
 def what_is_asked(request: Request, principal: Principal, encoding: RowEncoding) -> Hashable:
-    """All that the rows of an answer depend on, but the store and its form."""
     token = principal.token
     rights = None if token is None else (token.id, tuple(token.scopes), tuple(token.streams))
     return raw_path(request.scope), request.scope["query_string"], encoding, rights
 
 
 async def write_answer(file: AnswerFile, first: bytes | None, pipe: BodyPipe) -> None:
-    """Write an answer to a file as it is made."""
     block = first
     while block is not None:
         await asyncio.to_thread(file.write, block)
@@ -62,12 +47,8 @@ async def write_answer(file: AnswerFile, first: bytes | None, pipe: BodyPipe) ->
 
 
 class FileResponse(Response):
-    """What a client asked for of a file that is kept.
-
-    Raises
-    ------
-    Problem
-        412 or 416, when it is made; the file is closed then.
+    """The part of a stored answer that was asked for; the constructor raises ``Problem`` (412,
+    416).
     """
 
     def __init__(self, kept: OpenAnswer, asked: FileRequest, server: Server) -> None:
@@ -90,7 +71,6 @@ class FileResponse(Response):
         super().__init__(b"", told.status, headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the headers, and the bytes that are wanted."""
         with self._kept.file:
             start = {"type": "http.response.start", "status": self.status_code}
             await send({**start, "headers": self.raw_headers})

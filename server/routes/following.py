@@ -1,27 +1,13 @@
-"""Answers that go on: a feed's bytes to a client, until one of the two ends it.
+"""Sends a feed to a client until one of the two ends it. ::
 
-Purpose
-    :func:`send_feed` opens a :class:`~chronicle.server.service.feeds.Feed` for a request and sends
-    what it tells, as it comes.
+    slot -> thread: open, or a problem -> 200 -+-> thread: take -> send ---.
+                                               |     | nothing new         |
+                                               |     v                     |
+                                               '-- wait: news, 15 s, end <-'
 
-Layout
-    ::
-
-        gate -> thread: open, or a problem -> 200 -+-> thread: take -> send ---.
-                                                   |     | nothing new         |
-                                                   |     v                     |
-                                                   '-- wait: news, 15 s, end <-'
-
-Guarantee
-    The server holds at most one piece of a feed for a client, besides what is in its socket: the
-    next one is made when that has been sent.  A client that takes too little is broken off as by
-    any answer (:class:`~chronicle.server.service.bodies.Pace`), and goes on from its last id with
-    another request.  One that waits takes no thread.  A follower whose token has ended, or no
-    longer reaches the stream, is ended with the next heartbeat.  When the server stops, followers
-    are told and end at once.
-
-Limits
-    What goes wrong after the first byte is the last event, or line, and not a status.
+The server holds at most one piece of a feed per client besides the socket's buffer; waiting needs
+no thread.  A client that reads too slowly is disconnected (``Pace``) and resumes at its last id.
+Each heartbeat checks the token again.  An error after the first byte is the last event or line.
 """
 
 from __future__ import annotations
@@ -52,7 +38,7 @@ __all__ = ["send_feed"]
 logger = logging.getLogger("chronicle.server")
 HEARTBEAT_S = 15.0
 MARK_S = 1.0
-"""A feed that tells nothing says where it stands no more often than this."""
+"""Least seconds between marks of a feed without rows."""
 
 
 async def send_feed(
@@ -65,19 +51,9 @@ async def send_feed(
     follow: bool,
     allowed: Callable[[Principal], None],
 ) -> Response:
-    """Answer a request with a feed.
-
-    Parameters
-    ----------
-    kind : {"tail", "live"}
-    text : str
-        What is followed, for the list of running queries.
-    open_feed : callable
-        Called in a thread; gives the feed and the stream whose commits are its news.
-    follow : bool
-        Whether to wait for more at the end.
-    allowed : callable
-        Raises unless a principal may have the feed; asked again with every heartbeat.
+    """Answer with the feed of ``open_feed``, which runs in a thread and also gives the stream whose
+    commits wake it.  ``text`` is for the list of running queries.  ``allowed`` raises unless a
+    principal may have the feed; each heartbeat calls it again.
     """
     server = server_of(request)
     allowed(principal)
@@ -93,8 +69,6 @@ async def send_feed(
 
 
 class _Following(Response):
-    """An answer that goes on."""
-
     def __init__(
         self,
         request: Request,
@@ -134,7 +108,6 @@ class _Following(Response):
         self.raw_headers = [item for item in self.raw_headers if item[0] != b"content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the feed."""
         outcome = "failed"
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -163,7 +136,6 @@ class _Following(Response):
             await asyncio.shield(server.close_feed(self._feed))
 
     async def _run(self, send: Send) -> str:
-        """Send what the feed tells until it ends; gives how it ended."""
         feed, server = self._feed, self._server
         loop = asyncio.get_running_loop()
         with server.followers.follow(self._stream) as follower:
@@ -226,14 +198,12 @@ class _Following(Response):
                     await watch
 
     async def _bye(self, send: Send) -> str:
-        """Say that the feed ends here, and why; gives how it ended."""
         stopped = self._server.followers.ending
         why = "the server stops" if stopped else "cancelled"
         await self._send(send, self._feed.format.end("bye", {"reason": why}))
         return "stopped" if stopped else "cancelled"
 
     async def _send(self, send: Send, block: bytes) -> None:
-        """Send bytes; raises :class:`TimeoutError` when the client takes them too slowly."""
         if not block:
             return
         began = time.perf_counter()
@@ -244,7 +214,6 @@ class _Following(Response):
         self._sent += len(block)
 
     async def _watch(self, wake: Callable[[], None]) -> None:
-        """Notice that the client goes away."""
         while (await self._request.receive())["type"] != "http.disconnect":
             pass
         self._gone = True
@@ -252,7 +221,6 @@ class _Following(Response):
         wake()
 
     def _ask_again(self) -> None:
-        """Whether the client may still follow; in a thread, as tokens lie in a file."""
         try:
             self._allowed(ask_again(self._request))
         except (Unauthorized, Forbidden) as error:

@@ -1,14 +1,6 @@
-"""Routes of files: looked at, and ingested with what was chosen.
-
-Purpose
-    What ``chronicle ingest`` does for files beside it, the server does for a file that is sent to
-    it as a body: ``POST /v1/ingest/preview`` says what it would make of it, ``POST /v1/ingest``
-    does it, with the options of the command line as parameters.
-
-Limits
-    One file a request, of at most ``CHRONICLE_MAX_PART_BYTES``; a worker has two minutes to read
-    it.  Under an Idempotency-Key the answer is remembered without ``columns``, of which there may
-    be thousands: those of a repeated answer are the stream's as it is then.
+"""Routes that preview and ingest a file sent as the body, with the options of ``chronicle ingest``.
+A worker has two minutes to read it.  The answer stored for an Idempotency-Key omits ``columns``, of
+which there may be thousands: a repeated answer has the stream's present ones.
 """
 
 from __future__ import annotations
@@ -72,8 +64,7 @@ async def file_options(
     select: Annotated[Names, Query(description="Columns to keep, beside the time.")] = None,
     flatten: Flatten = None,
 ) -> FileOptions:
-    """How a file is to be read."""
-    del format  # which has been negotiated
+    del format  # file_format reads it
     return FileOptions(
         name=name,
         format=file_format(request),
@@ -209,8 +200,6 @@ async def ingest(
 
 @dataclass(frozen=True)
 class _Ingest:
-    """One file on its way into a stream; runs in a thread."""
-
     server: Server
     body: Body
     options: FileOptions
@@ -220,7 +209,6 @@ class _Ingest:
     dry_run: bool
 
     def run(self, key: str | None) -> tuple[dict[str, Any], bool]:
-        """The answer, and whether it is that of an earlier request with the same key."""
         if key is None:
             return self._store(), False
         said = (self.options, self.chosen, self.on_error, self.body.encoding, self.body.digest)

@@ -1,18 +1,7 @@
-"""What jobs there are: what each kind asks for, whom it is allowed, what it does.
-
-Guarantee
-    What cannot be done is refused when it is asked for, as far as that can be known.  A job may be
-    killed with the server at any moment and is then begun again: each kind does the same twice, or
-    looks what the first time has left.
-
-    A backup goes below ``CHRONICLE_BACKUP_DIRECTORY``, under a name that does not exist yet:
-    whoever may run jobs cannot write anywhere else.  One that failed or was cancelled leaves
-    nothing there, and one that was killed is removed when it is begun again.  Exports and imports
-    stand in :mod:`.exchange_jobs`.
-
-Limits
-    The number of events that a delete or update tells is that of the time it was done: when the
-    server was killed between the commit and the record of it, the second time finds none.
+"""The kinds of jobs: parameters, rights, work.  A job killed with the server is started again: each
+kind is idempotent, or checks what the first run left.  (If that was between a delete's or update's
+commit and the job's record, the second run reports no events.)  A backup has a new name below
+``CHRONICLE_BACKUP_DIRECTORY``, jobs can write nowhere else, and an unfinished one is removed.
 """
 
 from __future__ import annotations
@@ -51,7 +40,6 @@ __all__ = ["JobSpec", "work_again"]
 
 PROBLEMS_MAX = 100
 LOOK_S = 0.1
-"""Between two looks at an index that is being built."""
 
 
 def _timestamp() -> str:
@@ -59,7 +47,7 @@ def _timestamp() -> str:
 
 
 class BackupSpec(OfStore):
-    """A consistent copy of the store, while writing goes on."""
+    """Make a consistent copy of the store while writes continue."""
 
     kind: Literal["backup"]
     name: str = Field(
@@ -68,7 +56,6 @@ class BackupSpec(OfStore):
     )
 
     def work(self, server: Server) -> Work:
-        """Copy the store."""
         directory = server.settings.backup_directory
         if directory is None:
             raise InvalidArgument(
@@ -84,12 +71,12 @@ class BackupSpec(OfStore):
         target = Path(directory) / self.name
 
         def copied(job: Job) -> dict[str, Any]:
-            if job.begun > 1 and target.is_dir():  # of the process that was killed
+            if job.begun > 1 and target.is_dir():  # left by a killed process
                 if (target / UNFINISHED).exists() or not any(target.iterdir()):
                     shutil.rmtree(target)
                 else:
                     return {"name": self.name}
-            target.mkdir(mode=0o700, parents=True)  # raises where another job was quicker
+            target.mkdir(mode=0o700, parents=True)  # raises if another job created it
             try:
                 server.database.backup(target)
             except BaseException:
@@ -102,28 +89,26 @@ class BackupSpec(OfStore):
     def _to_objects(self, server: Server, address: str) -> Work:
         def sent(job: Job) -> dict[str, Any]:
             whole = (each.name for each in list_backups(address) if each.state == "whole")
-            if job.begun == 1 or self.name not in whole:  # else of the process that was killed
+            if job.begun == 1 or self.name not in whole:  # else a killed process completed it
                 server.database.backup(address, name=self.name)
             return {"name": self.name}
 
         return sent
 
     def check_new(self, server: Server) -> None:
-        """Refuse the name of a backup that is there."""
         directory = server.settings.backup_directory
-        if directory is None or is_address(directory):  # whose job is told
+        if directory is None or is_address(directory):  # checked by the job itself
             return
         if (Path(directory) / self.name).exists():
             raise InvalidArgument(f"there is a backup {self.name!r} already; choose another name")
 
 
 class CheckSpec(OfStore):
-    """Every checksum, order and aggregate is verified; nothing is repaired."""
+    """Verify every checksum, order and aggregate; repairs nothing."""
 
     kind: Literal["check"]
 
     def work(self, server: Server) -> Work:
-        """Read the store."""
 
         def checked(job: Job) -> dict[str, Any]:
             del job
@@ -143,12 +128,11 @@ class CheckSpec(OfStore):
 
 
 class CalibrateSpec(OfStore):
-    """This machine is measured for the cost models."""
+    """Measure this machine for the cost models."""
 
     kind: Literal["calibrate"]
 
     def work(self, server: Server) -> Work:
-        """Measure."""
 
         def calibrated(job: Job) -> dict[str, Any]:
             del job
@@ -174,20 +158,18 @@ class CalibrateSpec(OfStore):
 
 
 class CompactSpec(OfStore):
-    """Late events are folded into the segments they belong to."""
+    """Merge late events into the segments that they belong to."""
 
     kind: Literal["compact"]
     streams: list[str] | None = Field(None, description="Which; all by default.")
 
     def require(self, principal: Principal) -> None:
-        """The streams that are named, or all."""
         if not self.streams:
             super().require(principal)
         for name in self.streams or ():
             principal.require("operate", name)
 
     def work(self, server: Server) -> Work:
-        """Compact one stream after the other."""
         for name in self.streams or ():
             server.database.stream(name)
 
@@ -204,7 +186,7 @@ class CompactSpec(OfStore):
 
 
 class MoveSpec(CompactSpec):
-    """Sealed segments move to the server's objects; queries find them there."""
+    """Move sealed segments to the server's object storage; queries still find them."""
 
     kind: Literal["move"]  # type: ignore[assignment]
     older_than: str | None = Field(
@@ -217,7 +199,6 @@ class MoveSpec(CompactSpec):
     )
 
     def work(self, server: Server) -> Work:
-        """Move of one stream after the other."""
         objects = server.settings.objects
         if objects is None:
             raise InvalidArgument(
@@ -243,7 +224,7 @@ class MoveSpec(CompactSpec):
 
 
 class IndexSpec(OfStream):
-    """An index is made, and built for what is stored."""
+    """Create an index and build it for the stored events."""
 
     kind: Literal["index"]
     attribute: str = Field(description="What is indexed, as in CREATE INDEX.")
@@ -255,16 +236,13 @@ class IndexSpec(OfStream):
     )
 
     def _key(self, server: Server) -> str:
-        """How the index is named where it is listed."""
         return index_key(self.attribute, server.database.stream_schema(self.stream)).name
 
     def check_new(self, server: Server) -> None:
-        """Refuse an index that is there."""
         if any(f["attribute"] == self._key(server) for f in _indexes(server, self.stream)):
             raise IndexExists(f"there is an index on {self.stream} ({self._key(server)}) already")
 
     def work(self, server: Server) -> Work:
-        """Have it built, behind appends and beside queries, and watch."""
         name = self._key(server)
 
         def figures() -> dict[str, Any] | None:
@@ -280,7 +258,7 @@ class IndexSpec(OfStream):
                     job.tell(found["covered"])
                     job.cancelled.wait(LOOK_S)
             except QueryCancelled:
-                if job.cancelled.is_set():  # not when the server stops: it goes on with it
+                if job.cancelled.is_set():  # a stopping server keeps the index
                     with contextlib.suppress(ChronicleError):
                         server.database.drop_index(self.stream, name)
                 raise
@@ -301,7 +279,6 @@ class _OfEvents(EventsSpec, OfStream):
     """A change of events of one stream, in one commit."""
 
     def work(self, server: Server) -> Work:
-        """Rewrite the segments that hold such events."""
         self.check()
         self.bounds(server.database.stream_schema(self.stream))
         for text in self.expressions():
@@ -315,18 +292,18 @@ class _OfEvents(EventsSpec, OfStream):
 
 
 class DeleteJobSpec(_OfEvents, DeleteSpec):
-    """Events are deleted for good."""
+    """Delete events for good."""
 
     model_config = ConfigDict(json_schema_extra={})
     kind: Literal["delete"]
 
 
 class UpdateJobSpec(_OfEvents, UpdateSpec):
-    """Events are given other values."""
+    """Give events other values."""
 
     model_config = ConfigDict(json_schema_extra={})
     kind: Literal["update"]
-    repeats: ClassVar[bool] = False  # altitude = altitude * 2 is not the same twice
+    repeats: ClassVar[bool] = False  # altitude = altitude * 2 is not idempotent
 
 
 class JobSpec(
@@ -346,11 +323,11 @@ class JobSpec(
         ]
     ]
 ):
-    """Work to be done."""
+    """Work to do."""
 
 
 def work_again(server: Server, job: Job) -> Work:
-    """The work of a job that an earlier process has left; raises where it cannot go on."""
+    """The work of an earlier process's job; raises if it cannot continue."""
     spec = JobSpec.model_validate(job.asked).root
     if job.state == "running" and not spec.repeats:
         raise ChronicleError(

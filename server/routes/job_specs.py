@@ -1,4 +1,4 @@
-"""What all kinds of jobs have: who may ask for them, and what a job is asked for."""
+"""Base classes of job specifications: rights and the work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..service.state import Server
 __all__ = ["FILE_NAME", "OfStore", "OfStream"]
 
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-"""What a backup or a file may be called: nothing that leads out of its directory."""
+"""Names of backups and files: no path out of the directory."""
 
 
 class OfStore(BaseModel):
@@ -24,10 +24,10 @@ class OfStore(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     repeats: ClassVar[bool] = True
-    """Whether it may be begun again when nobody knows how far it was."""
+    """Whether it may run again when its progress is unknown."""
 
     def require(self, principal: Principal) -> None:
-        """Raise :class:`Forbidden` unless who asks may have it done."""
+        """Raise ``Forbidden`` unless the principal may have it done."""
         principal.require("operate")
         if not principal.everywhere:
             raise Forbidden(
@@ -36,19 +36,18 @@ class OfStore(BaseModel):
             )
 
     def check_new(self, server: Server) -> None:
-        """Refuse what is there already, when it is asked for.  Blocks."""
+        """Refuse what exists already; called when a job is created.  Blocks."""
 
     @abstractmethod
     def work(self, server: Server) -> Work:
-        """What is to be done; raises where it is clear beforehand that it cannot.  Blocks."""
+        """The function to run; raises if it clearly cannot succeed.  Blocks."""
 
 
 class OfStream(OfStore):
-    """A change of one stream, allowed to whom its route allows it."""
+    """A change of one stream, with the rights of its own route."""
 
     stream: str
 
     def require(self, principal: Principal) -> None:
-        """Who may change the stream."""
         principal.require("operate")
         principal.require("admin", self.stream)

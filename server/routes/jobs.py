@@ -1,16 +1,6 @@
-"""Routes of jobs: long work on a store, begun, watched and cancelled while the server serves.
-
-Purpose
-    What jobs there are says :mod:`.job_kinds`, how they run and outlive the process
-    :mod:`..service.jobs`.
-
-Guarantee
-    A job that was accepted (202) is durable: it is done, or says why it is not.
-
-Limits
-    What reaches beyond single streams takes ``operate`` on all of them; a change of one stream
-    takes what its own route takes.  Repairing is done by ``chronicle check --repair``, without a
-    server.
+"""Routes of jobs; ``job_kinds`` defines them, ``service.jobs`` runs them.  A job that was accepted
+(202) is durable: it is done, or says why not.  Work on the whole store needs ``operate`` on all
+streams; a change of one stream needs the rights of its own route.
 """
 
 from __future__ import annotations
@@ -33,7 +23,7 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 @router.post("", status_code=202, summary="Begin a job", openapi_extra=spec_body(JobSpec))
 async def begin_job(request: Request, principal: Requester) -> Response:
-    """Answered at once; `GET` of its `Location` says how far it is and how it ended."""
+    """Answers at once; `GET` of its `Location` gives progress and outcome."""
     principal.require("operate")
     spec = (await read_spec(request, JobSpec)).root
     spec.require(principal)
@@ -50,7 +40,7 @@ async def begin_job(request: Request, principal: Requester) -> Response:
 
 @router.get("", summary="List jobs")
 async def list_jobs(request: Request, principal: Requester) -> Response:
-    """Those that wait and run, and the last that ended; without all streams, your own."""
+    """Waiting and running jobs, and the last that ended; without all streams, your own."""
     principal.require("operate")
     jobs = server_of(request).jobs.list()
     return reply({"jobs": [job.to_json() for job in jobs if _visible(job, principal)]})
@@ -58,13 +48,13 @@ async def list_jobs(request: Request, principal: Requester) -> Response:
 
 @router.get("/{job_id}", summary="Describe a job")
 async def describe_job(request: Request, principal: Requester, job_id: PathName) -> Response:
-    """How far it is, or how it ended."""
+    """Its progress, or how it ended."""
     return reply(_found(request, principal, job_id).to_json())
 
 
 @router.delete("/{job_id}", status_code=204, summary="Cancel a job")
 async def cancel_job(request: Request, principal: Requester, job_id: PathName) -> Response:
-    """It ends before its next step; one that has ended stays as it is."""
+    """It ends before its next step; a job that has ended is unchanged."""
     server = server_of(request)
     await server.call(server.jobs.cancel, _found(request, principal, job_id))
     return Response(status_code=204)

@@ -1,14 +1,6 @@
-"""JSON request bodies that people also type by hand.
-
-Purpose
-    :func:`read_spec` reads a body into a pydantic model.  Besides JSON it takes what ``curl -d``
-    sends without a Content-Type, and plain SQL text (``Content-Type: application/sql`` or
-    ``text/plain``), for models that have a field ``sql``.
-
-Guarantee
-    The body is bounded (:data:`BYTES_MAX`), and so is how deep its values nest, which is looked at
-    before it is decoded.  It has to come as fast as events have, and counts among the bytes that
-    uploads may hold.  What does not fit is 400 (no JSON) or 422 (a field).
+"""JSON request bodies, read into pydantic models; also what ``curl -d`` sends without a
+Content-Type, and plain SQL for models with a field ``sql``.  Size, nesting depth, pace and memory
+are bounded.
 """
 
 from __future__ import annotations
@@ -34,20 +26,17 @@ BYTES_MAX = 1 << 20
 DEPTH_MAX = 32
 FIELDS_MAX = 1000
 LONG_BYTES = 1 << 16
-"""From this size on a body is decoded beside the event loop."""
 _FORM = "application/x-www-form-urlencoded"
 _TEXT = ("application/sql", "text/plain", "text/sql")
 
 _LONG_DIGITS = re.compile(rb"\d{19}")
 _MARKS = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
-"""Brackets, and the strings that they do not count in; one without an end goes to the end, so that
-the search never goes back."""
+"""Brackets and whole strings; an unterminated string extends to the end: no backtracking."""
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
 def spec_body(model: type[BaseModel]) -> dict[str, Any]:
-    """The body of a route in the OpenAPI document."""
     schema = model.model_json_schema()
     schema = _inlined(schema, schema.pop("$defs", {}))
     content: dict[str, Any] = {"application/json": {"schema": schema}}
@@ -62,11 +51,10 @@ def spec_body(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _inlined(node: Any, definitions: dict[str, Any]) -> Any:
-    """A schema without references, which would point into another document."""
     if isinstance(node, dict):
         if "$ref" in node:
             return _inlined(definitions[node["$ref"].rpartition("/")[2]], definitions)
-        kept = (item for item in node.items() if item[0] != "discriminator")  # names references
+        kept = (item for item in node.items() if item[0] != "discriminator")  # it holds references
         return {key: _inlined(value, definitions) for key, value in kept}
     if isinstance(node, list):
         return [_inlined(item, definitions) for item in node]
@@ -74,15 +62,7 @@ def _inlined(node: Any, definitions: dict[str, Any]) -> Any:
 
 
 async def read_spec(request: Request, model: type[Model], bytes_max: int = BYTES_MAX) -> Model:
-    """Read the body of a request whose principal is known.
-
-    Raises
-    ------
-    Problem
-        400, 408, 413 or 415.
-    RequestValidationError
-        When a field does not fit.
-    """
+    """Read a request's body; raises ``Problem`` or ``RequestValidationError``."""
     server = server_of(request)
     body = bytearray()
     with server.uploads.account(request.state.principal.client) as account:
@@ -125,7 +105,7 @@ def _content(content_type: str, body: bytes, *, sql: bool) -> Any:
         _check_depth(text)
         try:
             found = orjson.loads(text)
-            # which makes a float of a whole number that has more than 64 bits
+            # orjson turns integers beyond 64 bits into floats
             return json.loads(text) if _LONG_DIGITS.search(text) else found
         except ValueError as error:
             raise Problem("bad-request", 400, f"the body is not valid JSON: {error}") from None
@@ -138,7 +118,6 @@ def _content(content_type: str, body: bytes, *, sql: bool) -> Any:
 
 
 def _check_depth(text: bytes) -> None:
-    """Refuse values that nest deeper than any request needs."""
     depth = 0
     for found in _MARKS.finditer(text):
         mark = found[0]

@@ -1,11 +1,5 @@
-"""What a program that helps to write SQL asks: is this text right, and which words are there.
-
-Guarantee
-    A check parses and binds, as running would, and runs nothing; it takes no place among the
-    queries.  A statement that may not be run is told so by it, too.
-
-Limits
-    What only values or rows show (a division by zero, a text that is no number) is not found.
+"""Routes for SQL editors: check a statement, and list the dialect's words.  A check parses, binds
+and authorizes, but runs nothing; it does not find errors that depend on values or rows.
 """
 
 from __future__ import annotations
@@ -51,7 +45,7 @@ OPERATORS = (
 
 
 class CheckSpec(BaseModel):
-    """A text to be checked."""
+    """A statement to check."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -70,7 +64,7 @@ async def check(request: Request, principal: Requester) -> Response:
         try:
             access: Access = server.database.access(spec.sql, visible_to(principal))
             authorize(principal, access)
-        except (SqlError, Forbidden) as error:  # wrong is what was asked about, not the request
+        except (SqlError, Forbidden) as error:  # the statement is wrong, not the request
             return {"problem": problem_document(error, request.state.request_id)}
         return {
             "kind": access.kind,

@@ -1,15 +1,8 @@
-"""Writing as to InfluxDB: line protocol at the addresses that Telegraf and its clients know.
-
-Guarantee
-    A measurement is a stream of that name, tags and fields are its attributes.  Everything is read
-    before anything is appended: a line that is none, or does not fit its stream, refuses the body
-    (or is left out, with ``accept_partial=true``).  The lines of one measurement are one append.
-
-Limits
-    Streams exist: they are created with their types, not guessed from the first line.  A body with
-    several measurements is as many commits; what was appended before one of them failed stays.
-    Events with the same tags and time are two events, where InfluxDB keeps the last.  Databases,
-    buckets and organisations are taken and mean nothing.
+"""InfluxDB line protocol, at the addresses that Telegraf and InfluxDB clients use.  A measurement
+is an existing stream; tags and fields are attributes.  The whole body is parsed first: an invalid
+line refuses it (or is left out, with ``accept_partial=true``).  Each measurement is a commit, and
+earlier ones stay if a later one fails.  Events with equal tags and time are two events, where
+InfluxDB keeps the last.
 """
 
 from __future__ import annotations
@@ -48,7 +41,7 @@ async def _writer(
     request: Request,
     given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)] = None,
 ) -> Principal:
-    """Who writes: a token may also be sent as ``Authorization: Token ...``."""
+    """The principal; a token may also be sent as ``Authorization: Token ...``."""
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     if given is None and scheme.lower() == "token" and secret.strip():
         return identify(request, secret.strip())
@@ -113,8 +106,6 @@ async def _write(
 
 @dataclass(frozen=True)
 class _Write:
-    """One body on its way into its streams; runs in a thread."""
-
     server: Server
     principal: Principal
     body: Body
@@ -123,7 +114,6 @@ class _Write:
     durability: str | None
 
     def run(self) -> None:
-        """Read all of it, then append."""
         most = self.server.settings.max_decoded_bytes
         text = self.body.open(most).read()
         self.body.hold(len(text))

@@ -1,12 +1,5 @@
-"""Routes of live queries: made, asked about, followed, paused and dropped.
-
-Purpose
-    What ``CREATE LIVE QUERY`` and its like do, for programs; and ``GET .../rows``, the feed of what
-    a live query puts out (:mod:`..service.live_feed`).
-
-Guarantee
-    To make, change or drop one needs the scope ``admin`` for its name and its sink, and ``read``
-    for what it reads; to see it, ``read`` for its sink.
+"""Routes of live queries.  To change one takes ``admin`` on its name and its sink, and ``read`` on
+its sources; to see it, ``read`` on its sink.
 """
 
 from __future__ import annotations
@@ -91,7 +84,6 @@ class PreviewSpec(BaseModel):
 
 
 def _definition(server: Server, principal: Principal, name: str, scope: str) -> LiveDefinition:
-    """A live query that a principal may use."""
     principal.require(scope, name)
     try:
         found = server.database.live_statements.definition(name)
@@ -104,7 +96,6 @@ def _definition(server: Server, principal: Principal, name: str, scope: str) -> 
 
 
 def _told(server: Server, name: str) -> dict[str, Any]:
-    """A live query for programs."""
     live = server.database.live_statements
     status: dict[str, Any] = jsonable(live.status(name))
     definition = live.definition(name)
@@ -178,7 +169,7 @@ def _by_fields(server: Server, principal: Principal, spec: LiveSpec, name: str) 
 
 @router.get("", summary="List live queries")
 async def list_live(request: Request, principal: Requester) -> Response:
-    """Those within the token's reach, and how they do."""
+    """Those within the token's reach, and their status."""
     principal.require("read")
     server = server_of(request)
     return reply({"live": await server.call(lambda: _listed(server, principal))})
@@ -192,7 +183,7 @@ def _listed(server: Server, principal: Principal) -> list[dict[str, Any]]:
             if principal.may("read", name) and principal.may("read", live.sink_of(name)):
                 found.append(_told(server, name))
         except StreamNotFound:
-            continue  # dropped a moment ago
+            continue  # dropped meanwhile
     return found
 
 
@@ -240,7 +231,7 @@ async def catch_up(
     principal: Requester,
     timeout_ms: Annotated[int | None, Query(ge=1, description="Most time to wait.")] = None,
 ) -> Response:
-    """Answered when every live query has taken in every commit so far; 504 when it takes longer."""
+    """Answers when every live query has processed all commits so far; 504 when it takes longer."""
     principal.require("read")
     server = server_of(request)
     seconds = server.settings.query_timeout
@@ -256,7 +247,7 @@ async def catch_up(
 
 @router.get("/{name}", summary="Ask about a live query")
 async def describe_live(request: Request, principal: Requester, name: PathName) -> Response:
-    """What it is and how it does."""
+    """Its definition and its status."""
     server = server_of(request)
 
     def tell() -> dict[str, Any]:
@@ -296,7 +287,7 @@ async def pause_live(request: Request, principal: Requester, name: PathName) -> 
 
 @router.post("/{name}/resume", summary="Resume a live query")
 async def resume_live(request: Request, principal: Requester, name: PathName) -> Response:
-    """Have it go on where it stopped, after a failure as well."""
+    """Continue where it stopped, after a failure as well."""
     return await _change(request, principal, name, "resume")
 
 
@@ -320,7 +311,7 @@ async def refresh_live(
     end: End = None,
     precision: Precision = None,
 ) -> Response:
-    """Compare results with times in `[start, end)` with the query, and put them right."""
+    """Compare results with times in `[start, end)` with the query, and correct them."""
     server = server_of(request)
 
     def refresh() -> dict[str, Any]:
@@ -365,7 +356,7 @@ async def live_rows(
         str | None, Header(description="The last id that was read; wins over `after`.")
     ] = None,
 ) -> Response:
-    """What it puts out and takes back, in the order of `_seq`: SSE, NDJSON or an Arrow stream."""
+    """Its results and retractions, in the order of `_seq`: SSE, NDJSON or an Arrow stream."""
     server = server_of(request)
     form = feed_format(request)
     known = (last_event_id or "").strip()

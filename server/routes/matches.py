@@ -1,8 +1,5 @@
-"""Matches to be drawn: where each variable of a pattern was met, the events of one match, and the
-pairs of a recency join.
-
-:mod:`...query.matches` says what the answer is; here it is asked under the rights and the limits of
-a request.
+"""Matches to draw: variables of a pattern, events of one match, pairs of a recency join.
+``query.matches`` computes them; this route adds the rights and limits of a request.
 """
 
 from __future__ import annotations
@@ -87,7 +84,6 @@ async def matches(request: Request, principal: Requester) -> Response:
 
 
 def _find(server: Server, principal: Principal, wanted: str) -> tuple[str, str] | None:
-    """The stream that is matched, and its time; None where it is another relation."""
     for name in server.database.streams():
         if name.lower() == wanted.lower() and principal.may("read", name):
             return name, server.database.stream_schema(name).time

@@ -1,9 +1,5 @@
-"""Bytes to a client that may be slow: sent block by block, broken off when it takes them no more.
-
-Guarantee
-    A client has the time that its :class:`~..service.bodies.Pace` gives it for what was sent so
-    far; making a block does not count.  One that is too slow is disconnected, so that it never
-    takes a part for the whole.
+"""Sends blocks to a client within its ``Pace``; time spent making a block does not count.  A client
+that is too slow is disconnected, so that it never takes a part for the whole.
 """
 
 from __future__ import annotations
@@ -26,17 +22,8 @@ logger = logging.getLogger("chronicle.server")
 async def send_paced(
     scope: Scope, send: Send, pace: Pace, next_block: Callable[[], Awaitable[bytes | None]]
 ) -> None:
-    """Send the body of an answer whose headers are out.
-
-    Parameters
-    ----------
-    next_block : callable
-        Gives the next bytes, None at the end.
-
-    Raises
-    ------
-    BrokenAnswer
-        The client was too slow; the connection is ended.
+    """Send blocks until ``next_block`` gives None; raises ``BrokenAnswer`` if the client is too
+    slow.
     """
     sent, waited = 0, 0.0
     try:

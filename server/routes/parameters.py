@@ -1,16 +1,6 @@
-"""Query parameters that several routes share, and what their texts mean.
-
-Purpose
-    Times, column lists and the options of an answer, declared once, so that every route and its
-    OpenAPI page say the same.
-
-Guarantee
-    A time is ISO 8601 or an integer of ticks.  ``+`` in a query string means a space; in a time it
-    can only have been an offset's sign, so ``2018-08-01T06:00:00+02:00`` works unquoted.  A
-    parameter that a route does not have is refused, not passed over.
-
-    Dependencies are coroutines: FastAPI would have a thread run each of them otherwise, which costs
-    more than all else of a small request.
+"""Query parameters that several routes share.  ``+`` in a query string means a space; in a time it
+can only have been an offset's sign, so ``2018-08-01T06:00:00+02:00`` works unquoted.  Dependencies
+are coroutines, since FastAPI would run each other one in a thread.
 """
 
 from __future__ import annotations
@@ -122,7 +112,6 @@ async def text_options(
         str | None, Query(description="Of an Excel workbook; the first by default.")
     ] = None,
 ) -> TextOptions:
-    """How a text file is written."""
     return TextOptions(
         encoding=encoding, delimiter=delimiter, separator=separator, quote=quote, skip=skip,
         header=header, columns=column_names(columns), nulls=null or (), decimal=decimal,
@@ -155,20 +144,13 @@ class RangeSpec(BaseModel):
     )
 
     def bounds(self, schema: StreamSchema) -> tuple[int | None, int | None]:
-        """Its times, in ticks."""
         texts = (None if at is None else str(at) for at in (self.start, self.end))
         start, end = (to_ticks(schema, at, self.precision) for at in texts)
         return start, end
 
 
 def to_ticks(schema: StreamSchema, text: str | None, precision: str | None = None) -> int | None:
-    """Ticks of a time given in a query string; None stays None.
-
-    Parameters
-    ----------
-    precision : {None, "s", "ms", "us", "ns"}
-        Unit of an integer; None: the stream's own.
-    """
+    """Ticks of a time; ``precision`` is the unit of an integer, None the stream's own."""
     if text is None or not text.strip():
         return None
     text = text.strip()
@@ -209,7 +191,6 @@ def column_names(given: list[str] | None) -> list[str] | None:
 
 
 def _encoding(*, envelope: bool) -> Callable[..., Awaitable[RowEncoding]]:
-    """A dependency that reads how the rows of an answer are to be written."""
 
     async def read(
         request: Request,
@@ -241,18 +222,11 @@ def _encoding(*, envelope: bool) -> Callable[..., Awaitable[RowEncoding]]:
 
 event_encoding, result_encoding = _encoding(envelope=False), _encoding(envelope=True)
 EventEncoding = Annotated[RowEncoding, Depends(event_encoding)]
-"""How the rows of a read are written."""
 ResultEncoding = Annotated[RowEncoding, Depends(result_encoding)]
-"""How the rows of a query are written: JSON with the envelope of :mod:`..service.encoding`."""
 
 
 async def only_known(request: Request, principal: Requester) -> None:
-    """Refuse parameters that the route does not have, of those who may ask at all.
-
-    Raises
-    ------
-    RequestValidationError
-    """
+    """Raise ``RequestValidationError`` for unknown parameters, after authentication."""
     del principal
     if not request.query_params:
         return

@@ -1,6 +1,5 @@
-"""Routes of followers: positions that are kept, and what was committed between two of them.
-
-What they promise stands in :mod:`.positions`.
+"""Routes of followers: positions, and the events committed between two of them.
+``service.positions`` has the guarantees.
 """
 
 from __future__ import annotations

@@ -1,11 +1,6 @@
-"""A stream's whole history in as many buckets as a picture has pixels.
-
-Guarantee
-    Buckets are windows of one width (TUMBLE), so the tree answers them: a zoom of any length costs
-    two boundaries and the nodes between, not the events.  Buckets without events are not sent.
-
-Limits
-    Minima, maxima and means are of numbers only.  A bucket is a microsecond wide at least.
+"""A stream's history in as many buckets as a chart has pixels: TUMBLE windows of one width,
+answered from the aggregate tree, so the cost depends on the buckets, not the events.  Empty buckets
+are not sent.
 """
 
 from __future__ import annotations
@@ -31,7 +26,6 @@ __all__ = ["router"]
 router = APIRouter(prefix="/v1", tags=["streams"])
 BUCKETS_MAX = 4000
 COUNT_MAX = 1_000_000_000
-"""Of an interval's unit."""
 
 
 @router.get("/streams/{stream}/profile", summary="A stream's history in buckets")
@@ -77,7 +71,6 @@ async def profile(
 def _text(
     schema: StreamSchema, stream: str, attributes: list[str], low: int, high: int, buckets: int
 ) -> str:
-    """The windows that a profile is made of, in SQL."""
     columns = ["window_start AS start", "count(*) AS count"]
     for name in attributes:
         attribute = schema.attribute(name)
@@ -102,7 +95,6 @@ def _text(
 
 
 def _interval(micros: int) -> str:
-    """An interval at least so long, in a unit of which SQL takes so many."""
     for unit, size in (("MICROSECOND", 1), ("MILLISECOND", 1000), ("SECOND", 1_000_000)):
         if micros // size < COUNT_MAX:
             return f"INTERVAL '{-(-micros // size)}' {unit}"

@@ -1,11 +1,5 @@
-"""Routes of SQL: query, explain, what runs, cancel.
-
-Guarantee
-    ``GET /v1/query`` changes nothing, whatever the text says.  A query ends when its time is over,
-    when its client goes away and when it is cancelled.
-
-Limits
-    A statement that changes the store is not cut short by a client that goes away while it commits.
+"""Routes of SQL.  ``GET /v1/query`` changes nothing, whatever the text says.  A query ends on its
+time limit, when its client disconnects, and when it is cancelled, but not while it commits.
 """
 
 from __future__ import annotations
@@ -174,7 +168,7 @@ async def explain(request: Request, principal: Requester) -> Response:
 
 @router.get("/queries", summary="List what runs")
 async def list_queries(request: Request, principal: Requester) -> Response:
-    """Queries and reads of this token; with the scope `operate`, of everybody."""
+    """Queries and reads of this token; with the scope `operate`, of all."""
     running = server_of(request).running
     return reply({"queries": [q.to_json() for q in running if running.visible(q, principal)]})
 

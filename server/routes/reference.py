@@ -1,16 +1,5 @@
-"""``/docs``: the API for people, made of the OpenAPI document by the server itself.
-
-Purpose
-    Every route with its parameters, bodies, answers and refusals, and a command for curl that does
-    something.  The page is text and one style: it needs no script, no file from elsewhere and no
-    network beyond this server.
-
-Guarantee
-    It says what ``/openapi.json`` says, since it is made from that.  All text is escaped; the
-    policy that it is sent with allows its own style and nothing else.
-
-Limits
-    To try a route, copy its command.
+"""``/docs``: the API reference as a static page without scripts, generated from the OpenAPI
+document.
 """
 
 from __future__ import annotations
@@ -55,7 +44,6 @@ HEADERS = {
 
 @router.get("/docs", include_in_schema=False)
 async def docs(request: Request) -> Response:
-    """The API for people."""
     state = request.app.state
     if not hasattr(state, "reference"):
         text = page(request.app.openapi()).encode()
@@ -68,7 +56,6 @@ async def docs(request: Request) -> Response:
 
 
 def page(document: Mapping[str, Any]) -> str:
-    """An OpenAPI document as a page."""
     title = escape(f"{document['info']['title']} {document['info']['version']}")
     return "\n".join(
         (
@@ -135,7 +122,6 @@ def _route(path: str, method: str, operation: Mapping[str, Any]) -> Iterator[str
 
 
 def _command(path: str, method: str, operation: Mapping[str, Any]) -> str:
-    """A command for curl, from the examples."""
     given = operation.get("parameters", ())
     named = {p["name"]: quote(str(p.get("example", "...")), safe="") for p in given}
     asked = {p["name"]: p["example"] for p in given if p["in"] == "query" and p["required"]}
@@ -168,7 +154,6 @@ def _members(members: Mapping[str, Any]) -> str:
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    """A type in few words, with a link where it is an object of the page."""
     if "$ref" in schema:
         name = escape(schema["$ref"].rpartition("/")[2])
         return f'<a href="#{name}">{name}</a>'

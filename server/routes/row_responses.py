@@ -1,30 +1,14 @@
-"""Answers made of rows: computed in a thread, sent as they come, ended early without harm.
+"""Row answers: computed in a thread, sent as they come, cancelled with their client. ::
 
-Purpose
-    :func:`send_rows` runs a query or a read for a request.  It waits for a slot, computes and
-    encodes in a worker thread, and gives the bytes to the client through a
-    :class:`~.body_pipe.BodyPipe`.
+    slot -> thread: open rows -> cut at limit -> encode -> gzip -> pipe -> event loop: send
+              ^                                                        |
+              '-- cancellation <-- client went away, stalled, DELETE --'
 
-Layout
-    ::
-
-        gate -> thread: open rows -> cut at limit -> encode -> gzip -> pipe -> event loop: send
-                  ^                                                        |
-                  '-- cancellation <-- client went away, stalled, DELETE --'
-
-Guarantee
-    Nothing is sent before the first rows are computed, so an error until then is a problem
-    document with its own status.  An error after that breaks the connection off.  The slot is
-    given back, and the query removed from the list, when the thread has really ended.  An answer
-    that fits into one block says how many rows it has in its headers.
-
-    Rows that are surely little work take no thread: they are computed and written on the event
-    loop, with the same gate, limits and headers.
-
-    Asked for with HEAD, a range or a condition, an answer is a file (:mod:`.file_responses`).
-
-Limits
-    A query in the middle of an uninterruptible operation of DuckDB keeps its slot until that ends.
+Nothing is sent before the first rows are computed, so an error until then is a problem document
+with its own status; a later error breaks the connection.  The slot is released when the thread has
+really ended (an uninterruptible DuckDB operation holds it until then).  An answer in one block has
+its row count in the headers.  Cheap rows are computed on the event loop.  HEAD, ranges and
+conditions make the answer a file (``file_responses``).
 """
 
 from __future__ import annotations
@@ -64,22 +48,12 @@ __all__ = ["RowSource", "send_rows"]
 
 logger = logging.getLogger("chronicle.server")
 AT_ONCE_BYTES = 64 << 10
-"""Rows that are written on the event loop, at most."""
+"""Most bytes of rows that are encoded on the event loop."""
 
 
 @dataclass
 class RowSource:
-    """What an answer is made of.
-
-    Attributes
-    ----------
-    batches : iterator of pyarrow.RecordBatch
-        Lazily computed; asked by one thread.
-    close : callable
-        Called when no more batches are taken, in the same thread.
-    size : int
-        Bytes of the batches, where they are known.
-    """
+    """Rows of an answer; one thread takes ``batches``, then calls ``close``; ``size`` in bytes."""
 
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
@@ -100,26 +74,9 @@ async def send_rows(
     looks_ahead: bool = True,
     at_once: Callable[[RunningQuery], RowSource | None] | None = None,
 ) -> Response:
-    """Answer a request with rows.
-
-    Parameters
-    ----------
-    gate : Gate
-        Where a slot is taken.
-    kind : {"query", "events"}
-    text : str
-        What runs, for the list of running queries.
-    open_rows : callable
-        Called in a worker thread; what it raises becomes the answer.
-    encoding : RowEncoding
-        Format and form of the rows.
-    limit : int, optional
-        Rows that the client wants at most.
-    looks_ahead : bool
-        Whether the rows go on beyond the limit, so that ``truncated`` is known.
-    at_once : callable, optional
-        As ``open_rows``, but called on the event loop, for rows that are surely little work; gives
-        None where they may not be.
+    """Answer with the rows of ``open_rows``, which runs in a worker thread; its exception becomes
+    the answer.  ``at_once`` is the same on the event loop, None for rows that may be expensive.
+    ``looks_ahead`` says that rows go on beyond ``limit``, so that ``truncated`` is known.
     """
     server = server_of(request)
     asked = FileRequest.of(request)
@@ -202,7 +159,6 @@ async def send_rows(
 def _ready(
     at_once: Callable[[RunningQuery], RowSource | None], query: RunningQuery
 ) -> RowSource | None:
-    """Rows that are computed already."""
     rows = at_once(query)
     if rows is None:
         return None
@@ -216,7 +172,6 @@ def _ready(
 def _at_once(
     rows: RowSource, encoding: RowEncoding, tally: Tally, query: RunningQuery
 ) -> bytes | None:
-    """The whole answer; None where writing it would take long."""
     if rows.size > AT_ONCE_BYTES:
         return None
     out = io.BytesIO()
@@ -239,15 +194,13 @@ def _headers(query: RunningQuery, encoding: RowEncoding) -> dict[str, str]:
 def _whole(
     request: Request, query: RunningQuery, encoding: RowEncoding, tally: Tally, body: bytes
 ) -> Response:
-    """An answer that fits into one block, which says how many rows it has, and its tag."""
     headers = _headers(query, encoding) | _counted(tally)
-    if request.method == "GET" and not encoding.envelope:  # which tells how long it took
+    if request.method == "GET" and not encoding.envelope:  # the envelope has the elapsed time
         headers["ETag"] = tag_of(hashlib.sha256(body))
     return Response(body, headers=headers, media_type=media_type_of(encoding.format))
 
 
 def _counted(tally: Tally) -> dict[str, str]:
-    """Headers that say how many rows an answer has."""
     headers = {"X-Row-Count": str(tally.rows)}
     if tally.truncated is not None:
         headers["X-Truncated"] = "true" if tally.truncated else "false"
@@ -255,7 +208,6 @@ def _counted(tally: Tally) -> dict[str, str]:
 
 
 async def _watch(request: Request, query: RunningQuery, pipe: BodyPipe) -> None:
-    """Cancel a query when its client goes away."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
     query.cancellation.cancel()
@@ -263,8 +215,6 @@ async def _watch(request: Request, query: RunningQuery, pipe: BodyPipe) -> None:
 
 
 class _Stream(Response):
-    """An answer that is sent while it is computed."""
-
     def __init__(
         self,
         first: bytes,
@@ -286,13 +236,11 @@ class _Stream(Response):
         self.init_headers(headers)
 
     def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
-        """Headers without a length: it is not known."""
         self.body = b""
         super().init_headers(headers)
         self.raw_headers = [item for item in self.raw_headers if item[0] != b"content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the headers, then blocks as they are ready; break off a client that is too slow."""
         request_id = scope["state"]["request_id"]
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})

@@ -1,11 +1,5 @@
-"""Routes about the server itself: alive, ready, metrics.
-
-Guarantee
-    ``/healthz`` needs neither a thread nor the store: it answers while everything else is busy.
-
-Limits
-    None of them needs a token, except ``/metrics`` when there are tokens and
-    ``CHRONICLE_PUBLIC_METRICS`` is off.
+"""Routes about the server itself; only ``/metrics`` may need a token.  ``/healthz`` needs neither a
+thread nor the store.
 """
 
 from __future__ import annotations
@@ -35,7 +29,7 @@ router = APIRouter(tags=["service"])
 
 @router.get("/", include_in_schema=False)
 async def root(request: Request) -> Response:
-    """Where to go from here: a browser to the console, a program to the API."""
+    """Sends browsers to the console, programs to the API."""
     shown = server_of(request).settings.console != "off"
     if shown and wants_page(request.headers):
         return RedirectResponse("console/", 307, {"Vary": "Accept"})
@@ -64,7 +58,7 @@ async def readyz(
     request: Request,
     given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)] = None,
 ) -> Response:
-    """200 when the store is open and SQL is answered at its usual speed; 503 while it is not so.
+    """200 when the store is open and SQL is answered at its usual speed; otherwise 503.
 
     With a token the answer also describes the store.
     """
@@ -123,7 +117,7 @@ async def metrics(
     except (Forbidden, Unauthorized):
         if not server.settings.public_metrics:
             raise
-        principal = None  # sees sums, and no stream's name
+        principal = None  # sums only, no names of streams
 
     def content() -> bytes:
         if principal is None:

@@ -1,16 +1,6 @@
-"""The short way of queries and reads: from the edge to their route, past the router.
-
-Purpose
-    Half of what a small query costs is to find its route and to fill in the parameters of it.
-    :class:`ShortReads` stands before the application, knows two addresses, ``/v1/query`` and
-    ``/v1/streams/{stream}/events``, and calls the functions of their routes with what plain
-    parameters say.
-
-Guarantee
-    The answers are those of the long way, which are made by the same functions: who asks, rights,
-    limits, gates, errors and metrics stand there.  A header or parameter that is not known here, is
-    repeated, or does not look like what it has to be, goes the long way, which says what is wrong
-    with it.  ``tests/server/test_short_reads.py`` compares both.
+"""The fast path of queries and reads: routing and validation cost half of a small query.  Plain
+requests call their route functions directly, so rights, limits, errors and metrics are the same; an
+unknown or repeated header or parameter, or an unusual value, goes to the router.
 """
 
 from __future__ import annotations
@@ -41,7 +31,6 @@ __all__ = ["ShortReads"]
 
 QUERY, STREAMS, EVENTS = "/v1/query", "/v1/streams/", "/events"
 TEXT_BYTES_MAX = 4096
-"""Longest query string that is read here."""
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,14}", re.ASCII)
 _NUMBERS = frozenset({"limit", "timeout_ms", "version"})
@@ -58,17 +47,7 @@ Given = dict[str, Any]
 
 
 class ShortReads:
-    """Answers plain queries and reads, and hands everything else on.
-
-    Parameters
-    ----------
-    app : ASGI application
-        The long way.
-    routes : mapping of str to APIRoute
-        ``read_stream``, ``get_query`` and ``post_query``, for metrics.
-    answer_error : callable
-        Makes the answer of an error.
-    """
+    """Answers plain queries and reads, and forwards everything else; ``routes`` are for metrics."""
 
     def __init__(
         self,
@@ -81,7 +60,6 @@ class ShortReads:
         self._answer_error = answer_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or have it answered."""
         found = _found(scope) if scope["type"] == "http" else None
         head = None if found is None else plain_head(scope)
         if found is None or head is None:
@@ -99,7 +77,6 @@ class ShortReads:
 
 
 def _found(scope: Scope) -> tuple[str, str | None, Given] | None:
-    """The route of a plain request, its stream and parameters; None for the long way."""
     path, method, stream = scope["path"], scope["method"], None
     if path == QUERY and method in ("GET", "POST"):
         route = "get_query" if method == "GET" else "post_query"
@@ -116,7 +93,7 @@ def _found(scope: Scope) -> tuple[str, str | None, Given] | None:
 
 @lru_cache(maxsize=1024)
 def _given(route: str, query: bytes) -> Given | None:
-    """The parameters of a route, as its function takes them; not to be changed."""
+    """The arguments of a route's function; do not modify."""
     try:
         pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, strict_parsing=bool(query))
     except ValueError:

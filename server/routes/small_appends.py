@@ -1,20 +1,8 @@
-"""The short way of small appends: from the edge into the store, past the router.
-
-Purpose
-    ``POST /v1/streams/{stream}/events`` with a few plain events is what a server is sent most.
-    :class:`SmallAppends` stands before the application and answers those requests itself: the body
-    is read on the event loop (:mod:`..service.small_bodies`) and stored with what waits beside it
-    (:mod:`..service.gathering`).
-
-Guarantee
-    The long way (:func:`.events.append_events`) gives the same answers.  Whatever is unusual in a
-    request (a header or parameter that means something else, a token that may not, a body that is
-    long or not plain) goes there as it came, with what was taken of its body.  Gates, budgets,
-    limits, metrics and timings count either way.
-
-Limits
-    A request with an Idempotency-Key writes a log of its own around its append, in threads: it
-    takes the long way.
+"""The fast path of small appends: reads plain JSON bodies of ``POST /v1/streams/{stream}/events``
+on the event loop (``service.small_bodies``) and group-commits them (``service.gathering``).  The
+slow path (``events.append_events``) gives the same answers.  Unusual requests go there unchanged:
+other headers or parameters, missing rights, long or unusual bodies, and an Idempotency-Key, which
+writes its own log in threads.  Slots, budgets, limits and metrics apply to both.
 """
 
 from __future__ import annotations
@@ -50,15 +38,13 @@ __all__ = ["SmallAppends"]
 
 PREFIX, SUFFIX = "/v1/streams/", "/events"
 VALUE_BYTES = 16
-"""What a value takes on its way, at least: counted as held by its request, beside the text."""
+"""Least memory of a value in flight, counted besides the text."""
 
 READERS_KEPT = 256
 ANSWER = b'{"appended":%d,"late":%d,"count":%d,"version":%d,"position":"%d","durable":%s}\n'
 
 
 class _Options(NamedTuple):
-    """What a request says beside its body."""
-
     format: str
     precision: str | None
     durability: str | None
@@ -72,18 +58,7 @@ class _Said(NamedTuple):
 
 
 class SmallAppends:
-    """Answers small appends, and hands everything else on.
-
-    Parameters
-    ----------
-    app : ASGI application
-        The long way.
-    server : Server
-    route : APIRoute
-        Whose requests these are, for metrics.
-    answer_error : callable
-        Makes the answer of an error.
-    """
+    """Answers small appends, and forwards everything else to ``app``; ``route`` is for metrics."""
 
     def __init__(
         self,
@@ -103,7 +78,6 @@ class SmallAppends:
         self._readers: Lru[tuple[int, str], SmallReader] = Lru(READERS_KEPT)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or have it answered."""
         said = None
         if scope["type"] == "http" and scope["method"] == "POST":
             said = self._said(scope)
@@ -146,7 +120,7 @@ class SmallAppends:
         return _Said(stream.replace(SLASH, "/"), options, head.length, head.secret)
 
     def _admitted(self, scope: Scope, said: _Said) -> tuple[Principal, Stream, SmallReader] | None:
-        """Who asks, and what reads the body; None where the long way has something to refuse."""
+        """Principal, stream and reader; None where the slow path has an error to report."""
         server = self._server
         if server.database.mode == "r":
             return None
@@ -157,7 +131,7 @@ class SmallAppends:
             stream = server.database.stream(said.stream)
         except (ChronicleError, Problem):
             return None
-        if stream.handle.options.unique is not None:  # each body is told of its own duplicates
+        if stream.handle.options.unique is not None:  # duplicates are counted per body
             return None
         scope["state"]["principal"] = principal
         scope["path_params"] = {"stream": said.stream}
@@ -187,7 +161,6 @@ class SmallAppends:
         receive: Receive,
         taken: list[Message],
     ) -> bytes | None:
-        """The answer; None where the request has to take the long way."""
         server, client = self._server, principal.client
         async with server.bodies.held(client):
             with server.uploads.account(client) as account:
@@ -219,7 +192,6 @@ class SmallAppends:
         )
 
     async def _text(self, receive: Receive, taken: list[Message]) -> bytes:
-        """The body, which is as long as was said, or too long."""
         text = b""
         try:
             async with asyncio.timeout(self._pace.silence_s):
@@ -252,7 +224,6 @@ class SmallAppends:
 
 @lru_cache(maxsize=256)
 def _options(query: bytes, content_type: str) -> _Options | None:
-    """What the parameters say; None for those that only the long way knows."""
     try:
         pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, strict_parsing=bool(query))
     except ValueError:
@@ -270,7 +241,6 @@ def _options(query: bytes, content_type: str) -> _Options | None:
 
 
 def _again(taken: list[Message], receive: Receive) -> Receive:
-    """The messages that were taken, and then those that follow."""
     if not taken:
         return receive
     left = iter(taken)

@@ -1,8 +1,5 @@
-"""Queries whose rows go into a small JSON answer, under the rights and limits of any query.
-
-Guarantee
-    Each takes a place among the queries, is listed and can be cancelled, and ends with the
-    server's time limit or when its client goes away; it changes nothing.
+"""Queries whose rows become part of a small JSON answer.  Each takes a query slot, is listed and
+cancellable, is read-only, and ends on the server's time limit or when its client disconnects.
 """
 
 from __future__ import annotations
@@ -28,8 +25,6 @@ __all__ = ["SmallQueries"]
 
 
 class SmallQueries:
-    """Queries that one request makes, one after the other, within one time limit."""
-
     def __init__(self, server: Server, principal: Principal, query: RunningQuery) -> None:
         self.server = server
         self._principal = principal
@@ -39,8 +34,7 @@ class SmallQueries:
     def rows(
         self, text: str, params: Mapping[str, Any] | None, limit: int
     ) -> tuple[pa.Table, bool]:
-        """The first rows of a query, and whether there are more; parameters that it does not name
-        are left out.  Blocks."""
+        """The first rows of a query, and whether there are more; ignores unused parameters."""
         named = names_in(text)
         result = self.server.database.sql(
             text,
@@ -72,7 +66,6 @@ class SmallQueries:
         text: str,
         work: Callable[[RunningQuery], dict[str, Any]],
     ) -> dict[str, Any]:
-        """Do the work of a request in a thread, in a place among the queries."""
         server = server_of(request)
         async with server.queries.held(principal.client):
             query = server.running.add(request.state.request_id, "query", text, principal)

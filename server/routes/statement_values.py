@@ -1,11 +1,6 @@
-"""Values for the parameters of a statement, out of JSON.
-
-Purpose
-    JSON has numbers, texts, truth values and null.  What SQL has besides is given as an object of
-    two members: ``{"type": "timestamp", "value": "2018-08-01T06:00:00"}``.
-
-Guarantee
-    A value that its type cannot hold is refused with the parameter's name.
+"""Statement parameters from JSON.  SQL types that JSON lacks are objects: ``{"type": "timestamp",
+"value": "2018-08-01T06:00:00"}``.  A value that its type cannot hold is refused with the
+parameter's name.
 """
 
 from __future__ import annotations
@@ -52,16 +47,10 @@ TYPES: dict[str, Callable[[str], Any]] = {
     "double": float,
     "blob": _blob,
 }
-"""What each type makes of its text."""
 
 
 def values_of(params: dict[str, Any] | list[Any] | None) -> dict[str, Any] | list[Any] | None:
-    """The values that a request gives, in Python's types.
-
-    Raises
-    ------
-    InvalidArgument
-    """
+    """The values as Python types; raises ``InvalidArgument``."""
     if isinstance(params, dict):
         return {name: _value(name, given) for name, given in params.items()}
     if isinstance(params, list):

@@ -1,7 +1,5 @@
-"""One snapshot of how the server does, for people: what ``/metrics`` is for Prometheus.
-
-Guarantee
-    Sums over the store are for who may read all of it; others see the server's load only.
+"""``GET /v1/status``: a snapshot of the server's load for people.  Sums over the store are for
+clients that may read all of it.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ router = APIRouter(prefix="/v1", tags=["service"])
 
 @router.get("/status", summary="How the server does")
 async def status(request: Request, principal: Requester) -> Response:
-    """Version, places in use, memory, the last quarter of an hour; with every right the store."""
+    """Version, slots in use, memory, the last quarter of an hour; with every right, the store."""
     server = server_of(request)
     trouble = await server.probe.trouble()
     flight = request.app.state.flight

@@ -1,10 +1,5 @@
-"""Routes of streams themselves: list, create, describe, drop, delete from, update, index.
-
-Guarantee
-    A stream out of the token's reach answers 403 whether it exists or not.
-
-Limits
-    Creating and dropping are rare: they take a thread, but no slot of a gate.
+"""Routes of streams: list, create, describe, drop, delete from, update, index.  A stream out of the
+token's reach answers 403 whether it exists or not.
 """
 
 from __future__ import annotations
@@ -52,7 +47,6 @@ class ColumnSpec(BaseModel):
     )
 
     def default_as(self, type_: pa.DataType) -> Any:
-        """The default as a schema takes it; None without one."""
         value = self.default
         if (
             not isinstance(value, str)
@@ -104,7 +98,6 @@ class StreamSpec(BaseModel):
     )
 
     def arrow(self) -> pa.Schema:
-        """The Arrow schema that is meant."""
         if (self.columns is None) == (self.arrow_schema is None):
             raise InvalidArgument("give the columns by either schema or arrow_schema")
         if self.arrow_schema is not None:
@@ -122,7 +115,6 @@ class StreamSpec(BaseModel):
         return pa.schema(fields)
 
     def events(self) -> pa.Schema | StreamSchema:
-        """The schema of the stream that is meant, with the defaults of its columns."""
         arrow = self.arrow()
         if not isinstance(self.columns, list):
             return arrow
@@ -134,7 +126,6 @@ class StreamSpec(BaseModel):
 
 
 def describe(server: Server, name: str, *, full: bool) -> dict[str, Any]:
-    """A stream as JSON; blocks."""
     stream = server.database.stream(name)
     schema: StreamSchema = stream.event_schema
     found: dict[str, Any] = {
@@ -190,7 +181,7 @@ async def list_streams(request: Request, principal: Requester) -> Response:
             try:
                 found.append(describe(server, name, full=False))
             except ChronicleError:
-                if name in server.database.streams():  # else it was dropped a moment ago
+                if name in server.database.streams():  # else it was dropped meanwhile
                     raise
         return found
 
@@ -201,7 +192,7 @@ async def list_streams(request: Request, principal: Requester) -> Response:
     "/streams", status_code=201, summary="Create a stream", openapi_extra=spec_body(StreamSpec)
 )
 async def create_stream(request: Request, principal: Requester) -> Response:
-    """Create a stream; with `if_not_exists` an equal one that exists is answered with 200."""
+    """Create a stream; with `if_not_exists` an equal existing one is answered with 200."""
     spec = await read_spec(request, StreamSpec)
     principal.require("write", spec.name)
     server = server_of(request)
@@ -262,7 +253,7 @@ async def delete_events(request: Request, principal: Requester, stream: PathName
     "/streams/{stream}/update", summary="Update events", openapi_extra=spec_body(UpdateSpec)
 )
 async def update_events(request: Request, principal: Requester, stream: PathName) -> Response:
-    """Give the events of a range that satisfy a predicate other values, in one commit."""
+    """Give new values to the events of a range that satisfy a predicate, in one commit."""
     return await _changed(request, principal, stream, UpdateSpec)
 
 
@@ -289,7 +280,7 @@ async def aggregate(
     end: End = None,
     precision: Precision = None,
 ) -> Response:
-    """Answered from the tree: logarithmic in the stream's length, whatever the range."""
+    """Answered from the aggregate tree: logarithmic in the stream's length, whatever the range."""
     principal.require("read", stream)
     server = server_of(request)
     names = column_names(attribute) or []

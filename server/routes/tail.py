@@ -1,7 +1,5 @@
-"""The route that follows a stream: ``GET /v1/streams/{stream}/tail``.
-
-What is told in which order, and from where one can go on, stands in :mod:`chronicle.api.tailing`;
-how it looks, in :mod:`..service.feeds`.
+"""``GET /v1/streams/{stream}/tail``: follow a stream.  ``chronicle.tailing`` defines order and
+positions, ``service.feeds`` the formats.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ async def tail(
         str | None, Header(description="The last id that was read; wins over `after`.")
     ] = None,
 ) -> Response:
-    """What is appended, as it is committed: server-sent events, NDJSON or an Arrow stream."""
+    """Events as they are committed: server-sent events, NDJSON or an Arrow stream."""
     server = server_of(request)
     name = feed_format(request)
 

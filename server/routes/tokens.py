@@ -1,12 +1,6 @@
-"""Routes of tokens: made, listed, rotated and revoked while the server runs.
-
-Guarantee
-    A secret is in the answer that makes it and nowhere else.  Who manages tokens could make one
-    with every right, so that takes every right: ``admin`` on all streams.  What is done here is
-    what ``chronicle token`` does, and is written into the audit log.
-
-Limits
-    The token of ``CHRONICLE_TOKEN_FILE`` and those of an identity provider are not listed.
+"""Routes of tokens: what ``chronicle token`` does, while the server runs.  They need ``admin`` on
+all streams, since a token with every right could be made.  Tokens of ``CHRONICLE_TOKEN_FILE`` and
+of an identity provider are not listed.
 """
 
 from __future__ import annotations
@@ -42,7 +36,7 @@ _EXPIRES = "A time (2027-01-01, UTC) or a span from now (90d)."
 
 
 class TokenSpec(BaseModel):
-    """A token to be made."""
+    """A token to create."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -53,7 +47,7 @@ class TokenSpec(BaseModel):
 
 
 class RotateSpec(BaseModel):
-    """How a token takes the place of another."""
+    """How a token replaces another."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -65,7 +59,7 @@ class RotateSpec(BaseModel):
 
 @router.get("", summary="List tokens")
 async def tokens(request: Request, principal: Requester) -> Response:
-    """All of the store's, expired ones too, and when each was last used; no secrets."""
+    """All of the store's tokens, expired ones too, and their last use; no secrets."""
     server = _managed(request, principal)
 
     def found() -> list[dict[str, Any]]:
@@ -106,9 +100,9 @@ async def make_token(request: Request, principal: Requester) -> Response:
     openapi_extra=spec_body(RotateSpec),
 )
 async def rotate(request: Request, principal: Requester, token_id: PathName) -> Response:
-    """A new secret for the same name, scopes and streams; the old one goes on for `overlap`.
+    """A new secret for the same name, scopes and streams; the old one is valid for `overlap`.
 
-    In place of the id may stand a name that one token alone has.
+    A unique name may stand in place of the id.
     """
     server = _managed(request, principal)
     spec = await read_spec(request, RotateSpec)
@@ -124,7 +118,7 @@ async def rotate(request: Request, principal: Requester, token_id: PathName) -> 
 
 @router.delete("", summary="Revoke all tokens")
 async def revoke_all(request: Request, principal: Requester) -> Response:
-    """Every token of the store but the one that asks is refused from the next request on."""
+    """Every token of the store except the requester's is refused from the next request on."""
     server = _managed(request, principal)
     own = None if principal.token is None else principal.token.id
     gone = await server.call(revoke_all_tokens, server.database.path, own)
@@ -133,7 +127,7 @@ async def revoke_all(request: Request, principal: Requester) -> Response:
 
 @router.delete("/{token_id}", status_code=204, summary="Revoke a token")
 async def revoke(request: Request, principal: Requester, token_id: PathName) -> Response:
-    """It is refused from the next request on; named by its id, or a name that it alone has."""
+    """It is refused from the next request on; named by its id or by a unique name."""
     server = _managed(request, principal)
 
     def gone() -> None:
@@ -145,7 +139,6 @@ async def revoke(request: Request, principal: Requester, token_id: PathName) -> 
 
 
 def _managed(request: Request, principal: Principal) -> Server:
-    """The server, for who may manage its tokens."""
     principal.require("admin")
     if not principal.everywhere:
         raise Forbidden("to manage tokens takes the scope 'admin' on all streams")
@@ -160,7 +153,6 @@ def _check_known(server: Server, which: str) -> None:
 
 
 def _at_most(server: Server) -> dt.timedelta | None:
-    """The longest life that a token may have."""
     days = server.settings.token_days
     return dt.timedelta(days=days) if days else None
 

@@ -1,6 +1,5 @@
-"""Routes of transactions: parts staged by many, committed by one.
-
-What a transaction promises stands in :mod:`.transactions`.
+"""Routes of transactions: parts staged by many, committed by one.  ``service.transactions`` has the
+guarantees.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ __all__ = ["router"]
 router = APIRouter(prefix="/v1/streams/{stream}/transactions/{transaction}", tags=["transactions"])
 COMMIT_BYTES_MAX = 8 << 20
 DECODED_FACTOR = 8
-"""How much larger than its limit on the wire a part may become when it is decompressed."""
 
 
 class CommitSpec(BaseModel):
@@ -100,7 +98,7 @@ def _stage(
 async def commit(
     request: Request, principal: Requester, stream: PathName, transaction: PathName
 ) -> Response:
-    """Make the listed parts events, at once; asked again, nothing happens."""
+    """Make the listed parts events, in one commit; repeating it does nothing."""
     spec = await read_spec(request, CommitSpec, COMMIT_BYTES_MAX)
     removes = spec.truncate or spec.replace is not None
     principal.require("admin" if removes else "ingest", stream)
@@ -140,7 +138,7 @@ async def commit(
 async def abort(
     request: Request, principal: Requester, stream: PathName, transaction: PathName
 ) -> Response:
-    """Drop its parts; parts that come later are refused with 409."""
+    """Drop its parts; later parts are refused with 409."""
     principal.require("ingest", stream)
     server = server_of(request)
     await server.call(server.transactions.abort, stream, transaction)

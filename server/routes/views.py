@@ -1,11 +1,5 @@
-"""The route of views: the queries that have a name, beside the streams.
-
-Guarantee
-    A view is told to who may read it by its name, as ``SHOW VIEWS`` tells it; nothing is run.
-
-Limits
-    The columns are those that a view had when it was made: ``DESCRIBE`` looks anew.  Views are made
-    and dropped in SQL.
+"""The route of views.  A view is listed for clients that may read it by its name, as in ``SHOW
+VIEWS``.  Its columns are those of its creation; ``DESCRIBE`` gives the present ones.
 """
 
 from __future__ import annotations

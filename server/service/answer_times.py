@@ -1,15 +1,6 @@
-"""Times in answers, as a client wants them.
-
-Purpose
-    A time without a zone is UTC here, and local time to JavaScript and to much else.  With
-    ``time_format`` the rows of a text format have RFC 3339 with ``Z``, or integers since the epoch.
-
-Guarantee
-    RFC 3339 has as many digits as the column's unit.  An epoch coarser than the unit is rounded
-    down, also before 1970; one that is finer is exact, or refused where it does not fit 64 bits.
-
-Limits
-    Timestamps only: a date has no zone, and a time attribute that is an integer stays one.
+"""The parameter ``time_format``: UTC timestamps as ISO text, RFC 3339 or epoch integers.  RFC 3339
+has as many digits as the column's unit.  A coarser epoch is rounded down, also before 1970; a finer
+one is exact, or an error where 64 bits overflow.  Dates and integer times stay as they are.
 """
 
 from __future__ import annotations
@@ -27,7 +18,6 @@ _UNITS = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanose
 
 
 def with_times(rows: pa.RecordBatch, form: str) -> pa.RecordBatch:
-    """The rows with timestamps in a form; other columns as they are."""
     for position, field in enumerate(rows.schema):
         if pa.types.is_timestamp(field.type):
             told = _told(rows.column(position), field, form)

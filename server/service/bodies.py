@@ -1,25 +1,11 @@
-"""Request bodies: received piece by piece, bounded, undone of gzip or zstd, never held twice.
+"""Request bodies: received in pieces, bounded in size and time, decompressed while read. ::
 
-Purpose
-    :func:`receive` takes a body off the socket into a :class:`Body`: a little in memory, the rest
-    in an unnamed file of the store's own disk.  :meth:`Body.open` gives it to a parser as a file,
-    decoded.
+    socket --1 MiB pieces--> [<= 8 MiB memory | unnamed file] --> gunzip --> count --> parser
+          event loop                worker thread                    worker thread
 
-Guarantee
-    Neither the bytes on the wire nor the decoded ones ever exceed their limits, whatever a header
-    says: a decompression bomb stops at the limit, not after it.  A client that falls silent, or
-    sends more slowly than :class:`Pace` asks for, is disconnected.  A body that ends early is never
-    parsed.
-
-Layout
-    ::
-
-        socket --1 MiB pieces--> [<= 8 MiB memory | unnamed file] --> gunzip --> count --> parser
-              event loop                worker thread                    worker thread
-
-Limits
-    The whole body is received before parsing starts: an append is atomic, and its errors need a
-    status.
+Neither the bytes on the wire nor the decoded ones exceed their limits, whatever a header says, so a
+decompression bomb stops at the limit.  A client slower than ``Pace`` is disconnected.  Parsing
+starts after the whole body has arrived: an append is atomic and its errors need a status.
 """
 
 from __future__ import annotations
@@ -61,15 +47,7 @@ _ENCODINGS = {"": None, "identity": None, "gzip": "gzip", "x-gzip": "gzip", "zst
 
 
 class Body:
-    """A received body.
-
-    Attributes
-    ----------
-    size : int
-        Bytes on the wire.
-    encoding : {None, "gzip", "zstd"}
-        What a header says; of a file, what its first bytes say, see :meth:`tell_encoding`.
-    """
+    """A received body; ``size`` is on the wire, ``encoding`` None, "gzip" or "zstd"."""
 
     def __init__(
         self,
@@ -93,7 +71,7 @@ class Body:
         )
 
     def write(self, piece: bytes) -> None:
-        """Add bytes as they come; in a thread, as this may write to a disk."""
+        """Add bytes; may write to disk, so call it in a thread."""
         if self._account is not None:
             self._account.hold(len(piece))
         if self._sha256 is not None:
@@ -102,31 +80,23 @@ class Body:
         self.size += len(piece)
 
     def tell_encoding(self) -> None:
-        """Take a file that is packed for what it is, where no header says so."""
         if self.encoding is None:
             self._file.seek(0)
             self.encoding = sniff_compression(self._file.read(4))
 
     @property
     def position(self) -> int:
-        """How much of it has been read; all of it, where nobody asks."""
+        """Bytes that have been read; the size, where this is not tracked."""
         return self.size
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the bytes on the wire; only of a body that was received ``hashed``."""
         assert self._sha256 is not None
         return self._sha256.hexdigest()
 
     def open(self, decoded_max: int, *, seekable: bool = False) -> IO[bytes]:
-        """The decoded body as a file of this process.
-
-        Parameters
-        ----------
-        decoded_max : int
-            Bytes after which reading raises :class:`ResourceLimit`.
-        seekable : bool
-            Whether the reader jumps about, as Parquet does; costs a copy of a compressed body.
+        """The decoded body as a file; more than ``decoded_max`` bytes raise ``ResourceLimit``.
+        ``seekable`` copies a compressed body.
         """
         self._file.seek(0)
         hold = None if self._account is None else self._account.hold
@@ -143,13 +113,12 @@ class Body:
         return self._file
 
     def hold(self, size: int) -> None:
-        """Count bytes that were made of the body as held by its request."""
         if self._account is not None:
             self._account.hold(size)
 
     @contextmanager
     def handed_over(self) -> Iterator[int | bytes]:
-        """The body as it was sent, for another process: its bytes, or a file of its own to read."""
+        """The body as it was sent, for another process: its bytes, or its own descriptor."""
         if self.size <= SMALL_BYTES:
             self._file.seek(0)
             yield self._file.read()
@@ -170,22 +139,11 @@ class Body:
             os.close(file)
 
     def close(self) -> None:
-        """Free memory and file."""
         self._file.close()
 
 
 class StoredFile(Body):
-    """A file of the server's machine, to be read as a body is; it stays as it is.
-
-    Parameters
-    ----------
-    directory : Path
-        For a copy of one that has to be unpacked to be read.
-
-    Raises
-    ------
-    OSError
-    """
+    """A file on the server's machine, read like a body; ``directory`` has decompressed copies."""
 
     def __init__(self, path: Path, directory: Path) -> None:
         super().__init__(directory, None, None)
@@ -197,14 +155,14 @@ class StoredFile(Body):
 
     @property
     def position(self) -> int:
-        """Where the worker reads, or this process."""
+        """The read position of the worker process, or of this one."""
         if self._given is None:
             return self.size if self._file.closed else self._file.tell()
         return os.lseek(self._given, 0, os.SEEK_CUR)
 
     @contextmanager
     def handed_over(self) -> Iterator[int | bytes]:
-        """The file, opened once more: whoever reads it moves its position."""
+        """The file, opened once more, since a reader moves the position of its descriptor."""
         file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             self._given = file
@@ -215,7 +173,6 @@ class StoredFile(Body):
 
 
 def body_too_large(limit: int) -> Problem:
-    """What a client is told whose body is larger than it may be."""
     return Problem(
         "body-too-large",
         413,
@@ -234,15 +191,7 @@ async def receive(
     directory: Path | None = None,
     hashed: bool = False,
 ) -> AsyncIterator[Body]:
-    """Take a request's body off the wire; it lives as long as the block.
-
-    Raises
-    ------
-    Problem
-        408, 413 or 415.
-    starlette.requests.ClientDisconnect
-        When the client went away before the end.
-    """
+    """Receive a body, for the block; raises ``Problem`` (408, 413, 415) or ``ClientDisconnect``."""
     name = request.headers.get("content-encoding", "").strip().lower()
     if name not in _ENCODINGS:
         raise Problem(
@@ -263,7 +212,6 @@ async def receive(
 
 
 async def fill(body: Body, received: AsyncGenerator[bytes, None]) -> None:
-    """Write the pieces of a body as they come, on the disk in a thread."""
     pieces: list[bytes] = []
     gathered = 0
     async with contextlib.aclosing(received) as stream:
@@ -282,14 +230,8 @@ async def fill(body: Body, received: AsyncGenerator[bytes, None]) -> None:
 
 @dataclass(frozen=True)
 class Pace:
-    """How slow a client may be.
-
-    Attributes
-    ----------
-    silence_s : float
-        Longest time without a byte, and what a body of any size may take.
-    bytes_per_s : int
-        For each second beyond that so many bytes must have come.
+    """How slow a client may be: ``silence_s`` without a byte, or for a body of any size; for each
+    further second, ``bytes_per_s`` bytes must have come.
     """
 
     silence_s: float
@@ -297,16 +239,14 @@ class Pace:
 
     @classmethod
     def of(cls, settings: Settings) -> Pace:
-        """That of a server's settings."""
         return cls(settings.client_timeout_ms / 1000, settings.min_client_bytes_per_s)
 
     def left(self, moved: int, waited: float) -> float:
-        """Seconds that the client has for its next byte, after so many bytes and seconds."""
+        """Seconds for the client's next byte, after ``moved`` bytes and ``waited`` seconds."""
         return min(self.silence_s, self.silence_s + moved / self.bytes_per_s - waited)
 
 
 def too_slow(pace: Pace, size: int) -> Problem:
-    """What a client is told whose body stopped coming after so many bytes."""
     return Problem(
         "request-timeout",
         408,
@@ -318,14 +258,7 @@ def too_slow(pace: Pace, size: int) -> Problem:
 
 
 async def pieces_of(request: Request, body_max: int, pace: Pace) -> AsyncGenerator[bytes, None]:
-    """The pieces of a body as they come; only the time that the client takes is counted.
-
-    Raises
-    ------
-    Problem
-        408 or 413.
-    starlette.requests.ClientDisconnect
-    """
+    """The pieces of a body, as ``receive``; only time spent waiting for the client counts."""
     size = 0
     waited = 0.0
     loop = asyncio.get_running_loop()

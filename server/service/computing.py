@@ -1,8 +1,5 @@
-"""The work of an answer in its thread: accounted for, and its slot given back when it has ended.
-
-Guarantee
-    The slot is given back, and the query removed from the list, when the thread has really ended,
-    whatever has become of the client.
+"""Runs the work of an answer in a thread.  The slot is released, and the query leaves the list of
+running ones, when the thread has really ended, even if the client has gone.
 """
 
 from __future__ import annotations
@@ -31,7 +28,6 @@ def account_for(
     error: BaseException | None,
     seconds: float,
 ) -> None:
-    """Count an answer that has ended."""
     server.metrics.query_seconds.labels(kind).observe(seconds)
     server.metrics.result_rows.labels(format).inc(tally.rows)
     server.metrics.queries.labels(kind, outcome_of(error)).inc()
@@ -46,17 +42,8 @@ def compute(
     format: str,
     write: Callable[[], None],
 ) -> None:
-    """Have a thread write an answer into its pipe; on the event loop.
-
-    Parameters
-    ----------
-    write : callable
-        Does it; its error goes into the pipe and into the log of queries.
-
-    Raises
-    ------
-    Problem
-        503 when the server stops.
+    """Have a thread run ``write``, which fills ``pipe``; on the event loop.  Raises ``Problem``
+    (503).
     """
     started = time.perf_counter()
     loop = asyncio.get_running_loop()

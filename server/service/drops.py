@@ -1,13 +1,5 @@
-"""Recently dropped streams: a request that fails during a DROP fails because of it.
-
-Purpose
-    A request that is at work on a stream while another one drops it may meet the drop anywhere: a
-    directory that is gone, a handle that is closed, a file without its neighbour.  None of that is
-    worth a 500.  :class:`Drops` knows which streams were dropped since a request came.
-
-Guarantee
-    Only what would have been answered 500 is answered as a missing stream, and only when that
-    stream was being dropped while the request ran.
+"""Recently dropped streams, to explain requests that fail because of a concurrent DROP: an error
+that would be answered 500 becomes "stream not found" if the stream was being dropped meanwhile.
 """
 
 from __future__ import annotations
@@ -26,21 +18,18 @@ from ..http.request_head import SLASH
 __all__ = ["BEGUN", "Drops"]
 
 BEGUN = "chronicle.begun"
-"""Key of the scope: when the request came, by the monotonic clock."""
+"""Key of the ASGI scope: arrival of the request, monotonic seconds."""
 
 KEEP_S = 3600.0
 
 
 class Drops:
-    """When streams were dropped; from any thread."""
-
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._ended: dict[str, float] = {}
 
     @contextmanager
     def dropping(self, stream: str) -> Iterator[None]:
-        """Around the drop of a stream, whether it happens or not."""
         with self._guard:
             self._ended[stream] = float("inf")
         try:
@@ -53,7 +42,7 @@ class Drops:
                     del self._ended[old]
 
     def explain(self, scope: Scope, error: Exception) -> Exception:
-        """The error that a request shall be answered with: this one, or that its stream is gone."""
+        """The error to answer with: ``error``, or that the stream is gone."""
         if as_problem(error).status != 500:
             return error
         begun: float = scope[BEGUN]

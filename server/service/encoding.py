@@ -1,24 +1,10 @@
-"""Rows into bytes: cut at the limit, written in a format, with the marks that say how it ended.
+"""Encodes rows into an answer's bytes: row limit, JSON envelope, end markers, gzip. ::
 
-Purpose
-    :func:`encode` runs in the thread of an answer.  The formats themselves are those of
-    :mod:`chronicle.formats`; this module adds what belongs to an answer: the limit, the JSON
-    envelope of queries, end markers, gzip.
+    {"query_id": "...", "columns": ["a"], "types": ["bigint"], "rows": [{"a": 1}],
+     "row_count": 1, "truncated": false, "elapsed_ms": 1.2}
 
-Layout
-    The envelope of a query in JSON::
-
-        {"query_id": "...", "columns": ["a"], "types": ["bigint"], "rows": [{"a": 1}],
-         "row_count": 1, "truncated": false, "elapsed_ms": 1.2}
-
-Guarantee
-    A cut answer never looks like a whole one by the server's doing: when ``CHRONICLE_MAX_ROWS``
-    cuts, formats with a place for ``truncated`` say so, the others fail with
-    :class:`ResourceLimit`.
-
-Limits
-    Integers beyond 2**53 lose digits in JavaScript: ``int64_as_string`` writes 64-bit integers as
-    text.
+A truncated answer never looks complete: when ``CHRONICLE_MAX_ROWS`` cuts an answer, formats with a
+place for ``truncated`` say so; the others fail with ``ResourceLimit``.
 """
 
 from __future__ import annotations
@@ -46,23 +32,8 @@ __all__ = ["RowEncoding", "Tally", "as_text", "encode"]
 
 @dataclass(frozen=True)
 class RowEncoding:
-    """How rows are written.
-
-    Attributes
-    ----------
-    format : {"json", "ndjson", "csv", "arrow", "parquet"}
-    envelope : bool
-        JSON: an object around the rows, as queries have it, rather than a plain array.
-    end_marker : bool
-        NDJSON: a last line ``{"$end": {...}}``.
-    int64_as_string : bool
-        JSON and NDJSON: 64-bit integers as text.
-    time_format : str
-        One of :data:`.answer_times.TIME_FORMATS`; text formats only.
-    compression : {None, "lz4", "zstd"}
-        Arrow: of its buffers.
-    gzip : bool
-        ``Content-Encoding: gzip``.
+    """How to write rows: ``envelope`` (JSON: an object around them), ``end_marker`` (NDJSON: a last
+    line ``{"$end": {...}}``), ``compression`` (Arrow buffers: "lz4", "zstd"), and others.
     """
 
     format: str
@@ -75,7 +46,6 @@ class RowEncoding:
 
     @property
     def says_truncated(self) -> bool:
-        """Whether the format has a place to say that rows are missing."""
         return (
             (self.format == "json" and self.envelope)
             or (self.format == "ndjson" and self.end_marker)
@@ -84,23 +54,8 @@ class RowEncoding:
 
 
 class Tally:
-    """Rows of one answer, counted and cut.
-
-    Parameters
-    ----------
-    limit : int, optional
-        What the client wants at most.
-    cap : int
-        What the server gives at most.
-    looks_ahead : bool
-        Whether the batches go on beyond the limit, where there are more rows.
-
-    Attributes
-    ----------
-    rows : int
-        Rows sent.
-    cut_off : bool
-        Whether there were more, as far as was looked.
+    """Counts the rows of an answer, and cuts them at the client's ``limit`` or the server's
+    ``cap``.
     """
 
     def __init__(self, limit: int | None, cap: int, *, looks_ahead: bool = True) -> None:
@@ -113,7 +68,7 @@ class Tally:
 
     @property
     def truncated(self) -> bool | None:
-        """Whether there were more rows; None when that was not looked up."""
+        """Whether there were more rows; None where that was not looked up."""
         if self.rows == self._limit and not self._looks_ahead and not self.cut_off:
             return None
         return self.cut_off
@@ -121,7 +76,7 @@ class Tally:
     def cut(
         self, batches: Iterator[pa.RecordBatch], query: RunningQuery, may_truncate: bool
     ) -> Iterator[pa.RecordBatch]:
-        """The batches up to the limit; looks one batch further to know whether there is more."""
+        """The batches up to the limit; looks one batch further."""
         for batch in batches:
             if query.cancellation.cancelled:
                 raise QueryCancelled("the query was cancelled")
@@ -144,8 +99,6 @@ class Tally:
 
 
 class _Gzip:
-    """A file that compresses on its way into a pipe."""
-
     closed = False
 
     def __init__(self, pipe: BodyPipe | io.BytesIO) -> None:
@@ -174,7 +127,6 @@ def encode(
     pipe: BodyPipe | io.BytesIO,
     query: RunningQuery,
 ) -> None:
-    """Write rows to a pipe, and block while the client is slow; or into memory."""
     gzip = _Gzip(pipe) if encoding.gzip else None
     out: Any = gzip or pipe
     cut = tally.cut(batches, query, encoding.says_truncated)
@@ -222,7 +174,6 @@ def _encode_arrow(
     tally: Tally,
     out: Any,
 ) -> None:
-    """An IPC stream; a last, empty batch with metadata tells that rows were cut off."""
     options = pa.ipc.IpcWriteOptions(compression=encoding.compression)
     writer = pa.ipc.new_stream(out, schema, options=options)
     for batch in batches:
@@ -239,7 +190,6 @@ def _write(batches: Iterator[pa.RecordBatch], schema: pa.Schema, format: str, ou
 
 
 def as_text(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """64-bit integers as text."""
     columns = [
         pc.cast(column, pa.string())
         if pa.types.is_int64(column.type) or pa.types.is_uint64(column.type)
@@ -250,7 +200,7 @@ def as_text(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _unique_names(names: list[str]) -> list[str]:
-    """A name for each column of its own: a second ``x`` is called ``x_1``."""
+    """Rename duplicate columns: a second ``x`` becomes ``x_1``."""
     taken = set(names)
     seen: set[str] = set()
     numbers: dict[str, int] = {}

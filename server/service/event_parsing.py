@@ -1,13 +1,6 @@
-"""A request body into events: parsed by :mod:`chronicle.formats`, whole, before anything is stored.
-
-Guarantee
-    Either every event of the body is good, or the error lists the first bad rows (at most
-    :data:`ROWS_LISTED`) with their numbers; with ``on_error=skip`` the bad ones are left out and
-    counted.
-
-Limits
-    A number is not taken for a time unless ``precision`` says what it counts: guessing by
-    magnitude is for people at a prompt, not for programs.
+"""Parses a whole request body into events before anything is stored; an error lists the first
+invalid rows.  A number is a time only if ``precision`` names its unit; its magnitude is never used
+to guess.
 """
 
 from __future__ import annotations
@@ -41,15 +34,7 @@ ROWS_LISTED = 20
 
 
 class RefusedRows(InvalidData):
-    """Rows that are no events.
-
-    Parameters
-    ----------
-    rows : list of BadRow
-        The first of them.
-    more : bool
-        Whether reading stopped before the end.
-    """
+    """Invalid rows: the first of them, and whether reading stopped early (``more``)."""
 
     def __init__(self, rows: list[BadRow], more: bool) -> None:
         first = rows[0]
@@ -64,7 +49,6 @@ class RefusedRows(InvalidData):
 
 
 def bad_row_json(row: BadRow) -> dict[str, Any]:
-    """A bad row for an answer; the record itself stays with the client."""
     found = {
         "row": row.row,
         "line": row.line,
@@ -76,7 +60,7 @@ def bad_row_json(row: BadRow) -> dict[str, Any]:
 
 
 class _Listed(Exception):
-    """Enough bad rows."""
+    """Enough invalid rows were listed."""
 
 
 def batches_of(
@@ -88,7 +72,7 @@ def batches_of(
     reader: IsolatedReader | None,
     **more: Any,
 ) -> Iterator[pa.RecordBatch]:
-    """The events of a body, batch by batch, in a stream's schema; ``more`` as :func:`events_of`."""
+    """The events of a body in batches of a stream's schema; ``more`` as in ``events_of``."""
     layout = Layout(time_format=time_format, target=schema)
     return events_of(body, format, layout, decoded_max, reader, **more)
 
@@ -105,16 +89,8 @@ def events_of(
     reading_s: float | None = None,
     **options: Any,
 ) -> Iterator[pa.RecordBatch]:
-    """The events of a body, batch by batch: read by a worker, or here where there is no reader.
-
-    Parameters
-    ----------
-    layout : Layout
-        Learns what the body shows.
-    reading_s : float, optional
-        How long a worker may take, where that is not the time of a request.
-    options
-        Further ones of :class:`chronicle.formats.EventReader`.
+    """The events of a body in batches, read by a worker, or here if ``reader`` is None; ``layout``
+    learns the inferred schema, ``options`` go to ``chronicle.formats.EventReader``.
     """
     if reader is None:
         yield from EventReader(
@@ -147,7 +123,6 @@ def events_of(
 
 
 def time_format_of(schema: StreamSchema, precision: str | None) -> str:
-    """What numbers are as times, for the readers; raises :class:`InvalidArgument`."""
     if schema.time_unit is not None:
         return precision or "iso"
     if precision is not None:
@@ -171,27 +146,9 @@ def read_events(
     flatten: str | None = None,
     text: TextOptions | None = None,
 ) -> tuple[pa.Table, list[BadRow], int]:
-    """Parse a body; blocks.
-
-    Parameters
-    ----------
-    flatten : str, optional
-        What joins the names of nested members of JSON.
-    text : TextOptions, optional
-        How a text format is written.
-
-    Returns
-    -------
-    events : pyarrow.Table
-        In the stream's schema.
-    bad : list of BadRow
-        The first bad rows; empty unless ``skip``.
-    rejected : int
-        How many there were.
-
-    Raises
-    ------
-    RefusedRows, InvalidData, SchemaMismatch, ResourceLimit
+    """Parse a body: a table in the stream's schema, the first bad rows (only with ``skip``) and
+    their total; blocks.  Raises ``RefusedRows``, ``InvalidData``, ``SchemaMismatch``,
+    ``ResourceLimit``.
     """
     time_format = time_format_of(schema, precision)
     bad: list[BadRow] = []

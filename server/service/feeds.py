@@ -1,23 +1,14 @@
-"""Feeds: answers that do not end, as the thread sees them that makes their bytes.
+"""Feeds: endless answers, made piece by piece in a thread; ``routes.following`` sends them. ::
 
-Purpose
-    A :class:`Feed` is asked for its next bytes, again and again, in a thread; :class:`TailFeed` is
-    that of a stream's commits.  How the bytes reach the client, and what waits meanwhile, is
-    :mod:`chronicle.server.routes.following`.
+    format   rows                           marks                            heartbeat
+    sse      event: row, id, data           event: mark, id, data            a comment
+    ndjson   a line each                    a line {"$mark": {...}}, if      a mark
+                                            asked for
+    arrow    a batch with its place in      an empty batch with metadata     a mark
+             the metadata
 
-Layout
-    ::
-
-        format   rows                           marks                            heartbeat
-        sse      event: row, id, data           event: mark, id, data            a comment
-        ndjson   a line each                    a line {"$mark": {...}}, if      a mark
-                                                asked for
-        arrow    a batch with its place in      an empty batch with metadata     a mark
-                 the metadata
-
-Guarantee
-    A client that begins another feed at the id, or place, of what it has read last gets what comes
-    behind that, once.  A mark says that everything up to its place was sent.
+A client that resumes at the id, or place, that it read last receives what follows it, exactly once.
+A mark says that everything up to its place was sent.
 """
 
 from __future__ import annotations
@@ -42,28 +33,24 @@ RETRY_MS = 2000
 
 
 class Format(ABC):
-    """How rows, marks and the end of a feed are written."""
-
     media_type: str
 
     def head(self) -> bytes:
-        """What an answer begins with."""
         return b""
 
     @abstractmethod
     def rows(self, ids: Callable[[], pa.Array], place: str, rows: pa.RecordBatch) -> bytes:
-        """Rows, not none; the id behind each, and the place behind all of them."""
+        """At least one row; ``ids`` has the id after each row, ``place`` that after all."""
 
     @abstractmethod
     def mark(self, place: str, told: dict[str, Any]) -> bytes:
-        """Where the feed stands."""
+        """The feed's position."""
 
     def beat(self, place: str, told: dict[str, Any]) -> bytes:
-        """Sent when there was nothing to send for a while."""
         return self.mark(place, told)
 
     def end(self, kind: str, told: dict[str, Any]) -> bytes:
-        """What follows is nothing, and why: ``bye`` or ``error``."""
+        """The last bytes; ``kind`` is ``bye`` or ``error``."""
         return b""
 
 
@@ -145,16 +132,6 @@ class _Arrow(Format):
 def format_of(
     name: str, schema: pa.Schema, *, marks: bool = False, int64_as_string: bool = False
 ) -> Format:
-    """A format by its name.
-
-    Parameters
-    ----------
-    name : {"sse", "ndjson", "arrow"}
-    schema : pyarrow.Schema
-        Of the rows.
-    marks : bool
-        NDJSON: whether there are marks.
-    """
     if name == "sse":
         return _ServerSentEvents(int64_as_string=int64_as_string)
     if name == "ndjson":
@@ -163,48 +140,32 @@ def format_of(
 
 
 class Feed(ABC):
-    """What a client follows; used by one thread at a time.
-
-    Attributes
-    ----------
-    rows : int
-        Told so far.
-    """
-
     format: Format
     rows = 0
 
     @abstractmethod
     def take(self) -> bytes | None:
-        """The next bytes, which may be none; None when nothing is new."""
+        """The next bytes, perhaps empty; None when nothing is new."""
 
     @property
     @abstractmethod
     def unmarked(self) -> bool:
-        """Whether what was sent does not say where the feed stands."""
+        """Whether the feed has moved since its last mark."""
 
     @abstractmethod
     def mark(self) -> bytes:
-        """Where the feed stands."""
+        """The feed's position."""
 
     @abstractmethod
     def beat(self) -> bytes:
-        """A sign of life."""
+        """A heartbeat."""
 
     @abstractmethod
     def close(self) -> None:
-        """Nothing is asked any more."""
+        """Release what the feed holds."""
 
 
 class TailFeed(Feed):
-    """The commits of a stream.
-
-    Parameters
-    ----------
-    tail : Tail
-        Closed with the feed.
-    """
-
     def __init__(self, tail: Tail, format: Format) -> None:
         self._tail = tail
         self.format = format

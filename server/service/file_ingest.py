@@ -1,14 +1,6 @@
-"""A file that was sent as a body: looked at, or ingested by the pipeline of the command line.
-
-Purpose
-    :func:`look_at` and :func:`ingest_file` are what ``POST /v1/ingest/preview`` and ``POST
-    /v1/ingest`` do, in a thread.  The second is ``chronicle ingest``
-    (:class:`chronicle.ingest.Ingest`) with another source: a body, which a worker reads.
-
-Guarantee
-    All or nothing, as on the command line: the stream is made, and events are in it, when every row
-    of the file was read.  A file that breaks off stores nothing, ``on_error=skip`` or not; that is
-    of rows.
+"""``POST /v1/ingest`` and ``/v1/ingest/preview``: the pipeline of ``chronicle ingest`` on a body,
+which a worker process reads.  All or nothing; a truncated file stores nothing, whatever
+``on_error`` says.
 """
 
 from __future__ import annotations
@@ -35,7 +27,6 @@ from .state import Server
 __all__ = ["FileOptions", "IngestedFile", "in_words_of_ingest", "ingest_file", "look_at"]
 
 DECODED_FACTOR = 8
-"""How much larger than its limit on the wire a file may become when it is decompressed."""
 
 _OPTION = re.compile(
     r"--([a-z][a-z-]*)(?: ((?:COLUMN|append|skip|s|ms|us|ns|N|latin-1|utf-16-[bl]e|windows-1252)\b"
@@ -47,13 +38,10 @@ _WORDS = (
     ("give their names by columns= when", "give their names (columns=) when"),
     ("give it the type string to", "give it the type string (types=) to"),
 )
-"""Of hints that appends have other words for."""
 
 
 @dataclass(frozen=True)
 class FileOptions(TextOptions):
-    """How a file is to be read; see :class:`chronicle.ingest.IngestRequest`."""
-
     name: str = "body"
     format: str | None = None
     time: str | None = None
@@ -67,20 +55,11 @@ class FileOptions(TextOptions):
     flatten: str | None = None
 
     def reading(self) -> dict[str, Any]:
-        """Those that readers take beside the layout."""
         return {"text": self.text, "flatten": self.flatten}
 
 
 @dataclass(frozen=True)
 class IngestedFile:
-    """What an ingest did.
-
-    Attributes
-    ----------
-    bad : list of BadRow
-        The first rows that were left out.
-    """
-
     report: IngestReport
     bad: list[BadRow]
 
@@ -88,13 +67,7 @@ class IngestedFile:
 def look_at(
     server: Server, body: Body, options: FileOptions, stream: str | None, rows_max: int
 ) -> Look:
-    """The beginning of a file; blocks.
-
-    Parameters
-    ----------
-    stream : str, optional
-        Whose columns it is to be read as, if there is such a stream.
-    """
+    """Preview the first rows of a file, as columns of ``stream`` if it exists; blocks."""
     body.tell_encoding()
     rule = _rule(server, options)
     target = None
@@ -115,7 +88,7 @@ def look_at(
     more: dict[str, Any] = {"rows_max": rows_max, "layout": layout, "limits": limits}
     more |= {"name": options.name, **options.reading()}
     try:
-        Layout(**layout, timeless=True)  # what is wrong with these is said before a worker starts
+        Layout(**layout, timeless=True)  # raises before a worker starts
         if server.reader is None:
             return look(lambda: body.open(most, seekable=True), options.format, **more)
         with body.handed_over() as source:
@@ -138,26 +111,9 @@ def ingest_file(
     progress: Progress | None = None,
     **chosen: Any,
 ) -> IngestedFile:
-    """Store a file in a stream; blocks.
-
-    Parameters
-    ----------
-    strict : bool
-        Whether a bad row refuses the file.
-    reading_s : float, optional
-        How long a worker may read; the time of a request by default.
-    decoded_max : int, optional
-        Most bytes that it may be unpacked; by default so much as a part of a transaction may.
-    progress : Progress, optional
-        Told how far it is.
-    chosen
-        ``stream``, ``create``, ``if_exists``, ``retention``, ``codec`` and ``dry_run`` of
-        :class:`chronicle.ingest.IngestRequest`.
-
-    Raises
-    ------
-    RefusedRows
-        With the first bad rows.
+    """Store a file in a stream; blocks.  ``strict``: a bad row refuses the file (``RefusedRows``).
+    ``reading_s`` bounds the worker's time, ``decoded_max`` the bytes after decompression;
+    ``chosen`` are further fields of ``chronicle.ingest.IngestRequest``.
     """
     body.tell_encoding()
     try:
@@ -187,7 +143,6 @@ def ingest_file(
 
 
 def _rule(server: Server, options: FileOptions) -> TimeRule:
-    """How times are read; a pattern is tried where the file is read, not in this process."""
     return parse_time_formats(
         options.time_format,
         zone=options.time_zone,
@@ -197,7 +152,7 @@ def _rule(server: Server, options: FileOptions) -> TimeRule:
 
 
 def in_words_of_ingest(text: str) -> str:
-    """A message whose hints name parameters instead of options of the command line."""
+    """Rewrite hints that name command line options to name request parameters."""
     for library, rest in _WORDS:
         text = text.replace(library, rest)
     return _OPTION.sub(
@@ -211,8 +166,6 @@ def _parameter(option: re.Match[str]) -> str:
 
 
 class _Listed(BadRows):
-    """Bad rows, of which the first are told."""
-
     def __init__(self, strict: bool) -> None:
         super().__init__("skip")
         self._refuses = strict
@@ -226,14 +179,11 @@ class _Listed(BadRows):
             raise RefusedRows(self.listed, True)
 
     def judge(self) -> None:
-        """Refuse a file that was read and has bad rows, where these do."""
         if self._refuses and self.listed:
             raise RefusedRows(self.listed, False)
 
 
 class _FileIngest(Ingest):
-    """The pipeline, whose source is a body."""
-
     def __init__(
         self,
         request: IngestRequest,
@@ -254,11 +204,9 @@ class _FileIngest(Ingest):
         super().__init__(request, sink, bad_rows, progress)
 
     def sources(self) -> Sequence[InputSource]:
-        """The body."""
         return [InputSource(self._options.name, self._body.size)]
 
     def open_source(self, source: InputSource, layout: Layout, on_bad: BadRowPolicy) -> _Batches:
-        """Have a worker read it."""
         server = self._server
         batches = events_of(
             self._body,
@@ -277,8 +225,6 @@ class _FileIngest(Ingest):
 
 
 class _Batches:
-    """Batches of a file, counted."""
-
     def __init__(self, batches: Iterator[pa.RecordBatch], bad_rows: _Listed, body: Body) -> None:
         self._batches = batches
         self._bad_rows = bad_rows
@@ -287,7 +233,6 @@ class _Batches:
 
     @property
     def consumed(self) -> int:
-        """Bytes that were read, as far as that is known."""
         return self._body.position
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:

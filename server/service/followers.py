@@ -1,23 +1,12 @@
-"""Who follows a stream, and how a commit wakes them.
+"""Wakes the followers of a stream on each commit; they wait without threads and polling. ::
 
-Purpose
-    A follower that has told everything waits on the event loop, where it costs neither a thread
-    nor a look at the store.  :class:`Followers` hears of a stream's commits once for all of them.
+    thread that commits            event loop                       a few threads
+    listener: schedules one  ->    wakes every follower of   ->     take: the next
+    call, if none is pending       the stream                       bytes of its feed
 
-Layout
-    ::
-
-        thread that commits            event loop                       a few threads
-        listener: one call, if   ->    every follower of the     ->     take: the next
-        none is on its way             stream is woken                  bytes of its feed
-
-Guarantee
-    Who committed has done no more than schedule one call.  A follower that was woken finds the
-    commit, or a later one.  For :data:`LINGER_S` after the last follower of a stream has gone its
-    latest commits are still remembered, so that one who lost his connection goes on.
-
-Limits
-    Lives on the event loop.  A server of a store that another process writes has no followers.
+A woken follower sees that commit or a later one.  Recent commits stay in memory for ``LINGER_S``
+seconds after the last follower has left, so that a client that lost its connection can resume.
+Lives on the event loop.  A server whose store another process writes has no followers.
 """
 
 from __future__ import annotations
@@ -36,21 +25,16 @@ LINGER_S = 60.0
 
 
 class Follower:
-    """One who waits for news; on the event loop."""
-
     def __init__(self) -> None:
         self._news = asyncio.Event()
 
     def wake(self) -> None:
-        """There may be something new."""
         self._news.set()
 
     def clear(self) -> None:
-        """What is new so far is being looked at."""
         self._news.clear()
 
     async def wait(self, seconds: float) -> bool:
-        """Wait to be woken, or until the time is over; gives which."""
         try:
             async with asyncio.timeout(seconds):
                 await self._news.wait()
@@ -60,8 +44,6 @@ class Follower:
 
 
 class Followers:
-    """The followers of a server."""
-
     def __init__(self) -> None:
         self._streams: dict[EventStream, _Listener] = {}
         self._all: set[Follower] = set()
@@ -72,7 +54,7 @@ class Followers:
 
     @contextmanager
     def follow(self, *streams: EventStream) -> Iterator[Follower]:
-        """Be woken by the commits of streams for the length of a block."""
+        """A follower that commits to any of ``streams`` wake, for the length of the block."""
         follower = Follower()
         self._all.add(follower)
         listeners = [self._listener(stream) for stream in streams]
@@ -96,12 +78,10 @@ class Followers:
             del self._streams[listener.stream]
 
     def wake_all(self) -> None:
-        """Have every follower look at its stream: one was dropped, say."""
         for follower in self._all:
             follower.wake()
 
     def end(self) -> None:
-        """Have every follower end; the server stops."""
         self.ending = True
         self.wake_all()
         for listener in list(self._streams.values()):
@@ -110,8 +90,6 @@ class Followers:
 
 
 class _Listener:
-    """Hears of the commits of one stream."""
-
     def __init__(self, stream: EventStream, drop: Callable[[_Listener], None]) -> None:
         self.stream = stream
         self._drop = drop
@@ -144,10 +122,10 @@ class _Listener:
             self.stream.unfollow()
 
     def _committed(self, _: object) -> None:
-        """Called in the thread that commits, under the stream's lock."""
+        """Runs in the committing thread, under the stream's lock."""
         if not self._on_its_way:
             self._on_its_way = True
-            with contextlib.suppress(RuntimeError):  # the loop has ended
+            with contextlib.suppress(RuntimeError):  # the event loop has ended
                 self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:

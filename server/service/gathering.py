@@ -1,30 +1,17 @@
-"""Small appends that wait at the same time become one commit.
+"""Group commit: small appends that wait at the same time become one commit. ::
 
-Purpose
-    A commit of one event costs as much as one of a hundred: a hop to a thread, a record of the log,
-    a sync.  :class:`Gathering` lets what arrives while one commit is under way wait, and stores all
-    of it with the next.
+    event loop     A ─┐  B ─ C ─ D ─┐           E ─┐
+    a thread          └ [A] ─ sync ─┴ [B C D] ─ sync ┴ [E] ...
+                                    answers A      answers B C D
 
-How it goes
-    ::
+Each stream and durability level has one commit at a time, so answers come in the order of the
+appends.  A commit takes one append slot, charged to the client that waited longest.
 
-        event loop     A ─┐  B ─ C ─ D ─┐           E ─┐
-        a thread          └ [A] ─ sync ─┴ [B C D] ─ sync ┴ [E] ...
-                                        answers A      answers B C D
-
-    One commit at a time for each stream and each promise of durability, so that answers come in the
-    order of the appends.  A commit takes one place among the appends, in the name of the client
-    whose body has waited longest.
-
-Guarantee
-    A body is stored whole, once and as durably as it asked for when its answer is sent, or not at
-    all.  One that cannot be stored costs no other: a body with a value that does not fit is left
-    out and told to be read with care; where all cannot be stored together for a reason of their
-    own, each is.  What the disk refuses is refused to all.
-
-Limits
-    Bodies of one commit share its version, and the same ``count``.  An event counts as late when it
-    is older than what was stored before the commit.
+When its answer is sent, a body is stored whole, once and with the durability it asked for, or not
+at all.  A bad body does not affect others: one with a value that does not fit is sent to the full
+parser; if a batch fails as a whole, each body is stored alone.  Errors of the disk go to all.
+Bodies of one commit share its version and ``count``; an event is late if it is older than what was
+stored before.
 """
 
 from __future__ import annotations
@@ -50,21 +37,14 @@ if TYPE_CHECKING:
 __all__ = ["Gathering", "Stored"]
 
 VALUES_TOGETHER_MAX = 64 << 10
-"""Values of bodies that are stored together, if there is more than one."""
 
 _Key = tuple[object, SmallReader, str | None]
 
 
 @dataclass(frozen=True)
 class Stored:
-    """What became of a body.
-
-    Attributes
-    ----------
-    late, count, version : int
-        As in :class:`AppendResult`.
-    waited_s, stored_s : float
-        Seconds before its commit began, and within it.
+    """Result of a body; ``waited_s`` is the time before its commit, ``stored_s`` the commit's
+    duration.
     """
 
     late: int
@@ -75,12 +55,12 @@ class Stored:
 
 
 _Outcome = tuple[int, int, int] | Exception | None
-"""Late events, the count afterwards and the commit; what was raised; None: to be read with care."""
+"""Late events, count and version; the exception; or None: the full parser must read it."""
 
 
 @dataclass(eq=False)
 class _Waiting:
-    """A body whose request waits for its answer: None where it is to be read with care."""
+    """A body whose request waits; the answer None means that the full parser must read it."""
 
     body: SmallBody
     client: str
@@ -88,7 +68,6 @@ class _Waiting:
     since: float = field(default_factory=time.perf_counter)
 
     def settle(self, outcome: _Outcome, begun: float, took: float) -> None:
-        """Tell the request, unless it has been cancelled meanwhile."""
         if self.answer.done():
             return
         if isinstance(outcome, tuple):
@@ -100,8 +79,6 @@ class _Waiting:
 
 
 class Gathering:
-    """The small appends of a server that wait; lives on its event loop."""
-
     def __init__(self, server: Server) -> None:
         self._server = server
         self._waiting: dict[_Key, list[_Waiting]] = {}
@@ -115,13 +92,7 @@ class Gathering:
         durability: str | None,
         client: str,
     ) -> Stored | None:
-        """Return when a body is stored; None when it has to be read with care.
-
-        Raises
-        ------
-        ChronicleError, Problem
-            Nothing of it was stored, as far as is known.
-        """
+        """Store a body; None: the full parser must read it.  On an error nothing is stored."""
         key = (stream.handle, reader, durability)
         mine = _Waiting(body, client, asyncio.get_running_loop().create_future())
         waiting = self._waiting.get(key)
@@ -135,7 +106,6 @@ class Gathering:
         return await mine.answer
 
     async def _run(self, key: _Key, stream: Stream) -> None:
-        """Store what waits, until nothing does."""
         server, (_, reader, durability) = self._server, key
         try:
             while self._waiting[key]:
@@ -145,17 +115,16 @@ class Gathering:
                         group = self._next(key)
                         begun = time.perf_counter()
                         found = await server.call(_store, stream, reader, group, durability)
-                except Exception as error:  # no place, or no threads any more
+                except Exception as error:  # no slot, or the threads have ended
                     found = [error] * len(group or (group := self._next(key)))
                 took = time.perf_counter() - begun
                 for each, outcome in zip(group, found, strict=True):
                     each.settle(outcome, begun, took)
         finally:
-            for each in self._waiting.pop(key):  # only where the server is stopped hard
+            for each in self._waiting.pop(key):  # only on a hard stop
                 each.answer.cancel()
 
     def _next(self, key: _Key) -> list[_Waiting]:
-        """Take those that waited longest."""
         waiting = self._waiting[key]
         width = len(waiting[0].body.columns)
         room = VALUES_TOGETHER_MAX // width
@@ -173,7 +142,6 @@ class Gathering:
 def _store(
     stream: Stream, reader: SmallReader, group: list[_Waiting], durability: str | None
 ) -> list[_Outcome]:
-    """Append bodies in one commit; in a thread."""
     try:
         batch, bad = reader.batch([each.body for each in group])
     except (ValueError, OverflowError):
@@ -200,7 +168,6 @@ def _store(
 def _alone(
     stream: Stream, reader: SmallReader, group: list[_Waiting], durability: str | None
 ) -> list[_Outcome]:
-    """Each body in a commit of its own; one that fails even so is to be read with care."""
     if len(group) == 1:
         return [None]
     return [_store(stream, reader, [each], durability)[0] for each in group]
@@ -212,7 +179,6 @@ def _late(
     result: AppendResult,
     starts: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.int64]:
-    """Late events of each body."""
     if not result.late or result.newest is None:
         return np.zeros(len(starts), np.int64)
     older = ticks_of(batch, reader.schema) < result.newest

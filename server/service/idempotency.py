@@ -1,52 +1,33 @@
-"""Idempotency keys: a client that lost the answer may ask again without appending twice.
+r"""Idempotency keys: a client that lost an answer may repeat its request without appending twice.
 
-Purpose
-    A request with ``Idempotency-Key: k`` is remembered with a fingerprint of what it asked for and
-    with its answer.  The same key again gives: the same request, the first answer
-    (``Idempotency-Replayed: true``); another request, 422; while the first still runs, 409.
+A request with ``Idempotency-Key: k`` is stored with a fingerprint and its answer.  The same key
+again returns, for the same request, the first answer; for another one 422; while the first still
+runs 409. Records of ``key_log``::
 
-Layout
-    Records of :mod:`.key_log`::
+    {"op": "begin", "key": "flights\n4f1c", "at": 61.5, "print": "<sha256>", "version": 17}
+    {"op": "end", "key": "flights\n4f1c", "version": 18, "answer": {"appended": 3, ...}}
+    {"op": "forget", "key": "flights\n4f1c"}
+    {"op": "clock", "at": 3600.0}
 
-        {"op": "begin", "key": "flights\\n4f1c", "at": 61.5, "print": "<sha256>", "version": 17}
-        {"op": "end", "key": "flights\\n4f1c", "version": 18, "answer": {"appended": 3, ...}}
-        {"op": "forget", "key": "flights\\n4f1c"}
-        {"op": "clock", "at": 3600.0}
+``version`` is the stream's commit: at the beginning of the request (-1 where there was no stream;
+an ingest may create it), and that of its own append.  States of a key::
 
-    ``version`` is the stream's commit: when the request began, -1 where there was no such stream
-    (an ingest may make it), and that of its own append.
+    begin on disk -> events into the stream -> end on disk -> answer
+                  |                         |
+    the append    |   in doubt until the    |  stored: replayed
+    did not happen|   stream is reopened    |
 
-What is known of a key
-    ::
+``begin`` is durable before the append starts.  An append that raises stored nothing and frees its
+key, as long as the stream is *sound*; after a failed sync the key is in doubt, since the events may
+survive a restart.  On reopening, the stream's version decides: if it equals the ``begin`` version
+(or a stream created since has no commit), nothing was stored and the key is free; otherwise the
+server answers 409 until the key expires.  An ``end`` whose version the stream does not have (it was
+restored from a backup, or dropped and created again) is forgotten.  When ``end`` cannot be written
+because the disk is full, the answer is sent anyway, the record follows as soon as there is space,
+and a crash before that leaves the key in doubt.  So no append happens twice under one key.
 
-        begin on disk -> events into the stream -> end on disk -> answer
-                      |                         |
-        the append    |   in doubt until the    |  stored: replayed
-        did not happen|   stream was opened     |
-                      |   again                 |
-
-    ``begin`` is on disk before the append starts.  An append that raises has left nothing, and its
-    key is free again, as long as the stream is *sound*; after a failed sync it is in doubt, since
-    the events may survive a restart.  At opening the stream itself says: with the version that the
-    key began with (a stream made since: without a commit), nothing was stored, and the key is free;
-    with any other one the server does not guess, and answers 409 until the key is too old.  An
-    ``end`` whose version the stream does not have (it was restored from a backup, or dropped and
-    made again) is forgotten with its events.
-
-Guarantee
-    No append happens twice under one key, whatever fails.  A stored append is answered as stored:
-    when ``end`` cannot be written because the disk is full, the answer is sent anyway, the record
-    follows as soon as there is space, and a crash before that leaves the key in doubt.
-
-Time
-    A key's age is counted in seconds that a server was running on the store, by the monotonic
-    clock, and carried over restarts in the records.  The calendar has no part in it: a clock that
-    jumps forgets nothing.
-
-Limits
-    Keys are kept in memory for their lifetime (``CHRONICLE_IDEMPOTENCY_HOURS``), about 300 bytes
-    each, :data:`KEYS_MAX` at most. They belong to a stream: dropping it through the API forgets
-    them.
+A key's age counts seconds of a running server; a jump of the wall clock forgets nothing.  Keys stay
+in memory for ``CHRONICLE_IDEMPOTENCY_HOURS``, about 300 bytes each, at most ``KEYS_MAX``.
 """
 
 from __future__ import annotations
@@ -70,7 +51,7 @@ logger = logging.getLogger("chronicle.server")
 KEY_CHARACTERS_MAX = 255
 KEYS_MAX = 1_000_000
 CLOCK_EVERY_S = 600.0
-"""How often the age of all keys is written down; so much may a crash make them younger."""
+"""How often the clock is recorded; a crash makes keys at most this much younger."""
 
 Answer = dict[str, Any]
 
@@ -86,15 +67,7 @@ class _Entry:
 
 
 class KeyedRequest:
-    """One request under its key; the caller sets :attr:`answer` when it has done the work.
-
-    Attributes
-    ----------
-    replayed : bool
-        Whether :attr:`answer` is the first request's and nothing is to be done.
-    version : int
-        Commit of the append; set together with the answer.
-    """
+    """The caller sets ``answer`` and ``version``, unless ``replayed``."""
 
     def __init__(self, answer: Answer | None) -> None:
         self.replayed = answer is not None
@@ -103,20 +76,8 @@ class KeyedRequest:
 
 
 class IdempotencyKeys:
-    """The keys of one store; all methods block on the disk, so call them in a thread.
-
-    Parameters
-    ----------
-    files : Files
-        The directory of the server's own files.
-    keep_s : float
-        How long a key is remembered, in seconds of a running server.
-    version_of : callable
-        The present version of a stream by its name; None when there is none.
-    sound : callable
-        Whether an append to a stream that raised a disk's error has left nothing.
-    clock : callable
-        Monotonic seconds.
+    """The keys of one store; all methods block on the disk.  ``version_of`` gives a stream's
+    version, or None; ``sound`` says whether an append that failed on disk stored nothing.
     """
 
     def __init__(
@@ -149,17 +110,8 @@ class IdempotencyKeys:
 
     @contextmanager
     def request(self, stream: str, key: str, fingerprint: str) -> Iterator[KeyedRequest]:
-        """Do the block's work at most once per key.
-
-        Raises
-        ------
-        Problem
-            409 while the first request runs or when its outcome is unknown, 422 when it was
-            another one.
-        InvalidArgument
-            When the key is no key.
-        CorruptStore
-            When the remembered keys are damaged.
+        """Run the block's work at most once per key.  Raises ``Problem`` (409 while the first runs
+        or if its outcome is unknown, 422 if it differed), ``InvalidArgument``, ``CorruptStore``.
         """
         if not 0 < len(key) <= KEY_CHARACTERS_MAX or not key.isprintable():
             raise InvalidArgument(
@@ -188,7 +140,7 @@ class IdempotencyKeys:
         assert work.answer is not None, "the work was not done"
         entry = self._entries[name]
         entry.stored = work.version
-        entry.answer = work.answer  # before it is logged: a new log in between must not lose it
+        entry.answer = work.answer  # before logging: a replacement of the log must include it
         try:
             self._log.append(self._end(name, entry))
         except (StorageFull, StorageFailed, OSError) as error:
@@ -196,12 +148,10 @@ class IdempotencyKeys:
         entry.running = False
 
     def forget_stream(self, stream: str) -> None:
-        """Forget the keys of a dropped stream."""
         for name in [name for name in self._names() if name.partition("\n")[0] == stream]:
             self._forget(name)
 
     def tidy(self) -> None:
-        """Forget what is too old, and write down what could not be written before."""
         if self._damage is not None:
             return
         with self._guard:
@@ -213,14 +163,12 @@ class IdempotencyKeys:
         self._log.tidy(len(self._entries))
 
     def close(self) -> None:
-        """Close the log."""
         if self._entries:
             with suppress(StorageFull, StorageFailed, OSError):
                 self._log.append({"op": "clock", "at": self._now()})
         self._log.close()
 
     def _now(self) -> float:
-        """Seconds that servers have been running on this store, as far as it is known."""
         return self._begun + self._clock()
 
     def _left_nothing(self, error: BaseException, stream: str) -> bool:
@@ -291,7 +239,7 @@ class IdempotencyKeys:
     def _forget(self, name: str) -> None:
         with self._guard:
             self._entries.pop(name, None)
-        with suppress(StorageFull, StorageFailed, OSError):  # else it is freed at opening
+        with suppress(StorageFull, StorageFailed, OSError):  # else freed on reopening
             self._log.append({"op": "forget", "key": name})
 
     def _forget_old(self) -> None:
@@ -322,13 +270,13 @@ class IdempotencyKeys:
             if entry.at <= oldest or version is None:
                 del self._entries[name]
             elif entry.answer is None and version == max(entry.version, 0):
-                del self._entries[name]  # nothing was appended since: it did not happen
+                del self._entries[name]  # no commit since: nothing was stored
             elif entry.answer is not None and version < entry.stored:
-                del self._entries[name]  # the stream is older than its answer: restored
+                del self._entries[name]  # the stream was restored to an older version
 
     def _replay(self, record: Record) -> None:
         at = record.get("at", 0.0)
-        if at > 1e9:  # of an earlier release, by the calendar: as if it had come just now
+        if at > 1e9:  # earlier releases stored wall clock times: treat as new
             at = self._served
         self._served = max(self._served, at)
         if record["op"] == "clock":

@@ -1,13 +1,6 @@
-"""The files in which jobs outlive the process that runs them.
-
-Layout
-    ``<store>/server/jobs.local/<id>.json``, mode 0600, replaced whole: what was asked, by whom, and
-    the state.  A backup leaves the directory out (:data:`chronicle.store.backup.LOCAL`): a copy of
-    the store must not begin the work that was asked of the original.
-
-Guarantee
-    A record is durable when :meth:`JobFiles.write` returns, and those of one job follow each other
-    as its states do.  One that cannot be read is left alone, with a word in the log.
+"""The durable records of jobs: ``<store>/server/jobs.local/<id>.json``, mode 0600, replaced
+atomically.  Backups leave the directory out (``store.backup.LOCAL``), so that a copy of the store
+does not repeat the work.  An unreadable record is logged and left alone.
 """
 
 from __future__ import annotations
@@ -34,19 +27,16 @@ _NAME = re.compile(r"[0-9a-f]{16}\.json")
 
 
 class JobFiles:
-    """The records of one store's jobs; for threads."""
-
     def __init__(self, store: str | os.PathLike[str]) -> None:
         self._store = store
         self._writing = threading.Lock()
 
     def read(self) -> list[dict[str, Any]]:
-        """All records, in no order."""
         directory = server_directory(self._store) / DIRECTORY
         found = []
         for path in sorted(directory.iterdir()) if directory.is_dir() else ():
             if not _NAME.fullmatch(path.name):
-                path.unlink(missing_ok=True)  # what a crash has left of a replacement
+                path.unlink(missing_ok=True)  # a temporary file that a crash left
                 continue
             try:
                 record = orjson.loads(path.read_bytes())
@@ -59,19 +49,12 @@ class JobFiles:
         return found
 
     def write(self, job_id: str, record: Callable[[], dict[str, Any]]) -> None:
-        """Replace a record by what it is now.
-
-        Raises
-        ------
-        StorageFull, StorageFailed
-        """
         path = self._path(job_id)
         with self._writing:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             replace_file(path, orjson.dumps(record()))
 
     def remove(self, job_id: str) -> None:
-        """Forget a job."""
         with contextlib.suppress(OSError), self._writing:
             self._path(job_id).unlink(missing_ok=True)
 

@@ -1,27 +1,11 @@
-"""Jobs: long work on the store that goes on when the request that began it is answered.
+"""Jobs: long work, such as a backup or a check, that outlives the request that started it.
 
-Purpose
-    A backup or a check of a large store takes longer than anybody keeps a connection open.
-    :class:`Jobs` runs such work in a thread of its own, one after the other, and remembers how far
-    it is and how it ended.
-
-States
-    ``waiting`` -> ``running`` -> ``done`` | ``failed`` | ``cancelled``; a job that is cancelled
-    while it waits never begins.
-
-Guarantee
-    A job ends between two steps of its work (:mod:`...store.progress`) when it is cancelled or the
-    server stops, with the store as consistent as ever.  How it ended stands in the audit log.
-
-    Jobs outlive the process: each is a file (:mod:`.job_files`) before its request is answered.
-    What waited or ran when the process ended, by a signal or a power cut, is begun again by the
-    next one.  A job that was killed with its server :data:`KILLED_MAX` times has failed: it may be
-    what kills it.
-
-Limits
-    Work is begun again from its beginning: who makes it sees to it that this does the same, or
-    refuses.  :data:`WAITING_MAX` may wait, the last :data:`KEPT_MAX` that ended are
-    remembered.  Beside a process that writes the store (mode ``"r"``) nothing is kept.
+One job at a time runs in a thread: ``waiting`` -> ``running`` -> ``done`` | ``failed`` |
+``cancelled``.  Cancellation or a server stop ends it between two steps (``store.progress``) with a
+consistent store.  A job is durable (``job_files``) before its request is answered; the next process
+starts interrupted jobs from their beginning, so work must be idempotent or refuse.  One that was
+killed ``KILLED_MAX`` times with its server has failed: it may be the cause.  ``WAITING_MAX`` jobs
+may wait, the last ``KEPT_MAX`` finished ones are listed.  In mode ``"r"`` jobs are not durable.
 """
 
 from __future__ import annotations
@@ -56,22 +40,8 @@ _TIMES = ("created", "started", "ended")
 
 @dataclass
 class Job:
-    """Work, and how far it is.
-
-    Attributes
-    ----------
-    asked : dict
-        What was asked for, as JSON.
-    owner : str
-        Who asked (:attr:`~..access.auth.Principal.owner`).
-    progress : float
-        The share that is done, 0 to 1.
-    begun, killed : int
-        How often the work has begun, and how often it was killed with the server.
-    result : dict, optional
-        What it has come to, when it is done.
-    error : str, optional
-        Why it failed.
+    """Work and its progress (0 to 1); ``begun`` and ``killed`` count starts, and deaths with the
+    server.
     """
 
     id: str
@@ -90,13 +60,12 @@ class Job:
     halted: threading.Event = field(default_factory=threading.Event)
 
     def tell(self, done: float) -> None:
-        """Note how far the work is; ends it where it is not wanted any more, or not here."""
+        """Report progress; raises ``QueryCancelled`` on cancellation or server stop."""
         if self.cancelled.is_set() or self.halted.is_set():
             raise QueryCancelled("the job was cancelled")
         self.progress = max(self.progress, done)
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
         return {
             "job_id": self.id,
             **self.asked,
@@ -109,19 +78,13 @@ class Job:
         }
 
     def record(self) -> dict[str, Any]:
-        """For the next process."""
         kept = ("id", "asked", "owner", "state", "begun", "killed", "result", "error")
         times = {name: _text(getattr(self, name)) for name in _TIMES}
         return {name: getattr(self, name) for name in kept} | times
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> Job:
-        """The job of a record.
-
-        Raises
-        ------
-        AttributeError, KeyError, TypeError, ValueError
-        """
+        """The job of a record; raises AttributeError, KeyError, TypeError or ValueError."""
         if record["state"] not in ("waiting", "running", *_ENDED):
             raise ValueError(record["state"])
         times = {name: record[name] for name in _TIMES if record[name] is not None}
@@ -133,19 +96,11 @@ class Job:
 
 
 Work = Callable[[Job], dict[str, Any]]
-"""What a job does; it may call :meth:`Job.tell` in place of iterating with ``each``."""
+"""The work of a job; it may call ``Job.tell`` instead of iterating with ``each``."""
 
 
 class Jobs:
-    """The jobs of a server.
-
-    Parameters
-    ----------
-    store : path
-        Whose audit log is written, and beside which jobs are kept.
-    kept : bool
-        Whether they outlive this process.
-    """
+    """The jobs of a server; ``kept`` says whether they survive a restart."""
 
     def __init__(self, store: str | os.PathLike[str], kept: bool = True) -> None:
         self._store = store
@@ -156,13 +111,7 @@ class Jobs:
         self._thread = ThreadPoolExecutor(1, "chronicle-job")
 
     def resume(self, work_of: Callable[[Job], Work]) -> None:
-        """Take up what earlier processes have left; blocks.
-
-        Parameters
-        ----------
-        work_of : callable
-            The work of a job, as it was left; raises where it cannot be done any more.
-        """
+        """Take over earlier processes' jobs; blocks.  ``work_of`` may raise."""
         records = [] if self._files is None else self._files.read()
         jobs = []
         for record in records:
@@ -190,15 +139,7 @@ class Jobs:
             self._thread.submit(self._run, job, work)
 
     def start(self, asked: dict[str, Any], owner: str, work: Work) -> Job:
-        """Have work done when its turn comes; blocks until that is durable.
-
-        Raises
-        ------
-        Problem
-            503 when too much waits, or the server stops.
-        StorageFull, StorageFailed
-            It cannot be kept, and does not begin.
-        """
+        """Queue a job; blocks until it is durable.  Raises ``Problem`` (503) and disk errors."""
         job = Job(secrets.token_hex(8), asked, owner)
         with self._guard:
             if self._stopping:
@@ -217,7 +158,7 @@ class Jobs:
         except BaseException as error:
             with self._guard:
                 self._jobs.pop(job.id, None)
-            if isinstance(error, RuntimeError):  # the thread has ended meanwhile
+            if isinstance(error, RuntimeError):  # the thread pool has ended
                 self._forget(job)
                 raise _later("the server is stopping") from None
             raise
@@ -226,22 +167,20 @@ class Jobs:
         return job
 
     def list(self) -> list[Job]:
-        """The jobs, oldest first."""
         with self._guard:
             return list(self._jobs.values())
 
     def find(self, job_id: str) -> Job | None:
-        """A job."""
         with self._guard:
             return self._jobs.get(job_id)
 
     def cancel(self, job: Job) -> None:
-        """End a job soon; one that has ended stays as it is.  Blocks."""
+        """End a job soon; a finished one is unchanged.  Blocks."""
         job.cancelled.set()
         self._end(job, "cancelled", ("waiting",))
 
     def stop(self) -> None:
-        """End the job that runs, and wait for that; the next process begins it again.  Blocks."""
+        """Interrupt the running job and wait for it; the next process starts it again.  Blocks."""
         with self._guard:
             self._stopping = True
         for job in self.list():
@@ -282,8 +221,6 @@ class Jobs:
         result: dict[str, Any] | None = None,
         error: str | None = None,
     ) -> None:
-        """Note how a job ended, here, in its file and in the audit log; one that is in no state of
-        those before stays as it is."""
         with self._guard:
             if job.state not in before:
                 return
@@ -298,7 +235,6 @@ class Jobs:
             self._files.write(job.id, job.record)
 
     def _keep_if_possible(self, job: Job) -> None:
-        """Write a record without which the work is done once more by the next process."""
         try:
             self._keep(job)
         except (ChronicleError, OSError) as error:

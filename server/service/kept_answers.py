@@ -1,20 +1,11 @@
-"""Answers that are kept as files for a while, so that a program can read pieces of them.
+"""Answers stored in files for a while, so that clients can read byte ranges of one result.
 
-Purpose
-    ``pl.read_parquet(url)`` asks for the size of a file, then for its end, then for pieces here
-    and there.  Each of these requests could run the query again, and find other rows.  Instead the
-    answer is written to a file once, which all of them read.
+A file does not change, and its entity tag is a digest of its bytes, so that pieces with one tag fit
+together.  It is found only by the same client with the same rights.  Files are unnamed and on the
+store's disk: a killed server leaves none behind.
 
-Guarantee
-    A file does not change, and its tag is a digest of its bytes: pieces under one tag fit together,
-    whatever is appended meanwhile.  Whoever asks gets what was made for the same client with the
-    same rights.  The files are unnamed and lie on the store's disk: nothing is left behind by a
-    server that is killed.
-
-Limits
-    ``CHRONICLE_MAX_RESULT_BYTES`` for all clients, half of it for one, :data:`FILES_MAX` files; the
-    longest unused ones go first.  A drop of a stream removes them all, as nobody remembers of what
-    they were made.
+Limits: ``CHRONICLE_MAX_RESULT_BYTES`` for all clients, half of it for one, ``FILES_MAX`` files; the
+least recently used go first.  A drop of any stream removes all, as their sources are not recorded.
 """
 
 from __future__ import annotations
@@ -41,21 +32,12 @@ FILES_MAX = 256
 
 
 def tag_of(digest: _Hash) -> str:
-    """The entity tag of bytes whose SHA-256 this is."""
     return f'"{digest.hexdigest()[:32]}"'
 
 
 @dataclass(frozen=True)
 class OpenAnswer:
-    """A kept answer, opened for one who reads it, and closes the file.
-
-    Attributes
-    ----------
-    tag : str
-        Its entity tag, in quotes.
-    headers : mapping of str to str
-        Those that belong to the answer.
-    """
+    """A stored answer opened for a reader, who closes ``file``; ``tag`` is in quotes."""
 
     file: IO[bytes]
     size: int
@@ -63,7 +45,6 @@ class OpenAnswer:
     headers: Mapping[str, str]
 
     def piece(self, first: int, size: int) -> bytes:
-        """So many bytes from a position on."""
         return os.pread(self.file.fileno(), size, first)
 
 
@@ -80,19 +61,7 @@ class _Kept:
 
 
 class KeptAnswers:
-    """The kept answers of a server; from any thread.
-
-    Parameters
-    ----------
-    directory : callable
-        Gives the directory of the files; None: the system's for such files.
-    bytes_max : int
-        What all of them may take on disk.
-    keep_s : float
-        Seconds that an unused one is kept.
-    clock : callable
-        Monotonic seconds.
-    """
+    """Thread-safe; ``bytes_max`` bounds all files, an unused one lives for ``keep_s`` seconds."""
 
     def __init__(
         self,
@@ -107,7 +76,7 @@ class KeptAnswers:
         self._clock = clock
         self._guard = threading.Lock()
         self.numbers = itertools.count()
-        self._kept: list[_Kept] = []  # the longest unused first
+        self._kept: list[_Kept] = []  # least recently used first
         self._writing: dict[AnswerFile, int] = {}
 
     def __len__(self) -> int:
@@ -115,22 +84,16 @@ class KeptAnswers:
 
     @property
     def used(self) -> int:
-        """Bytes of all files, those that are being written included."""
         with self._guard:
             return self._held(None)
 
     def begin(self, client: str) -> AnswerFile:
-        """A file for an answer of a client, which is being made."""
         file = tempfile.TemporaryFile(dir=self._directory())  # noqa: SIM115 - kept
         return AnswerFile(self, client, file)
 
     def find(self, client: str, what: Hashable, tags: frozenset[str]) -> OpenAnswer | None:
-        """The answer to a request: one of some tags, or else the latest; None where none is kept.
-
-        Parameters
-        ----------
-        what : hashable
-            All that the request says, and the rights of who asks.
+        """The answer to a request (``what``, with its rights): with one of ``tags``, or else the
+        latest.
         """
         self.sweep()
         with self._guard:
@@ -141,14 +104,12 @@ class KeptAnswers:
             return self._opened(max(named or found, key=lambda kept: kept.made))
 
     def sweep(self) -> None:
-        """Remove what nobody has read for too long."""
         oldest = self._clock() - self._keep_s
         with self._guard:
             while self._kept and self._kept[0].used < oldest:
                 self._kept.pop(0).file.close()
 
     def clear(self) -> None:
-        """Remove all; who reads one goes on with its own descriptor."""
         with self._guard:
             for kept in self._kept:
                 kept.file.close()
@@ -167,7 +128,6 @@ class KeptAnswers:
         return kept + sum(begun)
 
     def _grow(self, file: AnswerFile, size: int) -> None:
-        """Make room for a file of this size, if need be by removing others."""
         with self._guard:
             self._writing[file] = size
             share = self._bytes_max - self._bytes_max // 2
@@ -203,8 +163,6 @@ class KeptAnswers:
 
 
 class AnswerFile:
-    """An answer that is being written to a file; by one thread at a time."""
-
     def __init__(self, answers: KeptAnswers, client: str, file: IO[bytes]) -> None:
         self.client = client
         self._answers = answers
@@ -213,19 +171,12 @@ class AnswerFile:
         self._size = 0
 
     def write(self, block: bytes) -> None:
-        """Add bytes.
-
-        Raises
-        ------
-        ResourceLimit
-        """
         self._answers._grow(self, self._size + len(block))
         self._file.write(block)
         self._digest.update(block)
         self._size += len(block)
 
     def keep(self, what: Hashable, headers: Mapping[str, str]) -> OpenAnswer:
-        """The answer is whole: keep it as the one to a request."""
         self._file.flush()
         tag = tag_of(self._digest)
         made = next(self._answers.numbers)
@@ -233,6 +184,5 @@ class AnswerFile:
         return self._answers._keep(self, kept)
 
     def abandon(self) -> None:
-        """There is no answer."""
         self._answers._end(self)
         self._file.close()

@@ -1,24 +1,8 @@
-"""The file of Idempotency-Keys: a write-ahead log of the store's own kind.
-
-Purpose
-    :class:`KeyLog` makes the records of :mod:`.idempotency` durable.  It is a
-    :class:`chronicle.store.log.LogWriter`: checksums that tie a record to its place, one sync for
-    all threads that wait, half-written records cut off, torn tails distinguished from damage.
-
-Layout
-    ``<store>/server/idempotency.wal``, laid out as in :mod:`chronicle.store.log`; the payload of
-    each record is one JSON object.
-
-Guarantee
-    :meth:`KeyLog.append` returns when the record survives a power cut.  A log that cannot be
-    written any more (a failed sync, a full disk in the middle of a replacement) is replaced by a
-    new one, made of what is remembered, before anything is appended again: nothing has to be
-    restarted.  A damaged log is reported, never passed over: a key that was lost in silence would
-    let events in twice.
-
-Limits
-    Replacing holds up those who append; it happens when the log has four times as many records as
-    there are keys.
+"""The write-ahead log of idempotency keys: ``<store>/server/idempotency.wal``, as ``store.log``.
+Payloads are JSON objects.  ``KeyLog.append`` returns when the record survives a power cut.  A log
+that cannot be written any more (failed sync, full disk), or has four times as many records as keys,
+is replaced by a new one, made from memory; that blocks appends.  A damaged log is an error, because
+a lost key could append events twice.
 """
 
 from __future__ import annotations
@@ -41,24 +25,16 @@ logger = logging.getLogger("chronicle.server")
 FILE_NAME = "idempotency.wal"
 TEMPORARY = "idempotency.wal.new"
 LINES_NAME = "idempotency.log"
-"""What earlier releases kept: a JSON object a line."""
 
 KIND = 1
 RECORDS_MIN = 4096
-"""A log that is shorter than this is not worth replacing."""
 
 Record = dict[str, Any]
 
 
 class KeyLog:
-    """The log of one store's keys; may be used by any number of threads.
-
-    Parameters
-    ----------
-    files : Files
-        The directory that the log lies in.
-    remembered : callable
-        Gives the records that a new log begins with.  What is appended is remembered before.
+    """Thread-safe.  ``remembered`` gives the records of a new log, including the one being
+    appended.
     """
 
     def __init__(self, files: Files, remembered: Callable[[], Iterable[Record]]) -> None:
@@ -69,13 +45,7 @@ class KeyLog:
         self._sequence = 0
 
     def read(self) -> list[Record]:
-        """The records as they are on disk; asked once, before anything is appended.
-
-        Raises
-        ------
-        CorruptBlock
-            A record that was durable is damaged.
-        """
+        """The records on disk; call it once, before any append.  Raises ``CorruptBlock``."""
         if self._files.exists(FILE_NAME):
             contents = read_log(self._files, FILE_NAME)
             self._sequence = contents.sequence
@@ -91,17 +61,11 @@ class KeyLog:
         return found
 
     def append(self, record: Record) -> None:
-        """Add a record that is remembered already; it is on disk when this returns.
-
-        Raises
-        ------
-        StorageFull, StorageFailed
-            It may be on disk or not.
-        """
+        """Make a record durable that ``remembered`` has; on an error it may be on disk or not."""
         with self._guard:
             writer = self._writer
             if writer is None or writer.failed:
-                self._replace()  # what is remembered has the record
+                self._replace()  # memory includes the record
                 return
             position = writer.append(KIND, [orjson.dumps(record)])
         try:
@@ -109,10 +73,9 @@ class KeyLog:
         except (StorageFull, StorageFailed):
             if writer is self._writer:
                 raise
-            # Replaced meanwhile, by what is remembered and durable.
+            # Replaced meanwhile by a durable log that includes the record.
 
     def tidy(self, keys: int) -> None:
-        """Replace the log when it has failed, or has many more records than there are keys."""
         with self._guard:
             writer = self._writer
             if (
@@ -123,13 +86,11 @@ class KeyLog:
                 self._replace()
 
     def close(self) -> None:
-        """Close the file."""
         with self._guard:
             if self._writer is not None:
                 self._writer.close()
 
     def _replace(self) -> None:
-        """Write what is remembered into a new log; the guard is held."""
         with suppress(FileNotFoundError):
             self._files.remove(TEMPORARY)
         fresh = LogWriter.create(self._files, TEMPORARY, self._sequence + 1, durable=False)
@@ -140,7 +101,7 @@ class KeyLog:
             before, self._writer = self._writer, None  # from here on the old one is not written to
             if before is not None:
                 with suppress(StorageFull, StorageFailed):
-                    before.sync()  # whoever waits for it is done with its file when it is closed
+                    before.sync()  # so that waiting threads are done before it is closed
                 before.close()
             self._files.replace(TEMPORARY, FILE_NAME)
             self._files.sync_directory("")

@@ -1,16 +1,7 @@
-"""The rows of a live query as a feed: what it puts out and takes back, by ``_seq``.
-
-Purpose
-    :class:`LiveFeed` tells what a sink has behind a ``_seq``, then what is committed to it.
-
-Guarantee
-    Every ``_seq`` of the live query behind the one that a client names, once and in order, also
-    after a restart of the server: a result and its ``_seq`` are one commit.  A mark says up to
-    which time the results are complete.
-
-Limits
-    410 where results behind that ``_seq`` were dropped by the sink's retention, and where there is
-    no such ``_seq``: another store, or a live query that was made anew.
+"""The results and retractions of a live query as a feed: every ``_seq`` after the client's, once
+and in order, also after a restart, since a result and its ``_seq`` are one commit.  410 where
+results after it fell to the sink's retention, and for a ``_seq`` of another store or an earlier
+live query.
 """
 
 from __future__ import annotations
@@ -34,18 +25,6 @@ __all__ = ["LiveFeed"]
 
 
 class LiveFeed(Feed):
-    """The rows of a live query.
-
-    Parameters
-    ----------
-    query : LiveQuery
-    after : int
-        The last ``_seq`` that is known.
-    format : {"sse", "ndjson", "arrow"}
-    **written
-        How; see :func:`.feeds.format_of`.
-    """
-
     def __init__(self, query: LiveQuery, after: int, format: str, **written: bool) -> None:
         self._query = query
         self._sink: Sink = query.sink
@@ -82,7 +61,7 @@ class LiveFeed(Feed):
             return self.format.rows(ids, self._place, rows)
 
     def _behind(self, upto: int) -> Iterator[pa.RecordBatch]:
-        """What was put out behind the last row that was told; perhaps more than up to a commit."""
+        """The results after the last row sent; perhaps more than up to commit ``upto``."""
         commits = None if self._position is None else self._recent.between(self._position, upto)
         if commits is None or not all(isinstance(commit, Commit) for commit in commits):
             yield from self._sink.rows(self._after)
@@ -125,7 +104,6 @@ class LiveFeed(Feed):
 
 
 def _check_kept(sink: Sink, name: str, after: int) -> None:
-    """Refuse to go on where something in between is not known."""
     snapshot = sink.stream.snapshot()
     kept = snapshot.aggregate(["_seq"])["_seq"]
     newest = max(int(sink.stream.marks().get(SEQUENCE, 1)) - 1, int(kept.max or 0))

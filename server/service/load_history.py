@@ -1,12 +1,5 @@
-"""How busy the server was in its last quarter of an hour: a ring of samples, in memory.
-
-Purpose
-    :class:`LoadHistory` looks at the server's counters every :data:`EVERY_S` seconds and keeps what
-    changed between two looks: rates and mean times.  It is what a page shows without a Prometheus
-    beside the server.
-
-Limits
-    :data:`SAMPLES` samples; it is lost with the process.
+"""Load of the last quarter of an hour: a ring of ``SAMPLES`` samples in memory, for the console.
+``LoadHistory`` reads the server's counters every ``EVERY_S`` seconds and stores rates and means.
 """
 
 from __future__ import annotations
@@ -28,8 +21,6 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class LoadHistory:
-    """Samples of one server's load."""
-
     def __init__(self, server: Server) -> None:
         self._server = server
         self.started = self._at = time.monotonic()
@@ -37,7 +28,6 @@ class LoadHistory:
         self._before = self._sums()
 
     def sample(self) -> None:
-        """Keep what has changed since the last look."""
         now, sums = time.monotonic(), self._sums()
         seconds = max(1e-3, now - self._at)
         gone = {name: value - self._before[name] for name, value in sums.items()}
@@ -55,7 +45,6 @@ class LoadHistory:
         )
 
     def columns(self) -> dict[str, list[float | None]]:
-        """The samples by name, oldest first."""
         samples = list(self._samples)
         return {name: [one[name] for one in samples] for name in (samples[0] if samples else ())}
 
@@ -84,7 +73,7 @@ def _mean_ms(seconds: float, count: float) -> float | None:
 
 
 def resident_bytes() -> int:
-    """Memory of this process; where the system does not tell, the most that it ever was."""
+    """Resident memory of this process, or its peak, where the present value is unknown."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * _PAGE

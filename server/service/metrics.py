@@ -1,17 +1,6 @@
-"""What the server counts, for Prometheus.
-
-Purpose
-    :class:`Metrics` owns a registry of its own, so that two servers in one process (tests) do not
-    share counters and nothing of the host application leaks in.
-
-Guarantee
-    Labels are bounded: methods, route templates (never a path), status codes, formats and fixed
-    words. No SQL text or token ever becomes a label, and a name does only in the gauges of a
-    stream's indexes and of live queries, for who may read them.
-
-Limits
-    Gauges about the store are computed when they are scraped, from each stream's ``stats()`` and
-    the figures of its indexes, which are kept in memory.
+"""The server's Prometheus metrics, in a registry per server.  Labels are bounded: never SQL text,
+paths or tokens; names only in the gauges of indexes and live queries, for clients that may read
+them.  Store gauges are computed at each scrape.
 """
 
 from __future__ import annotations
@@ -31,7 +20,6 @@ __all__ = ["Figures", "Metrics", "StreamFigures"]
 Figures = dict[str, float]
 
 StreamFigures = dict[str, list[dict[str, Any]]]
-"""By stream, the figures of its indexes, as ``Stream.indexes()`` gives them."""
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 INDEX_GAUGES = {
@@ -41,7 +29,6 @@ INDEX_GAUGES = {
     "covered": "Share of the stream's events that the index covers, from 0 to 1.",
     "usable": "1, or 0 when the index or a run of it is damaged or cannot be read.",
 }
-"""Figures of an index that become gauges, and what they say."""
 
 LIVE_GAUGES = {
     "lag_events": "Events of the source that the live query has not taken in.",
@@ -53,18 +40,15 @@ LIVE_GAUGES = {
     "state_bytes": "Memory that the live query keeps.",
     "running": "1, or 0 when the live query is paused or has failed.",
 }
-"""Figures of a live query that become gauges, and what they say."""
 
 LIVE_SUMMARIES = {
     "step_seconds": ("steps", "Steps that took something in."),
     "reconcile_seconds": ("reconciles", "Regions of results that were compared with the query."),
 }
-"""Seconds that a live query has spent, how often, and on what."""
+"""Seconds that a live query spent: the name of the count, and the description."""
 
 
 class Metrics:
-    """Counters, gauges and histograms of one server."""
-
     content_type = CONTENT_TYPE_LATEST
 
     def __init__(self) -> None:
@@ -104,25 +88,15 @@ class Metrics:
         )
 
     def watch(self, name: str, description: str, read: Callable[[], float]) -> None:
-        """Add a gauge whose value is asked for at each scrape."""
         Gauge(f"chronicle_{name}", description, registry=self.registry).set_function(read)
 
     def watch_store(self, read: Callable[[], dict[str, float]]) -> None:
-        """Add the store's gauges; ``read`` gives them by name, without prefix."""
         self.registry.register(_StoreCollector(read))
 
     def render(
         self, indexes: StreamFigures | None = None, live: Mapping[str, Figures] | None = None
     ) -> bytes:
-        """The exposition; asks the store, so call it in a thread.
-
-        Parameters
-        ----------
-        indexes : dict of str to list of dict, optional
-            Of the streams that the requester may read; without any index there are no gauges.
-        live : mapping of str to figures, optional
-            By live query that the requester may read.
-        """
+        """The exposition, with given indexes and live queries; reads the store, so use a thread."""
         registry = CollectorRegistry()
         if any((indexes or {}).values()):
             registry.register(_IndexCollector(indexes or {}))
@@ -136,7 +110,7 @@ class _StoreCollector(Collector):
         self._read = read
 
     def describe(self) -> Iterable[Metric]:
-        return []  # so that registering does not ask the store
+        return []  # so that registering does not read the store
 
     def collect(self) -> Iterable[Metric]:
         for name, value in sorted(self._read().items()):

@@ -1,18 +1,6 @@
-"""The outermost layer: every request gets an id, a time, a line in the log and an answer.
-
-Purpose
-    :class:`RequestMiddleware` wraps the whole application.  It names the request
-    (``X-Request-Id``, the client's own when it is well-formed), measures it (``Server-Timing``,
-    metrics), refuses what :mod:`..access.auth` does not let in, and turns whatever was not handled
-    inside into a problem document.
-
-Guarantee
-    An answer whose status is out cannot turn into an error any more: the connection is then broken
-    off, so that a client never takes a part for the whole.
-
-Limits
-    Pure ASGI, no per-request task: a layer here must not stand between a stream and its
-    back-pressure.
+"""The outermost ASGI layer: id, timing, authentication, logs, and problem documents for all errors.
+An error after the status was sent breaks the connection, so that a client never takes a part for
+the whole.  It adds no task per request, to preserve backpressure.
 """
 
 from __future__ import annotations
@@ -39,7 +27,7 @@ __all__ = ["ABORT", "BrokenAnswer", "RequestMiddleware", "account", "id_of", "no
 logger = logging.getLogger("chronicle.server")
 access = logging.getLogger("chronicle.server.access")
 ABORT = "chronicle.abort"
-"""Key of the scope: called, it ends the connection without waiting for the client."""
+"""Key of the scope: a function that closes the connection at once."""
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -49,13 +37,11 @@ class BrokenAnswer(Exception):
 
 
 def note_time(request: Request, name: str, seconds: float) -> None:
-    """Add a phase to the request's ``Server-Timing``."""
     request.scope["chronicle.timings"].append((name, seconds))
 
 
 @contextmanager
 def timed(request: Request, name: str) -> Iterator[None]:
-    """Measure a phase of a request."""
     started = time.perf_counter()
     try:
         yield
@@ -64,8 +50,6 @@ def timed(request: Request, name: str) -> Iterator[None]:
 
 
 class RequestMiddleware:
-    """The outermost ASGI middleware: identifies, measures, admits and answers every request."""
-
     def __init__(
         self,
         app: ASGIApp,
@@ -83,7 +67,6 @@ class RequestMiddleware:
         self.metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
@@ -126,7 +109,7 @@ class RequestMiddleware:
             except ClientDisconnect:
                 status = status or 499
             except BrokenAnswer:
-                status = 500  # whatever went out before; the server closes the connection
+                status = 500  # whatever status was sent; the connection is closed
             except Exception as error:
                 if status:
                     logger.exception("request %s failed in the middle of its answer", request_id)
@@ -147,14 +130,13 @@ class RequestMiddleware:
 def account(
     metrics: Metrics, scope: Scope, status: int, received: int, sent: int, seconds: float
 ) -> None:
-    """Count a request that ended, and write its line of the access log."""
     route = getattr(scope.get("route"), "path", None) or "unmatched"
     method = scope["method"] if scope["method"] in _METHODS else "OTHER"
     metrics.requests.labels(method, route, str(status)).inc()
     metrics.request_seconds.labels(method, route).observe(seconds)
     metrics.received_bytes.inc(received)
     metrics.sent_bytes.inc(sent)
-    path = raw_path(scope).decode("ascii", "backslashreplace")  # as it came: %0a is no line
+    path = raw_path(scope).decode("ascii", "backslashreplace")  # undecoded: no line breaks
     principal = scope["state"].get("principal")
     token = getattr(principal, "token", None)
     address = (scope.get("client") or ("local", 0))[0]
@@ -180,7 +162,6 @@ def account(
 
 
 def id_of(scope: Scope) -> str:
-    """The one that the client wishes, or a new one."""
     for name, value in scope["headers"]:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value.decode("latin-1")):
             return str(value.decode("latin-1"))
@@ -190,15 +171,12 @@ def id_of(scope: Scope) -> str:
 def _finished(
     scope: Scope, message: Message, protecting: tuple[tuple[bytes, bytes], ...]
 ) -> list[tuple[bytes, bytes]]:
-    """The headers of an answer, with those that protect whoever shows it.
-
-    What an answer says itself stays: pages say which scripts they load, files how long they keep.
-    """
+    """The headers of an answer, with protective ones added unless the answer sets them itself."""
     headers: list[tuple[bytes, bytes]] = list(message.get("headers", ()))
     names = {name.lower() for name, _ in headers}
     headers += [pair for pair in protecting if pair[0] not in names]
     if scope["path"].startswith(("/v1", "/mcp")) and b"cache-control" not in names:
-        headers.append((b"cache-control", b"no-store"))  # events are nobody else's
+        headers.append((b"cache-control", b"no-store"))  # no shared caches for events
     return headers
 
 
@@ -215,7 +193,6 @@ _PROTECTING = (
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
 )
-"""Sent with every answer, JSON or page: no guessing of types, no frames, no word to other sites."""
 
 _METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"}
 

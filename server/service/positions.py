@@ -1,27 +1,13 @@
-"""Positions: places in a stream's history from which a follower goes on.
+"""Positions: commits from which a follower over HTTP resumes, stored under a name.
 
-Purpose
-    A streaming query behind a url has read a stream up to some commit and wants what came after
-    it: in order, late, or loaded in bulk.  :class:`Positions` keeps the commit for it under a name,
-    says which time ranges have news beyond it, and reads them.
+The events between two positions are always the same, each exactly once (``store.changes``), also
+after a restart: positions are files in the stream's directory (``store.pin_files``), and pin the
+files that they need.  An expired position answers 410.  A position belongs to the token that made
+it, by the token's name.  Its own name is the commit, 16 random digits and 8 of a hash of these and
+the owner: ``57-03ab5c7d9e1f2a4b6c8d0e2f``.
 
-Guarantee
-    What lies between two positions is the same events whenever it is asked for, each exactly once
-    (see :mod:`chronicle.store.changes`), also after this server was stopped and started again: the
-    positions lie in the stream's directory, and the files that they need stay as long as they do. A
-    position that is no longer kept answers 410; others never take its place.  A position belongs
-    to the token that made it, by the token's name: to any other one it is not kept.
-
-Layout
-    A position's name is its commit position, 16 random digits, and 8 that a hash makes of these and
-    its owner: ``57-03ab5c7d9e1f2a4b6c8d0e2f``.  It is the same kind of file that followers of a
-    path leave beside the stream (:mod:`chronicle.store.pin_files`).
-
-Limits
-    A position ends ``CHRONICLE_POSITION_TTL_HOURS`` after it was made or last renewed.  While it
-    lives, compaction and retention cannot free what it needs: ``CHRONICLE_MAX_POSITIONS`` bounds
-    how many a stream keeps.  An answer that is lost on its way leaves a position behind that ends
-    by itself.
+A position expires ``CHRONICLE_POSITION_TTL_HOURS`` after its creation or last renewal.  Until then
+compaction and retention cannot free what it pins; ``CHRONICLE_MAX_POSITIONS`` bounds a stream's.
 """
 
 from __future__ import annotations
@@ -59,17 +45,7 @@ _NAME = re.compile(r"([0-9]{1,19})-([0-9a-f]{16})([0-9a-f]{8})?")
 
 
 class Positions:
-    """The positions of one database's streams; all methods block.
-
-    Parameters
-    ----------
-    keep_s : float
-        Seconds that a position lives after it was made or renewed.
-    most : int
-        Positions that one stream keeps.
-    clock : callable
-        Seconds since the epoch.
-    """
+    """All methods block.  A position lives for ``keep_s`` seconds; ``most`` per stream."""
 
     def __init__(
         self,
@@ -87,23 +63,9 @@ class Positions:
     def keep(
         self, stream: str, owner: str, at: int | None = None, after: str | None = None
     ) -> str | None:
-        """Keep a commit of a stream; gives the position's name.
-
-        Parameters
-        ----------
-        owner : str
-            To whom it shall belong.
-        at : int, optional
-            Which commit; the last one when not given.
-        after : str, optional
-            A position, which is renewed: None is given when nothing was committed after it.
-
-        Raises
-        ------
-        ResourceLimit
-            When the stream keeps as many as it may.
-        SnapshotExpired
-            When `after` is no longer kept, or `at` no longer known.
+        """Store commit ``at`` (default: the last) for an owner; returns the position's name.
+        ``after`` is a position to renew; None if nothing was committed after it.  Raises
+        ``ResourceLimit``, or ``SnapshotExpired`` if ``after`` or ``at`` is gone.
         """
         handle = self._writer(stream)
         files, directory = handle.commits.files, handle.commits.directory
@@ -113,7 +75,7 @@ class Positions:
             renew_pin(files, directory, after, seconds=self._keep_s, clock=self._clock)
             if load(files, directory).journal.position <= known:
                 return None
-        with self._guard:  # so that many who ask at once do not pass the bound together
+        with self._guard:  # so that concurrent requests do not exceed the maximum
             if self._full(kept_pins(files, directory), owner):
                 sweep_pins(files, directory, clock=self._clock)
                 if self._full(kept_pins(files, directory), owner):
@@ -132,20 +94,18 @@ class Positions:
             )
 
     def _full(self, names: list[str], owner: str) -> bool:
-        """Whether there are as many as a stream keeps, or one owner may have of them."""
         mine = sum(_belongs(name, owner) for name in names)
         share = self._most - (self._most // 4 if owner else 0)
         return len(names) >= self._most or mine >= share
 
     def drop(self, stream: str, owner: str, name: str) -> None:
-        """Give a position up; doing so again, or with that of another, does nothing."""
+        """Remove a position; does nothing for one that is gone or another's."""
         _commit_of(name)
         handle = self._writer(stream)
         if _belongs(name, owner):
             drop_pin(handle.commits.files, handle.commits.directory, name)
 
     def ranges(self, stream: str, owner: str, after: str | None, until: str) -> list[NewRange]:
-        """Time ranges that hold what was committed after one position and up to another."""
         handle = self._writer(stream)
         before, later = self._pins(handle, owner, after, until)
         return new_ranges(handle.commits.files, before, later)
@@ -163,18 +123,8 @@ class Positions:
         limit: int | None = None,
         check: Callable[[], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The new events of a time range, in time order.
-
-        Parameters
-        ----------
-        start, end : int or None
-            Ticks, half-open.
-        skip : int
-            New events at the beginning that are left out.
-        limit : int, optional
-            How many are given after those.
-        check : callable, optional
-            Called often; what it raises ends the read.
+        """The new events of a time range (ticks, half-open), in time order, without the first
+        ``skip``.
         """
         handle = self._writer(stream)
         before, later = self._pins(handle, owner, after, until)
@@ -182,7 +132,6 @@ class Positions:
         return _cut(new_events(files, before, later, start, end, columns, check), skip, limit)
 
     def sweep(self) -> None:
-        """Remove the positions that have ended."""
         for name in self._database.streams():
             with contextlib.suppress(ChronicleError):
                 handle = self._writer(name)
@@ -212,7 +161,7 @@ class Positions:
 
 
 def _commit_of(name: str) -> int:
-    """Commit position in a position's name; names come from outside and become file names."""
+    """The commit in a position's name; validates it, as names from clients become file names."""
     found = _NAME.fullmatch(name)
     if found is None:
         raise InvalidArgument(
@@ -222,15 +171,12 @@ def _commit_of(name: str) -> int:
 
 
 def _suffix(unique: str, owner: str) -> str:
-    """What makes a position's name unique, and ties it to its owner."""
+    """The unique part of a position's name, tied to its owner."""
     return unique + hashlib.sha256(f"{unique}\n{owner}".encode()).hexdigest()[:8]
 
 
 def _belongs(name: str, owner: str) -> bool:
-    """Whether a position is the owner's, or nobody's.
-
-    Nobody's are those of a server without tokens, of an earlier release and of followers of a path.
-    """
+    """Whether a position is the owner's, or nobody's (no tokens, old release, path follower)."""
     found = _NAME.fullmatch(name)
     if found is None or found[3] is None:
         return True
@@ -238,7 +184,6 @@ def _belongs(name: str, owner: str) -> bool:
 
 
 def _check_owner(name: str, owner: str) -> None:
-    """Refuse the position of another as one that is not kept."""
     if not _belongs(name, owner):
         raise SnapshotExpired(
             f"the position {name} of a follower is no longer kept (unused for too long, or "

@@ -1,16 +1,6 @@
-"""Whether the store and SQL answer, asked at most once a second.
-
-Purpose
-    ``/readyz`` is asked by balancers every few seconds, and by anybody who likes.  A
-    :class:`Probe` looks at the store and asks whether the executor serves (in a worker, where
-    it is isolated), for all who ask within
-    :data:`KEEP_S` together.
-
-Guarantee
-    Trouble is reported without the error's text, which may name paths: that goes to the log.
-
-Limits
-    A query that takes longer than :data:`LIMIT_S` counts as one that is not answered.
+"""``/readyz``: whether the store and SQL answer, checked at most once per ``KEEP_S`` seconds.  A
+query slower than ``LIMIT_S`` counts as failed.  Error texts may name paths: they go to the log, not
+to the client.
 """
 
 from __future__ import annotations
@@ -31,8 +21,6 @@ LIMIT_S = 10.0
 
 
 class Probe:
-    """Asks a database; lives on the event loop."""
-
     def __init__(self, database: Database) -> None:
         self._database = database
         self._asked = float("-inf")
@@ -43,7 +31,7 @@ class Probe:
         """What is wrong, for people; None when everything answers."""
         async with self._lock:
             if time.monotonic() - self._asked > KEEP_S:
-                # in a thread of its own: those of the server may all be waiting for a disk
+                # in its own thread: the server's may all be waiting for a disk
                 self._found = await asyncio.to_thread(self._ask)
                 self._asked = time.monotonic()
             return self._found

@@ -1,13 +1,6 @@
-"""What was asked: the queries and reads that have ended, newest last, and those that were slow.
-
-Purpose
-    :class:`QueryLog` answers ``SELECT ... FROM chronicle.query_log``, and has the server's log
-    (``chronicle.server.slow``) tell each that took ``CHRONICLE_SLOW_QUERY_MS`` or more.
-
-Limits
-    Keeps ``CHRONICLE_QUERY_LOG_ENTRIES``, each with the beginning of its text; gone with the
-    process.  What the small way of :mod:`..routes.row_responses` answers is in it as well; feeds
-    that are followed are not.
+"""The log of ended queries and reads, for ``chronicle.query_log`` and the log of slow queries.
+Those of ``CHRONICLE_SLOW_QUERY_MS`` or more are logged to ``chronicle.server.slow``.  Holds the
+last ``CHRONICLE_QUERY_LOG_ENTRIES`` in memory, with truncated texts.  Feeds are not logged.
 """
 
 from __future__ import annotations
@@ -28,7 +21,6 @@ slow = logging.getLogger("chronicle.server.slow")
 
 
 def outcome_of(error: BaseException | None) -> str:
-    """How a query ended, in a word."""
     if error is None:
         return "ok"
     if isinstance(error, QueryCancelled):
@@ -42,19 +34,7 @@ def outcome_of(error: BaseException | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class EndedQuery:
-    """A query or read that has ended.
-
-    Attributes
-    ----------
-    ended : float
-        Seconds since the epoch.
-    seconds : float
-        From its turn to its last row.
-    rows : int or None
-        That were sent.
-    error : str or None
-        What the client was told, of errors that are the statement's.
-    """
+    """``ended`` is in epoch seconds, ``seconds`` counts from the slot to the last row."""
 
     id: str
     kind: str
@@ -67,7 +47,6 @@ class EndedQuery:
     error: str | None
 
     def row(self) -> dict[str, object]:
-        """As a row of ``chronicle.query_log``."""
         token = self.principal.token
         return {
             "id": self.id,
@@ -83,15 +62,7 @@ class EndedQuery:
 
 
 class QueryLog:
-    """See the module; for any thread.
-
-    Parameters
-    ----------
-    entries : int
-        How many are kept.
-    slow_ms : int
-        From how many milliseconds on one is slow; 0: none is.
-    """
+    """Thread-safe; keeps ``entries`` queries, and calls one slow from ``slow_ms`` on (0: never)."""
 
     def __init__(self, entries: int, slow_ms: int) -> None:
         self._entries: deque[EndedQuery] = deque(maxlen=entries)
@@ -110,7 +81,6 @@ class QueryLog:
         rows: int | None,
         error: BaseException | None,
     ) -> None:
-        """Keep a query that ended now."""
         said = str(error) if isinstance(error, ChronicleError) else None
         ended = EndedQuery(
             query_id, kind, text, principal, time.time(), seconds, rows, outcome_of(error), said

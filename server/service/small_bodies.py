@@ -1,25 +1,12 @@
-"""Small bodies of plain JSON, read where they arrive; all others are left to a worker.
+"""The fast path for small JSON bodies, read on the event loop; all others go to a worker process.
 
-Purpose
-    One event of a hundred bytes costs a worker process, a thread and a parser for megabytes more
-    than its own worth.  A :class:`SmallReader` reads such a body on the event loop in microseconds:
-    :meth:`SmallReader.columns` takes the values of its records, :meth:`SmallReader.batch` makes one
-    Arrow batch of the columns of many bodies.
-
-Guarantee
-    A short cut, never another answer.  What this reader takes, the careful one
-    (:mod:`.event_parsing`) reads as the same events; whatever it is not certain of, it declines, be
-    that wrong or only unusual: names or types that are not the stream's, a name that occurs twice,
-    text where a number stands, digits that a type does not hold, a time without its unit, times
-    with an offset beside times without one, a zero with a sign that its type has not.  Errors are
-    therefore found, and worded, in one place.
-
-    The bytes are read by orjson alone, as JSON bodies of other routes are.  No Arrow or Python
-    parser of text sees them in this process.
-
-Limits
-    Streams with decimals, dates or binaries are never read here, nor is more than
-    :data:`BYTES_MAX` of text or :data:`VALUES_MAX` values.
+``SmallReader.columns`` takes the values of a body in microseconds, ``SmallReader.batch`` makes one
+Arrow batch from many bodies.  What this reader accepts, the full parser (``event_parsing``) reads
+as the same events.  It declines whatever it is not certain of: names or types that are not the
+stream's, duplicate names, text where a number is expected, digits that a type does not hold, a time
+without its unit, times with an offset mixed with times without, a signed zero that the type lacks;
+also decimals, dates, binaries, and bodies beyond ``BYTES_MAX`` or ``VALUES_MAX``.  The full parser
+words all errors.  Only orjson sees the bytes.
 """
 
 from __future__ import annotations
@@ -44,7 +31,6 @@ BYTES_MAX = 32 << 10
 """Longest body: about a millisecond of the event loop."""
 
 VALUES_MAX = 16 << 10
-"""Most values of a body, missing ones included."""
 
 _NULL = type(None)
 _OFFSET = re.compile(r"[Tt ].*[Zz+-]")
@@ -52,8 +38,6 @@ _NEGATIVE_ZERO = re.compile(rb"[\s:,\[]-0")
 
 
 class SmallBody(NamedTuple):
-    """The values of one body, column by column in the order of the stream."""
-
     rows: int
     columns: tuple[list[Any], ...]
 
@@ -61,20 +45,14 @@ class SmallBody(NamedTuple):
 class _Column(NamedTuple):
     name: str
     target: pa.DataType
-    found: pa.DataType  # what its values are as they come
-    kinds: frozenset[type]  # of its values
+    found: pa.DataType  # type of the JSON values
+    kinds: frozenset[type]  # Python types of the values
     required: bool
     rule: TimeRule | None
 
 
 class SmallReader:
-    """Reads bodies for one schema under one unit of time; for any number of threads.
-
-    Parameters
-    ----------
-    time_format : {"iso", "ticks", "s", "ms", "us", "ns"}
-        What numbers are as times, see :func:`.event_parsing.read_events`.
-    """
+    """Reads bodies for one schema and ``time_format`` (what numbers mean as times); thread-safe."""
 
     def __init__(self, schema: StreamSchema, time_format: str) -> None:
         self.schema = schema
@@ -86,13 +64,7 @@ class SmallReader:
         self._unsigned = any(pa.types.is_unsigned_integer(a.type) for a in schema.attributes)
 
     def columns(self, body: bytes, *, lines: bool) -> SmallBody | None:
-        """Take the values of a body; None where it has to be read with care.
-
-        Parameters
-        ----------
-        lines : bool
-            NDJSON: each line that is not blank is a record.  Otherwise an array, or one record.
-        """
+        """The values of a body; None: the full parser must read it.  ``lines``: NDJSON."""
         if not self.usable or (self._unsigned and _NEGATIVE_ZERO.search(body)):
             return None
         try:
@@ -126,25 +98,15 @@ class SmallReader:
                 if column.rule is not None and len(values) > 1 and _mixes_offsets(values):
                     return None
             columns.append(values)
-        # Of a name that occurs twice in a record only the last value is seen, but not its quotes.
+        # Of a duplicate name only the last value is seen, but its quotes still count.
         if not _has_strings(body, strings):
             return None
         return SmallBody(len(records), tuple(columns))
 
     def batch(self, bodies: Sequence[SmallBody]) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
-        """Make one batch of the values of bodies, one after the other.
-
-        Returns
-        -------
-        batch : pyarrow.RecordBatch
-            In the stream's schema; values that could not be converted are null.
-        bad : bool array
-            Rows that hold one.
-
-        Raises
-        ------
-        ValueError, OverflowError
-            Some value is beyond every type that its column can be read as.
+        """Concatenate bodies into a batch, with a mask of bad rows, whose unconvertible values are
+        null.  Raises ValueError or OverflowError if a value exceeds every type that its column can
+        be read as.
         """
         rows = sum(body.rows for body in bodies)
         bad = np.zeros(rows, np.bool_)
@@ -167,7 +129,7 @@ class SmallReader:
 
 
 def _column_of(schema: StreamSchema, position: int, rule: TimeRule) -> _Column | None:
-    """How a column is read; None for what only the careful reader knows: some types, defaults."""
+    """How to read a column; None where only the full parser can: some types, defaults."""
     attribute = schema.attributes[position]
     if attribute.default is not None:
         return None
@@ -195,25 +157,22 @@ def _column_of(schema: StreamSchema, position: int, rule: TimeRule) -> _Column |
 
 
 def _mixes_offsets(texts: list[str | None]) -> bool:
-    """Whether some times may have an offset, and others none."""
     return len({_OFFSET.search(text) is None for text in texts if text is not None}) > 1
 
 
 def _has_strings(body: bytes, count: int) -> bool:
-    """Whether so many strings, names included, stand in a body."""
+    """Whether a body holds exactly ``count`` strings, names included."""
     quotes = body.count(b'"')
     if b"\\" in body:
         if b"\\\\" in body:
-            return False  # which quotes are escaped is not worth finding out
+            return False  # declined: which quotes are escaped is not worth parsing
         quotes -= body.count(b'\\"')
     return quotes == 2 * count
 
 
 def _inexact(values: pa.Array, target: pa.DataType) -> npt.NDArray[np.bool_]:
-    """Which numbers the careful reader might read as others.
-
-    Those beyond the range; and for ``float32``, which it reads from the digits at once, those that
-    lie half-way between two of that type, or below its normal numbers.
+    """Numbers that the full parser might read differently: out of range; for ``float32``, which it
+    parses from the digits, half-way between two values, or subnormal.
     """
     numbers = values.fill_null(0.0).to_numpy(zero_copy_only=False)
     bad: npt.NDArray[np.bool_] = ~np.isfinite(numbers)

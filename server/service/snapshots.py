@@ -1,17 +1,6 @@
-"""Pinned versions: a reader with many requests sees one state of a stream in all of them.
-
-Purpose
-    A Spark job plans once and then reads its partitions from many tasks, perhaps twice.
-    ``GET .../partitions`` pins the snapshot that it planned with; ``?version=`` reads from it.
-
-Guarantee
-    Reads of one version agree with each other, whatever is appended meanwhile.  A version that is
-    no longer kept answers 410 and is never replaced by another one in silence.
-
-Limits
-    Kept in this process for ``CHRONICLE_SNAPSHOT_TTL_MS`` after the last use.  A pin keeps the
-    files of its version from being deleted, so it is released even when the client never says that
-    it is done.
+"""Pinned versions: ``GET .../partitions`` pins the version that a Spark job plans with,
+``?version=`` reads it.  Pins are in memory, for ``CHRONICLE_SNAPSHOT_TTL_MS`` after their last use,
+and keep the version's files; an expired version answers 410.
 """
 
 from __future__ import annotations
@@ -34,7 +23,6 @@ __all__ = ["PinnedSnapshots"]
 
 
 Key = tuple[str, int]
-"""A stream's name and a version."""
 
 
 @dataclass
@@ -47,18 +35,8 @@ class _Pin:
 
 
 class PinnedSnapshots:
-    """Snapshots by stream and version; from any thread.
-
-    Parameters
-    ----------
-    take : callable
-        Gives a new snapshot of a stream by its name.
-    keep_s : float
-        Seconds that an unused one is kept.
-    most : int
-        Pins kept at once; the longest unused goes first.
-    clock : callable
-        Monotonic seconds.
+    """Snapshots by stream and version; thread-safe.  An unused pin lives for ``keep_s`` seconds; at
+    most ``most`` exist, the least recently used goes first.
     """
 
     def __init__(
@@ -74,7 +52,7 @@ class PinnedSnapshots:
         self._clock = clock
         self._guard = threading.Lock()
         self._pins: dict[Key, _Pin] = {}
-        self._idle = SortedSet()  # of (when it was last used, key), of pins without readers
+        self._idle = SortedSet()  # (last use, key) of pins without readers
 
     def __len__(self) -> int:
         return len(self._pins)
@@ -90,13 +68,7 @@ class PinnedSnapshots:
 
     @contextmanager
     def use(self, stream: str, version: int | None) -> Iterator[Snapshot]:
-        """A version for the length of the block; None is the present one, which is not pinned.
-
-        Raises
-        ------
-        SnapshotExpired
-            When the version is no longer kept.
-        """
+        """A version, for the block; None: the present one.  Raises ``SnapshotExpired``."""
         if version is None:
             with self._take(stream) as snapshot:
                 yield snapshot
@@ -122,20 +94,17 @@ class PinnedSnapshots:
             self._done(pin)
 
     def forget(self, stream: str) -> None:
-        """Release a stream's versions; those in use live until their readers are done."""
         with self._guard:
             for key in [key for key in self._pins if key[0] == stream]:
                 self._drop(key)
 
     def sweep(self) -> None:
-        """Release what nobody has used for too long."""
         oldest = self._clock() - self._keep_s
         with self._guard:
             while self._idle and self._idle[0][0] < oldest:
                 self._drop(self._idle[0][1])
 
     def close(self) -> None:
-        """Release every version."""
         with self._guard:
             for key in list(self._pins):
                 self._drop(key)
@@ -168,7 +137,6 @@ class PinnedSnapshots:
                 self._idle.add((pin.used, pin.key))
 
     def _drop(self, key: Key) -> None:
-        """Forget a pin; the snapshot goes with its last reader."""
         pin = self._pins.pop(key)
         self._idle.discard((pin.used, key))
         pin.dropped = True

@@ -1,11 +1,5 @@
-"""What the requests of one server share.
-
-Purpose
-    A :class:`Server` is made by the application factory and found by routes through
-    :func:`server_of`: the database, the settings, the gates, the threads.
-
-Limits
-    One per application; nothing here is global, so tests run many side by side.
+"""``Server``: the database, settings, limits and threads that the requests of one server share.
+One per application, without globals, so that several can run in one process.
 """
 
 from __future__ import annotations
@@ -63,7 +57,6 @@ logger = logging.getLogger("chronicle.server")
 Result = TypeVar("Result")
 BUILDS_AT_ONCE = 2
 FOLLOW_THREADS = 4
-"""Threads that make the next bytes of feeds, a bounded piece at a time, in turn."""
 WARM_WORKERS = 2
 TIDY_EVERY_S = 60.0
 STORE_GAUGES = (
@@ -88,17 +81,10 @@ STORE_GAUGES = (
     "moved_segments",
     "moved_bytes",
 )
-"""Figures of ``Stream.stats()`` that are summed over all streams; of lists, the length."""
 
 
 class Server:
-    """A database being served.
-
-    Parameters
-    ----------
-    database : Database
-        Open; it is closed by its opener, not here.
-    """
+    """A database being served; whoever opened it closes it."""
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self.database = database
@@ -193,7 +179,7 @@ class Server:
 
     @property
     def keys(self) -> IdempotencyKeys:
-        """Remembered requests; raises :class:`ReadOnlyStore` when nothing can be appended here."""
+        """Idempotency keys; raises ``ReadOnlyStore`` when the store is read-only here."""
         if self._keys is None:
             raise ReadOnlyStore(
                 "the store is open for reading here; send what changes it to the server that writes"
@@ -201,18 +187,15 @@ class Server:
         return self._keys
 
     def require_writable(self) -> None:
-        """Raise :class:`ReadOnlyStore` where nothing can be stored."""
         _ = self.keys
 
     @property
     def condition(self) -> str:
-        """Starting, ready or stopping."""
         if self.stopping:
             return "stopping"
         return "ready" if self.ready and self.prepared else "starting"
 
     def store_gauges(self) -> dict[str, float]:
-        """Sums over all streams of the numbers in their ``stats()``, and how moving does."""
         sums = dict.fromkeys(("streams", "streams_damaged", *STORE_GAUGES), 0.0)
         damaged = self.database.damaged()
         sums["streams_damaged"] += len(damaged)
@@ -222,7 +205,7 @@ class Server:
             try:
                 stats = self.database.stream(name).stats()
             except ChronicleError:
-                continue  # dropped a moment ago
+                continue  # dropped meanwhile
             sums["streams"] += 1
             for key in STORE_GAUGES:
                 value = stats.get(key, 0)
@@ -234,20 +217,18 @@ class Server:
         return sums
 
     def index_figures(self, may_read: Callable[[str], bool]) -> StreamFigures:
-        """The figures of the indexes of those streams that may be read."""
         found = {}
         for name in self.database.streams():
             if may_read(name):
-                with contextlib.suppress(ChronicleError):  # dropped a moment ago
+                with contextlib.suppress(ChronicleError):  # dropped meanwhile
                     found[name] = self.database.stream(name).indexes()
         return found
 
     def live_figures(self, may_read: Callable[[str], bool]) -> dict[str, Figures]:
-        """How those live queries do that may be read."""
         found = {}
         for name in self.database.live_queries():
             if may_read(name):
-                with contextlib.suppress(ChronicleError):  # dropped a moment ago
+                with contextlib.suppress(ChronicleError):  # dropped meanwhile
                     told = self.database.live(name).status()
                     found[name] = {
                         **{each: float(told.get(each) or 0) for each in LIVE_GAUGES},
@@ -258,7 +239,6 @@ class Server:
         return found
 
     def version_of(self, stream: str) -> int | None:
-        """The present version of a stream; None when there is none."""
         try:
             with self.database.snapshot(stream) as snapshot:
                 return int(snapshot.version)
@@ -267,7 +247,7 @@ class Server:
 
     @property
     def reader(self) -> IsolatedReader | None:
-        """What reads bodies outside of this process; None where that is not wanted."""
+        """Reads bodies in worker processes; None without isolation."""
         with self._one_reader:
             if self._reader is None and self.settings.isolation != "none":
                 from ...formats.isolated import IsolatedReader
@@ -276,14 +256,14 @@ class Server:
             return self._reader
 
     def prepare(self) -> None:
-        """Load the query engine and have worker processes wait, then be ready; blocks."""
+        """Load the query engine and start worker processes, then be ready; blocks."""
         try:
             if self.reader is not None:
                 self.reader.pool.warm(WARM_WORKERS)
             self.database.warm_workers(WARM_WORKERS)
             with contextlib.closing(self.database.sql("SELECT 1")) as result:
                 result.arrow()
-            # a collection beside a large statement then walks that, not all the libraries
+            # later collections need not traverse the libraries' objects
             gc.collect()
             gc.freeze()
         except Exception:
@@ -292,26 +272,22 @@ class Server:
         self.prepared = True
 
     def close_workers(self) -> None:
-        """End the processes that read bodies; those of queries are the database's."""
         with self._one_reader:
             reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
 
     def tell(self, principal: Principal) -> Tell:
-        """What gives a principal its rows of system tables."""
         return telling(self.running, self.query_log, self.settings, principal)
 
     def sound(self, stream: str) -> bool:
-        """Whether an append to a stream that raised has left nothing in it."""
         try:
             handle = self.database.stream(stream).handle
-        except StreamNotFound:  # it was to be made, and was not
+        except StreamNotFound:  # it was not created
             return True
         return isinstance(handle, EventStream) and handle.sound
 
     def forget_stream(self, stream: str) -> None:
-        """Forget everything that was remembered for a dropped stream."""
         self.snapshots.forget(stream)
         self.kept.clear()
         if self._keys is not None:
@@ -322,21 +298,19 @@ class Server:
         return await asyncio.wrap_future(self._put(self._workers, function, *args))
 
     async def follow(self, take: Callable[[], Result]) -> Result:
-        """Make the next piece of a feed in a thread."""
         return await asyncio.wrap_future(self._put(self._follows, take))
 
     async def close_feed(self, feed: Feed) -> None:
-        """End a feed, in a thread; a piece that is being made ends first."""
-        with contextlib.suppress(Problem):  # the threads have ended, and the server with them
+        with contextlib.suppress(Problem):  # the threads have ended
             await self.follow(feed.close)
 
     async def read(self, client: str, function: Callable[[], Result]) -> Result:
-        """Run blocking work that reads events, in a slot of the reads."""
+        """Run blocking work that reads events, in a read slot."""
         async with self.reads.held(client):
             return await self.call(function)
 
     async def build(self, function: Callable[[], Result]) -> Result:
-        """Run blocking work that may take minutes, a few at a time, in threads of their own."""
+        """Run blocking work that may take minutes in a thread pool of its own."""
         return await asyncio.wrap_future(self._put(self._builders, function))
 
     def _put(
@@ -359,14 +333,8 @@ class Server:
         staged: bool = False,
         hashed: bool = False,
     ) -> AsyncIterator[Body]:
-        """Take a request's body off the wire, within the limits; it lives as long as the block.
-
-        Nothing but a slot for uploads is held meanwhile, so slow clients keep no append waiting.
-
-        Parameters
-        ----------
-        staged : bool
-            Whether it is a part of a transaction, of which only what lies in memory is counted.
+        """Receive a request's body, for the block; holds only an upload slot, so slow clients delay
+        no append.
         """
         async with self.bodies.held(client):
             with self.uploads.account(client) as account:
@@ -399,14 +367,13 @@ class Server:
         return self._put(self._answers, run)
 
     def start(self) -> None:
-        """Remove what an earlier process left, then accept requests; blocks."""
+        """Clean up after an earlier process, then accept requests; blocks."""
         if self.database.mode != "r" and (self.tokens.any() or self.provider is not None):
             mark_guarded(self.database.path)
         self.tidy()
         self.ready = True
 
     def tidy(self) -> None:
-        """Drop what nobody has used for too long; blocks."""
         self.snapshots.sweep()
         self.kept.sweep()
         if self.provider is not None:
@@ -418,7 +385,7 @@ class Server:
             self.positions.sweep()
 
     def drain(self, seconds: float) -> None:
-        """Report that the server stops; cancel what runs after a time.  On the event loop."""
+        """Report that the server stops; cancel queries after ``seconds``.  On the event loop."""
         self.stopping = True
         self.followers.end()
         for begin in self.on_drain:
@@ -426,7 +393,7 @@ class Server:
         asyncio.get_running_loop().call_later(seconds, self.running.cancel_all)
 
     def stop(self) -> None:
-        """Cancel what runs and close everything but the database; blocks."""
+        """Cancel running queries and close everything but the database; blocks."""
         self.stopping = True
         self.ready = False
         self.running.cancel_all()
@@ -444,6 +411,5 @@ class Server:
 
 
 def server_of(connection: HTTPConnection) -> Server:
-    """The server that a request came to."""
     server: Server = connection.app.state.server
     return server

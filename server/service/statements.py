@@ -1,8 +1,6 @@
-"""Statements of clients: opened for whom they are run, with all that this means for a server.
-
-Guarantee
-    A statement is authorized by what it is bound to, before it runs.  What was remembered for a
-    stream that it drops or renames is forgotten, and requests that fail meanwhile are told why.
+"""Opens the statements of clients.  A statement is authorized by the objects that it binds to,
+before it runs.  A drop or rename forgets what the server holds for the stream, and requests that
+fail meanwhile say why.
 """
 
 from __future__ import annotations
@@ -32,7 +30,6 @@ def open_statement(
     *,
     read_only: bool = False,
 ) -> Result:
-    """Run a statement as far as its first rows; blocks."""
     dropped: list[str] = []
     with contextlib.ExitStack() as dropping:
 

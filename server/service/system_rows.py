@@ -1,8 +1,6 @@
-"""Rows of the system tables that only a server knows: what runs, what ran, how it is set.
-
-Guarantee
-    A token sees its own queries, one with the scope ``operate`` and every stream sees all of them;
-    settings are for one with ``admin`` and every stream.
+"""Rows of the system tables that only a server has: running queries, query log, settings.  A token
+sees its own queries, one with ``operate`` on every stream sees all; settings need ``admin`` on
+every stream.
 """
 
 from __future__ import annotations
@@ -29,7 +27,6 @@ Rows = Sequence[Mapping[str, Any]]
 def telling(
     running: RunningQueries, log: QueryLog, settings: Settings, principal: Principal
 ) -> Tell:
-    """What gives a principal its rows."""
 
     def tell(table: str) -> Rows:
         if table == "queries":
@@ -55,7 +52,6 @@ def _running(running: RunningQueries, principal: Principal) -> Rows:
 
 
 def _settings(settings: Settings) -> Rows:
-    """Every setting as it is in force; none of them holds a secret."""
     return [
         {
             "name": f"CHRONICLE_{name.upper()}",

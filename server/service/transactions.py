@@ -1,28 +1,17 @@
-"""Parts of a large append, staged by many writers and committed by one.
+"""Large appends in parts: staged by many writers, committed by one.
 
-Purpose
-    A Spark job sends each partition as a *part* (from any executor, perhaps twice) and its driver
-    commits the parts that it knows to be whole.  Until then nothing is visible; afterwards
-    everything is.  Parts become sealed segments at once, with the runs of their indexes
-    (:mod:`chronicle.ingest.store_sink`), so a commit moves no events.
+A Spark job sends each partition as a *part* (from any executor, perhaps twice), and its driver
+commits the complete parts.  A part becomes sealed segments with index runs at once
+(``ingest.store_sink``), so a commit moves no events. ::
 
-Layout
-    ::
+    <store>/streams/<s>/staging/<job>/...              staged segments
+    <store>/server/transactions/<job>/<part>.json      the segments of a part
 
-        <store>/streams/<s>/staging/<job>/...              segments that nobody sees yet
-        <store>/server/transactions/<job>/<part>.json      which segments a part consists of
-
-    A job is ``<second of its first part, hexadecimal>-<hash of stream and transaction>``: the store
-    tells its age by the first half, the server finds it by the second.
-
-Guarantee
-    A commit is atomic, durable and idempotent: the store remembers the last 256 transactions and
-    the last version of every application.  A part of a transaction that has ended is refused.
-
-Limits
-    Parts that overlap in time are merged when they are read, until compaction.  A large part that
-    is not in time order is sorted on the store's disk.  That a transaction was dropped is forgotten
-    when the server restarts: a part that comes after that is staged in vain, and swept after a day.
+A job is ``<second of its first part, hexadecimal>-<hash of stream and transaction>``: the first
+half gives its age, the second identifies it.  A commit is atomic, durable and idempotent: the store
+records the last 256 transactions and the last version of every application.  A part of an ended
+transaction is refused; but a restart forgets aborted ones, whose later parts are swept after a day.
+Parts that overlap in time are merged on reads until compaction.
 """
 
 from __future__ import annotations
@@ -62,18 +51,9 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 
 @dataclass(frozen=True)
 class Commit:
-    """What is to be committed.
-
-    Attributes
-    ----------
-    parts : tuple of str
-        Their order decides between events of equal time.
-    truncate : bool
-        Remove every event that the stream had, in the same commit.
-    over : Over, optional
-        Remove those of a range of times.
-    application, version : str and int, optional
-        Versions that are not above the application's last one do nothing.
+    """The order of ``parts`` decides between events of equal time.  ``truncate`` removes all
+    earlier events, ``over`` those of a range; a ``version`` not above the ``application``'s last
+    does nothing.
     """
 
     parts: tuple[str, ...]
@@ -84,14 +64,6 @@ class Commit:
 
 
 class Transactions:
-    """The transactions of one database; all methods block.
-
-    Parameters
-    ----------
-    clock : callable
-        Seconds since the epoch.
-    """
-
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._root = server_directory(database.path) / "transactions"
@@ -102,12 +74,8 @@ class Transactions:
     def put(
         self, stream: str, transaction: str, part: str, batches: Iterator[pa.RecordBatch]
     ) -> dict[str, Any]:
-        """Stage a part; one of the same name is replaced.
-
-        Raises
-        ------
-        Problem
-            409 when the transaction has ended.
+        """Stage a part, replacing one of that name; raises ``Problem`` (409) if the transaction
+        ended.
         """
         _check_name(part, "part")
         sink = self._sink(stream)
@@ -131,13 +99,7 @@ class Transactions:
         }
 
     def commit(self, stream: str, transaction: str, wanted: Commit) -> Outcome:
-        """Make the listed parts events of the stream, and drop the others.
-
-        Raises
-        ------
-        Problem
-            404 when a part is not there.
-        """
+        """Commit the listed parts and drop the others; raises ``Problem`` (404)."""
         sink = self._sink(stream)
         job = self._job(sink, transaction)
         done = sink.outcome(wanted.application, wanted.version, job)
@@ -157,12 +119,10 @@ class Transactions:
         return done
 
     def abort(self, stream: str, transaction: str) -> None:
-        """Drop a transaction's parts, and refuse further ones."""
         sink = self._sink(stream)
         self._end(sink, self._job(sink, transaction))
 
     def sweep(self) -> None:
-        """Remove transactions that were neither committed nor dropped for a day."""
         oldest = self._clock() - 24 * 3600
         for name in self._database.streams():
             with contextlib.suppress(ChronicleError):
@@ -179,7 +139,6 @@ class Transactions:
         return StoreSink(self._database.path, handle.name, database=self._database)
 
     def _job(self, sink: StoreSink, transaction: str) -> str:
-        """The store's name of a transaction: the one that it has, or a new one."""
         _check_name(transaction, "transaction")
         said = f"{sink.stream}\n{transaction}".encode()
         suffix = "-" + hashlib.sha256(said).hexdigest()[:24]
