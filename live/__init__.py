@@ -1,39 +1,28 @@
-"""Live queries: one saved query over past, live and late events.
+"""Live queries: a saved query whose results are kept current as events arrive, also late ones.
 
 ::
 
-    a commit of the source ---> wakes the engine
-                                  |
-       snapshot, watermark, what came late             query
-                                  |                    watermark, the store's tap of commits
-         the query over the regions that may differ    analysis, forms
-                                  |
-            the difference to what was put out         changes
-                                  |
-             one commit: changes and a mark            sink
+    commit of a source ---> wakes the engine
+             |
+    snapshot, watermark, late events              query, watermark, tap of commits
+    the query over the dirty ranges               analysis, forms
+    difference from the results already emitted   changes
+    one commit: changes and a checkpoint mark     sink
 
-The stream is the buffer that puts late events where they belong, the state of windows and the
-history; a live query reads of it what results in question are made of, with the operators that
-answer any other query.  What patterns, situations and joins keep from step to step is a cache
-(``pattern_state``, ``situation_state``, ``join_state``, ``recent_state``).  Patterns whose
-conditions look at one event each are searched all together (``bank``): a step costs its events and
-what they satisfy, not the queries.
+The source stream is the reordering buffer, the window state and the history; a live query reads it
+with the operators of any other query.  State kept between steps (``*_state``) is only a cache.
+Patterns whose conditions each read one event share one search (``bank``).
 
-Reading order: ``definition`` (what is kept), ``changes`` (differences), ``recollection`` (what was
-said, remembered), ``removals`` (what has gone from a stream), ``sink``, ``relations`` (rows in
-memory as a stream), ``forms`` (what a class of queries must say of itself), ``combined`` (the same
-of any number of streams), ``plain_rows``,
-``row_form``, ``window_form``, ``session_form``, ``count_form``, ``late_between`` (which events came
-late), ``pattern_state``, ``pattern_form``, ``situation_state``, ``situation_form``, ``refusals``,
-``analysis`` (from a SELECT of one stream to its form), ``join_columns``, ``join_binding``,
-``join_state``, ``join_form``, ``recent_rows``, ``recent_state``, ``recent_form``,
-``recent_analysis``, ``union_form``, ``nested_form``, ``composition`` (from any SELECT to its form),
-``viewed`` (views put in), ``watermark``, ``views`` (streams that many look at), ``sources`` (the
-streams of one query), ``sinks`` (where results go), ``spent``, ``webhooks`` (one request),
-``delivery`` (all of them), ``options``, ``requests`` (what Python asks for), ``reconciliation``
-(what late events change), ``query`` (one at work), ``bank``, ``late_history`` (events around late
-ones), ``group_rows``, ``pattern_group`` (many at work together), ``sharing`` (which of them),
-``definitions`` (what is kept of all), ``rounds`` (all at work), ``rollups`` (those that answer for
-their stream, and hold its events), ``engine`` (statements and questions), ``handle`` (one, for
-Python).
+Reading order: ``definition`` (stored definition), ``changes`` (differences), ``recollection``
+(cache of output), ``removals`` (effects of retention), ``sink``, ``relations`` (tables in memory),
+``forms`` (interface of query classes), ``combined`` (over several streams), ``plain_rows``,
+``row_form``, ``window_form``, ``session_form``, ``count_form``, ``late_between`` (late events),
+``pattern_state``, ``pattern_form``, ``situation_state``, ``situation_form``, ``refusals``,
+``analysis`` (one stream), ``join_columns``, ``join_binding``, ``join_state``, ``join_form``,
+``recent_rows``, ``recent_state``, ``recent_form``, ``recent_analysis``, ``union_form``,
+``nested_form``, ``composition`` (any SELECT), ``viewed`` (views), ``watermark``, ``views`` (shared
+snapshots), ``sources``, ``sinks``, ``spent``, ``webhooks``, ``delivery``, ``options``,
+``requests``, ``reconciliation`` (corrections), ``query`` (one running query), ``bank``,
+``late_history``, ``group_rows``, ``pattern_group``, ``sharing`` (groups), ``definitions``,
+``rounds`` (scheduling), ``rollups``, ``engine`` (statements), ``handle`` (Python API).
 """

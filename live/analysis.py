@@ -1,20 +1,12 @@
-"""From a SELECT to the form that it has as a live query.
+"""From a SELECT over one stream to its live form, by its FROM item.
 
-Purpose
-    :func:`form_of` finds the class of a SELECT by what stands in its FROM, refuses what the class
-    does not have, and adds columns of our own: times, and what tells results apart.
+Internal columns are added, which do not change the user's rows::
 
-Layout
-    ::
-
-        FROM stream                          row_form       event's time
-        FROM TUMBLE | HOP(...)               window_form    window_start, and the keys
-        FROM TUMBLE_ROWS | HOP_ROWS(...)     count_form     window_id, window_end, and the keys
-        FROM SESSION(...)                    session_form   start, end, keys, whether HAVING holds
-        FROM stream MATCH_RECOGNIZE (...)    pattern_form   MATCH_TIME(), MATCH_ID(), MATCH_EVENT()
-
-Guarantee
-    What is added changes neither the rows nor the columns of the user.
+    FROM stream                          row_form       event's time
+    FROM TUMBLE | HOP(...)               window_form    window_start, and the keys
+    FROM TUMBLE_ROWS | HOP_ROWS(...)     count_form     window_id, window_end, and the keys
+    FROM SESSION(...)                    session_form   start, end, keys, whether HAVING holds
+    FROM stream MATCH_RECOGNIZE (...)    pattern_form   MATCH_TIME(), MATCH_ID(), MATCH_EVENT()
 """
 
 from __future__ import annotations
@@ -67,20 +59,7 @@ __all__ = ["Analysed", "form_of"]
 
 @dataclass(frozen=True)
 class Analysed:
-    """A SELECT understood as a live query.
-
-    Attributes
-    ----------
-    form : Combined
-    fields : tuple of pyarrow.Field
-        Columns of its results.
-    time : pyarrow.DataType
-        Of its ``_time``.
-    times : mapping of str to int
-        Columns that are a result's time, so many ticks later.
-    attribute : str
-        The time of the stream that it reads, where that is one.
-    """
+    """A SELECT's form; ``times`` are result columns that are its time, with an offset in ticks."""
 
     form: Combined
     fields: tuple[pa.Field, ...]
@@ -97,25 +76,10 @@ def form_of(
     frozen: Sequence[str] = (),
     name: str | None = None,
 ) -> Analysed:
-    """Understand a SELECT from one stream.
+    """The form of a SELECT; SqlError, with position, if it cannot be live.
 
-    Parameters
-    ----------
-    engine : callable
-    snapshot : callable
-        A stream as it is now, by name.
-    tree : sqlglot tree
-    text : str
-        What it was parsed from.
-    frozen : sequence of str
-        Columns that ``*`` stood for when the live query was made; all now where not given.
-    name : str, optional
-        Column that names the events, where they are results of another query.
-
-    Raises
-    ------
-    SqlError
-        When it cannot be live, with the position of what is in the way.
+    ``frozen``: columns that ``*`` meant at creation; ``name``: column with the identity of events
+    that are results of a subquery.
     """
     check_live(tree, text)
     plain = engine().prepared(tree.copy(), text)
@@ -139,8 +103,6 @@ def form_of(
 
 @dataclass(frozen=True)
 class _Source:
-    """What the analysis of a SELECT works on."""
-
     engine: Callable[[], QueryEngine]
     snapshot: Snapshot
     tree: Any
@@ -151,11 +113,9 @@ class _Source:
 
     @property
     def seed(self) -> bytes:
-        """What stands for the query in the identities of its results."""
         return seed_of(f"{self.stream} {canonical(self.tree)}")
 
     def fields(self, frozen: Sequence[str]) -> tuple[pa.Field, ...]:
-        """Columns of the results."""
         nothing = Region({self.stream: self.snapshot}, {self.stream: (0, 0)})
         schema = self.engine().over(self.plain, nothing).arrow().schema
         names = list(frozen) or schema.names
@@ -170,10 +130,7 @@ class _Source:
     def evaluator(
         self, columns: Sequence[str], added: dict[str, Any], tree: Any = None
     ) -> Evaluator:
-        """The SELECT with columns of our own.
-
-        A single ``*`` is written out: what only picks columns needs no executor.
-        """
+        """The SELECT plus added columns; ``*`` alone is expanded, so that it stays a projection."""
         made = (self.tree if tree is None else tree).copy()
         if len(made.expressions) == 1 and type(made.expressions[0]) is exp.Star:
             plain = not any(made.expressions[0].args.get(key) for key in _STAR)
@@ -185,7 +142,6 @@ class _Source:
         return Evaluator(self.engine, made, self.text, self.stream)
 
     def refuse(self, what: str, node: Any = None) -> SqlError:
-        """An error at a node."""
         return refused(self.text, node if node is not None else self.tree, what)
 
 
@@ -292,7 +248,6 @@ def _windows(source: _Source, columns: tuple[str, ...]) -> Form:
 def _counted(
     source: _Source, columns: tuple[str, ...], bound: BoundWindows, windows: CountWindows
 ) -> Form:
-    """Windows of so many events; their numbers are the operator's, moved on."""
     tree, group = source.tree, source.tree.args.get("group")
     if bound.conditions or tree.args.get("where") is not None:
         raise source.refuse(
@@ -328,7 +283,6 @@ def _counted(
 
 
 def _folder(source: _Source) -> Folder:
-    """Folds the measures of windows."""
     executor = source.engine().executor
 
     def evaluate(node: Any) -> pa.Scalar | None:
@@ -341,7 +295,7 @@ _WINDOW = ("window_start", "window_end")
 
 
 def _groups(source: _Source, group: Any) -> list[Any]:
-    """What GROUP BY names, with positions, aliases and ALL resolved."""
+    """Nodes of GROUP BY, with positions, aliases and ALL resolved."""
     if group is None:
         raise source.refuse("a live query over windows groups by window_start and window_end")
     if any(group.args.get(key) for key in ("grouping_sets", "cube", "rollup", "totals")):
@@ -403,7 +357,6 @@ def _pattern(source: _Source, columns: tuple[str, ...]) -> Form:
 def _measuring(
     source: _Source, columns: tuple[str, ...], functions: dict[str, str], measures: Any = None
 ) -> Evaluator:
-    """The SELECT with functions of the match as columns of our own, behind its measures."""
     made = source.tree.copy()
     node = made.args["from_"].this.args["match"]
     own = [
@@ -416,7 +369,6 @@ def _measuring(
 
 
 def _row_for_each(source: _Source) -> Any:
-    """The FROM item of a SELECT that gives a row for each match."""
     found = aggregate_in(source.tree)
     if found is not None or not is_plain(source.tree):
         raise source.refuse(
@@ -453,7 +405,7 @@ def _situations(source: _Source, columns: tuple[str, ...]) -> Form:
         )
     functions = {TIME: "DETECTED" if compiled.early else "COMPLETED", MATCH: "MATCH_ID"}
     measures = None
-    if not compiled.clause.measures:  # those that there are without any said
+    if not compiled.clause.measures:  # the default measures
         names = [(name, word) for name in compiled.names for word in ("started", "ended")]
         measures = [
             exp.alias_(

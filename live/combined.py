@@ -1,14 +1,4 @@
-"""What a live query asks of its SELECT, whatever number of streams that reads.
-
-Purpose
-    A class of queries over one stream is a :class:`~.forms.Form`.  A :class:`Combined` answers the
-    same questions over a :data:`Moment`: each stream as it is seen in a step.  The simplest one is
-    a form with its stream, :class:`OneStream`; others are made of several.
-
-Guarantee
-    As of forms: what is said of a region does not depend on which region it is asked for, and
-    ``changed`` is never less than what may have changed.
-"""
+"""Interface of a live SELECT over any number of streams; ``OneStream`` wraps a form."""
 
 from __future__ import annotations
 
@@ -26,11 +16,11 @@ from .forms import EVENTS_BETWEEN, Form
 __all__ = ["Combined", "Moment", "OneStream", "fewer"]
 
 Moment = Mapping[str, Snapshot]
-"""Streams by name, each as it is seen in one step."""
+"""Snapshots by stream name, all of one step."""
 
 
 def fewer(moment: Moment, regions: Spans, between: int = EVENTS_BETWEEN) -> Spans:
-    """Regions, in order, with those joined that few events lie between: as many late events."""
+    """Merge ranges where reading the events between them is cheaper than another range."""
     if len(regions) < 2:
         return regions
     low, high = regions[0][0], regions[-1][1]
@@ -46,21 +36,9 @@ def fewer(moment: Moment, regions: Spans, between: int = EVENTS_BETWEEN) -> Span
 
 
 class Combined(ABC):
-    """A SELECT as a live query asks it.
+    """A live SELECT over streams with one time unit.
 
-    Attributes
-    ----------
-    streams : tuple of str
-        That it reads; their times are in one unit.
-    columns : tuple of str
-        Of its results.
-    appends, rebuilds, emits_changes, corrects, by_event : bool
-    region_events : int
-        See :class:`~.forms.Form`.
-    incremental : bool
-        Whether :meth:`advanced` may know.
-    in_order : bool
-        Whether results of one time come in the order of their events.
+    Attributes and methods are those of ``Form``; ``incremental``: ``advanced`` may answer.
     """
 
     streams: tuple[str, ...]
@@ -76,18 +54,14 @@ class Combined(ABC):
 
     @property
     def hits(self) -> int | None:
-        """Of how many events a condition held; None where nobody counts."""
         return None
 
     @abstractmethod
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
-        """The results with a time from ``low`` to ``high`` that are closed at ``known``."""
+        """The results with times ``low`` to ``high`` that are closed at ``known``."""
 
     def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
-        """The results that are closed at ``known`` and were not at ``since``.
-
-        Up to ``since`` the events are those of the step before.  None: evaluate the region.
-        """
+        """Results closed at ``known`` but not at ``since``; None: evaluate the range."""
         return None
 
     def corrected(
@@ -100,46 +74,35 @@ class Combined(ABC):
         events: Mapping[str, pa.Table | None],
         known: int,
     ) -> Corrected | None:
-        """See :meth:`.forms.Form.corrected`."""
         return None
 
     def added_by(self, moment: Moment, events: Mapping[str, pa.Table]) -> Results | None:
-        """See :meth:`.forms.Form.added_by`."""
         return None
 
     @property
     def state_bytes(self) -> int:
-        """Memory that is kept from one step to the next."""
         return 0
 
     def drop_state(self) -> None:  # noqa: B027 - some keep nothing
-        """Forget what is kept from one step to the next."""
+        """Drop the state kept between steps."""
 
     def closed(self, watermark: int) -> int:
-        """Greatest time of results that are closed at a watermark."""
         return watermark
 
     def begin(self, moment: Moment, watermark: int) -> int:
-        """Least time of a result that was not closed at a watermark."""
         return moved(self.closed(watermark), 1)
 
     @abstractmethod
     def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
-        """Times of results that events in some ranges of ticks of the streams can have changed."""
+        """Ranges of result times that events in ranges of ticks may have changed."""
 
     @abstractmethod
     def explain(self) -> list[tuple[str, str]]:
-        """Class, reach, closing rule and the like, for people."""
+        """Class, reach, closing rule and the like, for EXPLAIN."""
 
 
 class OneStream(Combined):
-    """A class of queries over one stream.
-
-    Attributes
-    ----------
-    form : Form
-    stream : str
-    """
+    """A form with its stream."""
 
     def __init__(self, form: Form, stream: str) -> None:
         self.form = form
@@ -156,16 +119,13 @@ class OneStream(Combined):
         self.by_event = form.by_event
 
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
-        """As the form."""
         return self.form.results(moment[self.stream], low, high, known)
 
     @property
     def hits(self) -> int | None:
-        """As the form."""
         return self.form.hits
 
     def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
-        """As the form."""
         return self.form.advanced(moment[self.stream], since, known)
 
     def corrected(
@@ -178,38 +138,30 @@ class OneStream(Combined):
         events: Mapping[str, pa.Table | None],
         known: int,
     ) -> Corrected | None:
-        """As the form."""
         one = self.stream
         return self.form.corrected(
             old[one], moment[one], late[one], count, watermark, events[one], known
         )
 
     def added_by(self, moment: Moment, events: Mapping[str, pa.Table]) -> Results | None:
-        """As the form."""
         return self.form.added_by(moment[self.stream], events[self.stream])
 
     @property
     def state_bytes(self) -> int:
-        """As the form."""
         return self.form.state_bytes
 
     def drop_state(self) -> None:
-        """As the form."""
         self.form.drop_state()
 
     def closed(self, watermark: int) -> int:
-        """As the form."""
         return self.form.closed(watermark)
 
     def begin(self, moment: Moment, watermark: int) -> int:
-        """As the form."""
         return self.form.begin(moment[self.stream], watermark)
 
     def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
-        """As the form."""
         spans = late.get(self.stream, ())
         return self.form.changed(moment[self.stream], spans, watermark) if spans else ()
 
     def explain(self) -> list[tuple[str, str]]:
-        """As the form."""
         return self.form.explain()

@@ -1,20 +1,12 @@
-"""SELECTs of several parts: joins, unions and queries over subqueries as live queries.
+"""Live joins, unions and queries over subqueries, split into parts of one stream (``analysis``)::
 
-Purpose
-    :func:`understood` takes a SELECT apart until its parts are of one stream and one class
-    (:mod:`.analysis`), and says how they go together.
+    FROM a [LEFT] JOIN b ON ...              join_form      two streams in a time window
+                                             join_columns   or queries of one stream each
+    FROM a RECENT [...] JOIN b ...           recent_form    two of any of these that have times
+    SELECT ... UNION ALL SELECT ...          union_form     of any of these
+    FROM (SELECT ...) [MATCH_RECOGNIZE ...]  nested_form    over the results of any of these
 
-Layout
-    ::
-
-        FROM a [LEFT] JOIN b ON ...              join_form      two streams in a time window
-                                                 join_columns   or queries of one stream each
-        FROM a RECENT [...] JOIN b ...           recent_form    two of any of these that have times
-        SELECT ... UNION ALL SELECT ...          union_form     of any of these
-        FROM (SELECT ...) [MATCH_RECOGNIZE ...]  nested_form    over the results of any of these
-
-Guarantee
-    Names and types of the columns are those that the SELECT has when it is run.
+Names and types of the columns are those of the SELECT when it is run ad hoc.
 """
 
 from __future__ import annotations
@@ -64,7 +56,7 @@ def understood(
     text: str,
     frozen: Sequence[str] = (),
 ) -> Analysed:
-    """Understand a SELECT; the parameters and errors are those of :func:`.analysis.form_of`."""
+    """Analyse a SELECT; parameters and errors as of ``analysis.form_of``."""
     for table in tree.find_all(exp.Table):
         if table.args.get("db") is not None:
             raise refused(text, table, "a system table has no events to follow")
@@ -73,8 +65,6 @@ def understood(
 
 
 class _Parts:
-    """The parts of one statement."""
-
     def __init__(
         self,
         engine: Callable[[], QueryEngine],
@@ -86,7 +76,6 @@ class _Parts:
         self._text = text
 
     def understood(self, tree: Any, frozen: Sequence[str]) -> Analysed:
-        """A part, whatever it is."""
         if isinstance(tree, exp.SetOperation):
             return self._union(tree, frozen)
         if isinstance(tree, exp.Select) and tree.args.get("joins"):
@@ -143,9 +132,8 @@ class _Parts:
     # -- subqueries ---------------------------------------------------------------------------
 
     def _nested(self, tree: Any, frozen: Sequence[str]) -> Analysed:
-        """A query over a subquery: the results of that are the events of a stream."""
         text, query = self._text, _inner(tree)
-        self._engine().prepared(tree.copy(), text)  # what cannot be run cannot be live
+        self._engine().prepared(tree.copy(), text)  # raises for a query that cannot run
         many = aggregate_in(tree)
         if many is not None or tree.args.get("group"):
             raise refused(
@@ -155,7 +143,7 @@ class _Parts:
         inner = self.understood(query, ())
         if not inner.form.corrects:
             raise refused(text, query, "windows of so many events stand alone in a live query")
-        name = canonical(query)  # so what names matches is what names them in any query
+        name = canonical(query)  # match identities do not depend on the outer query
         outer = tree.copy()
         item = outer.args["from_"].this
         fields = list(inner.fields)
@@ -181,7 +169,7 @@ class _Parts:
         return replace(found, form=form, times=times)
 
     def _time_of(self, item: Any, inner: Analysed) -> tuple[str, int]:
-        """The column that ORDER BY begins with, and where it lies from a result's time."""
+        """The column that ORDER BY begins with, and its offset in ticks from the result's time."""
         order = item.args["match"].args.get("order")
         key = order.expressions[0] if order is not None else None
         column = key.this if key is not None and not key.args.get("desc") else None
@@ -256,7 +244,7 @@ class _Parts:
         return Folder({}, dt.datetime.now(dt.timezone.utc), evaluate)
 
     def _members_taken(self, tree: Any) -> Any:
-        """A join in which functions take members out, so that each column is one of a side."""
+        """Replace member accesses by functions, so that each column belongs to one side."""
         tables = _tables(tree)
         if not all(isinstance(each.this, exp.Identifier) for each in tables):
             return tree
@@ -275,7 +263,6 @@ class _Parts:
         return [field.name for field in self._fields(tree)]
 
     def _fields(self, tree: Any) -> list[pa.Field]:
-        """Columns of the results, as the executor names and types them."""
         prepared = self._engine().prepared(tree.copy(), self._text)
         streams = set(prepared.streams)
         moment = {name: self._snapshot(name) for name in streams}
@@ -284,7 +271,6 @@ class _Parts:
 
 
 def _tables(tree: Any) -> list[Any]:
-    """What stands in FROM and behind JOIN."""
     return [tree.args["from_"].this, *(join.this for join in tree.args["joins"])]
 
 
@@ -293,7 +279,6 @@ def _is_query(table: Any) -> bool:
 
 
 def _set_operations(tree: Any) -> list[Any]:
-    """Those of a union, the outermost first."""
     found = []
     while isinstance(tree, exp.SetOperation):
         found.append(tree)
@@ -306,7 +291,6 @@ def _types(types: Sequence[pa.DataType]) -> str:
 
 
 def _expanded(tree: Any, bound: BoundJoin, text: str) -> Any:
-    """The projections, with ``*`` written out."""
     for node in tree.expressions:
         star = node.this if isinstance(node, exp.Column) else node
         if not isinstance(star, exp.Star):
@@ -330,7 +314,6 @@ _NOWHERE = object()
 
 
 def _recency_join(tree: Any) -> bool:
-    """Whether a SELECT reads a recency join."""
     clause = tree.args.get("from_")
     item = None if clause is None else clause.this
     while isinstance(item, exp.Subquery) and not item.alias:
@@ -339,7 +322,6 @@ def _recency_join(tree: Any) -> bool:
 
 
 def _inner(tree: Any) -> Any:
-    """The subquery that a SELECT reads; None without one."""
     if tree.args.get("from_") is None:
         return None
     item = tree.args["from_"].this
@@ -351,7 +333,6 @@ def _inner(tree: Any) -> Any:
 
 
 def _rename(parent: Any, item: Any, name: str) -> None:
-    """Put a table of a name where a subquery stands."""
     alias = item.args.get("alias")
     table = exp.Table(this=exp.to_identifier(name, quoted=True))
     if isinstance(item, exp.Subquery) and alias is not None:
@@ -377,7 +358,7 @@ def _write_stars_out(tree: Any, columns: Sequence[str], text: str) -> None:
 
 
 def _times(tree: Any, found: Analysed) -> dict[str, int]:
-    """Columns of the results that lie so many ticks from their time."""
+    """Result columns that are the result's time, with their offset in ticks."""
     assert isinstance(found.form, OneStream)
     form = found.form.form
     known: dict[str, int] = {}
@@ -408,7 +389,6 @@ def _last_time(node: Any, attribute: str) -> bool:
 
 
 def _picked(tree: Any, known: Mapping[str, int]) -> dict[str, int]:
-    """Those of some columns that a SELECT has, under the names that it gives them."""
     folded = {name.lower(): offset for name, offset in known.items()}
     found: dict[str, int] = {}
     item = tree.args["from_"].this

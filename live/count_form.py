@@ -1,8 +1,6 @@
-"""Windows of so many events, TUMBLE_ROWS and HOP_ROWS: known with their last event.
+"""Windows of a number of events (TUMBLE_ROWS, HOP_ROWS), closed by their last event.
 
-A late event moves every position behind it, and with them all windows: so what was put out stays,
-and a window that closes later counts it in.  Windows are numbered on from the last one that was put
-out; where the first event of the next one lies, the tree tells by its counts.
+A late event shifts all later windows, so emitted results stay, and only later windows count it.
 """
 
 from __future__ import annotations
@@ -25,19 +23,7 @@ NUMBER, LAST = "#number", "#end"
 
 
 class CountForm(Form):
-    """Aggregates of windows of events.
-
-    Parameters
-    ----------
-    evaluator : Evaluator
-        With the number of the window as :data:`NUMBER`, its end as :data:`LAST`, and ``keys``.
-    columns : tuple of str
-    seed : bytes
-    windows : CountWindows
-    keys : sequence of str
-    numbers : sequence of str
-        Those of the user's columns that are the number of the window.
-    """
+    """The evaluator gives ``NUMBER``, ``LAST`` and keys; ``numbers`` select the window's number."""
 
     kind = "counted windows"
     corrects = False
@@ -58,7 +44,7 @@ class CountForm(Form):
         self._numbers = numbers
 
     def following(self, snapshot: Snapshot, number: int, known: int) -> tuple[Results, int]:
-        """The windows from a number on that are closed at ``known``, and the next number."""
+        """The windows from ``number`` on that are closed at ``known``, and the next number."""
         total = int(snapshot.aggregate((), None, known + 1).count)
         beyond = max(number, self._windows.complete(total))
         position = number * self._windows.slide
@@ -80,11 +66,10 @@ class CountForm(Form):
 
     @staticmethod
     def _tick_of(snapshot: Snapshot, position: int) -> int:
-        """Tick of the event at a position."""
         span = snapshot.time_range
         assert span is not None
         low, high = span
-        while low < high:  # the least tick with more events up to it than come before the event
+        while low < high:  # the least tick with more than ``position`` events up to it
             middle = (low + high) // 2
             if snapshot.aggregate((), None, middle + 1).count > position:
                 high = middle
@@ -93,15 +78,13 @@ class CountForm(Form):
         return low
 
     def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
-        """None: windows are told by :meth:`following` alone."""
+        """Always empty: only ``following`` gives windows."""
         return self.following(snapshot, 0, -1)[0]
 
     def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
-        """Nothing: what was put out stays."""
         return ()
 
     def explain(self) -> list[tuple[str, str]]:
-        """What is said of the class."""
         return [
             ("class", f"{self.kind} ({self._windows.describe()})"),
             ("reach", "none: late events are counted in from then on"),
@@ -111,7 +94,7 @@ class CountForm(Form):
 
 
 class _Behind(Snapshot):
-    """A snapshot whose events before a tick, and some of the first at it, do not count."""
+    """A snapshot without the events before a tick and without the first ``skipped`` at it."""
 
     def __init__(self, snapshot: Snapshot, tick: int, skipped: int) -> None:
         super().__init__(snapshot.state)
@@ -121,7 +104,6 @@ class _Behind(Snapshot):
     def scan(
         self, start: int | None = None, end: int | None = None, *given: Any, **options: Any
     ) -> Iterator[pa.RecordBatch]:
-        """As :meth:`Snapshot.scan`."""
         left = self._skipped
         begin = self._tick if start is None else max(start, self._tick)
         for batch in super().scan(begin, end, *given, **options):

@@ -1,12 +1,6 @@
-"""What a live query is, as it is kept: name, text, and how its options were understood.
+"""The stored definition of a live query: ``live/<name>/MANIFEST``, atomic and durable.
 
-Layout
-    ``live/<name>/MANIFEST`` in the store's directory, a manifest (:mod:`chronicle.store.manifest`)
-    whose body is :meth:`LiveDefinition.to_json`.  What a live query has done is not here: that is
-    in the mark beside its results (:mod:`.sink`).
-
-Guarantee
-    A definition is there whole or not at all, and durable when it was written.
+Its progress is in the mark beside its results (``sink``).
 """
 
 from __future__ import annotations
@@ -35,54 +29,22 @@ STATE_BYTES_MAX = 256 << 20
 
 @dataclass(frozen=True)
 class LiveDefinition:
-    """A live query.
+    """A live query; durations in ticks of its sources, ``*_ms`` in milliseconds.
 
-    Attributes
-    ----------
-    name : str
-    sql : str
-        The SELECT, as it was written.
-    sources : tuple of str
-        The streams that it reads.
-    sink : str
-        The stream that takes its results.
-    shared : bool
-        Whether others put their results there, too.
-    start : int or None
-        Only results of this tick or later; None for all.
-    delay : int
-        Ticks that events are waited for.
-    idle_ms : float or None
-        Wall clock without a commit after which the newest tick is closed; None for never.
-    correct : bool
-        Whether late events correct what was put out.
-    correct_for : int or None
-        Ticks behind the watermark up to which they do; None without bound.
-    every_ms : float or None
-        Open windows are put out as they change, at most this often; None: when they close.
-    options : mapping
-        Of the sink: ``retention``, ``durability``.
-    lag_events_max : int or None
-        An append that leaves more events behind waits for a step; None: appends never wait.
-    state_bytes_max : int
-        Memory that may be kept from step to step.
-    on_truncate : {"refresh", "stop"}
-        What a truncation of a source does.
-    store : bool
-        Whether results are kept; else they are only told to those who follow.
-    columns : tuple of str
-        Of the results, as they were when it was made.
-    webhook, webhook_secret : str or None
-        Where its results are sent, and what that is signed with.
-    paused : bool
-    dropping : bool
-        It was dropped, and its results may not be gone yet.
-    card : mapping or None
-        What a bank needs to know of its pattern (:mod:`.bank.cards`), if it may share one.
-    rollup : mapping or None
-        Of a roll-up: ``size`` and ``origin`` of its windows, in ticks.
-    views : mapping of str to str
-        The views that it names, with their queries as they were when it was made.
+    ::
+
+        start            only results from this tick on; None: all
+        delay            lag of the watermark behind the newest event
+        idle_ms          time without commits after which the newest tick closes; None: never
+        correct_for      ticks behind the watermark in which late events correct; None: all
+        every_ms         emit open windows on change, at most this often; None: on close
+        lag_events_max   appends wait while more events are unprocessed; None: never
+        on_truncate      ``refresh`` or ``stop``
+        store            False: only followers see results
+        columns, views   result columns, and view queries by name, as of creation
+        dropping         dropped, but results may still exist
+        card             the pattern as a document (``bank.cards``), if it can share a bank
+        rollup           ``size`` and ``origin`` of its windows, in ticks
     """
 
     name: str
@@ -112,12 +74,12 @@ class LiveDefinition:
 
     @property
     def revokes(self) -> bool:
-        """Whether anything that was put out may be taken back."""
+        """Whether emitted results may be retracted."""
         return self.correct or self.every_ms is not None or self.shared
 
     @property
     def limited(self) -> bool:
-        """Whether what happens beyond a limit was asked for, or that nothing be stored."""
+        """Whether it sets limits of its own or stores nothing, which excludes it from groups."""
         return (
             not self.store
             or self.lag_events_max is not None
@@ -126,7 +88,7 @@ class LiveDefinition:
         )
 
     def described(self, time: Callable[[int], str]) -> list[tuple[str, str]]:
-        """What it is, for people: names and texts; ``time`` writes a tick."""
+        """Names and texts for DESCRIBE; ``time`` formats a tick."""
         late = "corrects" if self.correct else "ignored"
         if self.correct_for is not None:
             late += f" for {self.correct_for} ticks behind the watermark"
@@ -152,18 +114,16 @@ class LiveDefinition:
         ]
 
     def to_json(self) -> dict[str, Any]:
-        """Body of its manifest."""
         lists = {"sources": list(self.sources), "columns": list(self.columns)}
         body = {**asdict(self), "options": dict(self.options), **lists}
-        if not self.views:  # which releases before there were any do not know
+        if not self.views:  # earlier releases reject the key
             del body["views"]
         return body
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> LiveDefinition:
-        """Read what :meth:`to_json` wrote."""
         known = dict(body)
-        sources = known.pop("sources", None) or [known.pop("source")]  # one, before there were more
+        sources = known.pop("sources", None) or [known.pop("source")]  # earlier format
         known.update(sources=tuple(sources), columns=tuple(known["columns"]))
         return cls(**known)
 
@@ -173,7 +133,6 @@ def _place(name: str) -> str:
 
 
 def keep_definition(files: Files, definition: LiveDefinition) -> None:
-    """Write a definition, in place of the one before."""
     for directory in (DIRECTORY, _place(definition.name)):
         if not files.exists(directory):
             files.make_directory(directory)
@@ -182,21 +141,21 @@ def keep_definition(files: Files, definition: LiveDefinition) -> None:
 
 
 def lose_definition(files: Files, name: str) -> None:
-    """Remove a definition; doing so again does nothing."""
+    """Remove a definition; idempotent."""
     files.remove_tree(_place(name))
     if files.exists(DIRECTORY):
         files.sync_directory(DIRECTORY)
 
 
 def kept_definitions(files: Files) -> tuple[dict[str, LiveDefinition], dict[str, str]]:
-    """All definitions by name; and those that cannot be read, each with what is wrong."""
+    """All definitions by name, and error messages of unreadable ones by name."""
     found: dict[str, LiveDefinition] = {}
     damaged: dict[str, str] = {}
     for directory in files.list(DIRECTORY) if files.exists(DIRECTORY) else ():
         name = stream_name(directory)
         try:
             body = read_manifest(files, f"{DIRECTORY}/{directory}")
-            if body is not None:  # else of a creation that was cut short
+            if body is not None:  # None: an interrupted creation
                 found[name] = LiveDefinition.from_json(body)
         except (ChronicleError, KeyError, TypeError, ValueError) as error:
             damaged[name] = (

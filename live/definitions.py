@@ -1,17 +1,7 @@
-"""The live queries that a store has, by name, whether they are at work or not.
+"""All live query definitions of a store, by name, running or not.
 
-Purpose
-    :class:`Definitions` is what statements change and everything else looks up: names, what each of
-    them is, which streams they read and write, and those that cannot be read any more.
-
-Guarantee
-    What it tells is what lies in the store.  Where another process writes, that is looked at anew
-    each time.
-
-Concurrency
-    Whoever changes a definition holds :attr:`Definitions.lock` for as long as the whole statement
-    takes, and who asks waits for that.  Steps look up what they do without it
-    (:meth:`Definitions.get`).
+Statements hold ``Definitions.lock`` throughout; lookups wait for it, except ``Definitions.get``.  A
+read-only process reads again at each lookup.
 """
 
 from __future__ import annotations
@@ -27,13 +17,6 @@ __all__ = ["Definitions"]
 
 
 class Definitions:
-    """See the module.
-
-    Attributes
-    ----------
-    lock : RLock
-    """
-
     def __init__(self, store: Store) -> None:
         self._store = store
         self.lock = threading.RLock()
@@ -43,25 +26,16 @@ class Definitions:
         return iter(list(self._known.values()))
 
     def get(self, name: str) -> LiveDefinition | None:
-        """What one is, as far as that is known here; None without one."""
+        """The definition as last read, without the lock; None without one."""
         return self._known.get(name)
 
     def names(self) -> list[str]:
-        """Names of all, sorted."""
         with self.lock:
             self._look()
             return sorted({*self._known, *self._damaged})
 
     def find(self, name: str) -> LiveDefinition:
-        """What one is.
-
-        Raises
-        ------
-        StreamNotFound
-            With the names that there are.
-        CorruptStore
-            When it cannot be read.
-        """
+        """The definition; StreamNotFound, naming those that exist, or CorruptStore."""
         with self.lock:
             self._look()
             found = self._known.get(name)
@@ -73,28 +47,26 @@ class Definitions:
         return found
 
     def _look(self) -> None:
-        """Where another process writes, see what it has made or dropped."""
         if self._store.mode == "r":
             self._known, self._damaged = kept_definitions(self._store.files)
 
     # -- changes ----------------------------------------------------------------------------------
 
     def keep(self, definition: LiveDefinition) -> None:
-        """Write a definition, in place of the one before; durable on return."""
+        """Write a definition, durable on return."""
         keep_definition(self._store.files, definition)
         self._known[definition.name] = definition
 
     def forget(self, name: str) -> None:
-        """Tell of one no more; what lies in the store stays, until :meth:`lose`."""
+        """Remove from memory only, until ``lose``."""
         self._known.pop(name, None)
 
     def lose(self, name: str) -> None:
-        """Remove one; doing so again does nothing."""
         self.forget(name)
         lose_definition(self._store.files, name)
 
     def lose_damaged(self, name: str) -> bool:
-        """Remove one that cannot be read; False where it can be, or is not there."""
+        """Remove an unreadable definition; False if it is readable or absent."""
         if name not in self._damaged:
             return False
         del self._damaged[name]
@@ -104,21 +76,13 @@ class Definitions:
     # -- streams ----------------------------------------------------------------------------------
 
     def sources(self) -> set[str]:
-        """Names of all streams that are read."""
         return {name for each in self for name in each.sources}
 
     def writes(self, sink: str) -> bool:
-        """Whether one puts its results into a stream."""
         return any(each.sink == sink for each in self)
 
     def check_drop(self, stream: str) -> None:
-        """Refuse to drop, rename or reshape a stream that live queries read, or write.
-
-        Raises
-        ------
-        StreamOwned
-            With their names.
-        """
+        """Raise StreamOwned if live queries read or write the stream."""
         with self.lock:
             readers = [each.name for each in self if stream in each.sources]
             writers = [each.name for each in self if each.sink == stream and each.store]

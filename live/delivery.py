@@ -1,29 +1,15 @@
-"""Delivery of results to webhooks: in the order of ``_seq``, at least once, until it is given up.
+"""Webhook delivery: in order of ``_seq``, at least once, until parked.
 
-Purpose
-    :class:`Deliveries` sends what live queries with a webhook put out, some rows a request, the
-    next when the one before was taken (an answer from 200 to 299).
+``live/<name>/DELIVERY`` is a JSON document::
 
-Layout
-    ``live/<name>/DELIVERY``, a JSON document::
+    {"after": 17, "upto": 21, "at": "2018-08-01T05:00:00+00:00", "failures": 2,
+     "parked": null, "error": "..."}
 
-        {"after": 17, "upto": 21, "at": "2018-08-01T05:00:00+00:00", "failures": 2,
-         "parked": null, "error": "..."}
-
-    Rows up to ``after`` were taken.  The request at hand has those up to ``upto`` and was made
-    ``at`` that time; it has the same body and ``webhook-id`` when it is sent again, also after a
-    restart.
-
-Guarantee
-    Every row that a live query puts out is sent until it is taken, in order.  A request that fails
-    is sent again, after :data:`PAUSE_S` and then twice as long each time, up to
-    :data:`PAUSE_S_MAX`.  After :data:`ATTEMPTS_MAX` failures, or an answer 410 (Gone), the delivery
-    is *parked*: nothing is sent until the live query is resumed; its results are kept meanwhile.
-    A receiver that stalls delays nobody but itself, as long as fewer than :data:`THREADS` do.
-
-Limits
-    A row that was taken just before a crash is sent again; its ``webhook-id`` tells.  Rows that the
-    sink's retention drops before they were taken are not sent.
+Rows up to ``after`` were delivered (answer 200 to 299); the current request has those up to
+``upto``.  It is repeated with the same body and ``webhook-id`` after ``PAUSE_S``, doubling up to
+``PAUSE_S_MAX``, also after a restart; a row accepted just before a crash is sent again.  After
+``ATTEMPTS_MAX`` failures or a 410 the delivery is *parked* until the query is resumed.  Stalled
+receivers delay others only if they occupy all ``THREADS``.  Rows dropped by retention are not sent.
 """
 
 from __future__ import annotations
@@ -56,7 +42,7 @@ __all__ = ["Deliveries"]
 logger = logging.getLogger("chronicle.live")
 
 ROWS_MAX = 100
-"""Rows of one request."""
+"""Rows per request."""
 
 PAUSE_S = 1.0
 PAUSE_S_MAX = 300.0
@@ -68,8 +54,6 @@ _GONE = 410
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a delivery is; see the module."""
-
     after: int = 0
     upto: int | None = None
     at: str = ""
@@ -79,8 +63,6 @@ class Progress:
 
 
 class _Delivery:
-    """The delivery of one live query."""
-
     def __init__(self, files: Files, webhook: Webhook, sink: Sink) -> None:
         self._files = files
         self.webhook = webhook
@@ -96,7 +78,7 @@ class _Delivery:
         self._ahead: pa.RecordBatch | None = None
 
     def ready(self, now: float) -> bool:
-        """Whether something is to be sent, as far as is known."""
+        """Whether there may be something to send now."""
         if self.busy or self.progress.parked is not None:
             return False
         if self.progress.failures:
@@ -104,13 +86,11 @@ class _Delivery:
         return self.sink.stream.snapshot().version != self._looked
 
     def keep(self, progress: Progress) -> None:
-        """Go on from there, after a crash, too."""
         if not self.dropped:
             replace_file(self._files, self._path, json.dumps(asdict(progress)).encode())
         self.progress = progress
 
     def _rows(self) -> pa.RecordBatch | None:
-        """The next rows that were not taken; None when all were."""
         ahead, after = self._ahead, self.progress.after
         if ahead is not None:
             numbers = ahead.column("_seq").to_numpy()
@@ -124,12 +104,12 @@ class _Delivery:
         return ahead
 
     def next(self) -> tuple[str, bytes, int] | None:
-        """Id, body and last ``_seq`` of the next request; None when all was taken."""
+        """Id, body and last ``_seq`` of the next request; None if there is none."""
         ahead, progress = self._rows(), self.progress
         if ahead is None:
             return None
         rows = ahead.slice(0, ROWS_MAX)
-        if progress.upto is not None:  # a request that was begun
+        if progress.upto is not None:  # repeat the current request
             numbers = ahead.column("_seq").to_numpy()
             rows = ahead.slice(0, int(np.searchsorted(numbers, progress.upto, "right")))
             rows = rows if rows.num_rows else ahead.slice(0, ROWS_MAX)
@@ -146,7 +126,7 @@ class _Delivery:
         return f"{quote(name, safe='')}-{first}-{last}", body, last
 
     def attempt(self, stop: threading.Event) -> bool:
-        """Send the next request; says whether there was one and it was taken."""
+        """Send the next request; whether there was one and it was accepted."""
         wanted = self.next()
         if wanted is None:
             return False
@@ -176,7 +156,6 @@ class _Delivery:
         return False
 
     def status(self) -> dict[str, Any]:
-        """For people."""
         progress = self.progress
         newest = self.sink.stream.snapshot().aggregate(["_seq"])["_seq"].max or 0
         state = "delivered" if progress.after >= newest else "delivering"
@@ -194,13 +173,7 @@ class _Delivery:
 
 
 class Deliveries:
-    """The deliveries of a store's live queries.
-
-    Parameters
-    ----------
-    files : Files
-        Of the store.
-    """
+    """The webhook deliveries of a store."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -213,7 +186,6 @@ class Deliveries:
         self._pool: ThreadPoolExecutor | None = None
 
     def add(self, webhook: Webhook, sink: Sink) -> None:
-        """Deliver what a live query puts out, from now on or from where it was left."""
         with self._lock:
             self._deliveries[sink.query] = _Delivery(self._files, webhook, sink)
             if sink.stream not in self._heard:
@@ -222,7 +194,6 @@ class Deliveries:
         self._wake.set()
 
     def remove(self, name: str) -> None:
-        """Deliver nothing more of a live query."""
         with self._lock:
             found = self._deliveries.pop(name, None)
             if found is None:
@@ -233,7 +204,7 @@ class Deliveries:
                 stream.unsubscribe(self._heard.pop(stream))
 
     def resume(self, name: str) -> None:
-        """Have a delivery that was parked, or waits, go on at once."""
+        """Retry a parked or waiting delivery at once."""
         with self._lock:
             found = self._deliveries.get(name)
             if found is not None and not found.busy:
@@ -242,18 +213,16 @@ class Deliveries:
         self._wake.set()
 
     def status(self, name: str) -> dict[str, Any] | None:
-        """How a delivery does; None where there is none."""
         found = self._deliveries.get(name)
         return None if found is None else found.status()
 
     def start(self) -> None:
-        """Have threads deliver."""
         self._pool = ThreadPoolExecutor(THREADS, "chronicle-webhook")
         self._thread = threading.Thread(target=self._loop, name="chronicle-webhooks", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Send nothing more; what is on its way is cut off, and sent again another time."""
+        """Stop; requests in flight are aborted, and repeated after a restart."""
         self._ended.set()
         self._wake.set()
         if self._thread is not None:
@@ -279,11 +248,10 @@ class Deliveries:
             self._wake.wait(due - now)
 
     def _deliver(self, delivery: _Delivery) -> None:
-        """Requests of one live query until one fails or all was taken."""
         try:
             while not self._ended.is_set() and delivery.attempt(self._ended):
                 pass
-        except Exception as error:  # of the disk, say: tried again
+        except Exception as error:  # such as a disk error: retried
             if not delivery.dropped and not delivery.sink.stream.commits.closed:
                 logger.exception("webhook of %s", delivery.sink.query)
             failures = delivery.progress.failures + 1

@@ -1,16 +1,7 @@
-"""The live queries of a store: made, changed, dropped, and asked about.
+"""Statements on live queries: create, change, drop, show.
 
-Purpose
-    :class:`LiveQueries` is what a database has one of.  It carries out statements and tells what
-    people ask; what is defined stands in :mod:`.definitions`, and who is at work in :mod:`.rounds`.
-
-Guarantee
-    A definition is durable when its statement has returned; what it has to put out follows.  One
-    whose DROP was cut short is dropped when the store is opened again.
-
-Concurrency
-    Statements follow one another.  They take the lock of the live query that they change, so a
-    statement waits for the step at hand.
+Statements are serialised and take the lock of the query that they change, so they wait for its
+step.  A definition is durable on return; an interrupted DROP is completed when the store is opened.
 """
 
 from __future__ import annotations
@@ -53,16 +44,7 @@ __all__ = ["LiveQueries"]
 
 
 class LiveQueries:
-    """See the module.
-
-    Parameters
-    ----------
-    store : Store
-    engine : callable
-        The query engine, when it is needed.
-    drop_stream : callable
-        Removes a stream with all that the layers above the store keep of it.
-    """
+    """``drop_stream`` removes a stream with all state of the layers above the store."""
 
     def __init__(
         self,
@@ -89,20 +71,17 @@ class LiveQueries:
     # -- what there is ----------------------------------------------------------------------------
 
     def names(self) -> list[str]:
-        """Names of all live queries, sorted."""
         return self._definitions.names()
 
     def definition(self, name: str) -> LiveDefinition:
-        """What one is; see :meth:`.Definitions.find`."""
         return self._definitions.find(name)
 
     def rollups(self) -> list[str]:
-        """Names of those that are roll-ups, sorted."""
         names, definitions = self.names(), list(self._definitions)
         return sorted(d.name for d in definitions if d.rollup is not None and d.name in names)
 
     def rollups_of(self, stream: str) -> list[Rollup]:
-        """The roll-ups of a stream whose results can be read."""
+        """Roll-ups of a stream whose results can be read."""
         names, found, streams = self.rollups(), [], self._store.streams()
         for name in names:
             definition = self._definitions.get(name)
@@ -118,19 +97,13 @@ class LiveQueries:
         return found
 
     def sink_of(self, name: str) -> str:
-        """The stream that holds the results of one; its own name where that cannot be read."""
+        """Name of the results' stream; the query's own name if the definition is unreadable."""
         with self._definitions.lock:
             found = self._definitions.get(name)
         return name if found is None else found.sink
 
     def query(self, name: str) -> LiveQuery:
-        """One at work; opened when it is asked for first.
-
-        Raises
-        ------
-        ChronicleError
-            What keeps it from being opened.
-        """
+        """A running query, opened on first use."""
         definition = self.definition(name)
         if self._store.mode != "rw":
             raise ReadOnlyStore(
@@ -140,7 +113,7 @@ class LiveQueries:
         return self._rounds.query(name)
 
     def reader(self, name: str) -> SinkReader:
-        """What one has put out, wherever it runs."""
+        """Reader of a query's output, also where the query itself runs in another process."""
         if self._store.mode == "rw":
             return self.query(name).sink
         definition = self.definition(name)
@@ -151,7 +124,6 @@ class LiveQueries:
         return SinkReader(self._store.stream(definition.sink), name, definition.columns)
 
     def _opened(self, definition: LiveDefinition, found: Analysed | None = None) -> LiveQuery:
-        """One at work, with its sink, which is made where there is none yet."""
         if found is None:
             text, views = definition.sql, kept(definition.views)
             viewed = put_in(parse_statement(text), text, views)
@@ -184,7 +156,7 @@ class LiveQueries:
     # -- statements -------------------------------------------------------------------------------
 
     def create(self, request: LiveRequest) -> bool:
-        """Make a live query; False when it exists and may."""
+        """Create a live query; False if it exists and the request allows that."""
         self._check_writable()
         with self._definitions.lock:
             if request.name in self.names():
@@ -220,20 +192,19 @@ class LiveQueries:
         return True
 
     def check(self, sql: str) -> None:
-        """Refuse a SELECT that cannot be live; raises :class:`SqlError`."""
+        """Raise SqlError for a SELECT that cannot be live."""
         viewed = put_in(parse_statement(sql), sql, self._engine().catalog.views())
         with viewed.explained():
             self._understood(viewed.tree, sql)
 
     def drop(self, name: str, keep_results: bool = False) -> None:
-        """End a live query, and unless they are kept remove its results."""
         self._check_writable()
         with self._definitions.lock:
             if self._definitions.lose_damaged(name):
                 return
             definition = self.definition(name)
             query = None
-            with contextlib.suppress(ChronicleError):  # what cannot be opened can be dropped
+            with contextlib.suppress(ChronicleError):  # an unopenable query can be dropped
                 query = self.query(name)
             self._rounds.sharing.forget(name)
             if query is not None:
@@ -268,11 +239,9 @@ class LiveQueries:
             query.sink.end()
 
     def pause(self, name: str) -> None:
-        """Stop one until it is resumed, over restarts, too."""
         self._change(name, paused=True)
 
     def resume(self, name: str) -> None:
-        """Go on where it stopped, after a failure as well."""
         self._change(name, paused=False)
         self._deliveries.resume(name)
         self._rounds.wake()
@@ -290,7 +259,6 @@ class LiveQueries:
             self._rounds.sharing.leave(name)
 
     def refresh(self, name: str, start: object = None, end: object = None) -> None:
-        """Make the results with times in ``[start, end)`` anew."""
         self._check_writable()
         query = self.query(name)
         schema = self._store.stream(query.definition.sources[0]).schema
@@ -299,7 +267,6 @@ class LiveQueries:
         query.refresh(low, high)
 
     def check_drop(self, stream: str) -> None:
-        """Refuse to drop a stream that is in use; see :meth:`.Definitions.check_drop`."""
         self._definitions.check_drop(stream)
 
     def _check_writable(self) -> None:
@@ -312,7 +279,7 @@ class LiveQueries:
     # -- what people ask --------------------------------------------------------------------------
 
     def status(self, name: str) -> dict[str, Any]:
-        """How one does: the columns of SHOW LIVE QUERIES."""
+        """A row of SHOW LIVE QUERIES."""
         sink, sources = self.sink_of(name), []
         try:
             sources = list(self.definition(name).sources)
@@ -331,7 +298,7 @@ class LiveQueries:
         }  # fmt: skip
 
     def rollup_row(self, name: str) -> dict[str, Any]:
-        """How a roll-up does: the columns of SHOW ROLLUPS."""
+        """A row of SHOW ROLLUPS."""
         definition, status = self.definition(name), self.status(name)
         schema = self._store.stream(definition.sources[0]).schema
         assert definition.rollup is not None
@@ -350,20 +317,18 @@ class LiveQueries:
         }  # fmt: skip
 
     def figures(self, name: str) -> dict[str, float]:
-        """What one has done since it was opened, for metrics; nothing where it is not at work."""
+        """Counters since the query was opened, for metrics; empty if it does not run."""
         with self._definitions.lock:
             query, group = self._rounds.get(name), self._rounds.sharing.group_of(name)
             shared = {} if group is None else group.figures(name)
         return together(shared, {} if query is None else query.figures())
 
     def describe(self, name: str) -> list[tuple[str, str]]:
-        """What one is: names and texts."""
         definition = self.definition(name)
         schema = self._store.stream(definition.sources[0]).schema
         return definition.described(lambda tick: str(schema.from_ticks(tick)))
 
     def explain(self, name: str) -> list[str]:
-        """How one is computed, line by line."""
         query = self.query(name)
         lines = [f"LiveQuery {name}"]
         told_ = [*query.form.explain(), *self._rounds.sharing.explain(name, query)]
@@ -377,20 +342,17 @@ class LiveQueries:
     # -- running ----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Have threads do the steps, and deliver to webhooks."""
         self._rounds.start()
         self._deliveries.start()
 
     def run(self, timeout: float | None = None) -> None:
-        """Return when everything is taken in; see :meth:`.Rounds.run`."""
         self._rounds.run(timeout)
 
     def keep_up(self, stream: str) -> None:
-        """Return when nobody is too far behind a stream; see :meth:`.Rounds.keep_up`."""
         self._rounds.keep_up(stream)
 
     def close(self) -> None:
-        """End the threads, and leave the marks of what was done; again, it does nothing."""
+        """Stop the threads and write the marks; idempotent."""
         if self.ended.is_set():
             return
         self._rounds.close()
@@ -399,5 +361,4 @@ class LiveQueries:
 
     @property
     def ended(self) -> threading.Event:
-        """Set when nothing will be put out any more."""
         return self._rounds.ended

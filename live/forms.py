@@ -1,29 +1,21 @@
-"""Classes of live queries: when a result is known, and what must be read to know it.
+"""Interface of the live query classes: when a result is final, and what must be read for it.
 
-Purpose
-    Whatever a live query is, its results are those of the ad-hoc query.  A :class:`Form` evaluates
-    that query over a *region*, a range of the times of results, reading only the events that such
-    results can be made of.  The rest of the room needs to know of a class nothing but what a form
-    answers.
+A ``Form`` evaluates the ad-hoc query over a *region*, a range of result times.  The results of a
+region do not depend on the region asked for; ``changed`` is a superset of what may have changed.
 
-Layout
-    ============  ==========================  =====================  ==============================
-    class         ``_time``                   closed at W when       a late event at t changes
-    ============  ==========================  =====================  ==============================
-    rows          of the event                t <= W                 {t}
-    windows       the last tick of it         window_end - 1 <= W    [t, t + size - 1]
-    sessions      the tick before its end     last + gap <= W        from t - 1 to the end of the
-                                                                     session that t is in
-    counted       of the last event           that is <= W           nothing (LATE IGNORE)
-    patterns      of the last event           decided                from t - w to where searches
-                                                                     meet again
-    situations    of completion or detection  that is <= W           up to a reach behind t, and
-                                                                     behind the next row
-    ============  ==========================  =====================  ==============================
-
-Guarantee
-    What a form says of a region does not depend on which region it is asked for, and ``changed``
-    is never less than what may have changed.
+============  ==========================  =====================  ==============================
+class         ``_time``                   closed at W when       a late event at t changes
+============  ==========================  =====================  ==============================
+rows          of the event                t <= W                 {t}
+windows       the last tick of it         window_end - 1 <= W    [t, t + size - 1]
+sessions      the tick before its end     last + gap <= W        from t - 1 to the end of the
+                                                                 session that t is in
+counted       of the last event           that is <= W           nothing (LATE IGNORE)
+patterns      of the last event           decided                from t - w to where searches
+                                                                 agree again
+situations    of completion or detection  that is <= W           up to a reach behind t, and
+                                                                 behind the next row
+============  ==========================  =====================  ==============================
 """
 
 from __future__ import annotations
@@ -53,26 +45,16 @@ __all__ = ["EVENTS_BETWEEN", "Evaluator", "Form", "half_open"]
 
 Ticks = npt.NDArray[np.int64]
 EVENTS_BETWEEN = 4096
-"""To evaluate a region takes most classes as long as to read so many events more."""
+"""Fixed cost of evaluating a region, in events read."""
 
 
 def half_open(low: int, high: int) -> tuple[int | None, int | None]:
-    """A range of ticks with both ends as one without its end."""
+    """An inclusive range of ticks as a half-open one; None for an unbounded end."""
     return (None if low <= INT64_MIN else low), (None if high >= INT64_MAX else high + 1)
 
 
 class Evaluator:
-    """A SELECT, with columns of our own beside those of the user, over regions of one stream.
-
-    Parameters
-    ----------
-    engine : callable
-        The query engine, when it is needed.
-    tree : sqlglot tree
-        It is kept, and copied when it is prepared.
-    text : str
-        What it was parsed from.
-    """
+    """A SELECT, with internal columns added, over regions of one stream."""
 
     def __init__(
         self, engine: Callable[[], QueryEngine], tree: Any, text: str, stream: str
@@ -94,7 +76,7 @@ class Evaluator:
         situations: Any = None,
         hook: GroupHook | None = None,
     ) -> Result:
-        """Evaluate over the events with ``low <= t < high``, or the part of the matches."""
+        """Evaluate over events with ``low <= t < high``, or over a part of the matches."""
         engine = self._engine()
         if self._prepared is None or self._schema != snapshot.schema:
             self._prepared = engine.prepared(self._tree.copy(), self._text)
@@ -104,36 +86,24 @@ class Evaluator:
         return engine.over(self._prepared, region, self.control)
 
     def of_rows(self, schema: StreamSchema) -> Evaluator:
-        """The same over rows in memory in place of the stream."""
+        """The same SELECT over a table in memory."""
         engine = engine_with(self._engine, self._stream, schema)
         return Evaluator(engine, self._tree, self._text, self._stream)
 
 
 class Form(ABC):
-    """A live query's SELECT as one of the classes.
+    """A live SELECT as one of the classes.
 
-    Attributes
-    ----------
-    kind : str
-        For people.
-    fields : sequence of pyarrow.Field
-        Columns of its results.
-    appends : bool
-        Whether results of the region behind the watermark were never put out before.
-    rebuilds : bool
-        Whether making anew what is kept, and going on with it, costs no more than a region.
-    emits_changes : bool
-        Whether results can be told before they are closed.
-    corrects : bool
-        Whether what a late event changes can be told and put right.
-    in_order : bool
-        Whether results of one time come in the order of their events.
-    region_events : int
-        To evaluate a region takes about as long as to read so many events more.
-    by_event : bool
-        Whether a result is made of one event, and :meth:`added_by` may know.
-    hits : int or None
-        Of how many events a condition held, as often as they were read; None where nobody counts.
+    ::
+
+        appends         results behind the old watermark were never emitted before
+        rebuilds        rebuilding the state costs no more than evaluating a region
+        emits_changes   open results can be emitted
+        corrects        effects of late events can be corrected
+        in_order        results of one time are ordered as their events
+        region_events   cost of evaluating a region, in events read
+        by_event        a result depends on one event, and ``added_by`` may answer
+        hits            events that satisfied a condition; None if not counted
     """
 
     kind: str
@@ -152,15 +122,11 @@ class Form(ABC):
 
     @abstractmethod
     def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
-        """The results with a time from ``low`` to ``high`` that are closed at ``known``.
-
-        With ``known`` at the greatest tick, those that are still open, too.
-        """
+        """Results with times ``low`` to ``high`` that are closed at ``known`` (INT64_MAX: all)."""
 
     def advanced(self, snapshot: Snapshot, since: int, known: int) -> Results | None:
-        """The results that are closed at ``known`` and were not at ``since``.
-
-        Up to ``since`` the events are those of the step before.  None: evaluate the region.
+        """Results closed at ``known`` but not at ``since``; None: evaluate the region.  Up to
+        ``since`` the events must be those of the step before.
         """
         return None
 
@@ -174,71 +140,40 @@ class Form(ABC):
         events: pa.Table | None,
         known: int,
     ) -> Corrected | None:
-        """What late events make of the results that are closed at a watermark.
+        """Effect of ``count`` late events in ``spans`` on results closed at ``watermark``.
 
-        Parameters
-        ----------
-        old : Snapshot
-            That of the step before, without the late events.
-        spans : tuple
-            Ranges of ticks up to the watermark that they lie in.
-        count : int
-            How many there are.
-        events : pyarrow.Table or None
-            These, in the order of time, ties in that of arrival; None where they are not at hand.
-        known : int
-            The next watermark: up to it :meth:`advanced` will be asked next.
-
-        Returns
-        -------
-        Corrected or None
-            None: evaluate the regions.
+        ``old`` lacks the events; ``events`` has them by time, then arrival (None if not at hand);
+        ``advanced`` to ``known`` follows.  None: evaluate the regions.
         """
         return None
 
     def added_by(self, snapshot: Snapshot, events: pa.Table) -> Results | None:
-        """The results that events are which have come to a stream since they were told last.
-
-        Parameters
-        ----------
-        snapshot : Snapshot
-            With them.
-        events : pyarrow.Table
-            All that have come to some ticks, in the order of time, ties in that of arrival.
-
-        Returns
-        -------
-        Results or None
-            None: evaluate the regions.
-        """
+        """Results of newly arrived events, by time, then arrival; None: evaluate the regions."""
         return None
 
     @property
     def state_bytes(self) -> int:
-        """Memory that is kept from one step to the next."""
         return 0
 
     def drop_state(self) -> None:  # noqa: B027 - most forms keep nothing
-        """Forget what is kept from one step to the next."""
+        """Drop the state kept between steps."""
 
     def closed(self, watermark: int) -> int:
         """Greatest time of results that are closed at a watermark."""
         return watermark
 
     def begin(self, snapshot: Snapshot, watermark: int) -> int:
-        """Least time of a result that was not closed at a watermark."""
         return moved(self.closed(watermark), 1)
 
     @abstractmethod
     def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
-        """Times of results that events in some ranges of ticks can have changed."""
+        """Ranges of result times that events in ranges of ticks may have changed."""
 
     @abstractmethod
     def explain(self) -> list[tuple[str, str]]:
-        """Class, reach, closing rule and the like, for people."""
+        """Class, reach, closing rule and the like, for EXPLAIN."""
 
     def _table(self, result: Result, low: int, high: int, time: Callable[[pa.Table], Ticks]) -> Any:
-        """Rows of a result in a range of times, and these times."""
         table = result.arrow()
         ticks = time(table)
         inside = (ticks >= low) & (ticks <= high)
@@ -248,11 +183,9 @@ class Form(ABC):
 
 
 def ticks_of(table: pa.Table, name: str) -> Ticks:
-    """A column of times as ticks."""
     column = table.column(name).combine_chunks()
     return ticks_of_column(column).astype(np.int64)
 
 
 def chosen(table: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """The user's columns."""
     return table.select(list(columns))

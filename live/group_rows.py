@@ -1,14 +1,4 @@
-"""Rows of the results of matches that a bank has found: measured from the stream, query by query.
-
-Purpose
-    A bank knows of a match its first and last event, by tick and rank.  Here the events between are
-    read, once for all matches of a step or from where they are kept
-    (:class:`~.late_history.LateHistory`), and each query that has matches measures its own
-    (:class:`~chronicle.query.pattern.known_matches.KnownMatches`), by the SELECT that it is.
-
-Cost
-    One scan over the ticks of the matches; per query with matches one evaluation.
-"""
+"""Result rows for matches of a bank: one scan for all, then each query's SELECT."""
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -42,7 +32,6 @@ IntArray = npt.NDArray[np.int64]
 
 
 def form_of_member(query: LiveQuery) -> PatternForm:
-    """The pattern that a live query is."""
     assert isinstance(query.form, OneStream)
     assert isinstance(query.form.form, PatternForm)
     return query.form.form
@@ -50,7 +39,7 @@ def form_of_member(query: LiveQuery) -> PatternForm:
 
 @kernel
 def _places(offsets, tick, partition, wanted, rank, out):
-    """Where events lie that are known by partition, tick and rank; ticks of a partition ascend."""
+    """Rows of events given by partition, tick and rank; ticks of a partition ascend."""
     for i in range(partition.shape[0]):
         left = offsets[partition[i]]
         right = offsets[partition[i] + 1]
@@ -65,8 +54,6 @@ def _places(offsets, tick, partition, wanted, rank, out):
 
 @dataclass(frozen=True)
 class _Events:
-    """The events of matches, and for each match where they are: ``order[first .. end]``."""
-
     table: pa.Table
     rank: IntArray
     order: IntArray
@@ -96,7 +83,6 @@ def _read(
 
 
 def _looked_up(history: Arranged, matches: BankMatches, columns: list[str]) -> _Events:
-    """As :func:`_read`, of events that are at hand."""
     partition = history.partitions.numbers_of(matches.keys)
     if not matches.keys.num_columns:
         partition = np.zeros(len(matches), np.int64)
@@ -114,7 +100,7 @@ def rows_of(
     snapshot: Snapshot,
     history: LateHistory,
 ) -> dict[str, Results | Exception]:
-    """Results by query; an error is its query's own."""
+    """Results or the exception, by query; an error affects only its query."""
     if not len(matches):
         return {}
     asked = [queries[str(name)] for name in matches.names]
@@ -136,17 +122,13 @@ def rows_of(
         offsets = np.concatenate([[0], np.cumsum(end - first)]).astype(np.int64)
         try:
             found[str(matches.names[i])] = form_of_member(query).known(snapshot, table, offsets)
-        except Exception as error:  # whatever it is, the others go on
+        except Exception as error:  # the other queries continue
             found[str(matches.names[i])] = error
     return found
 
 
 def added_rows(query: LiveQuery, rows: Results, said: Said | None) -> Changes:
-    """What is put out for matches that were not decided before.
-
-    ``said``: what the query has said of the time since their first events, where a match that
-    begins with one of these may have been said before.
-    """
+    """Changes for newly decided matches; ``said``: output that may already contain them."""
     rows = _wanted(query, rows)
     return Changes.added(rows) if said is None or not len(rows) else newly(rows, said)
 
@@ -159,7 +141,6 @@ def corrected_rows(
     floor: int,
     said: SaidBy,
 ) -> Changes:
-    """What is taken back and put out where matches of one query are gone and others are there."""
     ids = pa.concat_arrays([_names(query, each) for each in (gone, found)])
     some = said.of(query, ids)
     some = some.where(some.net.time >= floor)
@@ -168,28 +149,25 @@ def corrected_rows(
 
 
 class SaidBy:
-    """What queries have said of a range of times; a sink that they share is read once."""
+    """Output of queries over a range of times; a shared sink is read once."""
 
     def __init__(self, low: int, high: int) -> None:
         self._range = low, high
         self._read: dict[int, Callable[[str], Said]] = {}
 
     def __call__(self, query: LiveQuery) -> Said:
-        """Of one query."""
         key = id(query.sink.stream)
         if key not in self._read:
             self._read[key] = query.sink.said_of_all(*self._range)
         return self._read[key](query.definition.name)
 
     def of(self, query: LiveQuery, ids: pa.Array) -> Said:
-        """Of some results of one query."""
         if query.sink.shared:
             return self(query).named(ids)
         return query.sink.said_of(ids, *self._range)
 
 
 def span_of(*parts: BankMatches) -> tuple[int, int]:
-    """From the first event of any match to the last one; at least one match."""
     some = [part for part in parts if len(part)]
     low = min(int(part.first_tick.min()) for part in some)
     return low, max(int(part.last_tick.max()) for part in some)
@@ -201,7 +179,6 @@ def _wanted(query: LiveQuery, rows: Results) -> Results:
 
 
 def _names(query: LiveQuery, matches: BankMatches) -> pa.Array:
-    """What matches are called."""
     if not len(matches):
         return pa.array([], pa.binary())
     keys = [column.combine_chunks() for column in matches.keys.columns]

@@ -1,4 +1,4 @@
-"""A live query as Python has it: what ``db.live(name)`` gives."""
+"""A live query's handle in Python, as ``db.live(name)`` returns it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["LiveHandle"]
 
 
 class LiveHandle:
-    """A live query by name; made by :meth:`chronicle.api.database.Database.live`."""
+    """A live query by name; made by ``Database.live``."""
 
     def __init__(self, live: LiveQueries, name: str) -> None:
         self._live = live
@@ -32,25 +32,25 @@ class LiveHandle:
         return self._live.definition(self.name).sink
 
     def status(self) -> dict[str, Any]:
-        """How it does.
+        """State and counters of the query.
 
         Returns
         -------
         dict
-            ``state`` (``running``, ``catching up``, ``paused``, ``failed``), ``watermark`` (as the
-            source's time is declared; everything up to it is known), ``lag_events``, ``lag_ms``,
-            ``rows``, ``retractions``, ``late``, ``ignored``, ``error`` and the other columns of
-            SHOW LIVE QUERIES.
+            The columns of SHOW LIVE QUERIES, among them ``state`` (``running``, ``catching up``,
+            ``paused``, ``failed``), ``watermark`` (in the source's time type; results up to it are
+            final), ``lag_events``, ``lag_ms``, ``rows``, ``retractions``, ``late``, ``ignored`` and
+            ``error``.
         """
         return self._live.status(self.name)
 
     def rows(self, after: int = 0, follow: bool = False) -> Iterator[pa.RecordBatch]:
-        """What was put out and taken back, in the order of ``_seq``.
+        """Additions and retractions, in the order of ``_seq``.
 
         Parameters
         ----------
         after : int
-            The last ``_seq`` that is known already.
+            Return only rows with a greater ``_seq``.
         follow : bool
             Wait for more; ends when the live query is dropped or the database is closed.
         """
@@ -59,12 +59,12 @@ class LiveHandle:
         return self._live.reader(self.name).rows(after)
 
     def net(self, start: object = None, end: object = None) -> pa.Table:
-        """What holds now, as ``NET(name)``: ``_time``, ``_id``, ``_rev``, then the columns.
+        """Results that hold now, as ``NET(name)``: ``_time``, ``_id``, ``_rev``, then the columns.
 
         Parameters
         ----------
         start, end : optional
-            Times of results, half-open, as of :meth:`Stream.scan`.
+            Half-open range of result times, as in ``Stream.scan``.
         """
         sink = self._live.reader(self.name)
         schema = sink.schema
@@ -81,24 +81,24 @@ class LiveHandle:
         return pa.table(columns)
 
     def pause(self) -> None:
-        """Stop until :meth:`resume`, over restarts, too."""
+        """Stop until ``resume``, across restarts."""
         self._live.pause(self.name)
 
     def resume(self) -> None:
-        """Go on where it stopped, after a failure as well."""
+        """Continue after a pause or a failure."""
         self._live.resume(self.name)
 
     def refresh(self, start: object = None, end: object = None) -> None:
-        """Compare results with times in ``[start, end)`` with the query, and put them right."""
+        """Recompute results with times in ``[start, end)`` and correct what differs."""
         self._live.refresh(self.name, start, end)
 
     def verify(self) -> int:
-        """How many results are missing or wrong after all commits so far were taken in."""
+        """Number of missing or wrong results, after all commits so far were processed."""
         self._live.run()
         return self._live.query(self.name).verify()
 
     def drop(self, keep_results: bool = False) -> None:
-        """End it, and unless they are kept remove its results."""
+        """Drop the query, and its results unless ``keep_results``."""
         self._live.drop(self.name, keep_results)
 
     def __repr__(self) -> str:

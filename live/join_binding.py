@@ -1,20 +1,15 @@
-"""A join in a time window, as a SELECT says it: sides, bounds, keys, and what is left.
+"""Binding of a join in a time window.
 
-Purpose
-    :func:`bind_join` takes the conditions of ``a JOIN b ON ...`` apart::
+The conditions of ``a JOIN b ON ...`` are split::
 
-        a.k = b.k                                       keys, by which rows are found
-        b.t BETWEEN a.t - p AND a.t + q                 bounds, as -p <= b.t - a.t <= q in ticks
-        a.x > 3                                         of one side: asked where that is read
-        a.x < b.x                                       asked of pairs
+    a.k = b.k                                       keys, by which rows are found
+    b.t BETWEEN a.t - p AND a.t + q                 bounds, as -p <= b.t - a.t <= q in ticks
+    a.x > 3                                         of one side: evaluated when it is read
+    a.x < b.x                                       evaluated on pairs
 
-Guarantee
-    Pairs that fit keys and bounds are never fewer than those of the join; what is ``left`` is true
-    of a pair exactly when the whole condition is.
-
-Limits
-    DuckDB's timestamps with an interval added are of microseconds: where times are finer, bounds
-    are a microsecond wider, and the condition itself is left to be asked.
+Pairs that satisfy keys and bounds are a superset of the join's.  DuckDB adds intervals in
+microseconds: for finer times the bounds are widened by a microsecond, and the condition itself is
+also evaluated on pairs.
 """
 
 from __future__ import annotations
@@ -39,17 +34,7 @@ __all__ = ["BoundJoin", "JoinedStream", "bind_join"]
 
 @dataclass
 class JoinedStream:
-    """A side of a join.
-
-    Attributes
-    ----------
-    stream, alias : str
-    schema : StreamSchema
-    conditions : list
-        That its events must pass.
-    keys : list
-        Expressions of its columns.
-    """
+    """A side of a join: its stream, pushed-down conditions and key expressions."""
 
     stream: str
     alias: str
@@ -58,7 +43,6 @@ class JoinedStream:
     keys: list[Any] = field(default_factory=list)
 
     def attribute(self, column: Any) -> str | None:
-        """Its attribute that a column could be, by name."""
         if column.table and column.table.lower() != self.alias.lower():
             return None
         for name in self.schema.names:
@@ -69,17 +53,8 @@ class JoinedStream:
 
 @dataclass
 class BoundJoin:
-    """See the module.
-
-    Attributes
-    ----------
-    left, right : JoinedStream
-    outer : bool
-        LEFT JOIN.
-    before, behind : int
-        Ticks: ``left - before <= right <= left + behind``.
-    on, where : list
-        What is left to be asked of pairs, and of rows, those without a partner among them.
+    """``left - before <= right <= left + behind`` in ticks; ``outer`` is LEFT JOIN; ``on`` is left
+    for pairs, ``where`` for rows.
     """
 
     left: JoinedStream
@@ -92,41 +67,23 @@ class BoundJoin:
 
     @property
     def sides(self) -> tuple[JoinedStream, JoinedStream]:
-        """Both."""
         return self.left, self.right
 
     def side_of(self, column: Any) -> int | None:
-        """0 for a column of the left side, 1 of the right one; None where it is of neither."""
+        """0 or 1 for a column of the left or right side; None for neither."""
         for number, side in enumerate(self.sides):
             if side.attribute(column) is not None:
                 return number
         return None
 
     def sides_in(self, node: Any) -> set[int | None]:
-        """The sides that an expression names."""
         return {self.side_of(column) for column in node.find_all(exp.Column)}
 
 
 def bind_join(
     tree: Any, text: str, schema_of: Callable[[Any], tuple[str, StreamSchema]], folder: Folder
 ) -> BoundJoin:
-    """Take a join apart.
-
-    Parameters
-    ----------
-    tree : sqlglot tree
-        A SELECT from a stream with one join.
-    text : str
-    schema_of : callable
-        Of a table in FROM: name of the stream, and its schema.
-    folder : Folder
-        Of constants.
-
-    Raises
-    ------
-    SqlError
-        For what is no join of two streams in a time window.
-    """
+    """Bind a SELECT with one join; SqlError if it is not a join in a time window."""
     joins = tree.args["joins"]
     if len(joins) > 1:
         raise refused(
@@ -192,7 +149,7 @@ def _take_apart(
             bound.sides[min(side for side in sides if side is not None)].conditions.append(node)
         elif not _keys(bound, node):
             bound.on.append(node)
-    for node in after:  # of LEFT JOIN: what is asked of the left side may be asked before
+    for node in after:  # LEFT JOIN: push conditions on the left side down
         if bound.sides_in(node) == {0}:
             bound.left.conditions.append(node)
         else:
@@ -217,7 +174,7 @@ def _unbounded(bound: BoundJoin, text: str, at: Any, lower: bool, upper: bool) -
 
 
 def _keys(bound: BoundJoin, node: Any) -> bool:
-    """Whether a condition is an equality of a value of each side, of one type; it is kept then."""
+    """Take an equality of columns of one type, one per side, as a key; else False."""
     if not isinstance(node, exp.EQ):
         return False
     one, other = node.this, node.expression
@@ -243,17 +200,17 @@ def _keys(bound: BoundJoin, node: Any) -> bool:
 # -- bounds of time ---------------------------------------------------------------------------
 
 _Linear = tuple[int, int, Fraction]
-"""Times of the left and of the right side, how often each, and ticks."""
+"""Coefficients of the left and the right time, and a constant in ticks."""
 
 _TURNED = {exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE, exp.EQ: exp.EQ}
 
 
 def _limits(bound: BoundJoin, node: Any, folder: Folder) -> Iterator[tuple[int | None, int | None]]:
-    """Bounds of ``right - left`` that a condition sets, both inclusive."""
+    """Inclusive bounds of ``right - left`` that a condition sets."""
     if isinstance(node, exp.Between) and not node.args.get("symmetric"):
         pairs = [(exp.GTE, node.this, node.args["low"]), (exp.LTE, node.this, node.args["high"])]
         found = [_limit(bound, *pair, folder) for pair in pairs]
-        if None not in found:  # else the condition is asked as a whole
+        if None not in found:  # else the condition is evaluated on pairs
             yield from (each for each in found if each is not None)
     elif type(node) in _TURNED:
         limit = _limit(bound, type(node), node.this, node.expression, folder)
@@ -281,7 +238,7 @@ def _limit(
 
 
 def _linear(bound: BoundJoin, node: Any, folder: Folder) -> _Linear | None:
-    """An expression as a sum of times and ticks."""
+    """An expression as a linear combination of the two times plus ticks."""
     if isinstance(node, exp.Paren):
         return _linear(bound, node.this, folder)
     if isinstance(node, exp.Column):

@@ -1,25 +1,13 @@
-"""Queries in a live join that pick and compute columns: what they give, over the streams they read.
+"""Live joins whose sides are subqueries that filter and project, rewritten to joins of streams::
 
-Purpose
-    A live join pairs the events of two streams.  A side may be a query of one stream all the same,
-    written there or a view's, as long as each of its rows is an event::
+    FROM a JOIN (SELECT t, k AS key, x * 2 AS twice FROM s WHERE x > 1) AS v
+      ON v.key = a.k AND v.t BETWEEN a.t - 5 AND a.t WHERE twice > 8
 
-        FROM a JOIN (SELECT t, k AS key, x * 2 AS twice FROM s WHERE x > 1) AS v
-          ON v.key = a.k AND v.t BETWEEN a.t - 5 AND a.t WHERE twice > 8
+    FROM a JOIN s AS v ON v.k = a.k AND v.t BETWEEN a.t - 5 AND a.t
+      WHERE (v.x * 2) > 8 AND (v.x > 1)
 
-        FROM a JOIN s AS v ON v.k = a.k AND v.t BETWEEN a.t - 5 AND a.t
-          WHERE (v.x * 2) > 8 AND (v.x > 1)
-
-    :func:`over_streams` writes the second for the first.
-
-Guarantee
-    The rows are those of the SELECT as it was: a computed column of an event that a LEFT JOIN did
-    not find is NULL, whatever its expression makes of NULL; a column that the query does not give
-    is not found in its stream.
-
-Limits
-    Queries inside each other are taken in; aggregates, DISTINCT, UNNEST, joins, OVER and lambdas
-    are refused.  Nothing of the SELECT may be a lambda either, where a side is a query.
+Computed columns of an event that LEFT JOIN did not find are NULL, whatever the expression does with
+NULL.  Aggregates, DISTINCT, UNNEST, joins, OVER and lambdas are refused.
 """
 
 from __future__ import annotations
@@ -44,18 +32,7 @@ NamesOf = Callable[[Any], Sequence[str]]
 
 @dataclass(frozen=True)
 class _Side:
-    """What stands on one side of the join.
-
-    Attributes
-    ----------
-    alias : str
-    stream : sqlglot tree
-        A table's name.
-    columns : dict of str to (str, sqlglot tree)
-        What it gives, by name in lower case: the name, and an expression over the stream.
-    condition : sqlglot tree, optional
-    schema : StreamSchema
-    """
+    """``columns`` maps lower-case names to the name and an expression on ``stream``."""
 
     alias: str
     stream: Any
@@ -65,24 +42,7 @@ class _Side:
 
 
 def over_streams(tree: Any, text: str, schema_of: SchemaOf, names_of: NamesOf) -> Any:
-    """A join of streams that gives what a join of queries does.
-
-    Parameters
-    ----------
-    tree : sqlglot tree
-        A SELECT with joins that can be bound: each of its names is that of one column.  It is left
-        as it is.
-    text : str
-    schema_of : callable
-        Of a table in FROM: name of the stream, and its schema.
-    names_of : callable
-        The names of a SELECT's columns.
-
-    Raises
-    ------
-    SqlError
-        For a query whose rows are not the events of one stream.
-    """
+    """The equivalent join of streams; SqlError if a side's rows are not a stream's events."""
     made = tree.copy()
     joins = made.args["joins"]
     holders = [made.args["from_"], *joins]
@@ -137,7 +97,6 @@ def _side(item: Any, text: str, schema_of: SchemaOf, names_of: NamesOf) -> _Side
 
 
 def _query(query: Any, alias: str, text: str, schema_of: SchemaOf, names_of: NamesOf) -> _Side:
-    """A query as a side that is called so: its columns over those of the stream."""
     said = {key for key, value in query.args.items() if value and key != "kind"}
     if not isinstance(query, exp.Select) or not said <= {"expressions", "from_", "where"}:
         raise _no_events(text, query)
@@ -177,10 +136,7 @@ def _query(query: Any, alias: str, text: str, schema_of: SchemaOf, names_of: Nam
 
 
 def _over(node: Any, sides: Sequence[_Side], text: str, optional: Sequence[_Side] = ()) -> Any:
-    """An expression over what the sides give, over their streams; it is changed.
-
-    ``optional`` are the sides of which there may be no event.
-    """
+    """Rewrite an expression in place; ``optional`` sides may have no event."""
     holder = exp.paren(node, copy=False)
     for column in list(holder.find_all(exp.Column)):
         side, parts = _of(column, sides)
@@ -211,7 +167,7 @@ def _over(node: Any, sides: Sequence[_Side], text: str, optional: Sequence[_Side
 
 
 def _of(column: Any, sides: Sequence[_Side]) -> tuple[_Side | None, list[Any]]:
-    """The side that a column is of, and the column's name with the members behind it."""
+    """The side of a column, and the column's name with the members behind it."""
     parts = list(column.parts)
     if len(parts) > 1:
         for side in sides:
@@ -225,7 +181,6 @@ def _of(column: Any, sides: Sequence[_Side]) -> tuple[_Side | None, list[Any]]:
 
 
 def _hidden(side: _Side) -> set[str]:
-    """Columns of the stream of a side that the side does not give."""
     return {name.lower() for name in side.schema.names} - set(side.columns)
 
 

@@ -1,21 +1,14 @@
-"""Joins of two streams in a time window: a pair is known with the later of its events.
+"""Joins of two streams in a time window: a pair is closed with the later of its events.
 
-When a result is known
-    ::
+::
 
-        a pair                        max(a.t, b.t) <= W         _time is that
-        LEFT JOIN, a row alone        a.t + q <= W               _time is that; q from the bounds
-                                                                 -p <= b.t - a.t <= q, at least 0
+    a pair                        max(a.t, b.t) <= W         _time is that
+    LEFT JOIN, unmatched row      a.t + q <= W               _time is that; q from the bounds
+                                                             -p <= b.t - a.t <= q, at least 0
 
-How a region is joined
-    Rows of both sides that results in it can be made of are read, pairs of equal keys found by
-    their times (:func:`~.kernels.window_join.window_join`), the rest of the condition is asked of
-    them, and the SELECT is evaluated over what is left.  A step in order reads its own events: rows
-    that they can meet are kept (:mod:`.join_state`).
-
-Identity
-    Of a pair, the tick of each event and its place among the rows of its side and tick; of a row
-    alone, its own.  A pair of equal times is one result.
+A region reads the rows that its results can depend on, finds pairs by key and time
+(``kernels.window_join``), and evaluates conditions and SELECT on them; a step in order reads only
+new events (``join_state``).  Identity: tick of each event and its rank within side and tick.
 """
 
 from __future__ import annotations
@@ -53,24 +46,14 @@ PAIRS, ROW = "joined", "#row"
 
 @dataclass(frozen=True)
 class Asked:
-    """A condition, or a SELECT, over pairs of rows of two tables.
-
-    Attributes
-    ----------
-    evaluator : Evaluator
-        Over the stream :data:`PAIRS`; it selects :data:`ROW`, too.
-    schema : StreamSchema
-        Of that stream: the time and the number of a pair, then ``columns``.
-    columns : tuple of (int, str)
-        Side, and column of its table.
-    """
+    """A condition or SELECT over pairs of rows: the stream ``PAIRS`` of time, ``ROW``, columns."""
 
     evaluator: Evaluator
     schema: StreamSchema
     columns: tuple[tuple[int, str], ...]
 
     def of(self, left: pa.Table, right: pa.Table, pairs: Pairs, time: IntArray) -> pa.Table:
-        """Its rows, with the number of the pair as :data:`ROW`; pairs are in the order of time."""
+        """Its rows, with ``ROW``; pairs are ordered by time."""
         takes = pa.array(pairs.left), pa.array(pairs.right, mask=pairs.right < 0)
         arrays = [pa.array(time).cast(self.schema.time_type), pa.array(np.arange(len(time)))]
         for side, name in self.columns:
@@ -81,19 +64,6 @@ class Asked:
 
 
 class JoinForm(Combined):
-    """A join of two streams in a time window.
-
-    Parameters
-    ----------
-    engine : callable
-    tree, text : sqlglot tree and str
-        The SELECT; each of its projections has its name.
-    bound : BoundJoin
-    columns : tuple of str
-        Of the results.
-    seed : bytes
-    """
-
     kind = "join"
     incremental = True
     rebuilds = True
@@ -137,7 +107,6 @@ class JoinForm(Combined):
             self._on = self._asked(engine, text, exp.Select(), bound.on)
 
     def _side(self, engine: Callable[[], QueryEngine], text: str, number: int) -> Evaluator:
-        """What is read of a side."""
         side = self._bound.sides[number]
         shown = [_named(_column(name, side.alias), name) for name in self._names[number]]
         shown += [_named(node.copy(), f"#key{i}") for i, node in enumerate(side.keys)]
@@ -154,7 +123,6 @@ class JoinForm(Combined):
     def _asked(
         self, engine: Callable[[], QueryEngine], text: str, tree: Any, conditions: Sequence[Any]
     ) -> Asked:
-        """Something to be asked of pairs, each a row of one relation."""
         bound = self._bound
         tree.append("expressions", _named(_column(ROW), ROW))
         tree = tree.from_(exp.Table(this=exp.to_identifier(PAIRS, quoted=True)))
@@ -183,14 +151,13 @@ class JoinForm(Combined):
     # -- reading ----------------------------------------------------------------------------------
 
     def _read(self, moment: Moment, number: int, low: int, high: int) -> SideRows:
-        """Rows of a side with times in a range."""
         side = self._bound.sides[number]
         bounds = half_open(low, high) if low <= high else (0, 0)
         keys = tuple(f"#key{i}" for i in range(len(side.keys)))
         names = [*self._names[number], *keys, TIME]
         if side.conditions:
             table = self._sides[number].over(moment[side.stream], *bounds).arrow().select(names)
-        else:  # as it is stored, without the executor
+        else:  # as stored, without the executor
             found = [str(side.attribute(key)) for key in side.keys]
             stored = [*self._names[number], *found, side.schema.time]
             read = list(dict.fromkeys(stored))
@@ -201,7 +168,6 @@ class JoinForm(Combined):
         return SideRows(ticks, ranks(ticks), table, keys)
 
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
-        """Pairs with their later event in a range, and rows alone."""
         high = min(high, known)
         bound = self._bound
         more = self._lead if bound.outer else 0
@@ -220,7 +186,7 @@ class JoinForm(Combined):
         return self._results(left, right, pairs, alone)
 
     def _pairs(self, left: SideRows, right: SideRows) -> Pairs:
-        """Pairs of rows that the condition holds of."""
+        """Pairs of rows that satisfy the join condition."""
         codes = KeyCodes(len(left.keys)) if left.keys else None
         found = window_join(
             left.tick, right.tick, self._bound.before, self._bound.behind,
@@ -229,7 +195,7 @@ class JoinForm(Combined):
         return self._held(left, right, found)
 
     def _held(self, left: SideRows, right: SideRows, pairs: Pairs) -> Pairs:
-        """Those of which all of ON holds; of an inner join that is asked with WHERE."""
+        """Pairs for which the rest of ON holds; an inner join evaluates it with WHERE."""
         if self._on is None or not len(pairs.left):
             return pairs
         times = np.maximum(left.tick[pairs.left], right.tick[pairs.right])
@@ -239,7 +205,6 @@ class JoinForm(Combined):
         return Pairs(pairs.left[found], pairs.right[found])
 
     def _results(self, left: SideRows, right: SideRows, pairs: Pairs, alone: IntArray) -> Results:
-        """What the SELECT says of pairs, and of rows of the left side without a partner."""
         lefts = np.concatenate([pairs.left, alone])
         rights = np.concatenate([pairs.right, np.full(len(alone), -1, np.int64)])
         times = np.concatenate(
@@ -274,8 +239,7 @@ class JoinForm(Combined):
     # -- steps in order ---------------------------------------------------------------------------
 
     def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
-        """By the rows that are kept."""
-        state, self._state = self._state, None  # until all is well
+        state, self._state = self._state, None  # lost if the step fails
         if (
             state is None
             or state.watermark != since
@@ -303,7 +267,6 @@ class JoinForm(Combined):
         return self._held(state.left.rows, state.right.rows, pairs)
 
     def _rebuilt(self, moment: Moment, since: int) -> JoinState:
-        """The rows that events behind a watermark can meet."""
         bound = self._bound
         more = self._lead if bound.outer else 0
         left = self._read(moment, 0, moved(since, 1 - self._lead), since)
@@ -315,17 +278,14 @@ class JoinForm(Combined):
 
     @property
     def state_bytes(self) -> int:
-        """Memory of the rows."""
         return 0 if self._state is None else self._state.nbytes
 
     def drop_state(self) -> None:
-        """Forget the rows."""
         self._state = None
 
     # -- what late events change ------------------------------------------------------------------
 
     def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
-        """Pairs that an event can be in, and rows that it leaves alone or joins."""
         spans: list[tuple[int, int]] = []
         for side, reach in zip(self._bound.sides, (self._lead, self._back), strict=True):
             if self._bound.outer and side is self._bound.right:
@@ -334,7 +294,6 @@ class JoinForm(Combined):
         return united(tuple(spans))
 
     def explain(self) -> list[tuple[str, str]]:
-        """What is said of the class."""
         bound = self._bound
         left, right = (f"{side.alias}.{side.schema.time}" for side in bound.sides)
         keys = f"{len(bound.left.keys)} keys" if bound.left.keys else "no key"
@@ -351,7 +310,7 @@ class JoinForm(Combined):
 
 
 def _picked(tree: Any, bound: BoundJoin) -> list[tuple[int, str]] | None:
-    """Side and attribute of each projection, where they are nothing but columns."""
+    """Side and attribute of each projection; None unless all are plain columns."""
     found = []
     for node in tree.expressions:
         column = node.unalias()

@@ -1,19 +1,7 @@
-"""Rows of a join's window, kept from one step to the next, and never the truth.
+"""Cache of the rows in a live join's window, valid for one watermark.
 
-Purpose
-    :class:`JoinState` keeps the rows of both sides that events to come can meet, by key, so that a
-    step in which no event came late reads its own events and no others.
-
-Layout
-    ::
-
-        a side    rows | live part ............... | new rows
-                  old    tick, code, chain (following_join), the row itself
-                         of the left side of LEFT JOIN: whether it has a partner
-
-Guarantee
-    It holds for one watermark.  Whatever goes wrong, it can be dropped: the next one is built from
-    the streams.  Rows that nothing can meet any more are let go when they are half of all.
+Rows are chained by key (``kernels.following_join``).  Rows that no event can meet any more are
+removed once they are half of all.
 """
 
 from __future__ import annotations
@@ -37,17 +25,7 @@ SPARE_ROWS = 1 << 10
 
 @dataclass(frozen=True)
 class SideRows:
-    """Rows of a side, in the order of time.
-
-    Attributes
-    ----------
-    tick, rank : int64 array
-        Time, and place among the rows of that time.
-    table : pyarrow.Table
-        Their columns.
-    keys : tuple of str
-        Columns that are equal in a pair.
-    """
+    """Rows of a side in time order; ``rank`` is a position within a tick."""
 
     tick: IntArray
     rank: IntArray
@@ -58,11 +36,9 @@ class SideRows:
         return len(self.tick)
 
     def slice(self, begin: int) -> SideRows:
-        """Those from a row on."""
         return SideRows(self.tick[begin:], self.rank[begin:], self.table.slice(begin), self.keys)
 
     def followed_by(self, more: SideRows) -> SideRows:
-        """These, then others."""
         return SideRows(
             np.concatenate([self.tick, more.tick]), np.concatenate([self.rank, more.rank]),
             pa.concat_tables([self.table, more.table]), self.keys,
@@ -70,12 +46,11 @@ class SideRows:
 
     @property
     def nbytes(self) -> int:
-        """Memory."""
         return int(self.tick.nbytes + self.rank.nbytes + self.table.nbytes)
 
 
 def key_codes(known: KeyCodes | None, rows: SideRows) -> IntArray:
-    """Numbers of the keys of rows; negative where one is null, which is equal to nothing."""
+    """Key numbers of rows; negative where a key is null, which equals nothing."""
     if known is None:
         return np.zeros(len(rows), np.int64)
     columns = [rows.table.column(name) for name in rows.keys]
@@ -87,8 +62,6 @@ def key_codes(known: KeyCodes | None, rows: SideRows) -> IntArray:
 
 
 class _Side:
-    """The rows of one side, with room for more."""
-
     def __init__(self, rows: SideRows) -> None:
         self.rows = rows
         self.code = np.zeros(0, np.int64)
@@ -96,18 +69,15 @@ class _Side:
         self.head = np.zeros(0, np.int64)
 
     def index(self, known: KeyCodes | None) -> None:
-        """Number the keys of all rows anew."""
         self.code = key_codes(known, self.rows)
         self.before = np.empty(len(self.rows), np.int64)
 
     def room(self, keys: int) -> None:
-        """Chains for so many keys."""
         if len(self.head) < keys:
             more = np.full(max(keys - len(self.head), len(self.head), SPARE_ROWS), -1, np.int64)
             self.head = np.concatenate([self.head, more])
 
     def add(self, rows: SideRows, codes: IntArray) -> None:
-        """Rows that are taken next."""
         self.rows = self.rows.followed_by(rows)
         if self.rows.table.column(0).num_chunks > 64:
             table = self.rows.table.combine_chunks()
@@ -121,21 +91,7 @@ class _Side:
 
 
 class JoinState:
-    """The rows of both sides at a watermark.
-
-    Parameters
-    ----------
-    left, right : SideRows
-        Up to the watermark.
-    before, behind : int
-        ``left - before <= right <= left + behind`` in ticks.
-    watermark : int
-
-    Attributes
-    ----------
-    met : bool array
-        Of each row of the left side, whether it has had a partner.
-    """
+    """``met``: left rows that have had a partner."""
 
     def __init__(
         self, left: SideRows, right: SideRows, before: int, behind: int, watermark: int
@@ -148,7 +104,6 @@ class JoinState:
         self._index()
 
     def _index(self) -> None:
-        """Number keys from the rows there are, and chain them."""
         keys = len(self.left.rows.keys)
         self._codes = KeyCodes(keys) if keys else None
         for side in (self.left, self.right):
@@ -163,17 +118,15 @@ class JoinState:
 
     @property
     def first(self) -> int | None:
-        """Time of the oldest row; None without rows."""
         ticks = [int(side.rows.tick[0]) for side in (self.left, self.right) if len(side.rows)]
         return min(ticks, default=None)
 
     @property
     def nbytes(self) -> int:
-        """Memory that is kept."""
         return self.left.nbytes + self.right.nbytes + self.met.nbytes
 
     def follow(self, left: SideRows, right: SideRows) -> Pairs:
-        """Take new rows; the pairs that they make, as numbers of rows of the sides."""
+        """Add new rows; returns the pairs that they complete, as row numbers."""
         old = len(self.left.rows), len(self.right.rows)
         codes = [key_codes(self._codes, rows) for rows in (left, right)]
         for side, rows, code in zip((self.left, self.right), (left, right), codes, strict=True):
@@ -195,7 +148,7 @@ class JoinState:
         return pairs
 
     def let_go(self, watermark: int) -> None:
-        """Forget rows that no event behind a watermark can meet; now, or when that pays."""
+        """Advance the watermark; remove rows that no later event can meet, if that pays."""
         self.watermark = watermark
         dead_left, dead_right = (
             int(np.searchsorted(side.rows.tick, moved(watermark, -reach), "right"))

@@ -1,4 +1,4 @@
-"""The events that came late between two snapshots of a stream, of those that may have."""
+"""Late events between two snapshots of a stream."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from .forms import half_open
 __all__ = ["late_among", "late_between"]
 
 TICKS_FEW = 32
-"""So many ticks are looked at one by one."""
+"""Up to this many ticks, events are counted tick by tick."""
 
 
 def late_between(old: Snapshot, new: Snapshot, spans: Spans) -> Late | None:
-    """The events of some ranges of ticks that only the newer one has; None when events are gone."""
+    """Events in ranges of ticks that only ``new`` has; None when events were removed."""
     spans = fewer({"": new}, _shown(spans, old, new))
     return late_events(_ticks(new, spans), _ticks(old, spans))
 
 
 def _shown(spans: Spans, old: Snapshot, new: Snapshot) -> Spans:
-    """Ranges of ticks in which retention hides nothing of either."""
+    """The parts of the ranges that retention hides in neither snapshot."""
     floors = [each.state.floor for each in (old, new) if each.state.floor is not None]
     floor = max(floors, default=INT64_MIN)
     return tuple((max(low, floor), high) for low, high in spans if high >= floor)
 
 
 def late_among(new: Snapshot, ticks: npt.NDArray[np.int64]) -> Late:
-    """The events that came late, given their ticks, ascending; ``new`` has them."""
+    """Late events, given their ascending ticks; ``new`` contains them."""
     tick, count = np.unique(ticks, return_counts=True)
     if len(tick) <= TICKS_FEW:
         each = [new.aggregate((), *half_open(t, t)).count for t in tick.tolist()]

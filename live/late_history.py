@@ -1,26 +1,12 @@
-"""The events around those that come late to a group of patterns, kept where that happens again.
+"""Cache of the events around late ones, by partition, for a group of patterns::
 
-Purpose
-    To say what a late event changes takes the events near it in its partition.  A
-    :class:`LateHistory` reads a stretch of the stream around it, arranged by partition, and keeps
-    the stretch when it goes on to the watermark: the next late event finds its neighbours there,
-    and matches the events that they are measured from.
+             first                         watermark
+    .........|==============================|- - - -       cached; steps append to it
+        |==|======|                                        late event before it: read separately,
+           late    two windows                             or the cache is rebuilt from there on
 
-Layout
-    ::
-
-                 first                         watermark
-        .........|==============================|- - - -       kept: what steps bring is added
-              |==|======|                                      an event before it: read for itself,
-             late    two windows                               or all is kept from there on
-
-Guarantee
-    It is a cache.  Whatever happens to the stream but commits has it begin anew, and so do columns
-    that are asked for and were not read.
-
-Limits
-    It begins with :data:`EVENTS_FOR_LATE` events for each step that had late ones, and at most
-    :data:`EVENTS_MAX`; beyond these, or :data:`BYTES_MAX`, the earlier half is let go.
+Invalid after any change of the stream other than commits.  It begins with ``EVENTS_FOR_LATE``
+events per step with late ones; beyond ``EVENTS_MAX`` or ``BYTES_MAX`` half is dropped.
 """
 
 from __future__ import annotations
@@ -50,14 +36,6 @@ BYTES_MAX = 96 << 20
 
 
 class LateHistory:
-    """See the module.
-
-    Parameters
-    ----------
-    bank : PatternBank
-        Of the group; what it has found is what late events change.
-    """
-
     def __init__(self, bank: PatternBank) -> None:
         self._bank = bank
         self._held: Arranged | None = None
@@ -69,21 +47,18 @@ class LateHistory:
 
     @property
     def nbytes(self) -> int:
-        """Memory taken."""
         return 0 if self._held is None else self._held.nbytes
 
     def drop(self) -> None:
-        """Keep nothing."""
         self._held = None
 
     def read_by(self, columns: Iterable[str]) -> list[str]:
-        """Columns that a step is to read of its events, beside others."""
+        """Columns that a step must read of its events, including those cached."""
         held = self._held
         names = {*columns, *(() if held is None else held.schema.names)}
         return [name for name in self._bank.schema.names if name in names]
 
     def advance(self, events: pa.Table, upto: int) -> None:
-        """The events behind the last watermark have come, up to another."""
         held = self._held
         if held is None:
             return
@@ -96,7 +71,6 @@ class LateHistory:
             held.forget()
 
     def held(self, snapshot: Snapshot, since: int, columns: Iterable[str]) -> Arranged | None:
-        """The stretch from a time on, where it is kept with some columns."""
         held = self._held
         if held is None or since < held.first:
             return None
@@ -112,21 +86,14 @@ class LateHistory:
     # -- late events ------------------------------------------------------------------------------
 
     def corrected(self, snapshot: Snapshot, events: pa.Table, watermark: int) -> Corrected | None:
-        """What late events change, by what is kept; None: they are to be :meth:`searched`.
-
-        Parameters
-        ----------
-        events : pyarrow.Table
-            All that have come since the last step, up to the watermark, in the order of time; ties
-            in that of arrival.
-        """
+        """Corrections from the cache; None: call ``searched``."""
         ticks = ticks_of(events, self._bank.time)
         if not len(ticks):
             return None
         held = self.held(snapshot, int(ticks[0]), self._bank.columns)
         if held is None or held.last != watermark or snapshot.time_range is None:
             return None
-        self._held, self._quiet = None, 0  # until all is well
+        self._held, self._quiet = None, 0  # lost if the step fails
         late = held.insert(events.select(held.schema.names))
         found = correct(self._bank, held, late, snapshot.time_range[0], watermark)
         if found is not None:
@@ -134,13 +101,7 @@ class LateHistory:
         return found
 
     def searched(self, snapshot: Snapshot, late: Late, watermark: int) -> Corrected | None:
-        """What late events change, read with what is near them; None: nothing.
-
-        Parameters
-        ----------
-        late : Late
-            Up to the watermark.
-        """
+        """Corrections, reading the events near ``late``; None if nothing changes."""
         if not len(late.tick) or not self._bank.layers or snapshot.time_range is None:
             return None
         self._late_steps += 1
@@ -161,7 +122,6 @@ class LateHistory:
     def _stretch(
         self, snapshot: Snapshot, late: Late, watermark: int, reach: int
     ) -> tuple[int, int]:
-        """What is read: all from a time on where that is to be kept, else what is near."""
         first = snapshot.time_range[0] if snapshot.time_range is not None else watermark
         most = min(EVENTS_MAX, self._late_steps * EVENTS_FOR_LATE)
         near = max(first, int(late.tick[0]) - reach)
@@ -173,7 +133,6 @@ class LateHistory:
     def _read(
         self, snapshot: Snapshot, late: Late, low: int, high: int
     ) -> tuple[Arranged, tuple[IntArray, IntArray]]:
-        """The events of a stretch, and where the late ones stand in it."""
         columns = {*self._bank.columns, *self._asked}
         names = [name for name in snapshot.schema.names if name in columns]
         schema = pa.schema([snapshot.schema.arrow.field(name) for name in names])

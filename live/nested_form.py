@@ -1,22 +1,13 @@
-"""A query over a subquery: the results of one live class are the events of another.
+"""A query over a subquery: results of one live class are the events of another.
 
-How the times go together
-    ::
+::
 
-        inner result    _time = y, closed at W when y <= inner.closed(W)
-        outer event     t = y + offset: of a column that is the result's time, window_start say
-        outer result    closed when what the outer class waits for is at inner.closed(W) + offset
+    inner result    _time = y, closed at W when y <= inner.closed(W)
+    outer event     t = y + offset, for a column such as window_start at an offset from the time
+    outer result    closed when the outer class's input is known up to inner.closed(W) + offset
 
-    So reaches add up: a late event changes inner results in some range, and these change what the
-    outer class says of events in that range.
-
-How the outer class reads
-    It is given a :class:`Derived` snapshot, which evaluates the inner query over the range of time
-    that is read, and no more.
-
-Limits
-    An inner result is evaluated again with each reading; what the outer class keeps from step to
-    step spares it that.
+Reaches add up.  The outer class reads a ``Derived`` snapshot, which evaluates the inner query over
+the range read.
 """
 
 from __future__ import annotations
@@ -41,21 +32,11 @@ from .relations import snapshot_of
 __all__ = ["ID", "Derived", "NestedForm", "Relation"]
 
 ID = "#id"
-"""Column with the name of the inner result, where the outer class wants it."""
+"""Column with the identity of the inner result."""
 
 
 class Relation:
-    """The results of a query as rows with a time.
-
-    Parameters
-    ----------
-    name : str
-    inner : Combined
-    schema : StreamSchema
-        Columns of the results, and perhaps the time apart and :data:`ID`.
-    offset : int
-        Ticks from the time of a result to that of its row.
-    """
+    """Results of a query as rows, ``offset`` ticks after the result's time."""
 
     def __init__(self, name: str, inner: Combined, schema: StreamSchema, offset: int) -> None:
         self.name = name
@@ -85,7 +66,6 @@ class Relation:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema.arrow)
 
     def at(self, moment: Moment, known: int) -> Derived:
-        """As it is at a watermark of the inner query."""
         begun = [s.time_range[0] for s in moment.values() if s.time_range is not None]
         last = moved(self.inner.closed(known), self.offset)
         first = moved(min(begun), self.offset - 1) if begun else INT64_MAX
@@ -94,16 +74,7 @@ class Relation:
 
 
 class Derived(Snapshot):
-    """Rows that are evaluated when they are read.
-
-    Parameters
-    ----------
-    schema : StreamSchema
-    span : (int, int) or None
-        Ticks that the rows lie between; the first one has none.  None without rows.
-    read : callable
-        Rows in a range, both ends inclusive.
-    """
+    """Rows evaluated when read; ``span`` bounds their ticks, the first exclusive."""
 
     def __init__(
         self,
@@ -118,16 +89,13 @@ class Derived(Snapshot):
 
     @property
     def time_range(self) -> tuple[int, int] | None:
-        """Bounds of the times."""
         return self._span
 
     @property
     def count(self) -> int:
-        """Rows."""
         return int(self.aggregate(()).count)
 
     def _between(self, start: int | None, end: int | None) -> Snapshot:
-        """The rows of a range, at least, as a stream."""
         if self._span is None:
             return snapshot_of([], self.schema)
         low = self._span[0] if start is None else max(start, self._span[0])
@@ -142,25 +110,16 @@ class Derived(Snapshot):
         self, attributes: Sequence[str], start: int | None = None, end: int | None = None,
         **options: Any,
     ) -> LightweightAggregates:  # fmt: skip
-        """As :meth:`Snapshot.aggregate`."""
         return self._between(start, end).aggregate(attributes, start, end, **options)
 
     def scan(
         self, start: int | None = None, end: int | None = None, *given: Any, **options: Any
     ) -> Iterator[pa.RecordBatch]:
-        """As :meth:`Snapshot.scan`."""
         return self._between(start, end).scan(start, end, *given, **options)
 
 
 class NestedForm(Combined):
-    """A class of queries over the results of a query.
-
-    Parameters
-    ----------
-    form : Form
-    relation : Relation
-        That it reads.
-    """
+    """A class of queries over the results of a query."""
 
     def __init__(self, form: Form, relation: Relation) -> None:
         self.form = form
@@ -173,43 +132,35 @@ class NestedForm(Combined):
         self.in_order = False
 
     def _known(self, watermark: int) -> int:
-        """Up to where the rows that the form reads are known."""
         if watermark >= INT64_MAX:
             return INT64_MAX
         return moved(self.relation.inner.closed(watermark), self.relation.offset)
 
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
-        """As the form."""
         rows = self.relation.at(moment, known)
         if rows.time_range is not None:
             low = max(low, moved(rows.time_range[0], 1))
         return self.form.results(rows, low, high, self._known(known))
 
     def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
-        """As the form."""
         rows = self.relation.at(moment, known)
         return self.form.advanced(rows, self._known(since), self._known(known))
 
     @property
     def state_bytes(self) -> int:
-        """As the form."""
         return self.form.state_bytes
 
     def drop_state(self) -> None:
-        """Of both."""
         self.form.drop_state()
         self.relation.inner.drop_state()
 
     def closed(self, watermark: int) -> int:
-        """As the form, of what is known of its rows."""
         return self.form.closed(self._known(watermark))
 
     def begin(self, moment: Moment, watermark: int) -> int:
-        """As the form, of what is known of its rows."""
         return self.form.begin(self.relation.at(moment, watermark), self._known(watermark))
 
     def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
-        """What changed results of the inner query change."""
         inner, offset = self.relation.inner, self.relation.offset
         top = inner.closed(watermark)
         spans = tuple(
@@ -223,6 +174,5 @@ class NestedForm(Combined):
         return self.form.changed(rows, spans, self._known(watermark))
 
     def explain(self) -> list[tuple[str, str]]:
-        """What both say."""
         told = list(self.form.explain())
         return told + [(f"of {name}", value) for name, value in self.relation.inner.explain()]

@@ -1,4 +1,4 @@
-"""Options of a live query: checked against its class and its source, and given their defaults."""
+"""Validation and defaults of a live query's options."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["OPTIONS", "defined"]
 SETTINGS = ("retention", "durability")
 LIMITS = ("lag_events_max", "state_bytes_max", "on_truncate", "store")
 OPTIONS = (*SETTINGS, *LIMITS, "webhook", "webhook_secret")
-"""What may stand behind WITH: settings of the sink, limits, and where results are sent."""
+"""Options of WITH: settings of the sink, limits, and the webhook."""
 TRUNCATIONS = ("refresh", "stop")
 
 IDLE_MS = 1000.0
@@ -33,12 +33,9 @@ _NS_PER_MS = 1_000_000
 def defined(
     request: LiveRequest, found: Analysed, sources: Sequence[EventStream]
 ) -> LiveDefinition:
-    """The definition that a request comes to.
+    """The definition for a request.
 
-    Raises
-    ------
-    SqlError, InvalidArgument
-        An option that does not fit, with its position where the request has a text.
+    Raises SqlError (with position) or InvalidArgument for an option that does not fit.
     """
     name, source = request.name, sources[0]
     if not found.form.corrects and request.late == "correct":
@@ -92,7 +89,6 @@ def _wrong(request: LiveRequest, given: Given | None, what: str) -> ChronicleErr
 
 
 def _ticks(request: LiveRequest, given: Given | None, source: EventStream, of: str) -> int | None:
-    """A length of time of the source, in ticks."""
     if given is None:
         return None
     per_second = source.schema.ticks_per_second
@@ -120,7 +116,6 @@ def _ticks(request: LiveRequest, given: Given | None, source: EventStream, of: s
 
 
 def _wall(request: LiveRequest, given: Given | None, of: str) -> float | None:
-    """A length of wall clock, in milliseconds."""
     if given is None:
         return None
     if given.nanoseconds is None or given.nanoseconds < 0:
@@ -184,7 +179,6 @@ def _options(request: LiveRequest, source: EventStream) -> dict[str, Any]:
 
 
 def _limits(request: LiveRequest) -> dict[str, Any]:
-    """Limits, and what is done beyond them."""
     chosen: dict[str, Any] = {}
     for name in ("lag_events_max", "state_bytes_max"):
         given = request.options.get(name)
@@ -216,7 +210,6 @@ def _limits(request: LiveRequest) -> dict[str, Any]:
 
 
 def _stored(request: LiveRequest) -> bool:
-    """Whether results are to be kept."""
     given = request.options.get("store")
     if given is None:
         return True
@@ -227,7 +220,6 @@ def _stored(request: LiveRequest) -> bool:
 
 
 def _webhook(request: LiveRequest) -> tuple[str | None, str | None]:
-    """Where results are to be sent, and the secret that signs them."""
     url, secret = request.options.get("webhook"), request.options.get("webhook_secret")
     if url is None and secret is None:
         return None, None

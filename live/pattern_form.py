@@ -1,23 +1,10 @@
-"""Row patterns: results for each match, known when no later event can change it.
+"""Live row patterns: one result per match, emitted when no later event can change it.
 
-How a region is searched
-    The search begins at a *cut* (:mod:`chronicle.query.split.cuts`) before the region, where what
-    came before is forgotten, and ends at what is known; matches that are not decided by that are
-    left out (:mod:`chronicle.query.split.known`).  Where each match is found whatever others there
-    are, every tick is a cut.
-
-What is kept
-    Where matches are found one at a time, the searches as they stand at the mark
-    (:mod:`.pattern_state`): a step in order reads its own events, and with late events those of
-    their partitions near them.  A region is evaluated at the first step.
-
-In which order
-    By the time of the match, then by its identity, however it was found.
-
-What a late event changes
-    A match that it could be part of begins at most the reach of a match before it.  Behind it, the
-    search that has seen it and the one that has not take different ways until they come by the
-    same place: the next cut that is made of later events only.
+The search of a region begins at a *cut* (``query.split.cuts``), where it is independent of earlier
+events; undecided matches are left out (``query.split.known``).  Searches are kept between steps
+(``pattern_state``) where matches are found one at a time.  Results are ordered by time, then
+identity.  A late event changes matches from the reach of a match before it to the next cut that
+depends only on later events.
 """
 
 from __future__ import annotations
@@ -51,21 +38,13 @@ __all__ = ["EVENT", "MATCH", "PatternForm"]
 
 MATCH, EVENT = "#match", "#event"
 BACKLOG_EVENTS = 1 << 16
-"""More events than that, with no search at hand to go on with, are a region: many at a time."""
+"""With more events to process and no state, a step evaluates a region."""
 
 
 class PatternForm(Form):
-    """Matches of a row pattern over a stream.
-
-    Parameters
-    ----------
-    evaluator : Evaluator
-        With :data:`TIME` and :data:`MATCH`, and with ALL ROWS PER MATCH :data:`EVENT`.
-    """
-
     kind = "patterns"
     appends = False
-    region_events = 1 << 15  # cuts are looked for, too
+    region_events = 1 << 15  # includes the search for cuts
 
     def __init__(
         self, evaluator: Evaluator, columns: tuple[str, ...], compiled: CompiledMatch
@@ -75,13 +54,12 @@ class PatternForm(Form):
         self._every_row = compiled.clause.rows != "one"
         asks = demands(compiled)
         self._from_first = asks.neighbours and bool(asks.partition_by)
-        """Whether a row before the match counts, which may lie anywhere in its partition."""
+        """Whether the row before a match, anywhere in its partition, matters."""
         self._at_once = told_at_once(compiled) and known_with_last_event(compiled)
         self._state = PatternState() if keeps_state(compiled) else None
         self._none: Results | None = None
 
     def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
-        """The matches that end in a range of ticks and are decided."""
 
         def part(at: Snapshot, compiled: CompiledMatch) -> KnownPart:
             reach = Reach(at, compiled)
@@ -93,7 +71,7 @@ class PatternForm(Form):
         if span is None or low > high:
             return self._nothing(snapshot)
         tables, old = [], low
-        if low <= span[0]:  # all of history, as any query is answered over it
+        if low <= span[0]:  # all of history, evaluated as an ad-hoc query
             old = Reach(snapshot, self._compiled).back(min(known, span[1]))
             tables.append(self._ended(self.evaluator.over(snapshot), low, min(high, old - 1)))
         low = max(low, old)
@@ -107,7 +85,6 @@ class PatternForm(Form):
         return self._none
 
     def _named(self, table: pa.Table, ticks: Ticks) -> Results:
-        """Rows of matches as results."""
         names = table.column(MATCH).combine_chunks()
         order = np.asarray(
             pc.sort_indices(
@@ -124,11 +101,10 @@ class PatternForm(Form):
         return Results(ticks, names, chosen(table, self.columns))
 
     def advanced(self, snapshot: Snapshot, since: int, known: int) -> Results | None:
-        """By the searches that are kept, where they are."""
         state = self._state
         if state is None or snapshot.time_range is None:
             return None
-        if known <= since and state.watermark == since:  # nothing can have been decided
+        if known <= since and state.watermark == since:  # nothing new is decided
             return self._nothing(snapshot)
         if not self._from_first and not state.holds(snapshot, since) and (
             snapshot.aggregate((), *half_open(moved(since, 1), known)).count > BACKLOG_EVENTS
@@ -137,10 +113,10 @@ class PatternForm(Form):
         step = Step(state, since, known)
         try:
             return self._part(snapshot, step)
-        except ResourceLimit:  # the state would be too large, and would be again
+        except ResourceLimit:  # a rebuilt state would be too large again
             self._state = None
             return None
-        except ChronicleError:  # the region says the same, or does without
+        except ChronicleError:  # the region reports the error, or avoids it
             self.drop_state()
             return None
         except BaseException:
@@ -157,10 +133,10 @@ class PatternForm(Form):
         events: pa.Table | None,
         known: int,
     ) -> Corrected | None:
-        """By the searches of the partitions of late events, where these are few."""
+        """By searching only the partitions of late events, if these are few."""
         state, compiled = self._state, self._compiled
         if state is None or compiled.within is None or compiled.clause.mode is not None:
-            return None  # under a match mode sets depend on each other
+            return None  # under a match mode, matches depend on each other
         if old.time_range is None or old.state.rewritten != snapshot.state.rewritten:
             return None
         if old.state.dropped != snapshot.state.dropped or not state.pays(old, watermark, count):
@@ -181,7 +157,7 @@ class PatternForm(Form):
                 gone = self._part(snapshot, Known(correction.gone))
             over, more = beyond(gone, found), beyond(found, gone)
             return Corrected(over.id, over.time, more)
-        except ChronicleError:  # the region says the same, or does without
+        except ChronicleError:  # the region reports the error, or avoids it
             self.drop_state()
             return None
         except BaseException:
@@ -189,51 +165,43 @@ class PatternForm(Form):
             raise
 
     def _part(self, snapshot: Snapshot, part: Any) -> Results:
-        """The SELECT over the matches of a part."""
         found = self.evaluator.over(snapshot, part=lambda *_: part)
         return self._named(*self._ended(found, INT64_MIN, INT64_MAX))
 
     def known(self, snapshot: Snapshot, events: pa.Table, offsets: Ticks) -> Results:
-        """Matches of which the events are known: see :class:`~.known_matches.KnownMatches`."""
+        """Results for matches whose events are given; see ``KnownMatches``."""
         return self._part(snapshot, KnownMatches(events, offsets))
 
     @property
     def compiled(self) -> CompiledMatch:
-        """The clause."""
         return self._compiled
 
     @property
     def hits(self) -> int | None:  # type: ignore[override]
-        """Events that some variable may stand for, where searches are kept."""
+        """Events that may match a variable, where a state is kept."""
         return None if self._state is None else self._state.hits
 
     @property
     def state_bytes(self) -> int:
-        """Memory of the searches."""
         return 0 if self._state is None else self._state.nbytes
 
     def drop_state(self) -> None:
-        """Forget the searches."""
         if self._state is not None:
             self._state.drop()
 
     def _ended(self, result: Result, low: int, high: int) -> tuple[pa.Table, Ticks]:
-        """The matches of a result that end in a range of ticks."""
         table, ticks = self._table(result, low, high, lambda table: ticks_of(table, TIME))
         return table, ticks
 
     def begin(self, snapshot: Snapshot, watermark: int) -> int:
-        """Matches that are open at a watermark have begun within their reach before it.
-
-        Those that are known with their last event end behind it.
-        """
+        """Matches open at a watermark began within their reach before it (or end behind it)."""
         if snapshot.time_range is None or self._at_once:
             return moved(watermark, 1)
         return Reach(snapshot, self._compiled).back(moved(watermark, 1))
 
     def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
-        """From the reach of a match before an event to where the searches meet."""
-        if snapshot.time_range is None:  # everything was truncated
+        """From a match's reach before an event to where the searches agree again."""
+        if snapshot.time_range is None:  # the stream was truncated
             return ((INT64_MIN, watermark),)
         reach = Reach(snapshot, self._compiled)
         return united(
@@ -247,7 +215,7 @@ class PatternForm(Form):
         )
 
     def _rejoined(self, snapshot: Snapshot, reach: Reach, last: int, watermark: int) -> int:
-        """Greatest tick of a match that an event at a tick can have changed."""
+        """Greatest tick of a match that an event at ``last`` can have changed."""
         compiled = self._compiled
         if demands(compiled).neighbours:
             if compiled.partition_by:
@@ -264,7 +232,6 @@ class PatternForm(Form):
         return watermark
 
     def explain(self) -> list[tuple[str, str]]:
-        """What is said of the class."""
         within = self._compiled.within
         reach = "the greatest length of a match" if within is None else f"{within} ticks"
         every = independent(self._compiled)
@@ -279,7 +246,6 @@ class PatternForm(Form):
         ]
 
     def _told_state(self) -> str:
-        """What a step reads."""
         again = "from the first one on" if self._from_first else "within the reach of open matches"
         if self._state is None:
             return f"none: events {again} are read again"

@@ -1,31 +1,14 @@
 """Live patterns of one stream that are searched together: one scan, one bank, one step.
 
-Purpose
-    Of ten thousand live patterns few have a result in a step.  A :class:`PatternGroup` does the
-    step of all of them: events are read once, a :class:`~.bank.pattern_bank.PatternBank` finds the
-    matches, and only queries with matches are asked for rows and put something out.
+Marks::
 
-Marks
-    ::
+    shared sink              mark of the group, with each commit and otherwise once per second;
+                             a member's own mark refers to the group's
+    sink of one member       its own mark, with its rows; otherwise renewed in turn, few per second
 
-        sink that is shared      mark of the group, with each commit and else once a second;
-                                 a member's own mark says that the group's stands for it
-        sink of one member       its own mark, when it has rows; else renewed in turn, few a second
-
-    So a member has come as far as its own mark or the group's, whichever is further.  After a
-    restart the group begins where the one furthest behind is; what others had put out since is
-    found in their sinks and not put out again.
-
-Late events
-    What they change is found by the bank (:mod:`~.bank.corrections`), for all members at once;
-    a member that it concerns takes back what it had said and says what is.
-
-Guarantee
-    That of :mod:`.query`, for each member.  A member whose rows cannot be computed stops alone.
-    Whatever else goes wrong ends the group: its members go on by themselves from its last step.
-
-Concurrency
-    The lock of the group is that of each member at work.
+A member is as far as its own mark or the group's.  After a restart the group begins at its least
+advanced member; output already in the sinks of others is not repeated.  A member whose rows cannot
+be computed fails alone; any other error dissolves the group.  The group's lock is its members'.
 """
 
 from __future__ import annotations
@@ -74,13 +57,13 @@ logger = logging.getLogger("chronicle.live")
 IntArray = npt.NDArray[np.int64]
 QUIET_MARK_SECONDS = 1.0
 RENEWED_MAX = 16
-"""Marks of members without rows that are renewed at most in that time."""
+"""Marks of members without rows renewed per ``QUIET_MARK_SECONDS``."""
 STATE_BYTES_MAX = 1 << 30
 
 
 @dataclass(frozen=True)
 class GroupKey:
-    """What live patterns have in common that share a group."""
+    """What patterns of one group have in common."""
 
     source: str
     partition_by: tuple[str, ...]
@@ -90,21 +73,13 @@ class GroupKey:
 
     @property
     def name(self) -> str:
-        """Of the mark of the group."""
         keys = "\n".join(self.partition_by)
         return f"\n{self.source}\n{self.delay} {self.idle_ms} {self.correct}\n{keys}"
 
 
 @dataclass
 class Member:
-    """A live query that is searched with others.
-
-    Attributes
-    ----------
-    mark : Mark
-        Its own: that of its last rows.
-    sink : EventStream
-    """
+    """A live query in a group; ``mark`` is its own, of its last rows."""
 
     definition: LiveDefinition
     card: Card
@@ -113,17 +88,6 @@ class Member:
 
 
 class PatternGroup:
-    """See the module.
-
-    Parameters
-    ----------
-    key : GroupKey
-    sources : Sources
-        The source alone.
-    opened : callable
-        A member at work, by name.
-    """
-
     def __init__(self, key: GroupKey, sources: Sources, opened: Callable[[str], LiveQuery]) -> None:
         self.key = key
         self.lock = threading.RLock()
@@ -144,17 +108,17 @@ class PatternGroup:
         self.bank = PatternBank(schema.arrow, schema.time, self.key.partition_by, limits)
         self._history = LateHistory(self.bank)
         self._gone = Removals.of(moment[self.key.source].state)
-        self._doubtful = INT64_MIN  # matches with a later first event were never said
+        self._doubtful = INT64_MIN  # matches with a later first event were never emitted
         self._marked = 0.0
         self._quiet: deque[str] = deque()
-        self._shared: dict[int, tuple[EventStream, int]] = {}  # with how many members
+        self._shared: dict[int, tuple[EventStream, int]] = {}  # sink, number of members
         self._columns: list[str] = []
         self._caught_up = False
 
     # -- members ----------------------------------------------------------------------------------
 
     def mark_of(self, name: str, at: Mark | None = None) -> Mark:
-        """How far a member has come, at a mark of the group."""
+        """Progress of a member at a mark of the group."""
         own, mark = self.members[name].mark, self.mark if at is None else at
         return replace(
             own, positions=mark.positions, watermark=mark.watermark, events=mark.events,
@@ -162,14 +126,14 @@ class PatternGroup:
         )  # fmt: skip
 
     def count(self, name: str, mark: Mark) -> None:
-        """Take over counters of a member that has put something out by itself."""
+        """Take over the counters of a member that has emitted something by itself."""
         member = self.members[name]
         member.mark = replace(
             member.mark, step=mark.step, rows=mark.rows, retractions=mark.retractions
         )
 
     def join(self, members: Sequence[Member], mark: Mark, moment: Mapping[str, Snapshot]) -> None:
-        """Take in queries that have all come as far as a mark, the group's where it has members."""
+        """Add queries at the same mark, the group's if it has members."""
         if not self.members:
             self._caught_up = False
             self._begin(moment)
@@ -204,7 +168,7 @@ class PatternGroup:
         self._doubtful = max(self._doubtful, mark.watermark)
 
     def doubt(self, watermark: int) -> None:
-        """Matches with a first event up to a watermark may have been put out already."""
+        """Matches that begin up to a watermark may have been emitted already."""
         self._doubtful = max(self._doubtful, watermark)
 
     def _open(self, layer: Layer) -> None:
@@ -215,7 +179,7 @@ class PatternGroup:
             open_at(self.bank, layer, self._scan(snapshot, columns), span[0], watermark)
 
     def leave(self, names: Sequence[str]) -> dict[str, Mark]:
-        """Let members go; how far each has come, which is written before the group goes on."""
+        """Remove members; their progress, after their marks are written."""
         left: dict[str, Mark] = {}
         sinks: dict[int, tuple[EventStream, dict[str, Any]]] = {}
         for name in names:
@@ -225,7 +189,7 @@ class PatternGroup:
             marks[name] = left[name].to_json()
         for stream, marks in sinks.values():
             leave_marks(stream, marks)
-        for name in names:  # who cannot be let go is a member still
+        for name in names:  # only after all marks are written
             member = self.members.pop(name)
             self.bank.remove(name)
             if member.definition.shared:
@@ -236,45 +200,32 @@ class PatternGroup:
         return left
 
     def figures(self, name: str) -> dict[str, float]:
-        """What was done for a member, most of it with the others."""
         return figures(self.stepping, self.reconciling, self.bank.searched(name))
 
     # -- what there is to do ----------------------------------------------------------------------
 
     @property
     def active(self) -> bool:
-        """Whether steps are wanted."""
         return bool(self.members)
 
     def due_in(self) -> float | None:
-        """Seconds until time alone gives something to do; None for never."""
+        """Seconds until the passing of time alone causes a step; None for never."""
         return self.sources.idle_in(self._rule, self.mark.watermark)
 
     def known(self) -> int | None:
-        """The watermark of what was looked at last."""
         return self.sources.watermark(self._rule)
 
     def taken(self, positions: Mapping[str, int]) -> bool:
-        """Whether commits, and time up to them, were taken in."""
+        """Whether commits, and time up to them, were processed."""
         mine = self.mark.positions
         return self._caught_up and all(mine.get(n, 0) >= p for n, p in positions.items())
 
     # -- a step -----------------------------------------------------------------------------------
 
     def step(self) -> tuple[bool, dict[str, tuple[Exception, Mark]]]:
-        """Take in what there is, or a part of it.
-
-        Returns
-        -------
-        bool
-            Whether there may be more at once.
-        dict
-            Members that have failed, and left: why, and how far they have come.
-
-        Raises
-        ------
-        Exception
-            When the group cannot go on; nothing is put out by the step, or all of it in some sinks.
+        """Process what is new, or a part; whether there may be more, and failed members with error
+        and mark.  An exception means that the group cannot continue; output may then be in some
+        sinks.
         """
         before, moment = self.mark, self.sources.look()
         known = self.known()
@@ -290,7 +241,6 @@ class PatternGroup:
     def _taken_in(
         self, moment: Mapping[str, Snapshot], known: int
     ) -> tuple[bool, dict[str, tuple[Exception, Mark]]]:
-        """A step to the commits of a moment, and to a watermark."""
         before, snapshot = self.mark, moment[self.key.source]
         assert before.watermark is not None
         positions = {self.key.source: snapshot.version}
@@ -307,7 +257,7 @@ class PatternGroup:
         found = self.bank.advance(events, upto)
         self._history.advance(events, upto)
         span = snapshot.time_range
-        if span is not None and snapshot.state.dropped:  # events that are gone are in no match
+        if span is not None and snapshot.state.dropped:  # drop matches with removed events
             found = found.where(found.first_tick >= span[0])
         parts, failed = self._changes(moment, corrected, found, upto)
         late = count if self.key.correct else 0
@@ -323,7 +273,6 @@ class PatternGroup:
         return upto < known, {name: (failed[name], left[name]) for name in failed}
 
     def _read_by(self, layers: Iterable[Layer]) -> list[str]:
-        """Columns of the source that patterns read."""
         named = {n for layer in layers for card in layer.cards for n, _ in card.columns}
         schema = self.bank.schema
         return [name for name in schema.names if name in {*named, self.bank.time}]
@@ -341,19 +290,19 @@ class PatternGroup:
     # -- late events ------------------------------------------------------------------------------
 
     def _late(self, moment: Mapping[str, Snapshot]) -> tuple[int, Spans]:
-        """Late events since the last step, and ticks that cover them."""
         source = self.key.source
         count, late = self.sources.late(moment, self.mark, self._rule)
         spans = late.get(source, ())
         old = self.moment[source].version
         if spans and (spans[0][0] <= INT64_MIN or self.mark.positions != {source: old}):
             raise _Unknown("it is not known which events came late")
-        if spans and self.sources.deleted(source, self.mark):  # or updated: as many are there, then
+        if spans and self.sources.deleted(
+            source, self.mark
+        ):  # an update leaves their number unchanged
             raise _Unknown("events are gone, or are other ones")
         return count, spans
 
     def _corrected(self, snapshot: Snapshot, spans: Spans) -> Corrected | None:
-        """What late events change of the matches up to the last watermark."""
         span, watermark = snapshot.time_range, self.mark.watermark
         if not spans or span is None or watermark is None:
             return None
@@ -363,7 +312,9 @@ class PatternGroup:
             if found is not None:
                 return found
             ticks = ticks_of(events, self.bank.time)
-            late = late_among(snapshot, ticks[ticks >= span[0]])  # others have been dropped again
+            late = late_among(
+                snapshot, ticks[ticks >= span[0]]
+            )  # the others were dropped by retention
             if (late.before < 0).any():
                 raise _Unknown("events are gone")
         elif (between := late_between(self.moment[self.key.source], snapshot, spans)) is not None:
@@ -373,7 +324,7 @@ class PatternGroup:
         return self._history.searched(snapshot, late, watermark)
 
     def _reopen(self, snapshot: Snapshot) -> None:
-        """Open matches anew where retention may have dropped events of them."""
+        """Rebuild open matches after retention may have dropped their events."""
         self.moment = {self.key.source: snapshot}
         self._gone = Removals.of(snapshot.state)
         self._doubtful = max(self._doubtful, self.mark.watermark or INT64_MIN)
@@ -389,7 +340,7 @@ class PatternGroup:
         found: BankMatches,
         upto: int,
     ) -> tuple[dict[str, Changes], dict[str, Exception]]:
-        """What each member with matches puts out, and those that cannot say it."""
+        """Changes per member with matches, and errors per member."""
         snapshot, watermark = moment[self.key.source], self.mark.watermark
         assert watermark is not None
         gone: dict[str, BankMatches] = {}
@@ -422,12 +373,12 @@ class PatternGroup:
                     changes = added_rows(query, rows, said(query) if doubtful else None)
                 if len(changes):
                     parts[name] = changes
-            except Exception as error:  # whatever it is, the others go on
+            except Exception as error:  # the other members continue
                 failed[name] = error
         return parts, failed
 
     def _put(self, parts: Mapping[str, Changes], mark: Mark) -> None:
-        """Commit what a step says, sink by sink; marks of members without rows may wait."""
+        """Commit a step's output sink by sink; marks of members without rows may be delayed."""
         now = time.monotonic()
         quiet = now - self._marked >= QUIET_MARK_SECONDS
         sinks: dict[int, tuple[EventStream, list[tuple[Sink, Changes, Mark]]]] = {}
@@ -453,7 +404,6 @@ class PatternGroup:
         self._renew(mark, RENEWED_MAX)
 
     def _renew(self, mark: Mark, most: int) -> None:
-        """Marks of members that have a sink of their own, in turn."""
         for _ in range(min(most, len(self._quiet))):
             name = self._quiet[0]
             leave_marks(self.members[name].sink, {name: self.mark_of(name, mark).to_json()})
@@ -462,7 +412,7 @@ class PatternGroup:
     # -- for people -------------------------------------------------------------------------------
 
     def status(self, name: str) -> dict[str, Any]:
-        """The columns of SHOW LIVE QUERIES of a member."""
+        """A member's row of SHOW LIVE QUERIES."""
         member, mark = self.members[name], self.mark_of(name)
         behind = self.sources.positions() != mark.positions
         schema = self.moment[self.key.source].schema
@@ -484,7 +434,7 @@ class PatternGroup:
         }
 
     def describe(self, name: str) -> list[tuple[str, str]]:
-        """How a member is searched, for people."""
+        """A member's lines of EXPLAIN."""
         card = self.members[name].card
         others = {
             atoms for n, m in self.members.items() if n != name for _, atoms in m.card.conditions
@@ -499,7 +449,7 @@ class PatternGroup:
         ]  # fmt: skip
 
     def close(self, seconds: float = 2.0) -> None:
-        """Leave marks of what was done, those of sinks of one member as far as time allows."""
+        """Write marks; those of sinks of one member only until ``seconds`` have passed."""
         with self.lock:
             if not self.members or self.mark.watermark is None:
                 return
@@ -511,12 +461,12 @@ class PatternGroup:
                     if time.monotonic() > until:
                         break
                     self._renew(self.mark, 1)
-            except ChronicleError as error:  # it is done again after the restart
+            except ChronicleError as error:  # repeated after the restart
                 logger.warning("marks of live patterns were not left: %s", error)
 
 
 class _Unknown(ChronicleError):
-    """The group does not know what has changed; its members find out."""
+    """The group does not know what has changed; its members must find out alone."""
 
 
 def _by_name(matches: BankMatches) -> dict[str, BankMatches]:

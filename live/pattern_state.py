@@ -1,28 +1,12 @@
-"""Where the searches of a live pattern stand: kept from one step to the next, and never the truth.
+"""Cache of a live pattern's searches, so that a step in order reads only its own events::
 
-Purpose
-    A region of matches is evaluated from a place at which the search is known, a reach before it.
-    :class:`PatternState` keeps the searches as they stand at the mark, so that a step in which no
-    event came late reads its own events and no others.
+    cut            W0                W1
+     |.. replayed ..|.. advanced over ..|
+     found by the   nothing is emitted  decided matches are the rows of the step
+     region's rule
 
-Layout
-    ::
-
-        cut            W0                W1
-         |.. replayed ..|.. advanced over ..|
-         found by       nothing is put out  what is decided are the rows of the step
-         the region's
-         rule
-
-Guarantee
-    What a step says is what the region evaluation says that is new at W1: matches are decided by
-    the same rule, and a state holds for one watermark and one set of events up to it only
-    (:meth:`PatternState.holds`).  Whatever goes wrong with it, it can be dropped: the next one is
-    built from the stream.
-
-Limits
-    ORDER BY time alone; see :func:`keeps_state`.  A state takes at most
-    :data:`STATE_BYTES_MAX`.
+A step gives what region evaluation gives that is new at W1.  A state is valid for one watermark and
+one set of events up to it (``PatternState.holds``), and is rebuilt from the stream.
 """
 
 from __future__ import annotations
@@ -54,20 +38,17 @@ from .forms import half_open
 __all__ = ["STATE_BYTES_MAX", "Correction", "Known", "PatternState", "Step", "keeps_state"]
 
 STATE_BYTES_MAX = 256 << 20
-"""Memory that the searches of one live query may keep; beyond it steps read regions again."""
+"""Limit per live query; beyond it steps evaluate regions."""
 CHUNK_ROWS = 1 << 16
 LATE_FEW = 16
-"""So many late events are worth it to make the searches of all partitions for them."""
+"""Up to this many late events, correcting pays even if the state must be rebuilt."""
 Check = Callable[[], None] | None
 
 
 def keeps_state(compiled: CompiledMatch) -> bool:
-    """Whether a search that goes on decides matches when the search of a region does.
-
-    With more keys behind the time a place in the stream does not tell where a search stands, nor
-    does it tell where matches that began before it have ended (INCREMENTAL MATCH).  Rows before a
-    cut are not read, so where they count the searches are made from the first event on;
-    without partitions a region is cheaper.
+    """Whether a continued search decides matches exactly when the search of a region does.  Further
+    sort keys, or INCREMENTAL MATCH, leave open where a search stands at a position; where rows
+    before a cut matter, searches start at the first event, which pays only with partitions.
     """
     asks = demands(compiled)
     return (
@@ -82,17 +63,7 @@ def keeps_state(compiled: CompiledMatch) -> bool:
 
 
 class PatternState:
-    """The searches at a watermark.
-
-    Attributes
-    ----------
-    watermark : int or None
-        Up to which events were taken in; None before any, and after a failure.
-    nbytes : int
-        Memory that is kept.
-    hits : int
-        Events taken in that some variable may stand for.
-    """
+    """Searches at ``watermark``, None after a failure; ``hits``: events that can match."""
 
     def __init__(self) -> None:
         self.watermark: int | None = None
@@ -103,7 +74,7 @@ class PatternState:
         self._dropped = self._rewritten = 0
 
     def holds(self, snapshot: Snapshot, watermark: int) -> bool:
-        """Whether it is the state at a watermark; no event up to that came or was deleted since."""
+        """Whether it is valid at a watermark for the events of a snapshot."""
         stream = self._stream
         if stream is None or self.watermark != watermark or self._schema != snapshot.schema:
             return False
@@ -111,18 +82,17 @@ class PatternState:
             return False
         if self._dropped == snapshot.state.dropped:
             return True
-        first, kept = snapshot.time_range, stream.kept_from  # are the open matches still stored?
+        first, kept = snapshot.time_range, stream.kept_from  # are open matches still stored?
         return first is not None and (kept is None or kept > first[0])
 
     def pays(self, snapshot: Snapshot, watermark: int, late: int) -> bool:
-        """Whether so many late events are few enough to search their partitions alone."""
+        """Whether the late events are few enough to search only their partitions."""
         known = 0
         if self._stream is not None and self.holds(snapshot, watermark):
             known = self._stream.input.rows.partitions
         return late <= max(LATE_FEW, known // 4)
 
     def drop(self) -> None:
-        """Forget the searches."""
         self.watermark, self._stream, self._schema, self.nbytes = None, None, None, 0
 
     def advance(
@@ -135,13 +105,12 @@ class PatternState:
         check: Check,
         limits: MatchLimits,
     ) -> list[pa.Table]:
-        """Take in the events of ``(since, known]``; rows of the matches decided by them."""
         if not self.holds(snapshot, since):
             self.drop()
             self._stream = self._rebuilt(snapshot, compiled, since, metrics, check, limits)
         stream = self._stream
         assert stream is not None
-        self.watermark = None  # until all is well
+        self.watermark = None  # None if the step fails
         hits = stream.hits
         found = []
         new = _scan(snapshot, compiled, moved(since, 1), known, metrics, check)
@@ -166,23 +135,13 @@ class PatternState:
         check: Check,
         limits: MatchLimits,
     ) -> tuple[pa.Table, pa.Table] | None:
-        """Let the searches at a watermark see late events.
-
-        Parameters
-        ----------
-        old : Snapshot
-            Without the late events.
-
-        Returns
-        -------
-        gone, found : pyarrow.Table
-            Rows of the matches that they end or change, and of those that are instead.  None: it is
-            done sooner by regions.
+        """Apply late events, which ``old`` lacks; rows of matches removed or changed, and of new
+        ones.  None where evaluating regions is cheaper.
         """
         if not self.holds(old, since):
             self.drop()
             self._stream = self._rebuilt(old, compiled, since, metrics, check, limits)
-        stream, self.watermark = self._stream, None  # until all is well
+        stream, self.watermark = self._stream, None  # None if the step fails
         assert stream is not None
         fields = [snapshot.schema.arrow.field(name) for name in compiled.input_columns]
 
@@ -206,7 +165,6 @@ class PatternState:
         check: Check,
         limits: MatchLimits,
     ) -> AdvancingMatch:
-        """The searches at a watermark, from the place from which a region would be searched."""
         bounded = replace(limits, memory_bytes=min(limits.memory_bytes, STATE_BYTES_MAX))
         stream = AdvancingMatch(compiled, bounded, check, in_turn=True)
         reach, cut = Reach(snapshot, compiled), None
@@ -224,15 +182,7 @@ class PatternState:
 
 
 class Step:
-    """The matches that a step decides, as a part of the query.
-
-    Parameters
-    ----------
-    state : PatternState
-        It is moved on when the part is run.
-    since, known : int
-        Watermarks before and after the step.
-    """
+    """Query part with the matches decided by a step; running it advances the state."""
 
     def __init__(self, state: PatternState, since: int, known: int) -> None:
         self._state = state
@@ -241,7 +191,6 @@ class Step:
 
     @property
     def ticks(self) -> tuple[int | None, int | None]:
-        """Half-open range of ticks that it reads, where the state is kept."""
         return moved(self._since, 1), moved(self._known, 1)
 
     def run(
@@ -253,8 +202,7 @@ class Step:
         check: Check = None,
         limits: MatchLimits | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of its matches."""
-        if self._found is None:  # however often it is asked
+        if self._found is None:  # a part may be run repeatedly
             self._found = self._state.advance(
                 snapshot, compiled, self._since, self._known, metrics, check,
                 limits or MatchLimits(),
@@ -263,16 +211,11 @@ class Step:
             yield from table.to_batches()
 
     def describe(self) -> str:
-        """What it reads, for people."""
         return f"what is decided by time ({self._since}, {self._known}]"
 
 
 class Correction:
-    """What late events change of the matches up to a watermark, as a part of the query.
-
-    When it has been run, :attr:`gone` are the rows of the matches that they end or change (None: it
-    is done sooner by regions); the part itself says those of the matches that are instead.
-    """
+    """Query part with matches that late events change; ``gone``: removed ones, or None."""
 
     def __init__(self, state: PatternState, old: Snapshot, late: Late, since: int) -> None:
         self._state, self._old, self._late, self._since = state, old, late, since
@@ -281,7 +224,6 @@ class Correction:
 
     @property
     def ticks(self) -> tuple[int | None, int | None]:
-        """Half-open range of ticks that it reads, or more."""
         return None, moved(self._since, 1)
 
     def run(
@@ -293,8 +235,7 @@ class Correction:
         check: Check = None,
         limits: MatchLimits | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of the matches that are now."""
-        if self._found is None:  # however often it is asked
+        if self._found is None:  # a part may be run repeatedly
             changed = self._state.correct(
                 self._old, snapshot, compiled, self._late, self._since, metrics, check,
                 limits or MatchLimits(),
@@ -305,12 +246,11 @@ class Correction:
         yield from self._found.to_batches()
 
     def describe(self) -> str:
-        """What it reads, for people."""
         return f"what late events change up to {self._since}"
 
 
 class Known:
-    """Rows of matches that are known, as a part of the query; None: none."""
+    """Query part with given rows of matches."""
 
     ticks: tuple[int | None, int | None] = (0, 0)
 
@@ -318,11 +258,9 @@ class Known:
         self._rows = rows
 
     def run(self, *_: object, **__: object) -> Iterator[pa.RecordBatch]:
-        """The rows."""
         yield from () if self._rows is None else self._rows.to_batches()
 
     def describe(self) -> str:
-        """What it reads, for people."""
         return "nothing"
 
 
@@ -330,7 +268,6 @@ def _scan(
     snapshot: Snapshot, compiled: CompiledMatch, low: int, high: int, metrics: ScanMetrics,
     check: Check,
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-    """Events with ``low <= t <= high``."""
     start, end = half_open(low, high)
     return snapshot.scan(start, end, compiled.input_columns, metrics=metrics, check=check)
 
@@ -338,7 +275,7 @@ def _scan(
 def _chunks(
     batches: Iterable[pa.RecordBatch], time: str, upto: int
 ) -> Iterator[tuple[pa.Table | None, int]]:
-    """Rows in tables that pay, each with a tick up to which all have come then; last ``upto``."""
+    """Tables of about ``CHUNK_ROWS`` rows, each with the tick up to which rows are complete."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -351,13 +288,7 @@ def _chunks(
 
 
 def _positions(compiled: CompiledMatch, cut: Cut, rows: pa.Table) -> Positions:
-    """Where searches begin behind a cut, in the partitions whose first rows it carries over.
-
-    Parameters
-    ----------
-    rows : pyarrow.Table
-        From the cut on, at least to the last row carried over.
-    """
+    """Start positions of searches behind a cut, for partitions with carried rows."""
     keys = list(compiled.partition_by)
     codes = np.zeros(rows.num_rows, np.int64)
     if keys:

@@ -1,26 +1,11 @@
-"""Filters that need no executor: columns as they are, conditions that compare one with a constant.
+"""Filters evaluated without the executor, whose planning would take longer than a step may::
 
-Purpose
-    Most alerts are of the form ``SELECT columns FROM stream WHERE altitude < 500 AND kind = 'x'``.
-    A live query asks that of a few events with every commit, and to plan a statement takes the
-    executor longer than a step may.  :func:`plain_rows` finds the SELECTs of that form;
-    :class:`PlainRows` answers them by the row tests that patterns have
-    (:mod:`..query.pattern.rowtests`).
+    WHERE part AND part ...     column op number, column BETWEEN numbers, column op column,
+                                a truth value                            -> row tests
+                                column = | <> text, column [NOT] IN (texts),
+                                column IS [NOT] NULL                     -> Arrow
 
-Layout
-    ::
-
-        WHERE part AND part ...     column op number, column BETWEEN numbers, column op column,
-                                    a truth value                            -> row tests
-                                    column = | <> text, column [NOT] IN (texts),
-                                    column IS [NOT] NULL                     -> Arrow
-
-Guarantee
-    The rows are those that the executor gives, in its order and its types.
-
-Limits
-    Whatever else stands in the SELECT makes it none of these.  Nothing is pruned, so regions with
-    many events are better left to the executor (:data:`EVENTS_MAX`).
+Only plain columns may be selected; rows, order and types are the executor's.
 """
 
 from __future__ import annotations
@@ -48,7 +33,7 @@ from ..store.snapshot import Snapshot
 __all__ = ["EVENTS_MAX", "PlainRows", "plain_rows"]
 
 EVENTS_MAX = 1 << 20
-"""Regions with more events than that are better answered by the plan of the SELECT."""
+"""Larger regions use the SELECT's plan."""
 
 _CLAUSES = {"expressions", "from_", "where"}
 _ONE_ROW = (exp.LT, exp.LTE, exp.GT, exp.GTE, exp.EQ, exp.NEQ, exp.Between, exp.Column)
@@ -56,8 +41,6 @@ _ONE_ROW = (exp.LT, exp.LTE, exp.GT, exp.GTE, exp.EQ, exp.NEQ, exp.Between, exp.
 
 @dataclass(frozen=True)
 class _Among:
-    """Whether a column is one of some texts (none: whether it is null), or is not."""
-
     column: str
     texts: tuple[str, ...] | None
     wanted: bool
@@ -71,15 +54,7 @@ class _Among:
 
 @dataclass(frozen=True)
 class PlainRows:
-    """See the module.
-
-    Attributes
-    ----------
-    shown : tuple of str
-        Attributes of the stream, for the columns of the results.
-    read : tuple of str
-        All attributes that are looked at, the time first.
-    """
+    """``shown`` are the selected attributes, ``read`` all used, the time first."""
 
     names: tuple[str, ...]
     shown: tuple[str, ...]
@@ -88,14 +63,12 @@ class PlainRows:
     among: tuple[_Among, ...]
 
     def over(self, snapshot: Snapshot, start: int | None, end: int | None, time: str) -> pa.Table:
-        """Rows of the events with ``start <= t < end``, with their times beside them."""
         schema = pa.schema([snapshot.schema.arrow.field(name) for name in self.read])
         return self.rows_of(
             pa.Table.from_batches(snapshot.scan(start, end, self.read), schema), time
         )
 
     def rows_of(self, events: pa.Table, time: str) -> pa.Table:
-        """Rows of some events, in their order, with their times beside them."""
         chosen = self._chosen(events)
         if not chosen.any():
             events = events.slice(0, 0)
@@ -115,15 +88,7 @@ class PlainRows:
 
 
 def plain_rows(tree: Any, fields: Sequence[pa.Field], schema: StreamSchema) -> PlainRows | None:
-    """What a SELECT from one stream is, if it is of that form.
-
-    Parameters
-    ----------
-    tree : sqlglot tree
-        That can be live.
-    fields : sequence of pyarrow.Field
-        Columns of its results.
-    """
+    """The plain form of a live SELECT from one stream; None if it has another form."""
     item = tree.args["from_"].this
     named = item.args.get("alias")
     used = {key for key, value in tree.args.items() if value}
@@ -133,10 +98,10 @@ def plain_rows(tree: Any, fields: Sequence[pa.Field], schema: StreamSchema) -> P
     relation = item.alias_or_name.lower()
     for column in tree.find_all(exp.Column):
         if len(column.parts) > 2 or column.table.lower() not in ("", relation):
-            return None  # the member of a struct
+            return None  # struct member
     try:
         return _compiled(tree, fields, schema)
-    except (AttributeNotFound, SqlError):  # an alias, a column of the executor's
+    except (AttributeNotFound, SqlError):  # an alias, or a column of the executor
         return None
 
 
@@ -171,7 +136,6 @@ def _compiled(tree: Any, fields: Sequence[pa.Field], schema: StreamSchema) -> Pl
 
 
 def _parts(node: Any) -> list[Any]:
-    """What a condition consists of: all of it must hold."""
     while isinstance(node, exp.Paren):
         node = node.this
     if isinstance(node, exp.And):
@@ -184,7 +148,7 @@ def _is_column(node: Any) -> bool:
 
 
 def _unqualified(node: Any) -> Any:
-    """A column without the name of the only stream that it can be of."""
+    """A column without its table name, as there is only one stream."""
     return exp.column(node.this.copy()) if _is_column(node) else node
 
 

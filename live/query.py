@@ -1,30 +1,18 @@
-"""One live query at work: steps from what was known to what is known.
+"""One running live query: a step moves its results from one watermark to the next.
 
-How a step goes
-    ::
+::
 
-        (p0, W0)  what was taken in: a commit of each source, and the time up to which
-        (p1, W1)  what is there now
+    (p0, W0)  processed so far: a commit of each source, and the watermark
+    (p1, W1)  available now
+    1  find late events of the commits (p0, p1] at or before W0, and the regions they may change
+    2  reconcile those regions: emit the difference between query and sink
+    3  add results that closed between W0 and W1
+    4  commit all that and the mark (p1, W1) to the sink at once
 
-        1  late events of the commits (p0, p1], at or before W0, and what they can have changed
-        2  those regions are reconciled: the difference between the query and the sink
-        3  results that have been closed between W0 and W1 are added
-        4  one commit of the sink: all of that, and the mark (p1, W1)
-
-    All of it is evaluated on one snapshot of each source, those of p1.  What a result is made of is
-    read from the streams, which are the buffer that puts late events where they belong.  Where no
-    event came late, a form may know the results of 3 from what it keeps from step to step
-    (``Form.advanced``): a cache, for the truth is the sink with its mark.
-
-Guarantee
-    After a step, what holds of the sink (``NET``) are the rows of the query over the snapshots p1
-    that are closed at W1.  A step is in the sink with its mark or not at all: after a crash it is
-    done again, from the mark.  A step that fails changes nothing; the query stops, tells why, and
-    goes on there when it is resumed.
-
-Without a mark
-    (after REFRESH, a repair of the sink, or where the commits since the mark are not known) all
-    that was put out is compared with the query.
+After a step, the sink's net contents (``NET``) are the rows of the query over the snapshots p1 that
+are closed at W1.  A step and its mark are atomic; after a crash it is repeated.  A failing step
+changes nothing, and the query stops until resumed.  Without a mark, or with unknown commits since,
+the whole output is compared with the query.
 """
 
 from __future__ import annotations
@@ -58,29 +46,18 @@ __all__ = ["LiveQuery", "told"]
 logger = logging.getLogger("chronicle.live")
 
 QUIET_MARK_SECONDS = 5.0
-"""A step without results is marked no more often than that."""
+"""Interval between marks of steps without results."""
 
 
 def told(error: Exception) -> str:
-    """An error as people are told of it; what is none of ours is a fault of the program."""
+    """Text of an error for users."""
     if isinstance(error, ChronicleError):
         return str(error)
     return f"a fault in Chronicle ({type(error).__name__}: {error}); the log has more of it"
 
 
 class LiveQuery:
-    """A live query that runs.
-
-    Parameters
-    ----------
-    definition : LiveDefinition
-    form : Combined
-    sources : Sources
-        What it reads.
-    sink : Sink
-    card : Card, optional
-        What a bank needs to know of it, where it may share one.
-    """
+    """A running live query; ``card`` is its pattern if that can share a bank."""
 
     def __init__(
         self,
@@ -99,26 +76,25 @@ class LiveQuery:
         self.stepping, self.reconciling = Spent(), Spent()
         self.lock = threading.RLock()
         self.group: PatternGroup | None = None
-        """That does its steps; its lock is the group's then."""
+        """Group that does its steps and whose lock it uses, if any."""
         self._moment = self.sources.look()
         self._marked = 0.0
         self._emitted = 0.0
         self._unmarked = False
         self._caught_up = False
         self._known_moment = self._moment
-        """The sources as they were when all there was was taken in."""
+        """Sources when the query last had no backlog."""
         kept = sink.mark(definition.sources)
         self._mark = kept or Mark()
         self._told = self._moment
-        """The sources as they were at the mark, where results are not stored."""
+        """Sources at the mark, where results are not stored."""
         self._first = INT64_MIN if definition.start is None else definition.start
         if not definition.store:
             self._begin_now()
         self._whole = kept is None and sink.stream.snapshot().count > 0
-        """Whether everything that was put out is to be compared."""
+        """Compare the whole output."""
 
     def _begin_now(self) -> None:
-        """Take all that there is as told."""
         known = self.sources.watermark(self.definition)
         if known is not None:
             positions = {name: snapshot.version for name, snapshot in self._moment.items()}
@@ -127,30 +103,27 @@ class LiveQuery:
 
     @property
     def mark(self) -> Mark:
-        """How far it has come."""
+        """Its progress, from its group if it has one."""
         if self.group is None:
             return self._mark
         return self.group.mark_of(self.definition.name)
 
     @property
     def own_mark(self) -> Mark:
-        """That of its last step by itself."""
+        """Mark of its last step outside a group."""
         return self._mark
 
     @property
     def moment(self) -> Moment:
-        """What its last step saw."""
         return self._moment if self.group is None else self.group.moment
 
     # -- what there is to do ----------------------------------------------------------------------
 
     @property
     def active(self) -> bool:
-        """Whether steps are wanted."""
         return self.error is None and not self.definition.paused
 
     def behind(self) -> bool:
-        """Whether there are commits that no step has taken in."""
         return self._whole or not self._reached(self.sources.positions())
 
     def _reached(self, positions: Mapping[str, int]) -> bool:
@@ -158,7 +131,7 @@ class LiveQuery:
         return all(mine.get(name, 0) >= position for name, position in positions.items())
 
     def due_in(self) -> float | None:
-        """Seconds until time alone gives something to do; None for never."""
+        """Seconds until the passing of time alone causes a step; None for never."""
         definition = self.definition
         waits = [self.sources.idle_in(definition, self.mark.watermark)]
         if definition.every_ms is not None and self._emitted < self.sources.heard:
@@ -171,22 +144,17 @@ class LiveQuery:
     def step(
         self, cancelled: Callable[[], None] = lambda: None, at: tuple[Moment, int] | None = None
     ) -> bool:
-        """Take in what there is, or a part of it; says whether there may be more at once.
-
-        ``at``: what there is, and the watermark, where others have said that.  A failure stops the
-        query: see :attr:`error`.
-        """
+        """Process what is new, or a part (to ``at`` if given); whether there may be more."""
         with self.holding():
             if not self.active or self.group is not None:
                 return False
             try:
                 return self._step(cancelled, at)
-            except Exception as error:  # whatever it is, the others go on
+            except Exception as error:  # other queries continue
                 self.fail(error)
                 return False
 
     def fail(self, error: Exception) -> None:
-        """Stop, and tell why."""
         self.error = told(error)
         self.form.drop_state()
         logger.warning(
@@ -214,7 +182,6 @@ class LiveQuery:
             return self._taken_in(moment, known, cancelled)
 
     def _taken_in(self, moment: Moment, known: int, cancelled: Callable[[], None]) -> bool:
-        """A step to the commits of a moment, and to a watermark."""
         definition, before = self.definition, self.mark
         form, start, over = self.form, self._first, self._over(moment)
         upto = known
@@ -229,7 +196,7 @@ class LiveQuery:
         else:
             regions = () if single is not None else over.regions(spans)
             if spans or self._whole:
-                form.drop_state()  # which has not seen them
+                form.drop_state()  # it lacks the late events
         parts: list[Changes] = []
         windows = before.windows
         counted = form.form if isinstance(form, OneStream) else None
@@ -266,7 +233,7 @@ class LiveQuery:
                 else:
                     parts.append(over.newly(new, *behind))
             elif behind[0] <= behind[1]:
-                if corrected is not None:  # the searches are gone since
+                if corrected is not None:  # the state was dropped in the meantime
                     regions = over.regions(spans)
                 if definition.correct or before.watermark is None:
                     regions = united((*regions, behind))
@@ -300,7 +267,7 @@ class LiveQuery:
     def _new(
         self, moment: Moment, upto: int, late: int, regions: Spans, corrected: object
     ) -> Results | None:
-        """As :meth:`_advanced`, or where what is kept has seen the late events."""
+        """As ``_advanced``, or from a state that includes the late events."""
         watermark = self.mark.watermark
         if not self.form.incremental and not self.form.state_bytes:
             return None
@@ -309,7 +276,7 @@ class LiveQuery:
         return self.form.advanced(moment, watermark, upto)
 
     def _advanced(self, moment: Moment, upto: int, disturbed: bool) -> Results | None:
-        """What a step in order adds, where the form has kept what it takes to say that."""
+        """Results of a step in order, from the form's state; None without one."""
         before = self.mark
         disturbed = disturbed or any(self.sources.deleted(name, before) for name in moment)
         if before.watermark is None or disturbed or (
@@ -322,7 +289,7 @@ class LiveQuery:
 
     def _check_state(self) -> None:
         kept, most = self.form.state_bytes, self.definition.state_bytes_max
-        if kept > most and not self.form.incremental:  # it can be done without
+        if kept > most and not self.form.incremental:  # the state is optional
             self.form.drop_state()
         elif kept > most:
             raise ResourceLimit(
@@ -337,11 +304,9 @@ class LiveQuery:
         return (time.monotonic() - self._emitted) * 1000 >= every
 
     def floor(self, moment: Moment, watermark: int) -> int:
-        """See :meth:`.Reconciliation.floor`."""
         return self._over(moment).floor(watermark)
 
     def _over(self, moment: Moment) -> Reconciliation:
-        """From what its last step saw to a moment."""
         return Reconciliation(
             self.definition, self.form, self.sources, self.sink, self.reconciling, self._first,
             self.mark, self._told, moment,
@@ -378,7 +343,7 @@ class LiveQuery:
 
     @contextlib.contextmanager
     def holding(self) -> Iterator[None]:
-        """Hold its lock, which may become another one while it is waited for."""
+        """Hold its lock, even if that is replaced while waiting."""
         while True:
             lock = self.lock
             with lock:
@@ -387,12 +352,12 @@ class LiveQuery:
                     return
 
     def share(self, group: PatternGroup) -> None:
-        """Have a group do its steps; its lock is held."""
+        """Let a group do its steps; the caller holds the group's lock."""
         self.group, self.lock, self._unmarked = group, group.lock, False
         self.form.drop_state()
 
     def part(self, mark: Mark) -> None:
-        """Go on by itself, from a mark; the lock of the group is held."""
+        """Leave the group at a mark; the caller holds the group's lock."""
         group, self.group = self.group, None
         if group is not None:
             self._moment = group.moment
@@ -401,18 +366,17 @@ class LiveQuery:
 
     @property
     def blank(self) -> bool:
-        """Whether it has not begun."""
         return self.active and not self._whole and self._mark.watermark is None
 
     @property
     def settled(self) -> bool:
-        """Whether it has come somewhere, and nothing is to be compared."""
+        """Whether it is caught up and nothing must be compared."""
         return self.active and not self._whole and self._caught_up
 
     # -- what people ask for ----------------------------------------------------------------------
 
     def take(self, definition: LiveDefinition) -> None:
-        """Go on, or stop after the step at hand, as a definition says."""
+        """Take a changed definition: continue, or stop after the current step."""
         with self.holding():
             self.definition = definition
             self.error = None
@@ -420,11 +384,10 @@ class LiveQuery:
                 self.form.drop_state()
 
     def taken(self, positions: Mapping[str, int]) -> bool:
-        """Whether commits of the sources, and time up to them, were taken in."""
+        """Whether commits of the sources, and time up to them, were processed."""
         return not self._whole and self._reached(positions) and self._caught_up
 
     def close(self) -> None:
-        """Leave the mark of what was done."""
         with self.holding():
             if self.active:
                 with contextlib.suppress(ChronicleError):
@@ -432,13 +395,11 @@ class LiveQuery:
             self.sink.wake()
 
     def leave_mark(self) -> None:
-        """Write its own mark, where the last one that was written is older."""
         if self._unmarked:
             self.sink.put(None, self.mark)
             self._unmarked = False
 
     def refresh(self, low: int | None, high: int | None) -> int:
-        """Reconcile results with times in a range; gives the number of changes."""
         with self.holding():
             self.form.drop_state()
             self.sink.forget()
@@ -469,12 +430,11 @@ class LiveQuery:
         return counted
 
     def verify(self) -> int:
-        """How many results are missing or wrong; 0 after every step."""
+        """Number of missing or wrong results; 0 after every step."""
         with self.holding():
             return len(self._compared(None, None))
 
     def _compared(self, low: int | None, high: int | None) -> Changes:
-        """The difference in a range of times, as of the last step."""
         moment = self.moment
         if {name: snapshot.version for name, snapshot in moment.items()} != self.mark.positions:
             moment = self._moment = self.sources.look()
@@ -489,26 +449,22 @@ class LiveQuery:
         return over.region(low, high, watermark)
 
     def lag(self) -> int:
-        """Events that were committed since all there was was taken in."""
+        """Events committed since the query last had no backlog."""
         return self.sources.events_since(self._known_moment)
 
     def nothing(self) -> Results:
-        """No results."""
         return self.form.results(self._moment, 1, 0, 0)
 
     def retract(self) -> None:
-        """Take everything back that holds, and end the mark."""
         with self.holding():
             said = self.sink.said(INT64_MIN, INT64_MAX)
             nothing = said.net.where(said.revision < 0)
             self.sink.put(difference(nothing, said), None)
 
     def figures(self) -> dict[str, float]:
-        """What was done since it was opened, for metrics."""
         return figures(self.stepping, self.reconciling, self.form.hits)
 
     def status(self) -> dict[str, Any]:
-        """The columns of SHOW LIVE QUERIES."""
         definition, mark = self.definition, self.mark
         behind = self.behind()
         state = "running"

@@ -1,24 +1,13 @@
-"""From a SELECT over a recency join to its form as a live query.
+"""From a SELECT over a recency join to its live form: two live queries and conditions on pairs.
 
-Purpose
-    :func:`recent_form` takes the join apart into two live queries, one for each side, and what is
-    asked of their pairs.  A side may be anything that is a live query by itself, and has times.
+::
 
-Layout
-    ::
-
-        side                        as a live query             the end of a row
-        MATCH_RECOGNIZE             patterns, with times        the time of the result
-        MATCH_SITUATIONS            situations, with times      the time of the result
-        stream                      its events                  the time of the result
-        (SELECT) AS x PERIOD(a, b)  the SELECT                  b, at a fixed distance of that
-        a recency join              a recency join              that of its live row
-
-    The SELECT itself is the one that is bound over history: its columns are those of the join's
-    relation, and here they are asked of pairs.
-
-Guarantee
-    Names and types of the columns are those that the SELECT has when it is run.
+    side                        as a live query             the end of a row
+    MATCH_RECOGNIZE             patterns, with times        the time of the result
+    MATCH_SITUATIONS            situations, with times      the time of the result
+    stream                      its events                  the time of the result
+    (SELECT) AS x PERIOD(a, b)  the SELECT                  b, at a fixed offset from that
+    a recency join              a recency join              that of its live row
 """
 
 from __future__ import annotations
@@ -59,19 +48,6 @@ Shown = Asked | tuple[tuple[int, str], ...]
 
 
 class RecentAnalysis:
-    """One SELECT over a recency join.
-
-    Parameters
-    ----------
-    engine : callable
-    snapshot : callable
-        A stream as it is now, by name.
-    text : str
-        What the SELECT was parsed from.
-    understood : callable
-        A SELECT of any class as a live query.
-    """
-
     def __init__(
         self,
         engine: Callable[[], QueryEngine],
@@ -85,7 +61,7 @@ class RecentAnalysis:
         self._understood = understood
 
     def understood(self, tree: Any, frozen: Sequence[str]) -> Analysed:
-        """The SELECT as a live query; raises SqlError, with position, where it cannot be one."""
+        """The live form; SqlError, with position, where there is none."""
         text = self._text
         item = unwrapped(tree.args["from_"].this, text)
         self._check(tree, item)
@@ -122,7 +98,6 @@ class RecentAnalysis:
     # -- what cannot be live ----------------------------------------------------------------------
 
     def _check(self, tree: Any, item: Any) -> None:
-        """Refuse what no live recency join has."""
         text = self._text
         outer = tree.copy()
         over = exp.Table(this=exp.to_identifier(PAIRS, quoted=True))
@@ -143,7 +118,6 @@ class RecentAnalysis:
             )  # fmt: skip
 
     def _asked_in(self, item: Any) -> Iterator[Any]:
-        """Conditions and lengths of a recency join, and of those in it."""
         yield from (item.args[key] for key in ("on", "within", "last") if item.args.get(key))
         for side in (item.this, item.expression):
             inner = unwrapped(side, self._text)
@@ -158,7 +132,6 @@ class RecentAnalysis:
     def _form(
         self, bound: BoundRecent, item: Any, select: Any, fields: tuple[pa.Field, ...], seed: bytes
     ) -> RecentForm:
-        """The join with what is selected over it; ``select`` is rewritten."""
         folder = self._folder()
         distance = bound.distance(folder)
         if distance is None:
@@ -182,7 +155,7 @@ class RecentAnalysis:
             bound.archive, item.expression, read, tuple(other for _, other in bound.keys)
         )
         greatest = bound.greatest(folder)
-        at_once = bound.kind == "inner" and greatest is None  # ON is asked with WHERE
+        at_once = bound.kind == "inner" and greatest is None  # ON is evaluated with WHERE
         on = None
         if condition is not None:
             if at_once:
@@ -205,7 +178,6 @@ class RecentAnalysis:
         return Folder({}, dt.datetime.now(dt.timezone.utc), evaluate)
 
     def _asked(self, tree: Any, bound: BoundRecent) -> Asked:
-        """Something that is asked of pairs; it reads one relation, whose place the pairs take."""
         relation = tree.args["from_"].this.alias_or_name
         known = {
             field.name: (number, field)
@@ -238,10 +210,9 @@ class RecentAnalysis:
     # -- sides ------------------------------------------------------------------------------------
 
     def _side(self, side: BoundSide, node: Any, read: set[str], keys: tuple[str, ...]) -> Side:
-        """One side as a live query, with the columns of it that are read."""
         item = unwrapped(node, self._text)
         columns = {name: own for name, own in side.columns if name in read}
-        columns = columns or dict(side.columns[-1:])  # a table without columns has no rows
+        columns = columns or dict(side.columns[-1:])  # a table needs a column to have rows
         if isinstance(item, RecentRelation):
             form = self._nested(side, item, columns)
             return Side(form, columns, side.start, form.live.lead, keys)
@@ -257,7 +228,6 @@ class RecentAnalysis:
         return Side(found.form, columns, side.start, 0, keys)
 
     def _nested(self, side: BoundSide, item: Any, columns: dict[str, str]) -> RecentForm:
-        """A recency join as a side of another one: its relation, as far as it is read."""
         bound = side.source
         names = list(dict.fromkeys((*columns, side.start)))
         shown = [
@@ -271,7 +241,7 @@ class RecentAnalysis:
     def _query(
         self, side: BoundSide, item: Any, columns: dict[str, str], keys: tuple[str, ...]
     ) -> Side:
-        """A query in parentheses, whose rows have their times at fixed distances of its results."""
+        """A subquery whose rows have their times at fixed offsets from its results' times."""
         found = self._understood(item.this)
         if not found.form.corrects:
             raise refused(
@@ -288,13 +258,12 @@ class RecentAnalysis:
 
 
 def _over_pairs(*shown: Any) -> Any:
-    """A SELECT over what conditions of a join read."""
     table = exp.Table(this=exp.to_identifier(recent_binding.PAIRS, quoted=True))
     return exp.select(*shown).from_(table)
 
 
 def _picked(select: Any, live: Side) -> tuple[tuple[int, str], ...] | None:
-    """Side and column of each projection, where a SELECT is nothing but columns."""
+    """Side and column of each projection; None unless all are plain columns."""
     if select.args.get("where") is not None:
         return None
     found = []

@@ -1,28 +1,15 @@
-"""Recency joins: a pair is known when both of its rows are.
+"""Live recency joins: a pair is emitted when both of its rows are known.
 
-When a result is known
-    ::
+::
 
-        a pair                          l and a are known           _time is that of l
-        SEMI                            l and one of its a
-        LEFT without a partner, ANTI,   l, and every a that ends
-        LAST n                          before l
+    a pair                          l and a are known           _time is that of l
+    SEMI                            l and one of its a
+    LEFT without a partner, ANTI,   l, and every a that ends
+    LAST n                          before l
 
-    An archive row that ends before a live one may be known later: a match that may still grow, a
-    slower stream.  So a pair comes with the later known of its rows, whichever that is.
-
-How a region is evaluated
-    The live rows of the region are found, then the archive rows within the distance before them,
-    and nowhere else: the union of ``[l.te - P, l.te)``.  Without a live row the archive side is not
-    asked.  Sides are live queries of their own, read through the store with its indexes.  A step in
-    order joins the rows that it brings: those that they can meet are kept (:mod:`.recent_state`).
-
-What a late event changes
-    Live rows that it changes; and of archive rows that it changes the live rows that end within the
-    distance behind them.
-
-Identity
-    Of a pair those of its rows; of a live row alone its own.
+A region reads its live rows, then the archive rows within the distance P before them, the union of
+``[l.te - P, l.te)``.  Late events change live rows, and live rows that end within P behind changed
+archive rows.  Identity: that of both rows, or of the live row alone.
 """
 
 from __future__ import annotations
@@ -57,24 +44,12 @@ __all__ = ["Recency", "RecentForm"]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 REGIONS_MAX = 64
-"""Regions of the archive side that are read one by one; nearer ones are read as one."""
+"""Maximum number of archive ranges read separately."""
 
 
 @dataclass(frozen=True)
 class Recency:
-    """Which rows are joined.
-
-    Attributes
-    ----------
-    kind : str
-        ``inner``, ``left``, ``semi`` or ``anti``.
-    distance : int
-        P, in ticks.
-    last : int or None
-        How many archive rows a live row is given.
-    on : Asked or None
-        What is asked of a pair beside its keys.
-    """
+    """Kind (inner, left, semi, anti), distance P in ticks, archive rows per live row, condition."""
 
     kind: str
     distance: int
@@ -83,29 +58,15 @@ class Recency:
 
     @property
     def waits(self) -> bool:
-        """Whether even pairs wait for all archive rows that end before the live one."""
+        """Whether pairs must wait for all archive rows that end before the live one."""
         return self.last is not None
 
     @property
     def one_sided(self) -> bool:
-        """Whether results are live rows alone."""
         return self.kind in ("semi", "anti")
 
 
 class RecentForm(Combined):
-    """A recency join of two live queries.
-
-    Parameters
-    ----------
-    live, archive : Side
-    recency : Recency
-    shown : Asked, or tuple of (int, str)
-        The SELECT over the pairs: a query, or nothing but columns of the sides.
-    fields : tuple of pyarrow.Field
-        Columns of the results.
-    seed : bytes
-    """
-
     kind = "recency join"
     appends = False
     incremental = True
@@ -131,7 +92,6 @@ class RecentForm(Combined):
     # -- regions ----------------------------------------------------------------------------------
 
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
-        """Pairs, and rows alone, whose live row is of a range of times."""
         codes = self._codes()
         live = self.live.rows(self.live.form.results(moment, low, high, known), codes)
         archive = self._near(moment, live, known, codes)
@@ -147,12 +107,12 @@ class RecentForm(Combined):
         return KeyCodes(len(self.live.keys)) if self.live.keys else None
 
     def _settled(self, moment: Moment, known: int) -> int:
-        """Every archive row that ends before this tick is known, or never will be."""
+        """Tick before which every archive row's end is final."""
         if known >= INT64_MAX:
             return INT64_MAX
         form = self.archive.form
         begin = form.begin(moment, known)
-        if isinstance(form, OneStream) and begin <= known:  # nothing is open without an event
+        if isinstance(form, OneStream) and begin <= known:  # nothing is open without events
             snapshot = moment[form.stream]
             first = snapshot.scan(*half_open(begin, known), [snapshot.schema.time], limit=1)
             ticks = [ticks_of_column(batch.column(0)) for batch in first if batch.num_rows]
@@ -162,7 +122,6 @@ class RecentForm(Combined):
     def _near(
         self, moment: Moment, live: TimedRows, known: int, codes: KeyCodes | None
     ) -> TimedRows:
-        """The archive rows that may be partners of live ones."""
         ends = live.end[live.known]
         regions = Regions.of(back(ends, self.recency.distance), moved(ends, -1))
         found = [
@@ -173,13 +132,12 @@ class RecentForm(Combined):
     def _ending(
         self, moment: Moment, low: int, high: int, known: int, codes: KeyCodes | None
     ) -> TimedRows:
-        """The archive rows that end in a range of ticks."""
         lead = self.archive.lead
         ends = (moved(low, -lead), moved(high, -lead)) if low <= high else (1, 0)
         return self.archive.rows(self.archive.form.results(moment, *ends, known), codes)
 
     def _fewer(self, regions: Regions) -> list[tuple[int, int]]:
-        """Regions, those joined that lie no further apart than they are long, and the nearest."""
+        """Ranges, merged where gaps are at most the distance, and down to ``REGIONS_MAX``."""
         if not len(regions):
             return []
         gaps = regions.low[1:] - regions.high[:-1]
@@ -194,7 +152,7 @@ class RecentForm(Combined):
     # -- pairs ------------------------------------------------------------------------------------
 
     def _pairs(self, live: TimedRows, archive: TimedRows, ours: Ints, theirs: Ints) -> Pairs:
-        """Pairs of some rows of both that the condition holds of, by start of the archive row."""
+        """Pairs of given rows that satisfy the join, by start of the archive row."""
         none = np.zeros(0, np.int64)
         if not len(ours) or not len(theirs):
             return Pairs(none, none)
@@ -215,14 +173,13 @@ class RecentForm(Combined):
         return pairs
 
     def _alone(self, met: Mask, decided: Mask) -> Ints:
-        """The live rows that are results by themselves."""
+        """Live rows that are results alone: SEMI with a partner, others decided without one."""
         kind = self.recency.kind
         if kind == "inner":
             return np.zeros(0, np.int64)
         return np.flatnonzero(met if kind == "semi" else decided & ~met)
 
     def _results(self, live: TimedRows, archive: TimedRows, pairs: Pairs, alone: Ints) -> Results:
-        """What the SELECT says of pairs, and of live rows alone."""
         if self.recency.one_sided:
             pairs = _where(pairs, slice(0))
         ours = np.concatenate([pairs.left, alone])
@@ -230,7 +187,7 @@ class RecentForm(Combined):
         order = np.argsort(live.time[ours], kind="stable")
         pairs = Pairs(ours[order], theirs[order])
         time = live.time[pairs.left]
-        if not len(time):  # without the executor
+        if not len(time):  # skip the executor
             table = self._nothing
         elif isinstance(self._shown, Asked):
             table = self._shown.of(live.table, archive.table, pairs, time)
@@ -249,8 +206,7 @@ class RecentForm(Combined):
     # -- steps in order ---------------------------------------------------------------------------
 
     def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
-        """By the rows that are kept, and those that a step brings."""
-        state, self._state = self._state, None  # until all is well
+        state, self._state = self._state, None  # lost if the step fails
         settled = self._settled(moment, known)
         if (
             state is None
@@ -263,7 +219,7 @@ class RecentForm(Combined):
             state = self._rebuilt(moment, since)
         results = self._followed(state, moment, since, known, settled)
         least = moved(self.live.form.begin(moment, known), self.live.lead)
-        if self.recency.waits and len(state.live):  # some will be given partners of long ago
+        if self.recency.waits and len(state.live):  # these still need old partners
             least = min(least, int(state.live.end.min()))
         state.let_go(settled, moved(least, -self.recency.distance))
         state.watermark = known
@@ -273,7 +229,6 @@ class RecentForm(Combined):
     def _followed(
         self, state: RecentState, moment: Moment, since: int, known: int, settled: int
     ) -> Results:
-        """Take in what a step brings; the results of that."""
         recency = self.recency
         kept, before = np.arange(len(state.live)), len(state.archive)
         new = self._new(self.live.form, moment, since, known)
@@ -300,7 +255,7 @@ class RecentForm(Combined):
         return self._results(state.live, state.archive, pairs, alone)
 
     def _around(self, state: RecentState, moment: Moment, ours: Ints) -> Ints:
-        """Archive rows that may be partners of live ones; those not kept are read, and kept."""
+        """Archive rows that may be partners of live ones; missing ones are read into the state."""
         ends = state.live.end[ours][state.live.known[ours]]
         if not len(ends):
             return np.zeros(0, np.int64)
@@ -312,7 +267,6 @@ class RecentForm(Combined):
         return np.flatnonzero(state.archive.start >= needed)
 
     def _rebuilt(self, moment: Moment, since: int) -> RecentState:
-        """The rows that those behind a watermark may be partners of, as far as they are new."""
         settled, codes = self._settled(moment, since), self._codes()
         form, lead = self.live.form, self.live.lead
         low, high = moved(settled, 1 - lead), form.closed(since)
@@ -328,7 +282,7 @@ class RecentForm(Combined):
         return RecentState(since, codes, live, archive, met, settled, gone)
 
     def _new(self, form: Combined, moment: Moment, since: int, known: int) -> Results:
-        """The results of a side that are known, and were not at ``since``."""
+        """Results of a side that are closed at ``known`` but were not at ``since``."""
         found = form.advanced(moment, since, known) if form.incremental else None
         if found is None:
             begin = form.begin(moment, since)
@@ -342,16 +296,14 @@ class RecentForm(Combined):
     # -- what is known, and what late events change -----------------------------------------------
 
     def closed(self, watermark: int) -> int:
-        """As the live side: nothing is known of a row that is not."""
         return self.live.form.closed(watermark)
 
     def begin(self, moment: Moment, watermark: int) -> int:
-        """The least of live rows that are not known, and of rows that end behind unknown ones."""
+        """Least time of live rows that are open, or that end behind open archive rows."""
         waiting = moved(self._settled(moment, watermark), 1 - self.live.lead)
         return min(self.live.form.begin(moment, watermark), waiting)
 
     def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
-        """Live rows that are changed, and those that end near archive rows that are."""
         spans = self.live.form.changed(moment, late, watermark)
         shift = self.archive.lead - self.live.lead
         for low, high in self.archive.form.changed(moment, late, watermark):
@@ -361,18 +313,15 @@ class RecentForm(Combined):
 
     @property
     def state_bytes(self) -> int:
-        """Of both sides, and of the rows."""
         kept = 0 if self._state is None else self._state.nbytes
         return kept + self.live.form.state_bytes + self.archive.form.state_bytes
 
     def drop_state(self) -> None:
-        """Of both sides, and the rows."""
         self._state = None
         self.live.form.drop_state()
         self.archive.form.drop_state()
 
     def explain(self) -> list[tuple[str, str]]:
-        """What is said of the join, and of its sides."""
         recency = self.recency
         words = [recency.kind] if recency.kind != "inner" else []
         words += [f"the last {recency.last}"] if recency.last is not None else []
@@ -396,5 +345,4 @@ class RecentForm(Combined):
 
 
 def _where(pairs: Pairs, chosen: npt.NDArray[Any] | slice) -> Pairs:
-    """Some of them."""
     return Pairs(pairs.left[chosen], pairs.right[chosen])

@@ -1,17 +1,4 @@
-"""Rows of the sides of a live recency join: their times, keys and names.
-
-Purpose
-    The results of a side, which is a live query of its own, become :class:`TimedRows`: rows with a
-    start and an end in ticks.  Pairs of them are found by the kernels that answer the join over
-    history (:mod:`chronicle.query.recent.pairs`), so that both say the same.
-
-Layout
-    ::
-
-        a side     its form                 the query of the side
-                   a result's time  + lead = the end of its row
-                   a column                = its start; null for a match without events
-"""
+"""Rows of a live recency join's sides, paired by the kernels of the historical join."""
 
 from __future__ import annotations
 
@@ -35,20 +22,8 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a live recency join.
-
-    Attributes
-    ----------
-    form : Combined
-        Its rows as results.
-    columns : mapping of str to str
-        Columns of the join that come from it, and what the results call them.
-    start : str
-        Column of the results: when a row begins.
-    lead : int
-        Ticks from the time of a result to the end of its row.
-    keys : tuple of str
-        Columns of the join that are equal in a pair.
+    """``columns`` maps names in the join to result columns; a row ends ``lead`` ticks after its
+    result's time and starts at column ``start``, null for a match without events.
     """
 
     form: Combined
@@ -58,7 +33,6 @@ class Side:
     keys: tuple[str, ...]
 
     def rows(self, found: Results, codes: KeyCodes | None) -> TimedRows:
-        """Results as rows; ``codes`` number the keys of both sides."""
         start = found.columns.column(self.start)
         known = np.asarray(start.is_valid().to_numpy(), np.bool_)
         ticks = start.cast(pa.int64()).fill_null(0).to_numpy().astype(np.int64)
@@ -77,22 +51,7 @@ class Side:
 
 @dataclass(frozen=True)
 class TimedRows:
-    """Rows of a side.
-
-    Attributes
-    ----------
-    time : int64[n]
-        Of the results that they are.
-    start, end : int64[n]
-        Ticks.
-    code : int64[n]
-        Equal for equal keys; negative where one is null, which is equal to nothing.
-    known : bool[n]
-        Whether a row has events.
-    id : pyarrow.Array
-    table : pyarrow.Table
-        Columns of the join.
-    """
+    """Rows of a side; equal ``code`` for equal keys, negative for null; ``known``: has events."""
 
     time: Ints
     start: Ints
@@ -106,7 +65,6 @@ class TimedRows:
         return len(self.time)
 
     def where(self, chosen: Mask) -> TimedRows:
-        """Some of them."""
         if chosen.all():
             return self
         mask = pa.array(chosen)
@@ -116,7 +74,6 @@ class TimedRows:
         )  # fmt: skip
 
     def followed_by(self, *more: TimedRows) -> TimedRows:
-        """These, then others."""
         parts = [each for each in (self, *more) if len(each)]
         if len(parts) < 2:
             return parts[0] if parts else self
@@ -131,11 +88,9 @@ class TimedRows:
         )  # fmt: skip
 
     def events(self, rows: Ints) -> Events:
-        """Some of them, as the kernels take them."""
         return Events(self.start[rows], self.end[rows], self.code[rows], self.known[rows])
 
     @property
     def nbytes(self) -> int:
-        """Memory."""
         ticks = 4 * self.time.nbytes + self.known.nbytes
         return int(ticks + self.id.nbytes + self.table.nbytes)

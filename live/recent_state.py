@@ -1,26 +1,11 @@
-"""Rows of both sides of a live recency join, kept from one step to the next, and never the truth.
+"""Cache of both sides' rows in a live recency join at a watermark::
 
-Purpose
-    :class:`RecentState` keeps live rows whose partners may still become known, and archive rows
-    near which live rows may still come, so that a step joins what it brings and nothing else.
+    archive rows      | read when a live row needs them    | kept, as they become known
+                      ........................... covered   settled
+    live rows                                               | kept
 
-Layout
-    ::
-
-        archive rows      | read when a live row asks for them | kept, each as it is known
-                          ........................... covered   settled
-        live rows                                               | kept
-
-    *settled*: every archive row that ends before it is known.  *covered*: every archive row that
-    ends at it or later, is known, and may still have partners, is kept.
-
-Guarantee
-    It holds for one watermark.  Whatever goes wrong, it can be dropped: the next one is built from
-    the streams.
-
-Limits
-    Archive rows take at most :data:`ARCHIVE_BYTES_MAX`: beyond it they are forgotten, and read
-    through the store when a live row comes.
+*settled*: every archive row that ends before it is known.  *covered*: every known archive row that
+ends at or after it is kept, at most ``ARCHIVE_BYTES_MAX``.
 """
 
 from __future__ import annotations
@@ -37,25 +22,11 @@ __all__ = ["ARCHIVE_BYTES_MAX", "RecentState"]
 Mask = npt.NDArray[np.bool_]
 ARCHIVE_BYTES_MAX = 32 << 20
 SPARE_ROWS = 1 << 10
-"""Of more rows than these half must be of no use any more before they are forgotten."""
+"""Above this number, rows are removed only when half of them are obsolete."""
 
 
 class RecentState:
-    """Rows of both sides at a watermark.
-
-    Parameters
-    ----------
-    watermark : int
-    codes : KeyCodes or None
-        Of the keys of both sides.
-    live, archive : TimedRows
-    met : bool array
-        Of each live row, whether it has had a partner.
-    covered : int
-        See the module.
-    gone : mapping of str to Removals
-        What had gone from the sources when it was made.
-    """
+    """``met``: live rows that have had a partner."""
 
     def __init__(
         self,
@@ -75,7 +46,6 @@ class RecentState:
         self.gone = gone
 
     def let_go(self, settled: int, needed: int) -> None:
-        """Forget live rows that are settled, and archive rows that begin before a tick."""
         waiting = self.live.end > settled
         self.live, self.met = self.live.where(waiting), self.met[waiting]
         alive = (self.archive.start >= needed) & self.archive.known
@@ -88,17 +58,15 @@ class RecentState:
 
     @property
     def first(self) -> int | None:
-        """Where the oldest row begins; None without rows."""
         starts = [int(rows.start.min()) for rows in (self.live, self.archive) if len(rows)]
         return min(starts, default=None)
 
     @property
     def worn(self) -> bool:
-        """Whether keys are numbered that hardly any row has."""
+        """Whether most numbered keys have no row any more."""
         rows = len(self.live) + len(self.archive)
         return self.codes is not None and self.codes.count > 64 * SPARE_ROWS + 4 * rows
 
     @property
     def nbytes(self) -> int:
-        """Memory that is kept."""
         return self.live.nbytes + self.archive.nbytes + self.met.nbytes

@@ -1,28 +1,13 @@
-"""What a live query has said of late, remembered: what its sink holds, without reading the sink.
+"""Cache of a live query's recent output, by identity, to avoid reading its sink::
 
-Purpose
-    A late event takes back what was said.  What that was stands in the sink; to find a hundred
-    results there by reading the stretch of time they lie in costs as much as the stretch is long.
-    A :class:`Recollection` knows it by identity.
+    identity --PairNumbers--> entry     last revision, newest row, latest time
+                                |
+    row   time, revision, entry, next older row of the entry; whether it holds
+    and the result columns of each row, as stored in the sink
 
-Layout
-    ::
-
-        identity --PairNumbers--> entry     last revision, newest row, latest time
-                                    |
-        row   time, revision, entry, next older row of the entry; whether it holds
-        and beside the rows the columns of the results, as they stand in the sink
-
-    A row is a result that was put out; one that is taken back stays until the rows are packed.
-
-Guarantee
-    From :attr:`Recollection.since` on it holds what the sink does: who reads one where the other
-    would do cannot tell.  It is a cache, and never the truth: a restart, a failure, and whatever
-    else happens to the sink begin with the sink again.
-
-Limits
-    :data:`ROWS_MAX` rows; beyond that the earlier half by time is forgotten.  Of all that a store's
-    live queries remember :data:`BYTES_MAX` are kept, and what was used last.
+From ``Recollection.since`` on it equals the sink; a restart, a failure or any other change of the
+sink invalidates it.  Retracted rows stay until compaction.  Beyond ``ROWS_MAX`` rows the earlier
+half is dropped; the queries of a store share ``BYTES_MAX`` (LRU).
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -55,7 +40,7 @@ BYTES_MAX = 64 << 20
 
 @kernel
 def _noted(entry, time, revision, sign, first, entries, rows, holds):
-    """Put changes in, in the order they were said; gives how many rows there are then."""
+    """Apply changes in order of emission; returns the number of rows."""
     count = first
     for i in range(entry.shape[0]):
         e = entry[i]
@@ -81,7 +66,7 @@ def _noted(entry, time, revision, sign, first, entries, rows, holds):
 
 @kernel
 def _holding(entry, entries, rows, holds, low, high, out):
-    """Rows of some entries that hold, with a time in a range; gives their number."""
+    """Rows of entries that hold and have a time in a range; returns their number."""
     count = 0
     for i in range(entry.shape[0]):
         row = entries[entry[i], 1] if entry[i] >= 0 else np.int64(-1)
@@ -95,15 +80,7 @@ def _holding(entry, entries, rows, holds, low, high, out):
 
 
 class Recollection:
-    """See the module.
-
-    Parameters
-    ----------
-    since : int
-        Everything that was said of results with this time or a later one comes to :meth:`note`.
-    columns : sequence of pyarrow.Field
-        Of the results.
-    """
+    """All output from ``since`` on must be passed to ``note``."""
 
     def __init__(self, since: int, columns: Sequence[pa.Field]) -> None:
         self.since = since
@@ -117,7 +94,6 @@ class Recollection:
 
     @property
     def nbytes(self) -> int:
-        """Memory taken."""
         own = self._rows.nbytes + self._holds.nbytes + self._entries.nbytes + self._numbers.nbytes
         return int(own + sum(part.nbytes for part in self._columns))
 
@@ -129,7 +105,7 @@ class Recollection:
         sign: IntArray,
         rows: pa.RecordBatch,
     ) -> None:
-        """Changes as they were put out, in that order; ``rows``: the columns of all of them."""
+        """Apply emitted changes in order; ``rows`` has the columns of all of them."""
         if time.min(initial=self.since) < self.since:
             held = time >= self.since
             mask = pa.array(held)
@@ -144,7 +120,6 @@ class Recollection:
             self._pack()
 
     def _put(self, entry: IntArray, time: IntArray, revision: IntArray, sign: IntArray) -> int:
-        """Take changes in; gives how many rows came."""
         first = self._count
         self._rows = _longer(self._rows, first + len(time), -1)
         self._holds = _longer(self._holds, first + len(time), False)
@@ -155,7 +130,6 @@ class Recollection:
         return self._count - first
 
     def _pack(self) -> None:
-        """Let go what was taken back, and if that is not enough the earlier half of the rest."""
         rows, holds = self._rows[: self._count], self._holds[: self._count].copy()
         latest = self._entries[: self._numbers.count, 2]
         if 2 * max(int(holds.sum()), self._numbers.count // 2) > ROWS_MAX:
@@ -179,12 +153,11 @@ class Recollection:
     # -- what was said ----------------------------------------------------------------------------
 
     def said(self, low: int, high: int) -> Said:
-        """What was said of the results with a time from ``low`` to ``high``."""
+        """The output with times ``low`` to ``high``."""
         time, holds = self._rows[: self._count, 0], self._holds[: self._count]
         return self._said(np.flatnonzero(holds & (time >= low) & (time <= high)))
 
     def said_of(self, ids: pa.Array, low: int, high: int) -> Said:
-        """As :meth:`said`, of the results with some identities."""
         entry = distinct(self._numbers.find(words_of(ids)))
         out = np.empty(len(entry), np.int64)
         while (count := self._found(entry, low, high, out)) > len(out):
@@ -209,14 +182,12 @@ class Recollection:
 
 
 class Forgetful(Protocol):
-    """Who remembers something."""
-
     def forget(self) -> None:
-        """Remember it no more."""
+        """Drop the cache."""
 
 
 class RecollectionBudget:
-    """Bounds what all live queries of a store remember."""
+    """LRU budget of the recollections of a store."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -224,7 +195,6 @@ class RecollectionBudget:
         self._bytes = 0
 
     def hold(self, owner: Forgetful, size: int) -> None:
-        """Somebody has used what is remembered, which takes so many bytes now."""
         with self._lock:
             _, before = self._held.pop(id(owner), (owner, 0))
             self._held[id(owner)] = owner, size
@@ -238,21 +208,19 @@ class RecollectionBudget:
             other.forget()
 
     def release(self, owner: Forgetful) -> None:
-        """Somebody has forgotten."""
         with self._lock:
             _, size = self._held.pop(id(owner), (owner, 0))
             self._bytes -= size
 
 
 def ids_of(words: Pairs) -> pa.Array:
-    """Identities of two words each."""
     held = pa.py_buffer(np.ascontiguousarray(words))
     fixed = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(words), [None, held])
     return fixed.cast(pa.binary())
 
 
 def _longer(array: npt.NDArray[Any], needed: int, rest: object) -> npt.NDArray[Any]:
-    """An array with room for so many rows, the new ones of them alike."""
+    """An array with at least ``needed`` rows."""
     had = len(array)
     if needed <= had:
         return array
@@ -262,7 +230,7 @@ def _longer(array: npt.NDArray[Any], needed: int, rest: object) -> npt.NDArray[A
 
 
 def _levelled(parts: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The same rows in few batches, each more than twice as long as the next."""
+    """The rows in few batches, each more than twice as long as the next."""
     while len(parts) > 1 and parts[-2].num_rows <= 2 * parts[-1].num_rows:
         parts[-2:] = [pa.concat_batches(parts[-2:])]
     return parts

@@ -1,18 +1,13 @@
-"""What a step makes of late events: which results they can have changed, and what is put right.
+"""Reconciliation: which results late events may have changed, and their corrections::
 
-Layout
-    ::
+    late events of the commits (p0, p1]          Reconciliation.late
+      |      the form knows their effects        .corrected -> .exchanged
+      |      else regions of result times        .regions
+    want = the query over the snapshots p1, in a region
+    have = the sink's net contents there
+    have - want is retracted, want - have is added         .region
 
-        late events of the commits (p0, p1]          Reconciliation.late
-          |      the form knows what they change     .corrected -> .exchanged
-          |      else regions of results' times      .regions
-        want = the query over the snapshots p1, in a region
-        have = what holds of the sink there
-        have - want is taken back, want - have is put out      .region
-
-Guarantee
-    A region that is larger than it need be changes nothing else, and one that is reconciled twice
-    nothing at all.  Results that are made of what retention may have dropped are left as they are.
+Regions may be too large or repeated.  Results of events that retention may have dropped stay.
 """
 
 from __future__ import annotations
@@ -38,20 +33,7 @@ __all__ = ["Reconciliation"]
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """One live query between what its last step saw and a moment.
-
-    Attributes
-    ----------
-    spent : Spent
-        Regions are counted there.
-    first : int
-        Results with an earlier time are not wanted.
-    before : Mark
-        Of the last step.
-    told : mapping of str to Snapshot
-        The sources as they were then.
-    moment : mapping of str to Snapshot
-    """
+    """A live query between its last step (``before``, ``told``) and a moment."""
 
     definition: LiveDefinition
     form: Combined
@@ -66,16 +48,13 @@ class Reconciliation:
     # -- what came late ---------------------------------------------------------------------------
 
     def late(self) -> tuple[int, dict[str, Spans]]:
-        """Late events of the commits since the last step, and the ticks to be looked at."""
+        """Number of late events since the last step, and their ranges of ticks per stream."""
         if self.before.watermark is None:
             return 0, {}
         return self.sources.late(self.moment, self.before, self.definition)
 
     def corrected(self, late: Mapping[str, Spans], count: int, upto: int) -> Corrected | None:
-        """What late events have ended, and what is instead, where the form knows it.
-
-        ``upto``: the watermark of the step.
-        """
+        """The effect of late events, if the form knows it."""
         before, definition = self.before, self.definition
         if self.form.appends and (not definition.correct or definition.every_ms is not None):
             return None
@@ -100,12 +79,12 @@ class Reconciliation:
         return found
 
     def added_by(self) -> Results | None:
-        """The results that late events are, where each is one by itself and they are at hand."""
+        """Results of late events, if each is one by itself and the events are at hand."""
         before = self.before
         if not self.form.by_event or not self.definition.correct or before.watermark is None:
             return None
         if {name: snapshot.version for name, snapshot in self.told.items()} != before.positions:
-            return None  # what was said of them is not known
+            return None  # their earlier output is unknown
         events = {}
         for name, snapshot in self.moment.items():
             late = self.sources.late_events(name, snapshot, before, self.definition)
@@ -120,7 +99,6 @@ class Reconciliation:
         return found.where(found.time >= self.floor(before.watermark))
 
     def exchanged(self, corrected: Corrected, new: Results) -> Changes:
-        """The changes that late events make, and what has been closed since."""
         watermark, found = self.before.watermark, corrected.found
         assert watermark is not None
         floor = self.floor(watermark)
@@ -132,17 +110,15 @@ class Reconciliation:
         return difference(want, self.said_of(ids, max(floor, int(times.min())), int(times.max())))
 
     def newly(self, more: Results, low: int, high: int) -> Changes:
-        """What is to be added for more results in a region, whatever else holds there."""
         return newly(more, self.said_of(more.id, low, high)) if len(more) else Changes.added(more)
 
     # -- regions ----------------------------------------------------------------------------------
 
     def regions(self, late: Mapping[str, Spans]) -> Spans:
-        """Regions to be reconciled."""
         watermark, moment = self.before.watermark, self.moment
         if not late or not self.definition.correct or watermark is None:
             return ()
-        if self.definition.correct_for is None:  # else what lies between may be left as it was
+        if self.definition.correct_for is None:  # with a limit, events between must not be touched
             between = self.form.region_events
             late = {n: fewer({n: moment[n]}, spans, between) for n, spans in late.items()}
         top = self.form.closed(watermark)
@@ -150,7 +126,6 @@ class Reconciliation:
         return regions if self.definition.correct_for is not None else fewer(moment, regions)
 
     def within(self, spans: Spans, top: int = INT64_MAX) -> Spans:
-        """What of some times is ever changed."""
         if not spans or self.before.watermark is None:
             return ()
         floor = self.floor(self.before.watermark)
@@ -159,10 +134,7 @@ class Reconciliation:
         )
 
     def floor(self, watermark: int) -> int:
-        """Results before this are never changed: what they are made of may have been dropped.
-
-        By retention, that is: what a truncation has dropped is taken back.
-        """
+        """Least time of results that may change after retention; truncation does not count."""
         if self.sources.truncated(self.before) is not None:
             return self.first
         held = self.definition.rollup is not None
@@ -170,14 +142,13 @@ class Reconciliation:
         return self.first if frozen is None else max(self.first, moved(frozen, 1))
 
     def region(self, low: int, high: int, known: int) -> Changes:
-        """The difference between the query and the sink over a region."""
         with self.spent.timed():
             want, said = self.form.results(self.moment, low, high, known), self.said(low, high)
             takes_back = self.definition.correct or self.definition.every_ms is not None
             return difference(want, said) if takes_back else newly(want, said)
 
     def closed_since(self, low: int, high: int, known: int) -> Changes:
-        """What was not closed at the mark: what was may be otherwise by now, and stays as said."""
+        """Additions for results that closed after the mark; earlier ones stay as emitted."""
         watermark = self.before.watermark
         assert watermark is not None
         want = self.form.results(self.moment, low, high, known)
@@ -185,13 +156,12 @@ class Reconciliation:
         return self.newly(beyond(want, before), low, high)
 
     def said_of(self, ids: pa.Array, low: int, high: int) -> Said:
-        """As :meth:`said`, of the results with some identities."""
         if self.definition.store:
             return self.sink.said_of(ids, low, high)
         return self.said(low, high).named(ids)
 
     def said(self, low: int, high: int) -> Said:
-        """What was said of results in a region; where that is not stored, it is known anew."""
+        """The output in a region; recomputed if results are not stored."""
         if self.definition.store:
             return self.sink.said(low, high)
         if (watermark := self.before.watermark) is None:

@@ -1,8 +1,4 @@
-"""What cannot be a live query, with what to write instead.
-
-A result of a live query must be known at some time, for good or until a late event: what orders,
-limits or counts all results, or is not the same each time it is asked for, has no such time.
-"""
+"""SELECTs that cannot be live, as their results never become final, with suggestions."""
 
 from __future__ import annotations
 
@@ -37,26 +33,11 @@ _CHANGING = (
 
 
 def refused(text: str, node: Any, what: str) -> SqlError:
-    """The error, with the position of a node of the SELECT."""
     return error_at(text, position_of(node), what)
 
 
 def check_live(tree: Any, text: str, *, join: bool = False, union: bool = False) -> None:
-    """Refuse what no class of live queries has.
-
-    Parameters
-    ----------
-    tree : sqlglot tree
-        Of one SELECT; or, with ``union``, of one operation on the rows of two.
-    text : str
-    join : bool
-        It may have a join.
-
-    Raises
-    ------
-    SqlError
-        With the position of what is in the way.
-    """
+    """SqlError for what no live class supports; ``union``: ``tree`` is a set operation."""
     if union:
         if type(tree) is not exp.Union or tree.args.get("distinct") or tree.args.get("by_name"):
             raise refused(
@@ -99,7 +80,7 @@ def check_live(tree: Any, text: str, *, join: bool = False, union: bool = False)
 
 
 def aggregate_in(tree: Any) -> Any:
-    """The first aggregate of a SELECT's own clauses; None without one."""
+    """The first aggregate in a SELECT's own clauses; None without one."""
     for part in (*tree.expressions, tree.args.get("having")):
         for node in part.walk() if part is not None else ():
             if isinstance(node, exp.Anonymous) and node.name.lower() in AGGREGATES:

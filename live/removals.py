@@ -1,10 +1,6 @@
-"""What had gone from a source when a state was made, and whether that matters to it.
+"""Whether events removed from a source since a state was built affect that state.
 
-Purpose
-    States of live queries hold events, or what was made of them, from some time on.  A delete or a
-    truncation may take any of these away.  Retention takes the oldest, with every leaf
-    (:mod:`~chronicle.store.floor`): as long as these lie before what a state holds it stays as it
-    is, and is not made anew.
+Retention removes the oldest, which does not affect a state that begins later.
 """
 
 from __future__ import annotations
@@ -17,8 +13,6 @@ __all__ = ["Removals"]
 
 
 class Removals(NamedTuple):
-    """The events of a stream that had gone as of one of its states."""
-
     dropped: int
     deleted: int
     rewritten: int
@@ -26,11 +20,10 @@ class Removals(NamedTuple):
 
     @classmethod
     def of(cls, state: StreamState) -> Removals:
-        """As of a state."""
         return cls(state.dropped, state.deleted, state.rewritten, state.truncated)
 
     def spare(self, state: StreamState, first: int | None) -> bool:
-        """Whether of the events from a tick on none has gone since; ``first`` None: of none."""
+        """Whether no event from tick ``first`` on was removed since (None: no event matters)."""
         now = Removals.of(state)
         if now == self:
             return True

@@ -1,4 +1,4 @@
-"""What a Python program asks for, as a statement would have said it."""
+"""Requests of the Python API, in the form that statements have."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def request_of(
     options: Mapping[str, Any],
     if_not_exists: bool,
 ) -> LiveRequest:
-    """A request; the arguments are those of :meth:`chronicle.api.database.Database.create_live`."""
+    """A request; arguments as of ``Database.create_live``."""
     text = sql.strip().removesuffix(";").rstrip()
     words = isinstance(start, str) and start.lower() in ("first", "now")
     ignores = isinstance(late, str) and late.lower() in ("correct", "ignore")
@@ -50,7 +50,6 @@ def request_of(
 
 
 def _length(value: object, what: str) -> Given | None:
-    """A length of time."""
     if value is None:
         return None
     if isinstance(value, dt.timedelta):

@@ -1,19 +1,8 @@
-"""Roll-ups: live queries over TUMBLE that outlive what they are made of, and answer for it.
+"""Roll-ups: live queries over TUMBLE whose results outlive their events and answer for them.
 
-Purpose
-    :func:`checked` says whether a SELECT can be a roll-up, :func:`rollup_of` what a plan has to
-    know of one (:class:`~chronicle.query.contract.rollups.Rollup`), and :class:`RetentionHolds`
-    keeps retention from dropping events that a roll-up has yet to take in.
-
-Guarantee
-    Retention is no delete: it takes nothing back, and drops no event before the windows that hold
-    it were put out and every commit before the roll-up's last step was taken in.  While a roll-up
-    is paused, or has failed, the events wait for it.
-
-Limits
-    A window of which events are gone stays as it is: what comes for it later than retention keeps
-    events may not be counted, and what is deleted of it stays counted.  A bulk load that takes the
-    place of the whole stream takes back everything.
+Retention drops no event before its windows were emitted and the roll-up's last step has processed
+all commits before it; a paused or failed roll-up keeps its events.  A window with dropped events
+stays as it is.  A bulk load that replaces the whole stream retracts everything.
 """
 
 from __future__ import annotations
@@ -53,13 +42,7 @@ NOTHING_SEEN = Hold(INT64_MIN, INT64_MIN)
 
 
 def checked(engine: QueryEngine, found: Analysed, tree: Any, text: str) -> dict[str, int]:
-    """Size and origin of the windows of a SELECT that is to be a roll-up.
-
-    Raises
-    ------
-    SqlError
-        When it cannot be one, with the position of what is in the way.
-    """
+    """Size and origin of a roll-up's windows in ticks; SqlError if it cannot be one."""
     form = found.form.form if isinstance(found.form, OneStream) else None
     item = tree.args["from_"].this if tree.args.get("from_") is not None else tree
     call = item.this if isinstance(item, exp.Table) else None
@@ -80,12 +63,12 @@ def checked(engine: QueryEngine, found: Analysed, tree: Any, text: str) -> dict[
 def rollup_of(
     engine: QueryEngine, definition: LiveDefinition, query: Callable[[], LiveQuery | None]
 ) -> Rollup | None:
-    """What a plan has to know of a roll-up; None where its stream has changed so that none does."""
+    """The planner's description; None where the stream has changed incompatibly."""
     assert definition.rollup is not None
     try:
         viewed = put_in(parse_statement(definition.sql), definition.sql, kept(definition.views))
         bound, columns = _columns(engine, viewed.tree, definition.sql)
-    except SqlError:  # SHOW ROLLUPS tells, the query cannot be opened either
+    except SqlError:  # SHOW ROLLUPS reports it: the query cannot be opened
         return None
     fused = bound.fused
     assert fused is not None
@@ -111,7 +94,7 @@ def rollup_of(
 
 
 def _columns(engine: QueryEngine, tree: Any, text: str) -> tuple[BoundWindows, dict[str, str]]:
-    """The windows of a roll-up's SELECT, and which of their columns each of its own is."""
+    """The windows of a roll-up's SELECT, and the operator's column for each selected one."""
     shown = list(tree.expressions)
     prepared = engine.prepared(tree.copy(), text)
     bound = prepared.bound.sites[0].operator
@@ -156,30 +139,22 @@ def _columns(engine: QueryEngine, tree: Any, text: str) -> tuple[BoundWindows, d
 
 
 def _keeps(cast: Any) -> bool:
-    """Whether a cast keeps every sum of integers as it is."""
+    """Whether a cast preserves every sum of integers."""
     return str(cast.to.sql("duckdb")).upper().replace(" ", "") in (
         "INT128", "HUGEINT", "DECIMAL(38,0)",
     )  # fmt: skip
 
 
 class RetentionHolds:
-    """What roll-ups need of the streams that they are made of.
-
-    Parameters
-    ----------
-    store : Store
-    """
-
     def __init__(self, store: Store) -> None:
         self._store = store
         self._holds: dict[str, tuple[EventStream, _Holder]] = {}
 
     def begin(self, definition: LiveDefinition) -> None:
-        """Hold the events of a roll-up's stream, until :meth:`end`."""
         if definition.rollup is None or definition.name in self._holds:
             return
         holder = _Holder(definition)
-        with contextlib.suppress(ChronicleError):  # where there is none yet, or it is damaged
+        with contextlib.suppress(ChronicleError):  # missing or damaged
             holder.sink = self._writer(definition.sink)
         with contextlib.suppress(ChronicleError):
             source = self._writer(definition.sources[0])
@@ -187,12 +162,10 @@ class RetentionHolds:
             source.hold_retention(holder)
 
     def serve(self, name: str, sink: EventStream) -> None:
-        """The results of one lie in a stream."""
         if name in self._holds:
             self._holds[name][1].sink = sink
 
     def end(self, name: str) -> None:
-        """One holds nothing any more."""
         held = self._holds.pop(name, None)
         if held is not None:
             held[0].release_retention(held[1])
@@ -204,7 +177,7 @@ class RetentionHolds:
 
 
 class _Holder:
-    """What one roll-up needs; asked by those who change the stream, so it takes no lock."""
+    """A roll-up's hold; called while the stream is being changed, so it takes no lock."""
 
     def __init__(self, definition: LiveDefinition) -> None:
         assert definition.rollup is not None

@@ -1,26 +1,13 @@
-"""Live queries at work: opened, and taken forward in rounds of steps.
+"""Scheduling of live queries: steps in rounds, by a thread or by callers of ``Rounds.run``::
 
-Purpose
-    :class:`Rounds` holds the live queries that have been opened, and has their steps done: by a
-    thread of its own (:meth:`Rounds.start`), or by whoever calls :meth:`Rounds.run`.
+    commits of sources --> wake --> groups       one step each
+                                    queries      one step each, those without a group
+                                    joining      queries that have caught up with their group
+                                    forgetting   taps drop what all readers have processed
+                             <------- repeat while there may be more to do
 
-A round
-    ::
-
-        commits of sources --> wake --> groups       one step each
-                                        queries      one step each, those with no group
-                                        joining      who has come as far as its group
-                                        forgetting   taps let go what everybody has taken in
-                               <------- again, while somebody may have more to do
-
-Guarantee
-    Of each live query one step is done at a time.  One that fails, or cannot be opened, stops
-    alone.
-
-Concurrency
-    A commit of a source wakes the thread, and nothing more happens in the thread that commits.
-    Steps hold the lock of their live query.  Opening has a lock of its own, which is taken behind
-    that of the definitions, and never the other way round.
+Each query runs one step at a time, under its lock; one that fails stops alone.  Opening has its own
+lock, taken after that of the definitions.
 """
 
 from __future__ import annotations
@@ -49,24 +36,6 @@ IDLE_SECONDS_MAX = 60.0
 
 
 class Rounds:
-    """See the module.
-
-    Parameters
-    ----------
-    definitions : Definitions
-    stream : callable
-        A stream by name.
-    opened : callable
-        A live query at work, made of its definition.
-
-    Attributes
-    ----------
-    sharing : Sharing
-        Which of them are searched together.
-    ended : Event
-        Set when nothing will be put out any more.
-    """
-
     def __init__(
         self,
         definitions: Definitions,
@@ -91,17 +60,10 @@ class Rounds:
     # -- who is at work ---------------------------------------------------------------------------
 
     def get(self, name: str) -> LiveQuery | None:
-        """One that has been opened; None where it has not."""
         return self._queries.get(name)
 
     def query(self, name: str) -> LiveQuery:
-        """One that there is, opened when it is asked for first.
-
-        Raises
-        ------
-        ChronicleError
-            What keeps it from being opened.
-        """
+        """A query, opened on first use; raises the ChronicleError that prevents it."""
         with self._opening:
             known = self._queries.get(name)
             if known is None:
@@ -115,17 +77,15 @@ class Rounds:
             return known
 
     def begin(self, definition: LiveDefinition, opened: Callable[[], LiveQuery]) -> None:
-        """Take in one that is new; it does its first steps by itself."""
         with self._opening:
             self._queries[definition.name] = opened()
         self.sharing.apart[definition.name] = None
 
     def retry(self, name: str) -> None:
-        """Open one again that could not be opened."""
         self._broken.pop(name, None)
 
     def end(self, definition: LiveDefinition) -> LiveQuery | None:
-        """Let one go, if it was opened, and hear no more of streams that only it has read."""
+        """Remove a query; unsubscribe from streams that only it read."""
         read = self._definitions.sources()
         for source in [each for each in self._heard if each.name in definition.sources]:
             if source.name not in read:
@@ -134,11 +94,9 @@ class Rounds:
         return self._queries.pop(definition.name, None)
 
     def sources(self, names: Iterable[str]) -> Sources:
-        """Streams that a live query reads."""
         return Sources({name: self._source(name) for name in names}, self._views)
 
     def _source(self, name: str) -> EventStream:
-        """A stream whose commits wake the thread."""
         source = self._stream(name)
         if source not in self._heard:
             source.subscribe(self._committed)
@@ -149,26 +107,16 @@ class Rounds:
         self.wake()
 
     def wake(self) -> None:
-        """There is something to do."""
         self._wake.set()
 
     # -- waiting ----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Have a thread of its own do the steps."""
         self._thread = threading.Thread(target=self._loop, name="chronicle-live", daemon=True)
         self._thread.start()
 
     def run(self, timeout: float | None = None) -> None:
-        """Return when every live query has taken in every commit so far.
-
-        Those that are paused or have failed are left out.
-
-        Raises
-        ------
-        QueryTimeout
-            When that takes longer.
-        """
+        """Return when every active query has processed all commits; raises QueryTimeout."""
         until = None if timeout is None else time.monotonic() + timeout
 
         def late() -> None:
@@ -193,7 +141,6 @@ class Rounds:
                 self._stepped.wait(0.05)
 
     def _behind(self, positions: Mapping[str, int]) -> bool:
-        """Whether somebody has not taken in commits; a query may have joined a group meanwhile."""
         names, groups = self.sharing.at_work()
         working: list[LiveQuery | PatternGroup] = [*groups]
         working += [one for name in names if (one := self._queries.get(name)) is not None]
@@ -204,10 +151,7 @@ class Rounds:
         )
 
     def keep_up(self, stream: str) -> None:
-        """Return when no query with a limit on its lag is further behind a stream than that.
-
-        At once where nobody does the steps, in this process or for now.
-        """
+        """Backpressure: block while a query's lag behind a stream exceeds its limit."""
         if self._thread is None or self._thread is threading.current_thread():
             return
         limited = [
@@ -226,20 +170,18 @@ class Rounds:
     # -- rounds -----------------------------------------------------------------------------------
 
     def _stepping(self, queries: Iterable[LiveQuery]) -> list[LiveQuery | PatternGroup]:
-        """Those that do steps: some queries, and all groups."""
         return [*self.sharing.groups, *queries]
 
     def _open(self) -> list[LiveQuery]:
-        """Those by themselves that can be opened, opened."""
         found = []
         for name in list(self.sharing.apart):
             if name in self._broken and self._broken[name][0] == self._definitions.get(name):
                 continue
             try:
-                with self._definitions.lock:  # a statement may be about to drop it
+                with self._definitions.lock:  # a statement may be dropping it
                     self._definitions.find(name)
                 found.append(self.query(name))
-            except Exception as error:  # whatever it is, the others go on
+            except Exception as error:  # the other queries continue
                 self._break(name, error)
         return found
 
@@ -254,7 +196,7 @@ class Rounds:
                 )  # fmt: skip
 
     def _round(self, late: Callable[[], None] = lambda: None) -> bool:
-        """One step of each; says whether there may be more to do at once."""
+        """One step of each; whether there may be more to do."""
         self._resume()
         with self._views.round():
             return self._steps(late)
@@ -276,7 +218,6 @@ class Rounds:
         return more
 
     def _resume(self) -> None:
-        """Bring those together, once, that are searched together."""
         with self._definitions.lock:
             if not self._resumed:
                 self._resumed = True
@@ -284,7 +225,6 @@ class Rounds:
                 self.sharing.resume([each for each in self._definitions if each.name not in new])
 
     def _forget(self, queries: Sequence[LiveQuery | PatternGroup]) -> None:
-        """Let taps drop what every reader has taken in; one that is paused does without."""
         least: dict[int, tuple[CommitTap, int]] = {}
         for query in queries:
             for name, tap in query.sources.taps.items() if query.active else ():
@@ -312,7 +252,6 @@ class Rounds:
             self._wake.wait(min(due, IDLE_SECONDS_MAX))
 
     def close(self) -> None:
-        """End the thread, and leave the marks of what was done."""
         self.ended.set()
         self._wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():

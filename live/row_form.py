@@ -1,4 +1,4 @@
-"""Filters and projections: a result for each event that passes, known with the event."""
+"""Live filters and projections: one result per event, final with the event."""
 
 from __future__ import annotations
 
@@ -16,26 +16,12 @@ __all__ = ["TIME", "RowForm", "ranks"]
 
 TIME = "#time"
 PLAIN_REGION_EVENTS = 1 << 16
-"""See :attr:`.Form.region_events`; row tests take less for an event than the executor."""
+"""See ``Form.region_events``; row tests cost less than the executor."""
 TICKS_FEW = 64
-"""So many ticks are looked at one by one."""
 
 
 class RowForm(Form):
-    """Rows of one stream.
-
-    A row is known by the tick of its event and its place among the rows of that tick: events of a
-    tick keep their order of arrival for ever, and so do those of them that pass.
-
-    Parameters
-    ----------
-    evaluator : Evaluator
-        With the event's time as :data:`TIME`.
-    plain : PlainRows, optional
-        Where few events need no executor.
-    name : str, optional
-        A column that names a row, where the events are results that have names.
-    """
+    """Rows of one stream, identified by tick and rank within it, which never change."""
 
     kind = "rows"
     in_order = True
@@ -59,7 +45,6 @@ class RowForm(Form):
             self.region_events = PLAIN_REGION_EVENTS
 
     def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
-        """The rows of the events in a range of ticks."""
         start, end = half_open(low, min(high, known))
         table = self._rows(snapshot, start, end)
         if self._none is not None and not table.num_rows:
@@ -79,7 +64,7 @@ class RowForm(Form):
         return found
 
     def added_by(self, snapshot: Snapshot, events: pa.Table) -> Results | None:
-        """The rows of those that pass, each behind the rows that its tick had."""
+        """Rows of the events that pass, ranked behind the earlier rows of their ticks."""
         plain = self._plain
         if plain is None:
             return None
@@ -95,7 +80,6 @@ class RowForm(Form):
     def _had(
         self, snapshot: Snapshot, plain: PlainRows, distinct: Ticks, new: Ticks, come: Ticks
     ) -> Ticks | None:
-        """How many rows some ticks had, which have new ones; ``come``: ticks of all that came."""
         if len(distinct) > TICKS_FEW:
             start, end = half_open(int(distinct[0]), int(distinct[-1]))
             if snapshot.aggregate((), start, end).count > EVENTS_MAX:
@@ -106,7 +90,7 @@ class RowForm(Form):
         events = come.searchsorted(distinct, "right") - come.searchsorted(distinct)
         for i, tick in enumerate(distinct.tolist()):
             start, end = half_open(tick, tick)
-            if snapshot.aggregate((), start, end).count > events[i]:  # it had events
+            if snapshot.aggregate((), start, end).count > events[i]:  # it had events before
                 had[i] = plain.over(snapshot, start, end, TIME).num_rows - new[i]
         return had
 
@@ -117,18 +101,16 @@ class RowForm(Form):
         return self.evaluator.over(snapshot, start, end).arrow()
 
     def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
-        """The ticks themselves."""
         return spans
 
     def explain(self) -> list[tuple[str, str]]:
-        """What is said of the class."""
         how = "the executor" if self._plain is None else "row tests, where events are few"
         return [("class", self.kind), ("reach", "none"), ("closed", "with the event"),
                 ("evaluated", f"by {how}"), ("state", "none")]  # fmt: skip
 
 
 def ranks(ticks: Ticks) -> Ticks:
-    """The place of each row among those of its tick; ticks ascend."""
+    """The rank of each row within its tick; ticks ascend."""
     begins = np.ones(len(ticks), np.bool_)
     begins[1:] = ticks[1:] != ticks[:-1]
     first = np.flatnonzero(begins)

@@ -1,10 +1,6 @@
-"""Sessions: a result for each run of events that are near each other, known when a pause follows.
+"""Live sessions: one result per run of nearby events, final when the gap behind it has passed.
 
-How a session is read whole
-    A session may be longer than any window that is read for it.  So a little is read before the
-    region, and where a session that is wanted begins within a gap of where the reading began, it
-    may have begun before: then twice as much is read, and so on.  The same goes for where a
-    session ends that a late event is in.
+A region is read with a margin, which is doubled while a wanted session may have begun before it.
 """
 
 from __future__ import annotations
@@ -25,19 +21,11 @@ from .window_form import END, START
 __all__ = ["KEPT", "SessionForm"]
 
 KEPT = "#kept"
-"""Whether HAVING holds, where there is one."""
 
 
 class SessionForm(Form):
-    """Aggregates of sessions.
-
-    Parameters
-    ----------
-    evaluator : Evaluator
-        With :data:`START`, :data:`END`, :data:`KEPT` (HAVING apart: a session that it leaves out is
-        one all the same) and ``keys``.
-    gap : int
-        Ticks.
+    """Sessions with a gap in ticks; the evaluator does not apply HAVING (``KEPT``), as sessions
+    that fail it still separate others.
     """
 
     kind = "sessions"
@@ -58,11 +46,10 @@ class SessionForm(Form):
         self._longest = gap
 
     def closed(self, watermark: int) -> int:
-        """A neighbour at exactly a gap still joins: the tick after a session must be past."""
+        """An event at exactly a gap still joins, so the tick after a session must be past."""
         return moved(watermark, -1)
 
     def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
-        """The sessions whose last tick (of the pause behind them) lies in a range."""
         if known < INT64_MAX:
             high = min(high, self.closed(known))
         stop = min(known, moved(high, 1))
@@ -89,7 +76,7 @@ class SessionForm(Form):
         return found.where(np.array(table.column(KEPT).fill_null(False).to_numpy(), np.bool_))
 
     def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
-        """From the tick before an event to the end of the session that it is in."""
+        """From the tick before an event to the end of its session."""
         return united(
             tuple(
                 (moved(first, -1), max(last, self._end(snapshot, first, last, watermark)))
@@ -98,7 +85,6 @@ class SessionForm(Form):
         )
 
     def _end(self, snapshot: Snapshot, first: int, last: int, watermark: int) -> int:
-        """Greatest time of a session that has events in a range, or is that near to it."""
         ahead = 2 * (self._longest + self._gap)
         while True:
             stop = moved(last, ahead)
@@ -111,7 +97,6 @@ class SessionForm(Form):
             ahead *= 2
 
     def explain(self) -> list[tuple[str, str]]:
-        """What is said of the class."""
         return [
             ("class", f"{self.kind} (gap {self._gap} ticks)"),
             ("reach", f"sessions so far up to {self._longest} ticks long"),

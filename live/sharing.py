@@ -1,18 +1,7 @@
-"""Which live queries are searched together, and which by themselves.
+"""Assignment of live patterns to groups that are searched together (``pattern_group``).
 
-Purpose
-    :class:`Sharing` brings live patterns into groups (:mod:`.pattern_group`) and out of them.  A
-    query that is new does its first steps by itself, through the history; when it has come as far
-    as its group it joins that.  One that is paused, dropped or fails leaves.
-
-What may share
-    Patterns of one stream with WITHIN, whose conditions look at one event each; see
-    :func:`card_of_query`.  What a bank needs of them is kept with their definitions, so after a
-    restart they are not compiled before they have a match.
-
-Concurrency
-    Who comes and who leaves is settled under a lock of its own, which is taken before those of
-    groups, these before those of queries.
+A new query processes the history alone and joins its group when it has caught up.  Lock order:
+membership, groups, queries.
 """
 
 from __future__ import annotations
@@ -44,13 +33,13 @@ __all__ = ["Sharing", "card_of_query", "why_apart"]
 logger = logging.getLogger("chronicle.live")
 
 EVENTS_PER_PLAN = 20_000
-"""Events that a bank searches in the time that a plan of one query takes at least."""
+"""Events that a bank searches in the minimum time of planning one query."""
 BARRED_SECONDS = 60.0
-"""A group that has failed is not made again before."""
+"""Time before a failed group is made again."""
 
 
 def why_apart(definition: LiveDefinition, form: Combined) -> str:
-    """Why a live query is searched by itself; empty when it may share."""
+    """Why a live query runs alone; empty if it can share."""
     if not isinstance(form, OneStream) or not isinstance(form.form, PatternForm):
         return "only patterns of one stream are searched together"
     compiled: CompiledMatch = form.form.compiled
@@ -67,7 +56,7 @@ def why_apart(definition: LiveDefinition, form: Combined) -> str:
 
 
 def card_of_query(definition: LiveDefinition, form: Combined) -> Card | None:
-    """What a bank needs to know of a live query; None when it cannot share."""
+    """The card of a live query; None if it cannot share."""
     if why_apart(definition, form):
         return None
     assert isinstance(form, OneStream)
@@ -76,23 +65,6 @@ def card_of_query(definition: LiveDefinition, form: Combined) -> Card | None:
 
 
 class Sharing:
-    """See the module.
-
-    Parameters
-    ----------
-    source, sink : callable
-        A stream by name, to be read and to be written.
-    opened : callable
-        A live query at work, by name.
-    views : Views
-        Through which it is looked at streams.
-
-    Attributes
-    ----------
-    apart : dict
-        Names of those that do their own steps.
-    """
-
     def __init__(
         self,
         source: Callable[[str], EventStream],
@@ -109,33 +81,30 @@ class Sharing:
         self._barred: dict[GroupKey, float] = {}
         self._moving = threading.RLock()
         self._owed: set[str] = set()
-        """Queries of which the sink says that a group stands for them, which has let them go."""
+        """Queries that left a group whose mark still counts as theirs in their sink."""
         self.apart: dict[str, None] = {}
 
     def group_of(self, name: str) -> PatternGroup | None:
-        """The group that does the steps of a query."""
         return self._group_of.get(name)
 
     @property
     def groups(self) -> list[PatternGroup]:
-        """Those with members."""
         return [group for group in list(self._groups.values()) if group.members]
 
     def at_work(self) -> tuple[list[str], list[PatternGroup]]:
-        """Names of queries apart, and groups, at one moment: nobody is on the way between them."""
+        """Queries that run alone, and groups, as an atomic snapshot."""
         with self._moving:
             return list(self.apart), self.groups
 
     # -- at the beginning -------------------------------------------------------------------------
 
     def resume(self, definitions: Iterable[LiveDefinition]) -> None:
-        """Bring those together that shared before, as far as their marks allow."""
         waiting: dict[GroupKey, list[Member]] = {}
         for definition in definitions:
             self.apart[definition.name] = None
             try:
                 member = self._member(definition)
-            except ChronicleError:  # opening it will tell
+            except ChronicleError:  # reported when it is opened
                 member = None
             if member is not None:
                 key = _key(definition, member.card)
@@ -143,7 +112,7 @@ class Sharing:
         for key, members in waiting.items():
             try:
                 self._begin(key, members)
-            except Exception as error:  # they go on by themselves
+            except Exception as error:  # they continue alone
                 self._bar(key, error)
 
     def _member(self, definition: LiveDefinition) -> Member | None:
@@ -164,7 +133,7 @@ class Sharing:
         return None if mark.watermark is None else Member(definition, card, mark, sink)
 
     def _begin(self, key: GroupKey, members: list[Member]) -> None:
-        """A group from where the member furthest behind is; others have put out more already."""
+        """A group at its least advanced member's mark."""
         stream = self._source(key.source)
         sources = Sources({key.source: stream}, self._views)
         moment = sources.look()
@@ -180,7 +149,7 @@ class Sharing:
                 behind = snapshot.aggregate((), at + 1, newest + 1).count > EVENTS_PER_STEP
                 if behind:
                     held[at] = {}
-            if mark.events == held[at]:  # none came late since, nor is it far behind
+            if mark.events == held[at]:  # no late events since, and not far behind
                 able.append(member)
         if not able:
             return
@@ -205,7 +174,7 @@ class Sharing:
     # -- steps ------------------------------------------------------------------------------------
 
     def step(self, group: PatternGroup) -> bool:
-        """One step of a group; says whether there may be more at once."""
+        """One step of a group; whether there may be more to do."""
         failed: dict[str, tuple[Exception, Mark]] = {}
         ended: Exception | None = None
         more = True
@@ -221,7 +190,7 @@ class Sharing:
                 if ended is not None:
                     self._end(group, ended)
                 for name, (why, mark) in failed.items():
-                    if self._group_of.pop(name, None) is not None:  # else it was dropped meanwhile
+                    if self._group_of.pop(name, None) is not None:  # not dropped meanwhile
                         self.apart[name] = None
                         query = self._opened(name)
                         query.part(mark)
@@ -229,7 +198,6 @@ class Sharing:
         return more
 
     def _end(self, group: PatternGroup, error: Exception) -> None:
-        """Let all members go on by themselves."""
         self._groups.pop(group.key, None)
         names = list(group.members)
         self._bar(group.key, error)
@@ -242,13 +210,13 @@ class Sharing:
                 query.part(left.get(name, query.own_mark))
 
     def _released(self, group: PatternGroup, names: Sequence[str]) -> dict[str, Mark]:
-        """How far members have come, who are none any more."""
+        """Remove members from a group; returns their progress."""
         left: dict[str, Mark] = {}
         for name in names:
             left[name] = replace(group.mark_of(name), group="")
         try:
             group.leave(names)
-        except Exception:  # a sink fails: what was marked there before stands
+        except Exception:  # a sink failed: its earlier marks remain
             logger.warning("marks of live patterns were not left", exc_info=True)
             self._owed.update(names)
         return left
@@ -262,7 +230,7 @@ class Sharing:
         self._barred[key] = time.monotonic() + BARRED_SECONDS
 
     def goal(self, query: LiveQuery) -> PatternGroup | None:
-        """The group that a query by itself is to come as far as."""
+        """The group that a query running alone should join."""
         definition = query.definition
         if query.card is None or not query.active:
             return None
@@ -276,7 +244,7 @@ class Sharing:
         return group
 
     def goal_of(self, query: LiveQuery) -> tuple[Moment, int] | None:
-        """What a query by itself takes in so that it comes as far as its group; None: all."""
+        """Snapshots and watermark that bring a query level with its group; None: everything."""
         group = self.goal(query)
         if group is None or not group.members:
             return None
@@ -289,7 +257,7 @@ class Sharing:
         return (group.moment, _watermark(mark)) if _at(group.moment, mark) else None
 
     def start(self, queries: Iterable[LiveQuery]) -> None:
-        """Have many that are new go through the history together, where that is cheaper."""
+        """Let new queries process the history together, where that is cheaper."""
         new: dict[int, tuple[PatternGroup, list[LiveQuery]]] = {}
         for query in queries:
             group = self.goal(query) if query.blank else None
@@ -311,7 +279,6 @@ class Sharing:
                 self._join(group, some, mark, moment)
 
     def join(self, queries: Iterable[LiveQuery]) -> None:
-        """Bring those into their groups that have come as far."""
         ready: dict[int, tuple[PatternGroup, list[LiveQuery]]] = {}
         for query in queries:
             group = self.goal(query) if query.settled else None
@@ -330,7 +297,6 @@ class Sharing:
     def _join(
         self, group: PatternGroup, queries: Sequence[LiveQuery], mark: Mark, moment: Moment
     ) -> None:
-        """Bring queries into a group, those that are still to be there; its lock is held."""
         with contextlib.ExitStack() as held:
             able = []
             for query in queries:
@@ -346,7 +312,7 @@ class Sharing:
                 return
             try:
                 group.join(members, mark, moment)
-            except Exception as error:  # they go on by themselves
+            except Exception as error:  # they continue alone
                 self._bar(group.key, error)
                 self._released(group, [m.definition.name for m in members if m.definition.name
                                        in group.members])  # fmt: skip
@@ -356,19 +322,18 @@ class Sharing:
             self._take(group, [query.definition.name for query in able])
 
     def _all_marked(self) -> bool:
-        """Whether nobody is left for whom the mark of a group would stand that goes further."""
+        """Write the marks that are owed; whether all are written."""
         for name in list(self._owed):
             query = self._opened(name)
             try:
                 with query.holding():
                     query.leave_mark()
-            except Exception:  # the sink fails still
+            except Exception:  # the sink still fails
                 return False
             self._owed.discard(name)
         return True
 
     def leave(self, name: str) -> None:
-        """Have a query do its own steps from now on."""
         with self._moving:
             group = self._group_of.pop(name, None)
             if group is None:
@@ -380,12 +345,11 @@ class Sharing:
                 left = replace(group.mark_of(name), group="")
                 try:
                     group.leave([name])
-                except Exception as error:  # the group's mark must not stand for it any more
+                except Exception as error:  # the group's mark must no longer count for it
                     self._end(group, error)
                 self._opened(name).part(left)
 
     def forget(self, name: str) -> None:
-        """A query is no more."""
         with self._moving:
             self.leave(name)
             self.apart.pop(name, None)
@@ -394,7 +358,6 @@ class Sharing:
     # -- for people -------------------------------------------------------------------------------
 
     def explain(self, name: str, query: LiveQuery) -> list[tuple[str, str]]:
-        """How a pattern is searched."""
         if not isinstance(query.form, OneStream) or not isinstance(query.form.form, PatternForm):
             return []
         why = why_apart(query.definition, query.form)
@@ -407,7 +370,6 @@ class Sharing:
             return group.describe(name)
 
     def status(self, name: str) -> dict[str, Any] | None:
-        """Columns of SHOW LIVE QUERIES of one that shares."""
         group = self._group_of.get(name)
         if group is None:
             return None
@@ -416,7 +378,7 @@ class Sharing:
 
 
 def _come_to(own: Mark, mark: Mark) -> Mark:
-    """A mark with the counters of one, as far as another."""
+    """The counters of one mark with the progress of another."""
     return replace(own, positions=mark.positions, watermark=mark.watermark, events=mark.events)
 
 
@@ -433,7 +395,7 @@ def _watermark(mark: Mark) -> int:
 
 
 def _further(mark: Mark, group: Any, sources: tuple[str, ...]) -> Mark:
-    """The mark of a member, or the group's where that has come further."""
+    """A member's mark with the group's progress, if that is further."""
     if group is None:
         return mark
     other = Mark.of(group, sources)

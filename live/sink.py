@@ -1,20 +1,16 @@
-"""Sinks: streams that hold what live queries have put out, and taken back.
+"""Sinks: changelog streams of live queries.
 
-Layout
-    ::
+::
 
-        _time   of the result: the greatest time that counts     the stream's time attribute
-        _seq    1, 2, ... in the order in which it was put out    where a reader goes on
-        _id     what the result is called, 16 bytes
-        _rev    0, 1, ...: its versions
-        _diff   +1 put out, -1 taken back                         not where nothing ever is
-        _query  which live query                                  where several share the sink
-        ...     the query's columns
+    _time   of the result: the greatest time that counts     the stream's time attribute
+    _seq    1, 2, ... in the order of emission                where a reader continues
+    _id     identity of the result, 16 bytes
+    _rev    0, 1, ...: its revisions
+    _diff   +1 added, -1 retracted                            absent if nothing is ever retracted
+    _query  name of the live query                            only in a shared sink
+    ...     the query's columns
 
-    Beside the results lies a mark for each live query (:class:`Mark`), in the same commit.
-
-Guarantee
-    A step is in the sink with its mark, or not at all.  ``_seq`` has neither gaps nor repetitions.
+A query's ``Mark`` is in the same commit as its results.  ``_seq`` has no gaps or duplicates.
 """
 
 from __future__ import annotations
@@ -54,29 +50,14 @@ OWNER = "live"
 QUERY = "_query"
 CHUNK = 1 << 16
 SEQUENCE = ""
-"""Name of the mark that tells the next ``_seq``; no live query has it."""
+"""Name of the mark with the next ``_seq``."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """How far a live query has come.
-
-    Attributes
-    ----------
-    positions : mapping of str to int
-        Commit of each source that its results are of.
-    watermark : int or None
-        Every event up to it was taken in; None before the first.
-    events : mapping of str to int
-        Events of each source up to the watermark, those that retention has dropped among them.
-    windows : int
-        Number of the next window of so many events.
-    step : int
-    rows, retractions, late, ignored : int
-        Counters, for people.
-    group : str
-        Name of a mark in the same sink that stands for this one where that has come further;
-        "" for none.
+    """Progress of a live query: processed commits by source, watermark, and events up to it
+    (including removed ones).  ``windows``: number of the next count window; ``group``: mark in the
+    same sink that counts for this one where it is further.
     """
 
     positions: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -91,12 +72,11 @@ class Mark:
     group: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """A document for :meth:`of`."""
         return {**vars(self), "positions": dict(self.positions), "events": dict(self.events)}
 
     @classmethod
     def of(cls, found: Mapping[str, Any], sources: Sequence[str]) -> Mark:
-        """Read one; it was written of one source alone before there were more."""
+        """Read a mark, also in the earlier format with a single source."""
         known = dict(found)
         if "position" in known:
             known["positions"] = {sources[0]: known.pop("position")}
@@ -107,15 +87,7 @@ class Mark:
 def sink_schema(
     time: pa.DataType, fields: Sequence[pa.Field], *, revokes: bool, shared: bool
 ) -> StreamSchema:
-    """Columns of a sink.
-
-    Raises
-    ------
-    InvalidArgument
-        A column has the name of one of the sink's own, or no name of its own.
-    UnsupportedType
-        A column has a type that streams cannot store.
-    """
+    """Schema of a sink; InvalidArgument for a name clash, UnsupportedType for a column."""
     own = [
         pa.field("_time", time, nullable=False),
         pa.field("_seq", pa.int64(), nullable=False),
@@ -146,16 +118,7 @@ def sink_schema(
 
 
 class SinkReader:
-    """What the sink of one live query says, or its part of one.
-
-    Parameters
-    ----------
-    stream : EventStream or StreamReader
-    query : str
-        Name of the live query.
-    columns : tuple of str
-        Of its results.
-    """
+    """Reader of one live query's output."""
 
     def __init__(
         self, stream: EventStream | StreamReader, query: str, columns: tuple[str, ...]
@@ -168,17 +131,14 @@ class SinkReader:
 
     @property
     def schema(self) -> StreamSchema:
-        """Columns of the sink."""
         return self._source.schema
 
     def snapshot(self) -> Snapshot:
-        """The newest one."""
         if isinstance(self._source, StreamReader):
             self._source.refresh()
         return self._source.snapshot()
 
     def said(self, low: int, high: int) -> Said:
-        """What was said of the results with a time from ``low`` to ``high``."""
         return self._fold(self._own_changes(low, high))
 
     def _own_changes(self, low: int, high: int) -> pa.Table:
@@ -186,11 +146,10 @@ class SinkReader:
         return changes.filter(pc.field(QUERY) == self.query) if self.shared else changes
 
     def said_of(self, ids: pa.Array, low: int, high: int) -> Said:
-        """As :meth:`said`, of the results with some identities."""
         return self.said(low, high).named(ids)
 
     def said_of_all(self, low: int, high: int) -> Callable[[str], Said]:
-        """As :meth:`said`, of every query that shares the sink, read once."""
+        """As ``said`` for every query of a shared sink, reading it once."""
         changes = self._changes(low, high)
         if not self.shared:
             return lambda _: self._fold(changes)
@@ -219,7 +178,6 @@ class SinkReader:
         return Said.of(self._whole(table), self.columns)
 
     def _whole(self, table: pa.Table) -> pa.RecordBatch:
-        """Changes in one batch, with their signs."""
         whole = table.combine_chunks().to_batches()
         changes = whole[0] if whole else pa.RecordBatch.from_pylist([], schema=table.schema)
         if not self.revokes:
@@ -228,7 +186,7 @@ class SinkReader:
         return changes
 
     def rows(self, after: int) -> Iterator[pa.RecordBatch]:
-        """What was put out behind a ``_seq``, in its order, of this query alone."""
+        """This query's changes after a ``_seq``, in order."""
         while True:
             snapshot = self.snapshot()
             found = snapshot.aggregate(["_seq"])["_seq"].max
@@ -247,15 +205,7 @@ class SinkReader:
 
 
 class Sink(SinkReader):
-    """The sink of a live query at work.
-
-    Parameters
-    ----------
-    stream, query, columns
-        Those of :class:`SinkReader`.
-    budget : RecollectionBudget, optional
-        Within which it remembers what was said; without one the stream is read each time.
-    """
+    """Sink of a running query; with a ``budget``, recent output is cached."""
 
     def __init__(
         self,
@@ -271,12 +221,11 @@ class Sink(SinkReader):
         self._noted_schema: StreamSchema | None = None
         self._gone = Removals(0, 0, 0, 0)
         self.numbered = (-1, 1)
-        """A commit of the stream by this sink, and the ``_seq`` that follows it."""
+        """A commit by this sink and the ``_seq`` that follows it."""
         self._woken = threading.Condition()
         self._ended = False
 
     def mark(self, sources: Sequence[str]) -> Mark | None:
-        """The mark of the last step; None where there is none."""
         found = self.stream.marks().get(self.query)
         return None if found is None else Mark.of(found, sources)
 
@@ -284,21 +233,18 @@ class Sink(SinkReader):
 
     @property
     def stored(self) -> SinkReader:
-        """What the stream says, read from there."""
         return SinkReader(self.stream, self.query, self.columns)
 
     def said(self, low: int, high: int) -> Said:
-        """What was said of the results with a time from ``low`` to ``high``."""
         known = self._recollected(low)
         return super().said(low, high) if known is None else known.said(low, high)
 
     def said_of(self, ids: pa.Array, low: int, high: int) -> Said:
-        """As :meth:`said`, of the results with some identities."""
         known = self._recollected(low)
         return super().said_of(ids, low, high) if known is None else known.said_of(ids, low, high)
 
     def _recollected(self, low: int) -> Recollection | None:
-        """What was said since a time, remembered; None where that would be too much."""
+        """The cache from ``low`` on, built if necessary; None if too large."""
         if self._budget is None:
             return None
         snapshot = self.stream.snapshot()
@@ -310,7 +256,7 @@ class Sink(SinkReader):
             or not self._gone.spare(state, known.since)
         ):
             newest = low if state.last is None else max(low, state.last)
-            since = max(INT64_MIN, low - (newest - low))  # twice as far back, should it go on
+            since = max(INT64_MIN, low - (newest - low))  # twice as far back, for later calls
             if snapshot.aggregate((), since, None).count > ROWS_MAX // 2:
                 self.forget()
                 return None
@@ -328,7 +274,6 @@ class Sink(SinkReader):
         return known
 
     def noted(self, changes: Changes, batch: pa.RecordBatch) -> None:
-        """Changes were committed, as events of the stream."""
         known, results = self._known, changes.results
         if known is not None and self._budget is not None:
             rows = batch.select(list(self.columns))
@@ -336,7 +281,6 @@ class Sink(SinkReader):
             self._budget.hold(self, known.nbytes)
 
     def forget(self) -> None:
-        """Remember nothing: what is said is read from the stream when it is asked for again."""
         self._known = None
         if self._budget is not None:
             self._budget.release(self)
@@ -344,11 +288,10 @@ class Sink(SinkReader):
     # -- putting out ------------------------------------------------------------------------------
 
     def put(self, changes: Changes | None, mark: Mark | None) -> None:
-        """Commit the changes of a step with its mark; None ends the query's."""
+        """Commit a step's changes and mark; None removes the mark."""
         put_together(self.stream, [(self, changes, mark)])
 
     def batch(self, changes: Changes, first: int) -> pa.RecordBatch:
-        """Changes as events of the stream, from a ``_seq`` on."""
         results, count = changes.results, len(changes)
         schema = self.stream.schema
         own: dict[str, Any] = {
@@ -368,7 +311,7 @@ class Sink(SinkReader):
         return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
 
     def following(self, after: int, closed: threading.Event) -> Iterator[pa.RecordBatch]:
-        """As :meth:`rows`, and then what is put out, as it is, until ``closed`` or :meth:`end`."""
+        """As ``rows``, then new changes until ``closed`` is set or ``end`` is called."""
         self.stream.subscribe(self._committed)
         try:
             while True:
@@ -381,19 +324,18 @@ class Sink(SinkReader):
                         if closed.is_set() or self._ended:
                             return
                         self._woken.wait()
-        finally:  # also of one that is not asked for more
+        finally:  # also when the generator is closed
             self.stream.unsubscribe(self._committed)
 
     def _committed(self, _: object) -> None:
         self.wake()
 
     def wake(self) -> None:
-        """Have those that follow look again."""
         with self._woken:
             self._woken.notify_all()
 
     def end(self) -> None:
-        """Have those that follow end when they have told what there is: nothing will follow."""
+        """Let followers finish after the existing rows."""
         with self._woken:
             self._ended = True
             self._woken.notify_all()
@@ -404,8 +346,8 @@ def put_together(
     parts: Sequence[tuple[Sink, Changes | None, Mark | None]],
     marks: Mapping[str, Any] | None = None,
 ) -> None:
-    """Commit what several live queries put into their sink, with their marks and others."""
-    with stream.quiet():  # numbers are given in the order of commits
+    """Commit changes and marks of several live queries in one sink."""
+    with stream.quiet():  # numbers follow the order of commits
         left: dict[str, Any] = dict(marks or {})
         batches: list[pa.RecordBatch] = []
         told: list[tuple[Sink, Changes, pa.RecordBatch]] = []
@@ -422,7 +364,7 @@ def put_together(
         table = pa.Table.from_batches(batches, stream.schema.arrow).combine_chunks()
         try:
             stream.append(table, owner=OWNER, marks=left)
-        except BaseException:  # whether the commit is there is not known
+        except BaseException:  # the commit may or may not have happened
             for sink, _, _ in told:
                 sink.forget()
             raise
@@ -435,13 +377,12 @@ def put_together(
 
 
 def leave_marks(stream: EventStream, marks: Mapping[str, Any]) -> None:
-    """Leave marks that say nothing new: after a crash they may be gone."""
+    """Write marks without results; not durable, so a crash may lose them."""
     nothing = stream.schema.arrow.empty_table()
     stream.append(nothing, durability="none", owner=OWNER, marks=marks)
 
 
 def _next(stream: EventStream, sink: Sink) -> int:
-    """The next ``_seq``; the stream's lock is held."""
     if sink.numbered[0] == stream.snapshot().version:
         return sink.numbered[1]
     told = int(stream.marks().get(SEQUENCE, 1))
@@ -450,7 +391,6 @@ def _next(stream: EventStream, sink: Sink) -> int:
 
 
 def _as(column: pa.ChunkedArray, field: pa.Field) -> pa.Array:
-    """A column of results in the type that the sink has."""
     if is_json(field.type) and not is_json(column.type):
         found = read_json(pa.concat_arrays(getattr(column, "chunks", None) or [column]))
         if found.faults is not None:

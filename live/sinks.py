@@ -1,12 +1,4 @@
-"""Where live queries put their results: made, checked, and let go.
-
-Purpose
-    The sink of a live query is a stream of the store, its own or one that several share.  One that
-    stores nothing has a stream in memory, which holds the last results for those who follow.
-
-Guarantee
-    A sink is made only where no stream has its name, and shared only by queries with its columns.
-"""
+"""Creation, checks and removal of sinks; with ``store = false`` they are in memory."""
 
 from __future__ import annotations
 
@@ -28,22 +20,14 @@ PASSING = StreamOptions(
     leaf_bytes=1 << 16, segment_bytes=1 << 20, retention="8 MB", durability="none",
     late_events_max=1 << 12, kept_bytes_max=0,
 )  # fmt: skip
-"""Of sinks in memory."""
 
 
 def wrong(request: LiveRequest, what: str) -> ChronicleError:
-    """An error in a request, with its position where it has a text."""
+    """An error in a request, with its position if it has a text."""
     return error_at(request.text, request.at, what) if request.text else InvalidArgument(what)
 
 
 class Sinks:
-    """The sinks of a store's live queries.
-
-    Parameters
-    ----------
-    store : Store
-    """
-
     def __init__(self, store: Store) -> None:
         self._store = store
         self._memory: Store | None = None
@@ -51,7 +35,6 @@ class Sinks:
         self._lock = threading.Lock()
 
     def opened(self, definition: LiveDefinition, found: Analysed) -> Sink:
-        """That of a live query, made where there is none yet."""
         if not definition.store:
             return self._passing(definition, found)
         schema = sink_schema(
@@ -80,13 +63,11 @@ class Sinks:
         return Sink(stream, definition.name, definition.columns)
 
     def drop_passing(self, name: str) -> None:
-        """Remove the stream in memory of a live query."""
         with self._lock:
             if self._memory is not None and name in self._memory.streams():
                 self._memory.drop_stream(name)
 
     def close(self) -> None:
-        """Let go what is in memory."""
         with self._lock:
             if self._memory is not None:
                 self._memory.close()
@@ -97,7 +78,7 @@ class Sinks:
         return found
 
     def check(self, request: LiveRequest, definition: LiveDefinition, found: Analysed) -> None:
-        """Refuse a sink that a request may not have."""
+        """Raise an error for a sink that a request cannot have."""
         schema = sink_schema(
             found.time, found.fields, revokes=definition.revokes, shared=definition.shared
         )

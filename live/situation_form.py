@@ -1,29 +1,17 @@
-"""Situations: results for each match, known at the instant of its completion or its detection.
+"""Live situations: one result per match, final at the instant of its completion or detection.
 
-How a region is read
-    The matches of a range of instants begin at most their reach before it, so the rows from there
-    on are read; a run that seems to begin with them counts when the row before says so
-    (:class:`~chronicle.query.split.situation_parts.SituationRange`).
+A region reads rows from the reach of a match before it (``query.split.situation_parts``).  A late
+row in a partition changes the runs that contain it, end or begin at it, or, if it splits or joins
+two of them, begin at the next row (with PREV also behind rows that look back at it; with GAP no
+further).  A match of such a run becomes known no earlier than the event, and at most its reach
+after the run's start::
 
-What is kept
-    Runs that last and situations that may still match, as they stand at the mark
-    (:mod:`.situation_state`): a step reads its own events.
+             t           next row of p
+      -------x-----------x--------------------
+             [--------- reach ---)             runs that begin up to t
+                         [--------- reach ---) runs that begin at the next row
 
-What a late event changes
-    A row in a partition changes the runs that hold it, end at it, or begin at it or, when it parts
-    or joins two of them, at the row behind it (with PREV also those behind the rows that look back
-    at it; with GAP no row further away).  A match of such a run becomes known no earlier than the
-    event, for it depends on nothing later than its instant, and at most the reach of a match after
-    the start of that run::
-
-               t           next row of p
-        -------x-----------x--------------------
-               [--------- reach ---)             runs that begin up to t
-                           [--------- reach ---) runs that begin at the next row
-
-Limits
-    Where retention has dropped the row before a run, a correction takes the run as begun with the
-    first row that is left, as the same query over the stream does.
+Where retention has dropped the row before a run, the run begins at the first row left, as ad hoc.
 """
 
 from __future__ import annotations
@@ -57,16 +45,6 @@ ROWS_MAX = 1 << 20
 
 
 class SituationForm(Form):
-    """Matches of situations of a stream.
-
-    Parameters
-    ----------
-    evaluator : Evaluator
-        With the instant of a match as :data:`TIME` and its identity as :data:`MATCH`.
-    compiled : CompiledSituations
-        With a bound on how long a match takes.
-    """
-
     kind = "situations"
     appends = False
     rebuilds = True
@@ -82,11 +60,10 @@ class SituationForm(Form):
         self._state: SituationState | None = SituationState()
 
     def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
-        """The matches that become known in a range of ticks."""
         high, span = min(high, known), snapshot.time_range
         if span is None or low > high:
             return self._named(self.evaluator.over(snapshot, 0, 0), 1, 0)
-        if low <= span[0]:  # all of history: as any query is answered over it
+        if low <= span[0]:  # all of history, evaluated as an ad-hoc query
             return self._named(self.evaluator.over(snapshot), low, high)
 
         def part(at: Snapshot, compiled: CompiledSituations) -> SituationRange:
@@ -95,7 +72,6 @@ class SituationForm(Form):
         return self._named(self.evaluator.over(snapshot, situations=part), low, high)
 
     def advanced(self, snapshot: Snapshot, since: int, known: int) -> Results | None:
-        """By the runs and situations that are kept; they are found again where they are not."""
         state = self._state
         if state is None or snapshot.time_range is None:
             return None
@@ -103,10 +79,10 @@ class SituationForm(Form):
         try:
             found = self.evaluator.over(snapshot, situations=lambda *_: step)
             return self._named(found, INT64_MIN, INT64_MAX)
-        except ResourceLimit:  # the state would be too large, and would be again
+        except ResourceLimit:  # a rebuilt state would be too large again
             self._state = None
             return None
-        except ChronicleError:  # the region says the same, or does without
+        except ChronicleError:  # the region reports the error, or avoids it
             self.drop_state()
             return None
         except BaseException:
@@ -114,7 +90,6 @@ class SituationForm(Form):
             raise
 
     def _named(self, result: Result, low: int, high: int) -> Results:
-        """Rows of matches as results; they come in the order of their instants."""
         table, ticks = self._table(result, low, high, lambda table: ticks_of(table, TIME))
         names = table.column(MATCH).combine_chunks()
         if isinstance(names, pa.ChunkedArray):
@@ -123,18 +98,15 @@ class SituationForm(Form):
 
     @property
     def state_bytes(self) -> int:
-        """Memory of runs and situations."""
         return 0 if self._state is None else self._state.nbytes
 
     def drop_state(self) -> None:
-        """Forget runs and situations."""
         if self._state is not None:
             self._state.drop()
 
     # -- late events -------------------------------------------------------------------------
 
     def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
-        """From each event, and from the rows that it can have made the first of a run."""
         compiled, found = self._compiled, []
         for first, last in spans:
             if compiled.gap is not None and not compiled.history:
@@ -146,12 +118,11 @@ class SituationForm(Form):
         return united(tuple((low, min(watermark, high)) for low, high in found))
 
     def _next_rows(self, snapshot: Snapshot, first: int, last: int, watermark: int) -> list[int]:
-        """Times of the rows behind a range that look back at a row in it, of any partition."""
+        """Times of rows behind a range that look back at a row in it, in any partition."""
         names = list(self._compiled.partition_by)
         codes = KeyCodes(max(1, len(names)))
 
         def rows(low: int, high: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-            """Ticks and partitions of the rows with ``low <= t <= high``."""
             time = snapshot.schema.time
             read = snapshot.scan(*half_open(low, high), list(dict.fromkeys([*names, time])))
             ticks, found = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
@@ -179,7 +150,6 @@ class SituationForm(Form):
         return told
 
     def explain(self) -> list[tuple[str, str]]:
-        """What is said of the class."""
         early = self._compiled.early
         return [
             ("class", f"{self.kind} ({'on detection' if early else 'on completion'})"),
@@ -196,13 +166,13 @@ class SituationForm(Form):
 
 
 def _wider(step: int, rows: int) -> int:
-    """How many ticks to look at next, when the last ones had so many rows."""
+    """Ticks to read next, given the number of rows in the last range."""
     return step if rows > ROWS_MAX else min(step * (8 if rows < ROWS_FIRST else 2), INT64_MAX // 4)
 
 
 @kernel
 def _first_of(codes, left, kept):  # type: ignore[no-untyped-def]
-    """Mark the first rows of partitions, ``left[code]`` more of each."""
+    """Mark the first ``left[code]`` rows of each partition."""
     for i in range(codes.shape[0]):
         if left[codes[i]] > 0:
             left[codes[i]] -= 1

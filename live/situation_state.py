@@ -1,26 +1,11 @@
-"""Runs and situations of a live query: kept from one step to the next, and never the truth.
+"""Cache of a live query's open runs and situations at the mark::
 
-Purpose
-    The matches of a step are made of situations that began within their reach before it.
-    :class:`SituationState` keeps these, and the runs that last, as they stand at the mark, so that
-    a step reads its own events and no others.
+           reach                W0              W1
+    ....|---------------------|===============|
+          read once, matches    advanced over: the matches that become known
+          are not searched      between W0 and W1
 
-Layout
-    ::
-
-             reach                W0              W1
-        ....|---------------------|===============|
-            read once, matches    advanced over: the matches that become known
-            are not looked for    between W0 and W1
-
-Guarantee
-    What a step says is what a region would: a match is known at its instant, whatever the steps
-    are.  A state holds for one watermark and one set of events up to it; whatever goes wrong with
-    it, it can be dropped: the next one is made from the stream, within the reach.
-
-Limits
-    A state takes at most :data:`STATE_BYTES_MAX`.  When most of its partitions are long silent it
-    is made anew, of those that are not.
+Valid for one watermark and one set of events up to it; rebuilt within the reach.
 """
 
 from __future__ import annotations
@@ -45,21 +30,10 @@ from .removals import Removals
 __all__ = ["SituationState", "SituationStep"]
 
 PARTITIONS_LEAST = 1 << 16
-"""Fewer partitions are not worth making a state anew."""
 Check = Callable[[], None] | None
 
 
 class SituationState:
-    """Runs and situations at a watermark.
-
-    Attributes
-    ----------
-    watermark : int or None
-        Up to which events were taken in; None before any, and after a failure.
-    nbytes : int
-        Memory that is kept.
-    """
-
     def __init__(self) -> None:
         self.watermark: int | None = None
         self.nbytes = 0
@@ -69,7 +43,7 @@ class SituationState:
         self._partitions = 0
 
     def holds(self, snapshot: Snapshot, watermark: int) -> bool:
-        """Whether it is the state at a watermark; no event up to that came or went since."""
+        """Whether it is valid at a watermark for the events of a snapshot."""
         return (
             self._rows is not None
             and self.watermark == watermark
@@ -79,7 +53,6 @@ class SituationState:
         )
 
     def _spared(self, snapshot: Snapshot, watermark: int) -> bool:
-        """Whether nothing has gone since of the events that decide what there is at a watermark."""
         if self._gone == Removals.of(snapshot.state):
             return True
         assert self._rows is not None
@@ -88,7 +61,6 @@ class SituationState:
         return self._gone.spare(snapshot.state, reached.begin)
 
     def drop(self) -> None:
-        """Forget it."""
         self.watermark, self._rows, self.nbytes = None, None, 0
 
     def advance(
@@ -101,13 +73,12 @@ class SituationState:
         check: Check,
         limits: MatchLimits,
     ) -> list[pa.RecordBatch]:
-        """Take in the events of ``(since, known]``; rows of the matches known by them."""
         if not self.holds(snapshot, since):
             self.drop()
             self._rows = self._rebuilt(snapshot, compiled, since, metrics, check, limits)
         rows = self._rows
         assert rows is not None
-        self.watermark = None  # until all is well
+        self.watermark = None  # None if the step fails
         rows.on(snapshot, metrics, check)
         found = _taken(rows, snapshot, moved(since, 1), known, metrics, check)
         self.watermark, self.nbytes = known, rows.stream.nbytes
@@ -123,25 +94,16 @@ class SituationState:
         check: Check,
         limits: MatchLimits,
     ) -> FromTick:
-        """Runs and situations at a watermark, from the rows within the reach."""
         bounded = replace(limits, memory_bytes=min(limits.memory_bytes, STATE_BYTES_MAX))
         begin = SituationRange.of(snapshot, compiled, moved(since, 1), since).begin
         rows = FromTick(snapshot, compiled, begin, since + 1, metrics, check, bounded)
-        _taken(rows, snapshot, begin, since, metrics, check)  # nothing is known by them
+        _taken(rows, snapshot, begin, since, metrics, check)  # no match becomes known here
         self._partitions = rows.stream.deriver.groups
         return rows
 
 
 class SituationStep(SituationPart):
-    """The matches that become known in a step, as a part of the query.
-
-    Parameters
-    ----------
-    state : SituationState
-        It is moved on when the part is run.
-    since, known : int
-        Watermarks before and after the step.
-    """
+    """Query part with the matches of a step; running it advances the state."""
 
     def __init__(self, state: SituationState, since: int, known: int) -> None:
         self._state = state
@@ -150,7 +112,6 @@ class SituationStep(SituationPart):
 
     @property
     def ticks(self) -> tuple[int | None, int | None]:
-        """Half-open range of ticks that it reads, where the state is kept."""
         return half_open(moved(self._since, 1), self._known)
 
     def run(
@@ -162,8 +123,7 @@ class SituationStep(SituationPart):
         check: Check = None,
         limits: MatchLimits | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of its matches."""
-        if self._found is None:  # however often it is asked
+        if self._found is None:  # a part may be run repeatedly
             self._found = self._state.advance(
                 snapshot, compiled, self._since, self._known, metrics, check,
                 limits or MatchLimits(),
@@ -171,14 +131,12 @@ class SituationStep(SituationPart):
         yield from self._found
 
     def describe(self) -> str:
-        """What it gives, for people."""
         return f"matches known by time ({self._since}, {self._known}]"
 
 
 def _taken(
     rows: FromTick, snapshot: Snapshot, low: int, high: int, metrics: ScanMetrics, check: Check
 ) -> list[pa.RecordBatch]:
-    """Take in the events with ``low <= t <= high``, all there are up to then."""
     columns = rows.compiled.input_columns
     found: list[pa.RecordBatch] = []
     for batch in snapshot.scan(*half_open(low, high), columns, metrics=metrics, check=check):

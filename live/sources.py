@@ -1,20 +1,15 @@
-"""The streams that a live query reads: how far each has come, and what came late.
+"""The streams that a live query reads: watermarks and late events.
 
-Watermark
-    ::
+::
 
-        of one stream       newest tick in order - DELAY - 1        a function of its history
-                            newest tick in order - DELAY            quiet for IDLE AFTER
-        of several          the least, of those that are not quiet
-                            the greatest, where all are quiet
+    of one stream       newest tick in order - DELAY - 1        a function of its history
+                        newest tick in order - DELAY            idle for IDLE AFTER
+    of several          the least, of those that are not idle
+                        the greatest, if all are idle
 
-    A stream without events holds the others back until it counts as quiet.  What a quiet one brings
-    later, before the watermark, is late.
-
-Guarantee
-    Of each stream, an event up to the watermark of the step before is told as late exactly when it
-    was committed after that step; never less is told, and more where the commits are not known.
-    What was deleted after it is to be looked at again just as well.
+A stream without events holds the others back until it is idle.  An event up to the last step's
+watermark is reported as late exactly if it was committed after that step; a superset where the
+commits are not known, and deleted events' ticks as well.
 """
 
 from __future__ import annotations
@@ -44,15 +39,6 @@ EVENTS_PER_STEP = 1 << 20
 
 
 class Sources:
-    """The streams of one live query.
-
-    Parameters
-    ----------
-    streams : mapping of str to EventStream
-    views : Views
-        Through which it is looked at them.
-    """
-
     def __init__(self, streams: Mapping[str, EventStream], views: Views) -> None:
         self.streams = dict(streams)
         self._views = views
@@ -64,11 +50,9 @@ class Sources:
     # -- what there is ----------------------------------------------------------------------------
 
     def positions(self) -> dict[str, int]:
-        """The newest commit of each."""
         return {name: stream.snapshot().version for name, stream in self.streams.items()}
 
     def look(self) -> Moment:
-        """Each as it is now."""
         for name, stream in self.streams.items():
             seen = self.moment[name].version
             snapshot = self._views.look(stream, seen)
@@ -79,18 +63,17 @@ class Sources:
 
     @property
     def heard(self) -> float:
-        """When a commit was seen last, on the monotonic clock."""
         return max(self._heard.values())
 
     # -- watermarks -------------------------------------------------------------------------------
 
     def watermark(self, definition: LiveDefinition) -> int | None:
-        """Up to which tick every event is taken as known; None for none yet."""
+        """Tick up to which all events are assumed to have arrived; None for none yet."""
         waits = self._waits(definition)
         return self._known(definition, [name for name, wait in waits.items() if wait <= 0])
 
     def idle_in(self, definition: LiveDefinition, watermark: int | None) -> float | None:
-        """Seconds until quiet alone moves the watermark; None for never."""
+        """Seconds until idleness alone advances the watermark; None for never."""
         waits = self._waits(definition)
         for wait in sorted(waits.values()):
             quiet = [name for name, other in waits.items() if other <= wait]
@@ -100,7 +83,6 @@ class Sources:
         return None
 
     def _waits(self, definition: LiveDefinition) -> dict[str, float]:
-        """Seconds until each counts as quiet."""
         if definition.idle_ms is None:
             return {}
         after, now = definition.idle_ms / 1000, time.monotonic()
@@ -115,7 +97,7 @@ class Sources:
     # -- steps ------------------------------------------------------------------------------------
 
     def cut(self, moment: Moment, before: int | None, known: int) -> int:
-        """How far a step goes: as many events as one may take."""
+        """Watermark of a step, limited to ``EVENTS_PER_STEP`` events."""
         if before == known:
             return known
         low = None if before is None else moved(before, 1)
@@ -128,7 +110,7 @@ class Sources:
             return known
         begun = [s.time_range[0] for s in moment.values() if s.time_range is not None]
         first, last = min(begun) if low is None else max(low, min(begun)), known
-        while first < last:  # the greatest tick up to which there are not too many
+        while first < last:  # the greatest tick within the limit
             middle = (first + last + 1) // 2
             if events(middle) <= EVENTS_PER_STEP:
                 first = middle
@@ -138,7 +120,7 @@ class Sources:
 
     @staticmethod
     def events(moment: Moment, watermark: int) -> dict[str, int]:
-        """Events of each up to a watermark, with those that are gone."""
+        """Events of each stream up to a watermark, including removed ones."""
         after = moved(watermark, 1)
         return {
             name: int(snapshot.aggregate((), None, after).count) + snapshot.state.gone
@@ -148,7 +130,7 @@ class Sources:
     def late(
         self, moment: Moment, mark: Mark, definition: LiveDefinition
     ) -> tuple[int, dict[str, Spans]]:
-        """How many events came late since a step, and the ticks to be looked at, by stream."""
+        """Number of late events since a step, and ranges of ticks to examine, by stream."""
         watermark = mark.watermark
         if watermark is None:
             return 0, {}
@@ -168,7 +150,7 @@ class Sources:
             elif spans:
                 more = self.events({name: snapshot}, watermark)[name] - mark.events.get(name, 0)
                 if arrivals is None and not more:
-                    spans = ()  # of commits that nobody has heard of, none was late
+                    spans = ()  # none of the unknown commits was late
                 count += max(0, more)
             if definition.correct_for is not None:
                 bound = moved(watermark, 1 - definition.correct_for)
@@ -180,10 +162,7 @@ class Sources:
     def late_events(
         self, name: str, snapshot: Snapshot, mark: Mark, definition: LiveDefinition
     ) -> pa.Table | None:
-        """The events of :meth:`late` of a stream, in the order of time, ties in that of arrival.
-
-        None where they are not at hand.
-        """
+        """The events of ``late`` of a stream, by time, then arrival; None if not at hand."""
         watermark, after, upto = mark.watermark, mark.positions.get(name, 0), snapshot.version
         arrivals = self.taps[name].between(after, upto)
         held = self.taps[name].late_events(after, upto)
@@ -196,7 +175,7 @@ class Sources:
             return None
         events = pa.Table.from_batches(held, snapshot.schema.arrow).combine_chunks()
         ticks = ticks_of(events, snapshot.schema.time)
-        floor = snapshot.state.floor  # what is older is not shown, though it has come
+        floor = snapshot.state.floor  # older events are hidden by retention
         bound = INT64_MIN if floor is None else floor
         if definition.correct_for is not None:
             bound = max(bound, moved(watermark, 1 - definition.correct_for))
@@ -205,11 +184,9 @@ class Sources:
         return events.take(pa.array(order))
 
     def truncated(self, mark: Mark) -> str | None:
-        """The first that was truncated since a step; None without one."""
         return next((name for name in self.streams if self._is_truncated(name, mark)), None)
 
     def deleted(self, name: str, mark: Mark) -> bool:
-        """Whether events of a stream were deleted since a step."""
         deletions = self.streams[name].commits.manifest.deletions
         return deletions.since(mark.positions.get(name, 0))
 
@@ -220,10 +197,7 @@ class Sources:
     def frozen(
         self, moment: Moment, form: Combined, watermark: int, *, held: bool = False
     ) -> int | None:
-        """Greatest time of results made of what retention may have dropped; None without any.
-
-        ``held``: what retention will drop it drops later (:class:`~..store.retention.Hold`).
-        """
+        """Greatest time of results of events that retention may have dropped; None without any."""
         found: list[int] = []
         for name, snapshot in moment.items():
             state = snapshot.state
@@ -234,7 +208,7 @@ class Sources:
                 lost = form.changed(moment, {name: ((before, before),)}, watermark)
                 found += [high for _, high in lost]
                 continue
-            gone = INT64_MIN  # no event behind it was dropped
+            gone = INT64_MIN  # last tick that may have been dropped
             if state.segments:
                 gone = state.segments[0].first
             elif state.tail is not None:
@@ -249,7 +223,6 @@ class Sources:
     # -- for people -------------------------------------------------------------------------------
 
     def events_since(self, moment: Moment) -> int:
-        """Events that were committed since a moment."""
         count = 0
         for name, stream in self.streams.items():
             new, old = stream.snapshot(), moment[name]
@@ -257,11 +230,9 @@ class Sources:
         return count
 
     def lag_events(self, watermark: int | None) -> int:
-        """Events behind a watermark."""
         after = None if watermark is None else moved(watermark, 1)
         each = (s.snapshot().aggregate((), after, None).count for s in self.streams.values())
         return sum(int(count) for count in each)
 
     def lag_ms(self) -> float:
-        """Wall clock since the last commit that was seen."""
         return (time.monotonic() - self.heard) * 1000

@@ -1,4 +1,4 @@
-"""Time spent: how often something was done, and how long that took in all, for metrics."""
+"""Counts and durations, for metrics."""
 
 from __future__ import annotations
 
@@ -12,32 +12,23 @@ __all__ = ["Spent", "figures", "together"]
 
 @dataclass
 class Spent:
-    """Wall clock; one thread at a time counts.
-
-    Attributes
-    ----------
-    times : int
-    seconds : float
-    """
+    """Number of calls and their wall time; not thread-safe."""
 
     times: int = 0
     seconds: float = 0.0
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Count a block that ends without an error."""
         begun = time.perf_counter()
         yield
         self.count(begun)
 
     def count(self, begun: float) -> None:
-        """Count what was begun then, and has ended."""
         self.times += 1
         self.seconds += time.perf_counter() - begun
 
 
 def figures(stepping: Spent, reconciling: Spent, hits: int | None) -> dict[str, float]:
-    """What a live query has done, as metrics tell it."""
     found: dict[str, float] = {
         "steps": stepping.times, "step_seconds": stepping.seconds,
         "reconciles": reconciling.times, "reconcile_seconds": reconciling.seconds,
@@ -46,5 +37,4 @@ def figures(stepping: Spent, reconciling: Spent, hits: int | None) -> dict[str, 
 
 
 def together(one: dict[str, float], other: dict[str, float]) -> dict[str, float]:
-    """What two have done for one live query."""
     return {key: one.get(key, 0) + other.get(key, 0) for key in {**one, **other}}

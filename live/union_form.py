@@ -1,9 +1,4 @@
-"""UNION ALL of live classes: each SELECT by itself, results in one sink.
-
-The results of one SELECT are told from equal ones of another by their identities.  Where all are
-known with the watermark, what a step adds is what each adds; else the region that may have changed
-is compared with the sink.
-"""
+"""UNION ALL of live classes into one sink; identities include the number of the SELECT."""
 
 from __future__ import annotations
 
@@ -21,15 +16,6 @@ __all__ = ["UnionForm"]
 
 
 class UnionForm(Combined):
-    """Several SELECTs with columns of the same types.
-
-    Parameters
-    ----------
-    parts : sequence of Combined
-    columns : tuple of str
-        Names of the results' columns.
-    """
-
     kind = "union"
 
     def __init__(self, parts: Sequence[Combined], columns: tuple[str, ...]) -> None:
@@ -43,11 +29,9 @@ class UnionForm(Combined):
         self.in_order = all(part.in_order for part in parts)
 
     def results(self, moment: Moment, low: int, high: int, known: int) -> Results:
-        """Those of each."""
         return self._joined([part.results(moment, low, high, known) for part in self.parts])
 
     def advanced(self, moment: Moment, since: int, known: int) -> Results | None:
-        """Those of each, if all can tell."""
         found = []
         for part in self.parts:
             new = part.advanced(moment, since, known) if part.incremental else None
@@ -61,7 +45,6 @@ class UnionForm(Combined):
         return self._joined(found)
 
     def _joined(self, found: Sequence[Results]) -> Results:
-        """Results of the parts, in the order of time, each named by its part, too."""
         tables = [each.columns.rename_columns(list(self.columns)) for each in found]
         names = [
             digests(seed_of(f"union {number}"), [each.id]) for number, each in enumerate(found)
@@ -74,30 +57,24 @@ class UnionForm(Combined):
 
     @property
     def state_bytes(self) -> int:
-        """Of all."""
         return sum(part.state_bytes for part in self.parts)
 
     def drop_state(self) -> None:
-        """Of all."""
         for part in self.parts:
             part.drop_state()
 
     def closed(self, watermark: int) -> int:
-        """The greatest of any."""
         return max(part.closed(watermark) for part in self.parts)
 
     def begin(self, moment: Moment, watermark: int) -> int:
-        """The least of any."""
         return min(part.begin(moment, watermark) for part in self.parts)
 
     def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:
-        """What any of them says."""
         return united(
             tuple(span for part in self.parts for span in part.changed(moment, late, watermark))
         )
 
     def explain(self) -> list[tuple[str, str]]:
-        """What each says."""
         told = [("class", f"{self.kind} of {len(self.parts)}")]
         for number, part in enumerate(self.parts, 1):
             told += [(f"{number}. {name}", value) for name, value in part.explain()]

@@ -1,21 +1,10 @@
-"""Live queries over views: the queries of the views, put in where they are named.
+"""Live queries over views, which are expanded; views that only filter become conditions::
 
-Purpose
-    :func:`put_in` makes of a SELECT that names views one that reads streams, as every query does
-    (:mod:`chronicle.query.binding.views`), so that what is known of subqueries holds for views.
-    What is left of a view that only filters is a condition::
+    FROM v AS x                             FROM s AS x WHERE (condition of v)
+    FROM a LEFT JOIN v ON c                 FROM a LEFT JOIN s AS v ON c AND (condition of v)
+    FROM v MATCH_RECOGNIZE (...)            FROM (SELECT * FROM s WHERE ...) MATCH_RECOGNIZE
 
-        FROM v AS x                             FROM s AS x WHERE (condition of v)
-        FROM a LEFT JOIN v ON c                 FROM a LEFT JOIN s AS v ON c AND (condition of v)
-        FROM v MATCH_RECOGNIZE (...)            FROM (SELECT * FROM s WHERE ...) MATCH_RECOGNIZE
-
-Guarantee
-    A live query means for good what its views said when it was made: their queries are kept with
-    its definition.  A view may be replaced or dropped, and the query goes on as it was.
-
-Limits
-    A view whose query could not be live by itself cannot be followed; the error names the view.
-    What a join takes besides filters is said in :mod:`.join_columns`.
+View queries are stored with the live query, which replacing or dropping a view does not affect.
 """
 
 from __future__ import annotations
@@ -39,14 +28,7 @@ __all__ = ["Viewed", "engine_with_views", "kept", "put_in"]
 
 @dataclass(frozen=True)
 class Viewed:
-    """A SELECT that reads streams.
-
-    Attributes
-    ----------
-    tree : sqlglot tree
-    views : dict of str to str
-        The queries of the views that were put in, by name; of those within views, too.
-    """
+    """A SELECT over streams, and the expanded views' queries by name."""
 
     tree: Any
     views: dict[str, str]
@@ -54,7 +36,7 @@ class Viewed:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Errors at the place of a view name it."""
+        """Make errors inside an expanded view name that view."""
         try:
             yield
         except SqlError as error:
@@ -64,19 +46,7 @@ class Viewed:
 
 
 def put_in(tree: Any, text: str, views: Mapping[str, KeptView]) -> Viewed:
-    """A SELECT with the queries of its views in their places.
-
-    Parameters
-    ----------
-    tree : sqlglot tree
-        It is left as it is.
-    text : str
-        What it was parsed from.
-
-    Raises
-    ------
-    SqlError
-    """
+    """The SELECT with its views expanded; ``tree`` is not changed.  Raises SqlError."""
     root, expansion = expand(tree.copy(), text, views, frozenset())
     if expansion is None or not expansion.used:
         return Viewed(tree, {}, None)
@@ -86,12 +56,10 @@ def put_in(tree: Any, text: str, views: Mapping[str, KeptView]) -> Viewed:
 
 
 def kept(views: Mapping[str, str]) -> dict[str, KeptView]:
-    """Views of which the queries are known."""
     return {name: KeptView(name, sql, (), pa.schema([])) for name, sql in views.items()}
 
 
 def engine_with_views(engine: Callable[[], QueryEngine], views: Mapping[str, str]) -> QueryEngine:
-    """The query engine with the views of a live query, as they were when it was made."""
     whole = engine()
     return whole.over_catalog(_WithViews(whole, kept(views)))
 
@@ -102,12 +70,11 @@ class _WithViews(VisibleStreams):
         self._views = views
 
     def views(self) -> Mapping[str, KeptView]:
-        """Those that were given."""
         return self._views
 
 
 def _take_filters_over(select: Any) -> None:
-    """Make conditions of a SELECT of what its FROM only filters."""
+    """Turn derived tables that only filter into conditions of the SELECT."""
     clause = select.args.get("from_")
     joins = select.args.get("joins") or []
     places: list[tuple[Any, Any]] = [] if clause is None else [(clause, None)]

@@ -1,26 +1,8 @@
-"""What live queries read of a stream in one round of steps, read once for all of them.
+"""Snapshots shared by the live queries of one round, with cached counts and columns.
 
-Purpose
-    A hundred filters over a stream ask the same in each step: how many events there are up to a
-    watermark, and the newest ones.  A :class:`View` is a snapshot that remembers the answers
-    while the round lasts, and :class:`Views` has the queries of a round see the same view.
-
-Layout
-    ::
-
-        with views.round():              the streams are looked at anew
-            query 1: look() -> view      counts, columns of (W0, W1]: read
-            query 2: look() -> view      the same ones: remembered
-                                         what was remembered is dropped
-
-Guarantee
-    A view answers as its snapshot does.  Nobody is shown a stream as it was before what he has
-    seen.  Outside of a round every look is a new one.
-
-Limits
-    Of a sink, which other steps of the round may add to, every look is a new one.  Scans with a
-    filter, a predicate or a limit are not remembered, nor those of more than
-    :data:`EVENTS_MAX` events.  As many ranges as :data:`RANGES_MAX` are.
+A view answers as its snapshot does, and is never older than what a query has seen.  Outside a
+round, and for sinks, every look takes a new snapshot.  Filtered, limited and large scans are not
+cached.
 """
 
 from __future__ import annotations
@@ -45,8 +27,6 @@ _Range = tuple[int | None, int | None]
 
 
 class View(Snapshot):
-    """A snapshot that remembers what it was asked until it is told to forget; see the module."""
-
     def __init__(self, state: StreamState, remembers: bool) -> None:
         super().__init__(state)
         self._remembers = remembers
@@ -54,7 +34,6 @@ class View(Snapshot):
         self._read: dict[_Range, dict[str, pa.ChunkedArray]] = {}
 
     def forget(self) -> None:
-        """Answer as any snapshot from now on."""
         self._remembers, self._counted, self._read = False, {}, {}
 
     def aggregate(
@@ -65,7 +44,6 @@ class View(Snapshot):
         *,
         metrics: ScanMetrics | None = None,
     ) -> LightweightAggregates:
-        """See :meth:`.Snapshot.aggregate`."""
         if attributes or not self._remembers:
             return super().aggregate(attributes, start, end, metrics=metrics)
         counted = self._counted
@@ -81,7 +59,6 @@ class View(Snapshot):
         columns: Sequence[str] | None = None,
         **options: Any,
     ) -> Iterator[pa.RecordBatch]:
-        """See :meth:`.Snapshot.scan`."""
         selects = ("prune", "filter", "limit")
         if (
             self._remembers
@@ -95,7 +72,6 @@ class View(Snapshot):
     def _remembered(
         self, start: int | None, end: int | None, columns: Sequence[str], options: Any
     ) -> Iterator[pa.RecordBatch]:
-        """The columns of a range, of which those are read that were not read before."""
         names = list(self.schema.select(columns))
         known = self._read.get((start, end), {})
         missing = [name for name in names if name not in known]
@@ -113,15 +89,12 @@ class View(Snapshot):
 
 
 class Views:
-    """Of the streams that live queries read; see the module."""
-
     def __init__(self) -> None:
         self._round = False
         self._views: dict[EventStream, View] = {}
 
     @contextmanager
     def round(self) -> Iterator[None]:
-        """A round of steps: each stream is looked at once."""
         self._end()
         self._round = True
         try:
@@ -136,7 +109,7 @@ class Views:
         self._views.clear()
 
     def look(self, stream: EventStream, seen: int) -> Snapshot:
-        """A stream as it is, or as it was in this round, if that is not before ``seen``."""
+        """A stream now, or as seen earlier in this round unless that is before version ``seen``."""
         view = self._views.get(stream)
         if view is None or view.version < seen or stream.commits.manifest.owner is not None:
             view = View(stream.snapshot().state, self._round)

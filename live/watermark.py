@@ -1,16 +1,12 @@
-"""Watermarks: up to which tick every event is taken as known.
+"""Watermarks: the tick up to which all events are assumed to have arrived.
 
-Layout
-    ::
+::
 
-        W = newest tick in order - DELAY - 1          a function of the source's history
-        W = newest tick in order - DELAY              when no commit has come for IDLE AFTER
+    W = newest tick in order - DELAY - 1          a function of the source's history
+    W = newest tick in order - DELAY              without a commit for IDLE AFTER
 
-    The ``- 1`` leaves the newest tick open: more events of it may come, in order.
-
-Guarantee
-    A watermark never goes back.  A tick that lies more than :data:`AHEAD_SECONDS` beyond the wall
-    clock does not move it: one broken clock must not make all events after it late.
+The ``- 1`` leaves the newest tick open.  Ticks more than ``AHEAD_SECONDS`` beyond the wall clock do
+not advance it, so that one wrong clock does not make all later events late.
 """
 
 from __future__ import annotations
@@ -29,20 +25,12 @@ AHEAD_SECONDS = 3600.0
 
 
 def ahead_seconds() -> float:
-    """How far beyond the wall clock a time may lie and count."""
+    """Seconds by which an event time may exceed the wall clock and still count."""
     return float(os.environ.get("CHRONICLE_LIVE_AHEAD_SECONDS", AHEAD_SECONDS))
 
 
 def watermark_of(snapshot: Snapshot, delay: int, idle: bool) -> int | None:
-    """The watermark of a source; None as long as no tick is known.
-
-    Parameters
-    ----------
-    delay : int
-        Ticks.
-    idle : bool
-        Whether the source has been quiet for long enough.
-    """
+    """A source's watermark with ``delay`` in ticks; None while no tick is known."""
     last = snapshot.state.last
     per_second = snapshot.schema.ticks_per_second
     if last is not None and per_second is not None:
@@ -56,10 +44,7 @@ def watermark_of(snapshot: Snapshot, delay: int, idle: bool) -> int | None:
 
 
 def combined_watermark(sources: Iterable[tuple[Snapshot, bool]], delay: int) -> int | None:
-    """The watermark of several sources, each with whether it has been quiet for long enough.
-
-    A quiet one does not hold the others back; where all are, all that there is is known.
-    """
+    """The watermark of (snapshot, idle) sources: the least of those not idle, else the greatest."""
     waiting: list[int | None] = []
     quiet: list[int | None] = []
     for snapshot, idle in sources:

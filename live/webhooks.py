@@ -1,26 +1,18 @@
-"""One webhook request: signed as Standard Webhooks say, to an address that may be reached.
+"""A webhook request, signed as specified by Standard Webhooks.
 
-Layout
-    ::
+::
 
-        POST <url>
-        webhook-id: high-1-17                       the same when it is sent again
-        webhook-timestamp: 1542888000               seconds since 1970, when it was sent
-        webhook-signature: v1,<base64>              HMAC-SHA256 over "<id>.<timestamp>.<body>"
+    POST <url>
+    webhook-id: high-1-17                       the same when it is repeated
+    webhook-timestamp: 1542888000               seconds since 1970, time of sending
+    webhook-signature: v1,<base64>              HMAC-SHA256 over "<id>.<timestamp>.<body>"
 
-        {"type": "chronicle.live.rows", "timestamp": "...",
-         "data": {"query": "high", "rows": [...]}}
+    {"type": "chronicle.live.rows", "timestamp": "...",
+     "data": {"query": "high", "rows": [...]}}
 
-    The key is what the secret ``whsec_<base64>`` stands for, 24 to 64 bytes.
-
-Guarantee
-    The address that was looked at is the one that is connected to: a name cannot change its mind
-    in between.  Addresses of this machine, of private networks and of links are refused unless
-    :data:`ALLOW_PRIVATE` is set.  Redirects are not followed.  A request takes no longer than
-    :data:`DEADLINE_S`, whatever the receiver does.
-
-Limits
-    Proxies of the environment are not used.
+The key is the base64 part of ``whsec_<base64>``, 24 to 64 bytes.  The checked address is the one
+connected to (no DNS rebinding); private ones need ``ALLOW_PRIVATE``.  Redirects and proxy settings
+are ignored.  A request ends after ``DEADLINE_S`` seconds.
 """
 
 from __future__ import annotations
@@ -46,7 +38,7 @@ from ..errors import InvalidArgument
 __all__ = ["ALLOW_PRIVATE", "Answer", "Undelivered", "Webhook", "check_webhook", "send"]
 
 ALLOW_PRIVATE = "CHRONICLE_WEBHOOK_PRIVATE"
-"""Environment variable: ``true`` allows receivers in private networks and on this machine."""
+"""Environment variable: ``true`` permits receivers in private networks and on this machine."""
 
 DEADLINE_S = 15.0
 WATCH_S = 0.1
@@ -57,25 +49,15 @@ _MAKE_ONE = "echo whsec_$(openssl rand -base64 32)"
 
 
 class Undelivered(Exception):
-    """A request that was not answered, or not be sent."""
+    """The request was not sent or not answered."""
 
 
 @dataclass(frozen=True)
 class Webhook:
-    """Where results are sent.
-
-    Attributes
-    ----------
-    url : str
-    secret : str
-        ``whsec_`` and the key in base64.
-    """
-
     url: str
     secret: str
 
     def headers(self, id: str, body: bytes, now: int) -> dict[str, str]:
-        """What identifies and signs a request."""
         key = _key(self.secret)
         digest = hmac.new(key, f"{id}.{now}.".encode() + body, hashlib.sha256).digest()
         return {
@@ -89,14 +71,7 @@ class Webhook:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a receiver said.
-
-    Attributes
-    ----------
-    status : int
-    retry_after_s : float
-        How long it wants to be left alone.
-    """
+    """A receiver's status code and Retry-After in seconds."""
 
     status: int
     retry_after_s: float = 0.0
@@ -116,12 +91,7 @@ def _key(secret: str) -> bytes:
 
 
 def check_webhook(url: str, secret: str | None) -> Webhook:
-    """A webhook, if it can be one; its name is looked up when something is sent.
-
-    Raises
-    ------
-    InvalidArgument
-    """
+    """Validate URL and secret without DNS lookup; raises InvalidArgument."""
     try:
         parts = urllib.parse.urlsplit(url)
         fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -139,7 +109,6 @@ def check_webhook(url: str, secret: str | None) -> Webhook:
 
 
 def _addresses(host: str, port: int) -> list[str]:
-    """Addresses that a host may be reached at; raises :class:`Undelivered` when one is private."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
@@ -167,8 +136,6 @@ def _public(address: str) -> bool:
 
 
 class _Pinned(http.client.HTTPConnection):
-    """A connection to an address that was looked at, under the name of its host."""
-
     def __init__(self, host: str, port: int, address: str, *, secure: bool) -> None:
         super().__init__(host, port, timeout=DEADLINE_S)
         self.default_port = 443 if secure else 80
@@ -183,18 +150,7 @@ class _Pinned(http.client.HTTPConnection):
 
 
 def send(webhook: Webhook, id: str, body: bytes, stop: threading.Event) -> Answer:
-    """Send a request; blocks for :data:`DEADLINE_S` at most, and for what a name takes.
-
-    Parameters
-    ----------
-    stop : threading.Event
-        Ends the request when it is set.
-
-    Raises
-    ------
-    Undelivered
-        When there is no answer.
-    """
+    """Send a request, blocking for ``DEADLINE_S`` plus the DNS lookup; raises Undelivered."""
     parts = urllib.parse.urlsplit(webhook.url)
     secure = parts.scheme == "https"
     host = parts.hostname or ""
@@ -226,7 +182,7 @@ def send(webhook: Webhook, id: str, body: bytes, stop: threading.Event) -> Answe
 
 @contextlib.contextmanager
 def _ended(connection: _Pinned, deadline: float, stop: threading.Event) -> Iterator[None]:
-    """Cut a connection at a deadline, however the other side keeps it alive."""
+    """Close a connection at the deadline or on ``stop``, even if the peer keeps it alive."""
     done = threading.Event()
 
     def watch() -> None:

@@ -1,16 +1,11 @@
-"""Windows in time, TUMBLE and HOP: a result for each window and group, known when it has ended.
+"""Live TUMBLE and HOP windows: one result per window and group, final when the window has ended.
 
-What is kept
-    When events have come late and the windows have keys, the groups that were put out
-    (:class:`~chronicle.query.windows.kept_groups.KeptGroups`), from some time on.  A late event is
-    merged into its groups; the events of its windows are not read again::
+Once events come late and the windows have keys, emitted groups are cached (``kept_groups``); a late
+event is merged into its groups without reading the windows again::
 
-                      first                    watermark
-        ..............|========================|- - - -
-          regions       groups that are kept     windows that are open: read when they close
-
-    It is a cache: a late event before ``first`` has it begin earlier, where that is little to read,
-    and whatever else happens to the stream has it begin anew.
+                first                    watermark
+    ..............|========================|- - - -
+      regions       cached groups            open windows: read when they close
 """
 
 from __future__ import annotations
@@ -42,25 +37,15 @@ __all__ = ["END", "START", "WindowForm"]
 
 START, END = "#start", "#end"
 KEPT_EVENTS_MAX = 1 << 20
-"""Groups are kept of the windows of so many events at most when that begins."""
+"""Limit of events for which caching begins."""
 EVENTS_FOR_LATE = 1 << 16
-"""So many events may be read for each step with late events, to have groups kept for the next."""
+"""Events that may be read for the cache, per step with late ones."""
 CLOSING_VALUES_MAX = 1 << 18
-"""Values of events, of all columns, that are put into windows at once with late ones."""
+"""Limit of values (events times columns) aggregated together with late events."""
 
 
 class WindowForm(Form):
-    """Aggregates of time windows.
-
-    Parameters
-    ----------
-    evaluator : Evaluator
-        With the window's bounds as :data:`START` and :data:`END`, and ``keys``.
-    keys : sequence of str
-        Columns that tell the groups of one window apart.
-    chooses : bool
-        Whether there are groups without a result (HAVING).
-    """
+    """Aggregates of time windows; ``chooses``: groups may have no result (HAVING)."""
 
     kind = "windows"
     emits_changes = True
@@ -86,17 +71,15 @@ class WindowForm(Form):
         self._kept: KeptGroups | None = None
         self._late_steps = 0
         self._watermark: int | None = None
-        """Up to which windows have ended that are kept."""
         self._ahead: tuple[int, int, Results] | None = None
-        """Between two watermarks: what :meth:`advanced` will say."""
+        """Two watermarks, and the results of ``advanced`` between them."""
 
     def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
-        """The windows whose last tick lies in a range."""
         return self._results(snapshot, low, min(high, known), None)
 
     def _results(self, snapshot: Snapshot, low: int, high: int, hook: GroupHook | None) -> Results:
         first, last = self._starts(low, high)
-        if first > last:  # no window ends there
+        if first > last:  # no window ends in the range
             if self._none is None:
                 self._none = self._read(self.evaluator, snapshot, 0, 0, 1, 0)
             return self._none
@@ -122,11 +105,11 @@ class WindowForm(Form):
         return Results(ticks, names, chosen(table, self.columns))
 
     def _last(self, starts: Ticks, ends: Ticks) -> Ticks:
-        """Last ticks of windows, whose bounds are held within 64 bits: never both of them."""
+        """Last ticks of windows; of bounds clamped to 64 bits, at most one is clamped."""
         return np.where(starts == INT64_MIN, ends - 1, moved(starts, self.windows.size - 1))
 
     def _names(self, starts: Ticks, ends: Ticks, keys: Sequence[pa.ChunkedArray]) -> pa.Array:
-        """Identities; those that begin before the first tick are told apart by their ends."""
+        """Identities; windows that begin before the first tick are distinguished by their ends."""
         early = ends - self.windows.size != starts
         early &= starts == INT64_MIN
         if not early.any():
@@ -136,7 +119,7 @@ class WindowForm(Form):
         return pc.if_else(pa.array(early), names[1], names[0])
 
     def _starts(self, low: int, high: int) -> tuple[int, int]:
-        """First and last start of a window whose last tick lies in a range, not held in 64 bits."""
+        """First and last start, unclamped, of windows whose last tick lies in a range."""
         size, slide = self.windows.size, self.windows.slide
         origin = (self.windows.origin or 0) % slide
         first = origin + -((origin - (low - size + 1)) // slide) * slide
@@ -148,7 +131,6 @@ class WindowForm(Form):
     # -- what is kept -----------------------------------------------------------------------------
 
     def advanced(self, snapshot: Snapshot, since: int, known: int) -> Results | None:
-        """As a region, with its groups kept."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None and ahead[:2] == (since, known):
             self._watermark = known
@@ -157,7 +139,7 @@ class WindowForm(Form):
         if kept is None or self._watermark != since:
             self.drop_state()
             return None
-        self._watermark = None  # until all is well
+        self._watermark = None  # None if the step fails
         low = moved(since, 1)
         found = self._results(snapshot, low, known, Keeping(kept, low, known))
         self._watermark = known
@@ -173,10 +155,7 @@ class WindowForm(Form):
         events: pa.Table | None,
         known: int,
     ) -> Corrected | None:
-        """By merging the late events into the groups that are kept.
-
-        Where windows have no event in common, those that close with the step are made on the way.
-        """
+        """Merge late events into cached groups, in one pass with closing windows if possible."""
         if not self._able or events is None or len(events) != count:
             return None
         self._late_steps += 1
@@ -190,7 +169,7 @@ class WindowForm(Form):
                 return Corrected(nothing.id, nothing.time, nothing, (begun,))
         if kept is None:
             return None
-        self._watermark = None  # until all is well
+        self._watermark = None  # None if the step fails
         schema = snapshot.schema
         if self._of_rows is None or self._of_rows[0] != schema:
             self._of_rows = schema, self.evaluator.of_rows(schema)
@@ -208,7 +187,7 @@ class WindowForm(Form):
             new = found.time > watermark
             found, self._ahead = found.where(~new), (watermark, known, found.where(new))
         ids, time = found.id, found.time
-        if self._chooses:  # a group that was put out may be left out now
+        if self._chooses:  # HAVING may now exclude an emitted group
             bounds = self.windows.bounds(merging.numbers)
             ids, time = self._names(*bounds, kept.named(merging.codes)), self._last(*bounds)
         before = ticks[ticks < begin]
@@ -219,10 +198,7 @@ class WindowForm(Form):
     def _closing(
         self, snapshot: Snapshot, schema: pa.Schema, ticks: Ticks, watermark: int, known: int
     ) -> tuple[int, list[pa.RecordBatch]] | None:
-        """Events of the windows that close with a step, and how many late ones come before them.
-
-        None where they are no matter of one pass: windows overlap, or none closes.
-        """
+        """Events of closing windows, and the number of late ones before; None if not one pass."""
         first, last = self._starts(moved(watermark, 1), known)
         if self.windows.slide < self.windows.size or first > last:
             return None
@@ -235,10 +211,7 @@ class WindowForm(Form):
         )
 
     def _begun(self, snapshot: Snapshot, tick: int, watermark: int) -> tuple[int, int] | None:
-        """Keep the groups of all windows from that of a tick on; the times of these.
-
-        None where that is too much.  Twice as much is read as has to be, for the next late event.
-        """
+        """Cache groups of windows from ``tick``, or from twice as far back; None if too much."""
         most = min(KEPT_EVENTS_MAX, self._late_steps * EVENTS_FOR_LATE)
         for low in (max(INT64_MIN, tick - (watermark - tick)), tick):
             first, _ = self._starts(low, watermark)
@@ -255,19 +228,15 @@ class WindowForm(Form):
 
     @property
     def state_bytes(self) -> int:
-        """Memory of the groups."""
         return 0 if self._kept is None else self._kept.nbytes
 
     def drop_state(self) -> None:
-        """Forget the groups."""
         self._kept = self._watermark = self._ahead = None
 
     def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
-        """The windows that hold one of the events."""
         return united(tuple((first, moved(last, self.windows.size - 1)) for first, last in spans))
 
     def explain(self) -> list[tuple[str, str]]:
-        """What is said of the class."""
         state = "none: a window is read, or looked up in the tree, when it closes"
         if self._able:
             state += "; groups of ended ones where events come late"
@@ -280,7 +249,7 @@ class WindowForm(Form):
 
 
 def _is_plain(type_: pa.DataType) -> bool:
-    """Whether keys of a type have the digests of what the executor makes of them."""
+    """Whether keys of a type have the same digests as those computed by the executor."""
     return bool(
         pa.types.is_integer(type_) or pa.types.is_boolean(type_) or pa.types.is_string(type_)
     )

@@ -15,7 +15,7 @@ Layout
 
 Limits
     Micro-batches become segments of their own; ``chronicle compact`` (or
-    :meth:`~chronicle.streams.Stream.compact`) folds those that overlap.  Write few, larger batches.
+    :meth:`~chronicle.api.streams.Stream.compact`) folds those that overlap.  Write few, larger batches.
 """
 
 from __future__ import annotations

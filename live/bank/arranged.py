@@ -1,29 +1,13 @@
-"""Events of a stretch of time as a bank looks at them: by partition, and late ones put between.
+"""Recent events of a bank by partition and time, with late events inserted in order::
 
-Purpose
-    A late event changes matches near it in its partition.  To look there, among all events of the
-    last hour, must not take reading that hour again: :class:`Arranged` keeps the events of each
-    partition in the order of time, so that a late one is put into its place and its neighbours
-    stand beside it.
+    at[p]                    at[p] + size[p]       at[p] + room[p]
+      | tick number | tick number |  ...  | free ...  |     rows of partition p
+              |
+              number of the event in EventColumns
 
-Layout
-    ::
-
-        at[p]                    at[p] + size[p]       at[p] + room[p]
-          | tick number | tick number |  ...  | free ...  |     rows of partition p
-                  |
-                number: of the event among those kept; EventColumns has its columns
-
-    The *place* of a row counts the rows of its partition before it.  A partition without room moves
-    to the end of the block, with twice as much; when the block is full everything moves.
-
-Guarantee
-    All events from ``first`` to ``last`` that the stream has, those of one tick and partition in
-    the order in which they arrived.
-
-Cost
-    An event in order is moved a constant number of times on average; late ones of a step move the
-    rows behind the first of them in their partitions, once.
+The *place* of a row is its rank in its partition.  A partition without free space moves to the end
+of the block with twice the space; amortised O(1) moves per event in order.  Invariant: all events
+from ``first`` to ``last`` are here, those of one tick and partition in order of arrival.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -49,7 +33,7 @@ IntArray = npt.NDArray[np.int64]
 
 @kernel
 def _relocated(groups, wanted, at, size, room, used, rows, out):
-    """Copy partitions behind what is used of a block, each with room; how much is used then."""
+    """Copy partitions to the end of a block, each with free space; returns the new used size."""
     for i in range(groups.shape[0]):
         g = groups[i]
         begin = at[g]
@@ -64,7 +48,7 @@ def _relocated(groups, wanted, at, size, room, used, rows, out):
 
 @kernel
 def _woven(groups, offsets, tick, number, at, size, rows, place):
-    """Put rows, ascending by time, into partitions, behind those of their ticks; their places."""
+    """Merge rows, ascending by time, into partitions, behind rows of equal ticks."""
     for i in range(groups.shape[0]):
         g = groups[i]
         base = at[g]
@@ -87,7 +71,7 @@ def _woven(groups, offsets, tick, number, at, size, rows, place):
 
 @kernel
 def _places(partition, wanted, at, size, rows, place):
-    """Place of the first row of a partition at a tick or behind it."""
+    """Place of the first row of a partition at a tick or later."""
     for i in range(partition.shape[0]):
         base = at[partition[i]]
         left = np.int64(0)
@@ -103,7 +87,7 @@ def _places(partition, wanted, at, size, rows, place):
 
 @kernel
 def _read(partition, begin, end, first, at, rows, tick, number, among):
-    """Rows of ranges; ``first``: place of the first row with the tick of each range's first."""
+    """Rows of ranges; ``first``: place of the first row with the tick at a range's begin."""
     k = 0
     for i in range(partition.shape[0]):
         base = at[partition[i]]
@@ -118,14 +102,8 @@ def _read(partition, begin, end, first, at, rows, tick, number, among):
 
 
 class Rows:
-    """Rows of some ranges of places, one range after the other.
-
-    Attributes
-    ----------
-    offsets : int64 array
-        Rows of range ``i``: ``offsets[i] .. offsets[i + 1]``.
-    tick, number, among : int64 arrays
-        Per row: its time, its number, and its rank among those of its partition and tick.
+    """Rows of ranges of places: those of range ``i`` are ``offsets[i] .. offsets[i + 1]``, with
+    tick, event number, and ``among``, the rank within partition and tick.
     """
 
     def __init__(self, sizes: IntArray) -> None:
@@ -134,27 +112,7 @@ class Rows:
 
 
 class Arranged:
-    """See the module.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        Columns that are kept, the time and the keys among them.
-    time : str
-    partition_by : sequence of str
-    first : int
-
-    Attributes
-    ----------
-    first, last : int
-        Ticks of the stretch, both included.
-    rows : int
-        Events.
-    partitions : Partitions
-        Their numbers.
-    size : int64 array
-        Rows of each partition.
-    """
+    """See the module; ``first`` and ``last`` are inclusive ticks."""
 
     def __init__(
         self, schema: pa.Schema, time: str, partition_by: Sequence[str], first: int
@@ -172,25 +130,17 @@ class Arranged:
 
     @property
     def nbytes(self) -> int:
-        """Memory taken."""
         own = sum(part.nbytes for part in (self.size, self._at, self._room, self._block))
         return int(own + self._events.nbytes + self.partitions.nbytes)
 
     # -- events in --------------------------------------------------------------------------------
 
     def append(self, table: pa.Table, upto: int) -> None:
-        """Take the events behind :attr:`last` up to a tick, in the order of time."""
         self._take(table)
         self.last = upto
 
     def insert(self, table: pa.Table) -> tuple[IntArray, IntArray]:
-        """Take events of the stretch, in the order of time, that have arrived after all here.
-
-        Returns
-        -------
-        partition, place : int64 arrays
-            Where they stand, ascending.
-        """
+        """Add late events, in time order; their partitions and places, ascending."""
         groups, offsets, place = self._take(table)
         return np.repeat(groups, np.diff(offsets)), place
 
@@ -225,7 +175,7 @@ class Arranged:
         if self._used + need <= len(self._block):
             self._move(groups[short], 2 * wanted[short], self._used, self._block)
             return
-        room = self.size.copy()  # everything moves, and those that have had room need it still
+        room = self.size.copy()  # everything moves; partitions keep the space they had
         room[groups] = 2 * wanted
         block, self._block = self._block, np.empty((2 * int(room.sum()) + 1024, 2), np.int64)
         self._move(np.arange(len(room)), room, 0, block)
@@ -236,7 +186,6 @@ class Arranged:
         )
 
     def forget(self) -> None:
-        """Let the earlier half of the events go."""
         rows = take_ranges(self._at, self._at + self.size)
         partition = np.repeat(np.arange(len(self.size)), self.size)
         block = self._block[rows]
@@ -259,18 +208,16 @@ class Arranged:
     # -- what is asked ----------------------------------------------------------------------------
 
     def places(self, partition: IntArray, tick: IntArray) -> IntArray:
-        """Place of the first row of a partition at a tick or behind it, of each of some."""
+        """Place of the first row at a tick or later, per (partition, tick)."""
         place = np.empty(len(partition), np.int64)
         _places(partition, tick, self._at, self.size, self._block, place)
         return place
 
     def ticks(self, partition: IntArray, place: IntArray) -> IntArray:
-        """Times of some rows."""
         found: IntArray = self._block[self._at[partition] + place, 0]
         return found
 
     def read(self, partition: IntArray, begin: IntArray, end: IntArray) -> Rows:
-        """The rows of ranges of places, each with one at least."""
         rows = Rows(end - begin)
         first = self.places(partition, self.ticks(partition, begin))
         _read(
@@ -279,5 +226,4 @@ class Arranged:
         return rows
 
     def table(self, names: Sequence[str], rows: Rows) -> pa.Table:
-        """Columns of rows."""
         return self._events.table(names, rows.number)

@@ -1,10 +1,4 @@
-"""All patterns of a bank in one set of flat tables; equal structures stand there once.
-
-Purpose
-    Ten thousand patterns are few structures with many constants: ``A B+ C`` is one automaton
-    whoever uses it.  :class:`Automata` keeps the edges, stars and bits of each structure behind
-    each other, as the search of :mod:`chronicle.query.pattern.jumping` reads them.
-"""
+"""The automata of a bank's patterns in flat tables, equal structures once (see ``jumping``)."""
 
 from __future__ import annotations
 
@@ -23,11 +17,9 @@ Words = npt.NDArray[np.uint64]
 
 class Tables(NamedTuple):
     """Automaton ``a`` has positions ``place[a] .. place[a + 1]``, and edges from ``edge[a]`` on.
-
-    Positions have ``first`` (one more of them), ``bit``, ``kind``, ``exits``, ``star_first``,
-    ``star_last`` and ``member`` (those that SKIP TO means); edges ``target`` and ``flag``.  Per
-    automaton: ``first_bits``, ``star_bits``, ``gap`` (bits of positions that ask nothing),
-    ``skip``, ``alone`` (whether one event can be a match).
+    Per position: ``first`` (one entry more) to ``member``; per edge: ``target``, ``flag``; the rest
+    per automaton: ``gap`` has the bits of positions without a condition, ``alone``: one event can
+    match.
     """
 
     place: IntArray
@@ -49,17 +41,13 @@ class Tables(NamedTuple):
 
 
 class Automata:
-    """Structures by number."""
-
     def __init__(self) -> None:
         self._number: dict[Shape, int] = {}
 
     def number(self, shape: Shape) -> int:
-        """Number of a structure."""
         return self._number.setdefault(shape, len(self._number))
 
     def tables(self) -> Tables:
-        """Everything behind each other."""
         shapes = list(self._number)
         words = np.uint64
 

@@ -1,17 +1,7 @@
-"""What a bank needs to know of a pattern, small enough to be kept with its definition.
+"""What a bank needs of a pattern, stored with its definition: automaton and atoms.
 
-Purpose
-    To compile a clause takes milliseconds, ten thousand of them half a minute.  A :class:`Card` has
-    the tables of the automaton and the conditions as atoms, which is all that finding matches asks
-    for; the clause is compiled when a match is to be put out.
-
-Layout
-    ``Card.to_json`` gives a JSON document with a *generation*.  A document of another generation is
-    none: the card is made from the clause again.
-
-Limits
-    A card is good for the columns that it was made for: names and types of all that the conditions
-    read, the time and the keys stand in :attr:`Card.columns`.
+Compiling a clause takes milliseconds, so it is done only when a match is emitted.  A document of
+another generation, or for other columns, is ignored and made again.
 """
 
 from __future__ import annotations
@@ -32,14 +22,12 @@ from .symbols import Atom, Member, Null, Range, Residual, atoms_of, why_alone
 __all__ = ["GENERATION", "Card", "Shape", "card_of"]
 
 GENERATION = 1
-"""Of the meaning of a card; goes up with every change of it, or of the kernels that read it."""
+"""Increment with every change of a card's meaning or of the kernels that read it."""
 
 Ints = tuple[int, ...]
 
 
 class Shape(NamedTuple):
-    """The structure of a pattern: its automaton, as :class:`.automata.Tables` has it of many."""
-
     first: Ints
     bit: Ints
     kind: Ints
@@ -58,19 +46,7 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Card:
-    """A pattern that can share a bank.
-
-    Attributes
-    ----------
-    shape : Shape
-    conditions : tuple of (int, tuple of Atom)
-        The bits that a conjunction guards, and its atoms in normal form.
-    partition_by : tuple of str
-    within : int or None
-        Ticks.
-    columns : tuple of (str, str)
-        Names and types of what is read.
-    """
+    """A pattern that can share a bank; ``conditions`` are bits and atoms, ``within`` ticks."""
 
     shape: Shape
     conditions: tuple[tuple[int, tuple[Atom, ...]], ...]
@@ -79,11 +55,9 @@ class Card:
     columns: tuple[tuple[str, str], ...]
 
     def fits(self, schema: pa.Schema) -> bool:
-        """Whether the columns are those of a schema."""
         return all(n in schema.names and str(schema.field(n).type) == t for n, t in self.columns)
 
     def to_json(self) -> dict[str, Any]:
-        """A document for :meth:`from_json`."""
         conditions = [
             [bits, [[type(atom).__name__, *asdict(atom).values()] for atom in atoms]]
             for bits, atoms in self.conditions
@@ -95,7 +69,7 @@ class Card:
 
     @classmethod
     def from_json(cls, body: Any) -> Card | None:
-        """The card of a document; None where it is of another generation, or none."""
+        """The card of a document; None for another generation or no document."""
         if not isinstance(body, dict) or body.get("generation") != GENERATION:
             return None
         shape: dict[str, Any] = {
@@ -118,7 +92,7 @@ def _atom(kind: str, *values: Any) -> Atom:
 
 
 def card_of(compiled: CompiledMatch) -> Card:
-    """The card of a pattern that :func:`.symbols.why_alone` has nothing against."""
+    """The card of a pattern for which ``symbols.why_alone`` gives no reason."""
     assert not why_alone(compiled)
     names = dict.fromkeys([*compiled.partition_by, *condition_columns(compiled)])
     if compiled.columns.time is not None:

@@ -1,27 +1,16 @@
-"""What late events change of what a bank has found, looked at near them and nowhere else.
+"""Corrections of a bank's matches by late events, computed only near those events.
 
-Layout
-    ::
+::
 
-        rows of a partition    . . A B . B . A B x C . . B . A . . .        x came late
-                                     [       neighbours        ]
-                                       ^cut           ^ met again
+    rows of a partition    . . A B . B . A B x C . . B . A . . .        x came late
+                               [       neighbourhood      ]
+                                 ^cut           ^ searches agree again
 
-    A *neighbourhood* are rows around late events of a partition, each searched as a partition of
-    its own, with the late events and without.  It begins small.  It is large enough when each
-    pattern has a cut in it before the late events (:mod:`.cuts`), and both searches have met again
-    behind them: at a bare row, or where both have the same open match.  Else it is made longer on
-    that side; one that comes to the last row of its partition ends at the watermark, and what is
-    open there is what the bank has open.
-
-Guarantee
-    Matches that both searches have, by their first and last event, and that hold no late event are
-    the same; the others are told, of both.  Before the cut, and where both have met again, nothing
-    is otherwise.
-
-Cost
-    Some rows around each late event.  Patterns that pass over events look at two windows on both
-    sides; so do those of which no bare row is near.
+A *neighbourhood* of rows is searched with and without the late events.  It is extended on a side
+until each pattern has a cut before the late events (``cuts``), and both searches agree behind them:
+at a bare row, or at the same open match.  At the end of its partition it ends at the watermark.
+Matches of both searches (same first and last event) without a late event, and all matches outside,
+are unchanged; the others are reported.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -49,18 +38,13 @@ __all__ = ["Corrected", "correct"]
 IntArray = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 ROWS_NEAR = 8
-"""Rows on each side of a late event that are looked at first."""
 LONGER = 4
-"""So many times as long a side is made."""
 NOWHERE = np.int64(1 << 62)
 
 
 @dataclass(frozen=True)
 class Corrected:
-    """What late events change: matches that are none any more, or others, and those that are now.
-
-    A match that holds a late event is in both.
-    """
+    """Matches gone or changed, and matches that hold now; one with a late event is in both."""
 
     gone: BankMatches
     found: BankMatches
@@ -68,21 +52,13 @@ class Corrected:
 
 @dataclass(frozen=True)
 class _Late:
-    """Where late events stand, ascending."""
-
     partition: IntArray
     place: IntArray
 
 
 @dataclass(frozen=True)
 class _Near:
-    """Neighbourhoods: ranges of places, disjoint and ascending.
-
-    Attributes
-    ----------
-    done : bool array
-        Whether each was searched, and was large enough; with that ``name``.
-    """
+    """Neighbourhoods: disjoint, ascending ranges of places; ``done`` if large enough."""
 
     partition: IntArray
     begin: IntArray
@@ -95,7 +71,6 @@ class _Near:
 
     @classmethod
     def around(cls, bank: PatternBank, events: Arranged, late: _Late) -> _Near:
-        """The first ones."""
         partition, place = late.partition, late.place
         begin, end = place - ROWS_NEAR, place + ROWS_NEAR + 1
         if any(layer.passes_over for layer in bank.layers):
@@ -106,7 +81,7 @@ class _Near:
         return cls(partition, begin, end, none > 0, none).joined(events)
 
     def joined(self, events: Arranged) -> _Near:
-        """Within their partitions, and those joined that overlap, to be searched again."""
+        """Clipped to their partitions; overlapping ones merged, to be searched again."""
         begin, end = np.maximum(self.begin, 0), np.minimum(self.end, events.size[self.partition])
         base = (np.cumsum(events.size) - events.size)[self.partition]
         order = np.argsort(base + begin, kind="stable")
@@ -122,17 +97,7 @@ class _Near:
 
 
 class _Searched:
-    """Neighbourhoods as partitions, with the late events and without.
-
-    Attributes
-    ----------
-    first, last : int64 arrays
-        Of each: ranks of the first and of the last late event.
-    whole : bool array
-        Whether each begins with the first row that there is of its partition.
-    tail : bool array
-        Whether each ends with the last row of its partition.
-    """
+    """Neighbourhoods as partitions; ``whole``: begins its partition, ``tail``: ends it."""
 
     def __init__(
         self, bank: PatternBank, events: Arranged, near: _Near, late: _Late, first: int,
@@ -173,7 +138,7 @@ class _Searched:
         )
 
     def search(self, layer: Layer) -> tuple[Found, Found, Bools, Bools]:
-        """What both searches find, and in which neighbourhoods a side is too short."""
+        """Results without and with the late events, and neighbourhoods too short on a side."""
         room, count = self.bank.room, len(self.near)
         before, behind = np.zeros((2, count), np.bool_)
         batch = layer.read(self.columns)
@@ -214,7 +179,7 @@ class _Searched:
         return without, after, before, behind & ~self.tail
 
     def changed(self, without: Found, after: Found) -> tuple[Bools, Bools]:
-        """Which matches of the old search are gone or others, and which of the new are new so."""
+        """Which matches of the old search are gone or changed, and which of the new are new."""
         begin = self.offsets[after.parts.partition]
         held = self.late_before[begin + after.parts.last_row + 1]
         holds = held > self.late_before[begin + after.parts.first_row]
@@ -234,7 +199,6 @@ class _Searched:
 
 
 def _within(events: Arranged, near: _Near, late: _Late) -> tuple[IntArray, IntArray]:
-    """The late events in neighbourhoods: which of their rows, and whose, ascending."""
     base = np.cumsum(events.size) - events.size
     begins = base[near.partition] + near.begin
     at = base[late.partition] + late.place
@@ -246,7 +210,7 @@ def _within(events: Arranged, near: _Near, late: _Late) -> tuple[IntArray, IntAr
 
 
 def _stands(kept: Kept, keys: IntArray, count: int) -> IntArray:
-    """Rank at which the search of each (pattern, partition) waits; -1 where it does not."""
+    """Rank at which the search of each (pattern, partition) has an open match; -1 without one."""
     mine = kept.query * count + kept.partition
     if not len(mine):
         return np.full(len(keys), -1)
@@ -255,7 +219,6 @@ def _stands(kept: Kept, keys: IntArray, count: int) -> IntArray:
 
 
 def _events(found: Found) -> IntArray:
-    """First and last event of each match, as a row of numbers."""
     parts, first = found.parts, np.concatenate([[0], np.cumsum(found.runs)])[:-1].astype(np.int64)
     return np.stack(
         [
@@ -268,20 +231,14 @@ def _events(found: Found) -> IntArray:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What was found in neighbourhoods that were all searched at once, by layer.
-
-    Attributes
-    ----------
-    base : int
-        Name of the first of them.
-    """
+    """Results, by layer, of neighbourhoods searched together; ``base`` is the name of the first."""
 
     searched: _Searched
     base: int
     found: list[tuple[Found, Found]]
 
     def counts(self, names: IntArray) -> Bools:
-        """Which of its neighbourhoods still stand, given the names of those."""
+        """Which of its neighbourhoods are final."""
         return np.isin(self.base + np.arange(len(self.searched.near)), names)
 
 
@@ -292,21 +249,8 @@ def correct(
     first: int,
     watermark: int,
 ) -> Corrected | None:
-    """What late events change of what was found up to a watermark, the bank's.
-
-    Parameters
-    ----------
-    events : Arranged
-        With the late ones.
-    late : tuple of int64 arrays
-        Partition and place of each, ascending; at least one.
-    first : int
-        Tick of the first event there is.
-
-    Returns
-    -------
-    Corrected or None
-        None, and nothing is done, where events further away are needed.
+    """Changes by ``late`` events (partition and place, ascending, already in ``events``).  None,
+    without effect, when events beyond ``events`` are needed; ``first`` is the stream's first tick.
     """
     assert bank.longest >= 0
     held, named = _Late(*late), 0
@@ -343,7 +287,7 @@ def correct(
 def _told(
     bank: PatternBank, events: Arranged, late: _Late, outcomes: list[_Outcome], names: IntArray
 ) -> Corrected:
-    """The changes; and what the bank has open, put right."""
+    """The changes; also corrects the bank's open matches."""
     gone, there = [bank.nothing()], [bank.nothing()]
     open_: list[list[Kept]] = [[] for _ in bank.layers]
     touched = np.unique(late.partition)
@@ -383,7 +327,6 @@ def _told(
 
 
 def _newest(bank: PatternBank, searched: _Searched, number: IntArray, tail: Bools) -> None:
-    """Note the newest event of partitions, where it is a late one."""
     places, last = bank.partitions, searched.offsets[1:] - 1
     tick, rank = searched.new.tick[last], searched.new.among[last]
     newer = (tick > places.tick[number]) | (

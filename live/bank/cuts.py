@@ -1,22 +1,19 @@
-"""Rows at which a search of hits may begin, as what was before is forgotten there.
+"""Cuts: rows at which a search of hits may begin, as no match covers the border before them.
 
-Layout
-    ::
+::
 
-        hits of a pattern       A B B . . A B . B B x B .      . satisfies nothing, x is late
-        bare row                            ^               the search of ``A B+ C`` has come by
-                                              |             cut: from here on what is near x
-
-        matches from any row    [====]   [=======]
-                                  [===]       [======]
-        rows                    ....................|........|........ x
+    hits of a pattern       A B B . . A B . B B x B .      . satisfies nothing, x is late
+    bare row                            ^               the search of ``A B+ C`` has ended here
+                                        |             cut: from here on what is near x
+    matches from any row    [====]   [=======]
+                              [===]       [======]
+    rows                    ....................|........|........ x
                                  no cut here        cut: the last row that no match covers, more
                                                     than the window before x
 
-    Where every event of a match has to satisfy something, no match covers a *bare* row, so a search
-    stands behind it whatever was before.  A pattern that passes over events has no bare rows, and
-    for another none may be near.  For these the events are searched as if AFTER MATCH SKIP TO NEXT
-    ROW was said, and cut where no match found so covers a row, whichever row it began with.
+If every event of a match must satisfy a condition, no match covers a *bare* row, which satisfies
+none.  Other patterns, and those without a bare row near, are searched as with SKIP TO NEXT ROW, and
+cut at a row that no such match covers.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -43,7 +40,7 @@ NOTHING_BEFORE = np.int64(INT64_MIN)
 
 @kernel
 def _bare(first, row, partition, rank, passes, late, last_late, size, listed, cut, rejoins):
-    """See :func:`bare_rows`; gives how many (pattern, partition) there are."""
+    """See ``bare_rows``; the number of (pattern, partition) pairs."""
     count = 0
     for q in range(first.shape[0] - 1):
         h = first[q]
@@ -76,24 +73,9 @@ def _bare(first, row, partition, rank, passes, late, last_late, size, listed, cu
 def bare_rows(
     hits: Hits, fresh: Fresh, passes: Bools, late: IntArray, last_late: IntArray
 ) -> tuple[IntArray, IntArray, Bools]:
-    """Where searches forget what was before late events, and where they meet again behind them.
-
-    Parameters
-    ----------
-    passes : bool array
-        Per pattern: whether its matches pass over events that satisfy nothing.
-    late, last_late : int64 arrays
-        Per partition: ranks of the first and of the last late event.  Hits of the row before the
-        first are all there.
-
-    Returns
-    -------
-    listed : int64 array
-        (pattern, partition) of those with hits, ascending.
-    cut : int64 array
-        Of each: the row behind the last bare one before the late events; -1 without one.
-    rejoins : bool array
-        Of each: whether there is a bare row behind the late events.
+    """Cuts at bare rows before late events, per (pattern, partition) with hits, ascending; -1
+    without one.  Also whether a bare row follows.  ``late`` and ``last_late`` are ranks of the
+    first and last late event per partition; ``passes``: matches may skip events.
     """
     most = len(hits.row)
     listed, cut = np.empty((most, 2), np.int64), np.empty(most, np.int64)
@@ -107,10 +89,7 @@ def bare_rows(
 
 @kernel
 def _latest_free(query, partition, first, last, window, tick, offsets, bound, low, cut, listed):
-    """See :func:`free_rows`; gives how many (pattern, partition) have matches.
-
-    Matches come by pattern, partition and first row.
-    """
+    """See ``free_rows``; matches are sorted by pattern, partition and first row."""
     n = query.shape[0]
     count = 0
     i = 0
@@ -157,22 +136,10 @@ def _latest_free(query, partition, first, last, window, tick, offsets, bound, lo
 def free_rows(
     layer: Layer, hits: Hits, fresh: Fresh, bound: IntArray, low: IntArray, room: Room
 ) -> tuple[IntArray, IntArray]:
-    """The last rows before a time from which searches have forgotten what was before.
+    """Last uncovered rows before ``bound`` (tick per partition), per (pattern, partition), or -1.
 
-    Parameters
-    ----------
-    bound : int64 array
-        Of each partition the time of what is asked about; the rows begin two windows before it, or
-        where the stream does.
-    low : int64 array
-        Of each partition a time before which all rows lie that are not here; the least tick where
-        there are none.
-
-    Returns
-    -------
-    listed, cut : int64 arrays
-        (pattern, partition) of those with matches, ascending, and the row of each; -1 without one.
-        The others forget everywhere.
+    Rows begin two windows before ``bound``; all absent rows lie before ``low``.  Pairs that are not
+    listed may be cut anywhere.
     """
     every = layer.search(hits, fresh, empty_kept(), moved(bound, -1), room, skip=TO_NEXT)
     count = len(every.query)
@@ -187,7 +154,7 @@ def free_rows(
 
 @kernel
 def _behind(first, row, bits, partition, rank, listed, cut, out_first, out_row, out_bits):
-    """See :func:`hits_behind`."""
+    """See ``hits_behind``."""
     count = 0
     at = 0
     for q in range(first.shape[0] - 1):
@@ -208,7 +175,7 @@ def _behind(first, row, bits, partition, rank, listed, cut, out_first, out_row, 
 
 
 def hits_behind(hits: Hits, fresh: Fresh, listed: IntArray, cut: IntArray) -> Hits:
-    """Hits from the cuts of (pattern, partition), ascending, on, and all of the others."""
+    """Hits at or after the cuts of listed pairs, and all hits of others."""
     if not len(listed):
         return hits
     some = Hits(np.empty_like(hits.first), np.empty_like(hits.row), np.empty_like(hits.bits))

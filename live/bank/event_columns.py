@@ -1,13 +1,4 @@
-"""Columns of events that have numbers 0, 1, 2, ..., taken by number in any order.
-
-Layout
-    Of numbers and times the bits stand in one array per column, which grows by doubling, with what
-    is null beside it where anything is; the other columns are kept in chunks
-    (:class:`~chronicle.query.pattern.kept_events.KeptEvents`).
-
-Guarantee
-    What is taken are the values that came, of the same types.
-"""
+"""Columns of numbered events, read by number: fixed-width ones as arrays, others in chunks."""
 
 from __future__ import annotations
 
@@ -27,8 +18,6 @@ IntArray = npt.NDArray[np.int64]
 
 
 class _Bits:
-    """A column of fixed width."""
-
     def __init__(self, type_: pa.DataType) -> None:
         self._type = type_
         self._bits: npt.NDArray[Any] = np.empty(1024, f"i{type_.bit_width // 8}")
@@ -59,18 +48,6 @@ class _Bits:
 
 
 class EventColumns:
-    """See the module.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-
-    Attributes
-    ----------
-    count : int
-        Events so far.
-    """
-
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
         self.count = 0
@@ -79,11 +56,9 @@ class EventColumns:
 
     @property
     def nbytes(self) -> int:
-        """Memory taken."""
         return sum(column.nbytes for column in self._plain.values()) + self._other.nbytes
 
     def append(self, table: pa.Table) -> None:
-        """The next events, with all columns."""
         if not table.num_rows:
             return
         for name, column in self._plain.items():
@@ -94,7 +69,6 @@ class EventColumns:
         self.count += table.num_rows
 
     def table(self, names: Sequence[str], numbers: IntArray) -> pa.Table:
-        """Columns of events."""
         others = [name for name in names if name not in self._plain]
         rest = self._other.table(others, numbers) if others else None
         columns = [

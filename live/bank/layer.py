@@ -1,14 +1,8 @@
-"""Patterns of a bank that share one index: what is built for them, and what they have open.
+"""Patterns of a bank that share one index, and their open matches.
 
-Purpose
-    To build the index of ten thousand patterns takes a second, so one that comes or goes must not
-    have it built anew.  A :class:`Layer` is built once, when it is used first; patterns that leave
-    are *dead* in it, and the bank merges layers as they grow.
-
-Layout
-    The patterns of a layer have numbers.  What is open is a :class:`~.searching.Kept`, sorted by
-    number and partition, which :meth:`Layer.search` takes and gives: a replay begins with none, a
-    step with :attr:`Layer.kept`.
+An index of ten thousand patterns takes a second to build, so a layer is built once, removed
+patterns are marked dead, and the bank merges layers as they grow.  ``Layer.search`` maps open
+matches (``Kept``, sorted by pattern and partition) to the next ones.
 """
 
 from __future__ import annotations
@@ -53,7 +47,6 @@ SAMPLE_ROWS = 4096
 
 
 def empty_kept(entries: int = 0, rows: int = 0) -> Kept:
-    """Room for kept rows."""
     query, partition = np.zeros(entries, np.int64), np.zeros(entries, np.int64)
     columns = (np.zeros(rows, np.int64) for _ in range(3))
     return Kept(
@@ -62,7 +55,6 @@ def empty_kept(entries: int = 0, rows: int = 0) -> Kept:
 
 
 def kept_where(kept: Kept, chosen: Bools) -> Kept:
-    """What is kept of some (query, partition)."""
     sizes = np.diff(kept.first)
     rows = np.repeat(chosen, sizes)
     return Kept(
@@ -73,12 +65,7 @@ def kept_where(kept: Kept, chosen: Bools) -> Kept:
 
 
 class Room:
-    """Scratch space that grows, shared by the layers of a bank.
-
-    Parameters
-    ----------
-    limits : MatchLimits
-    """
+    """Growing scratch space, shared by the layers of a bank."""
 
     def __init__(self, limits: MatchLimits) -> None:
         self.limits = limits
@@ -88,7 +75,7 @@ class Room:
         self.matches = 4096
 
     def check(self, size: int) -> None:
-        """Refuse to grow beyond the budget."""
+        """Raise ResourceLimit if ``size`` bytes exceed the budget."""
         if size > self.limits.memory_bytes:
             raise ResourceLimit(
                 f"a step of a bank of patterns needs more than {self.limits.memory_bytes} bytes; "
@@ -96,17 +83,14 @@ class Room:
             )
 
     def buffers(self) -> tuple[npt.NDArray[np.uint64], IntArray, IntArray, IntArray]:
-        """Of the rows of one (query, partition): bits, rank, tick, among."""
         n = self.buffer_rows
         rank, tick, among = (np.empty(n, np.int64) for _ in range(3))
         return np.empty(n, np.uint64), rank, tick, among
 
     def scratch(self) -> tuple[IntArray, npt.NDArray[np.uint64]]:
-        """Of the search: its stack, and what it has visited."""
         return np.zeros(4 * (self.frames + 2), np.int64), np.zeros(self.frames + 2, np.uint64)
 
     def tables(self) -> tuple[MatchTable, Parts]:
-        """Of the matches."""
         n, r = self.matches, 4 * self.matches
         output = MatchTable(*(np.empty(size, np.int64) for size in (n, n, n, n, n, r, r, r)))
         parts = Parts(*(np.empty(size, np.int64) for size in (n, n, n, n, r, r, n, n)))
@@ -115,8 +99,6 @@ class Room:
 
 @dataclass(frozen=True)
 class _Built:
-    """What a step reads of the patterns."""
-
     index: PredicateIndex
     postings: Postings
     tables: Tables
@@ -127,7 +109,7 @@ class _Built:
 
 @dataclass(frozen=True)
 class Found:
-    """What a search has found, by numbers of patterns and partitions, and what is open then."""
+    """Matches of a search, by pattern and partition number, and the open matches after it."""
 
     query: IntArray
     parts: Parts
@@ -138,7 +120,6 @@ class Found:
     def matches(
         self, names: Sequence[Hashable], keys: Callable[[IntArray], pa.Table]
     ) -> BankMatches:
-        """The matches with the names of their patterns."""
         parts = self.parts
         some, query = numbered(self.query)
         return BankMatches(
@@ -150,25 +131,8 @@ class Found:
 
 
 class Layer:
-    """See the module.
-
-    Parameters
-    ----------
-    names : sequence
-    cards : sequence of Card
-    kept : Kept, optional
-        What they have open.
-
-    Attributes
-    ----------
-    longest : int
-        The greatest WITHIN of its patterns, in ticks; -1 where one has none.
-    columns : frozenset of str
-        What its patterns read of the events.
-    passes : bool array
-        Whether a match may pass over events that satisfy nothing, by pattern.
-    searched : int64 array
-        Hits that were searched, by pattern.
+    """See the module; ``longest`` is the greatest WITHIN in ticks (-1: one has none), ``passes``:
+    matches may skip events, ``searched``: hits so far, by pattern.
     """
 
     def __init__(
@@ -191,7 +155,6 @@ class Layer:
         return len(self.names)
 
     def remove(self, name: Hashable) -> None:
-        """Let a pattern go, with what it had open."""
         gone = self.number.pop(name)
         self.alive[gone] = False
         self.kept = kept_where(self.kept, self.kept.query != gone)
@@ -199,14 +162,14 @@ class Layer:
             self._built.use_query[self._built.use_query == gone] = -1
 
     def instead(self, *before: Layer) -> Layer:
-        """This layer, which goes on counting where others of its patterns have been."""
+        """This layer, with the counters of the layers that it replaces."""
         for layer in before:
             for name, number in layer.number.items():
                 self.searched[self.number[name]] = layer.searched[number]
         return self
 
     def living(self) -> tuple[list[Hashable], list[Card], Kept]:
-        """The patterns that are left, numbered anew, and what they have open."""
+        """The remaining patterns, renumbered, and their open matches."""
         if self.alive.all():
             return self.names, self.cards, self.kept
         number = np.cumsum(self.alive) - 1
@@ -216,16 +179,14 @@ class Layer:
 
     @property
     def passes_over(self) -> bool:
-        """Whether some pattern does that."""
         return bool((self.passes & self.alive).any())
 
     @property
     def built(self) -> bool:
-        """Whether the index stands."""
         return self._built is not None
 
     def build(self, table: pa.Table) -> _Built:
-        """Index and tables of the patterns; what is rare is learnt from a batch."""
+        """Build index and tables once; selectivities are estimated from a sample of ``table``."""
         if self._built is not None:
             return self._built
         automata, symbols = Automata(), Symbols()
@@ -255,7 +216,6 @@ class Layer:
         return self._built
 
     def read(self, columns: Columns) -> Read:
-        """What the conditions look at of events."""
         return self.build(columns.table).index.read(columns)
 
     def hits(
@@ -266,18 +226,7 @@ class Layer:
         room: Room,
         followed: IntArray | slice = slice(0),
     ) -> Hits:
-        """Hits of events that were read, by query.
-
-        Those that can be in no match, with no other beside them, may be left out.
-
-        Parameters
-        ----------
-        read : Read
-        order : int64 array
-            The row that each event is.
-        followed : int64 array, optional
-            Events whose hits are never left out.
-        """
+        """Hits by query, without isolated ones that cannot match (except those in ``followed``)."""
         built = self._built
         assert built is not None
         index, queries = built.index, len(self.names)
@@ -326,15 +275,7 @@ class Layer:
         final: bool = False,
         skip: int | None = None,
     ) -> Found:
-        """Search with hits, and with what is kept.
-
-        Parameters
-        ----------
-        watermark : int or int64 array
-            Of all partitions, or of each.
-        skip : int, optional
-            AFTER MATCH SKIP of all patterns.
-        """
+        """Search hits and open matches; ``watermark`` may be per partition, ``skip`` overrides."""
         built = self._built
         assert built is not None
         tables = built.tables

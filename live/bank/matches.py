@@ -1,4 +1,4 @@
-"""Matches that a bank has found: by what their events are known, not where they lie."""
+"""Matches of a bank, identified by their events, not by row positions."""
 
 from __future__ import annotations
 
@@ -21,27 +21,10 @@ _PER_RUN = ("place", "tick", "rank")
 
 @dataclass(frozen=True)
 class BankMatches:
-    """Matches of a step, by query, partition and first event.
-
-    Attributes
-    ----------
-    names : tuple
-        Of the queries that have some.
-    query : int64 array
-        Per match: which of ``names``.
-    keys : pyarrow.Table
-        Per match: columns of PARTITION BY.
-    partition : int64 array
-        Per match: the number of that among the partitions known when it was found.
-    first_row, last_row : int64 arrays
-        Per match: first and last event, counted within the partition.
-    last_tick, last_rank : int64 arrays
-        Per match: its last event, by tick and rank among the events of its partition and tick.
-    run_offsets : int64 array
-        Runs of match ``i``: ``run_offsets[i] .. run_offsets[i + 1]``.
-    place, tick, rank : int64 arrays
-        Per run of events at one position of the pattern: the position, and the first event of it;
-        rank -1 where a star of which nothing is asked begins with an event that is no hit.
+    """Matches by query, partition and first event; rows count within the partition, ranks within a
+    tick.  Match ``i`` has the runs ``run_offsets[i] .. run_offsets[i + 1]``: position (``place``)
+    and first event, with rank -1 where a star without condition begins with an event that is no
+    hit.
     """
 
     names: tuple[Hashable, ...]
@@ -62,16 +45,13 @@ class BankMatches:
 
     @property
     def first_tick(self) -> IntArray:
-        """Per match: tick of its first event."""
         return self.tick[self.run_offsets[:-1]]
 
     @property
     def first_rank(self) -> IntArray:
-        """Per match: rank of its first event."""
         return self.rank[self.run_offsets[:-1]]
 
     def where(self, chosen: npt.NDArray[np.bool_]) -> BankMatches:
-        """Some of them."""
         if chosen.all():
             return self
         runs = take_ranges(self.run_offsets[:-1][chosen], self.run_offsets[1:][chosen])
@@ -88,7 +68,7 @@ class BankMatches:
 
     @staticmethod
     def joined(parts: Sequence[BankMatches]) -> BankMatches:
-        """Matches of several; at least one."""
+        """Concatenation of at least one part."""
         full = [part for part in parts if len(part)] or list(parts[:1])
         if len(full) == 1:
             return full[0]

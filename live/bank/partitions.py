@@ -1,4 +1,4 @@
-"""The partitions that a bank has seen: their numbers, and where each of them stands."""
+"""Partitions that a bank has seen: their numbers and positions."""
 
 from __future__ import annotations
 
@@ -22,21 +22,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 class Partitions:
-    """See the module.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-    time : str
-    partition_by : sequence of str
-
-    Attributes
-    ----------
-    keys : pyarrow.Table
-        Of each partition.
-    count, tick, rank : int64 arrays
-        Of each partition: events so far, tick of the last one and its rank among those of the tick.
-    """
+    """Per partition: keys, number of events, and the last one's tick and rank within that tick."""
 
     def __init__(self, schema: pa.Schema, time: str, partition_by: Sequence[str]) -> None:
         self.time = time
@@ -53,11 +39,10 @@ class Partitions:
 
     @property
     def nbytes(self) -> int:
-        """Memory taken."""
         return int(self.count.nbytes + self.tick.nbytes + self.rank.nbytes + self.keys.nbytes)
 
     def numbers_of(self, table: pa.Table) -> IntArray:
-        """The partition of each row; those that are new are taken in."""
+        """The partition of each row; new ones are added."""
         if not self.partition_by or not table.num_rows:
             return np.zeros(table.num_rows, np.int64)
         codes = self._codes.encode([table.column(name) for name in self.partition_by])
@@ -73,7 +58,7 @@ class Partitions:
         return codes
 
     def arrange(self, table: pa.Table) -> tuple[Fresh, IntArray]:
-        """The next events in the order of partitions, and the row of the table that each one is."""
+        """The next events sorted by partition, and the table row of each."""
         count = table.num_rows
         ticks, _ = numbers(flat(table.column(self.time)), "i")
         tick = np.ascontiguousarray(ticks, np.int64)
@@ -87,11 +72,10 @@ class Partitions:
         return Fresh(codes, rank, tick, among, self.count), order
 
     def keys_at(self, partition: IntArray) -> pa.Table:
-        """Columns of PARTITION BY, of partitions by number."""
         return self.keys.take(pa.array(partition)) if self.partition_by else pa.table({})
 
     def keep(self, lasting: Bools) -> IntArray:
-        """Forget the others; the new number of each."""
+        """Drop the other partitions; maps old numbers to new ones."""
         self.keys = self.keys.filter(pa.array(lasting)).combine_chunks()
         self._codes = KeyCodes(len(self.partition_by))
         self._codes.encode([self.keys.column(name) for name in self.partition_by])

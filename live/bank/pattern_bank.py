@@ -1,24 +1,10 @@
-"""Thousands of saved patterns over one stream, step by step.
+"""Step-by-step search of thousands of patterns with one PARTITION BY (see ``symbols.why_alone``).
 
-Purpose
-    :class:`PatternBank` takes the events of a step and says which patterns matched where.  It does
-    for all of its patterns together what :class:`~chronicle.query.pattern.advancing.AdvancingMatch`
-    does for one.
-
-Guarantee
-    Matches of a pattern are those that it has alone, known at the same watermark, but for SKIP TO
-    NEXT ROW, where a match waits for those that begin before it.  No Python and no allocation per
-    query and batch.  State is the hits of open matches.
-
-Layers
-    Patterns stand in layers (:mod:`.layer`) that are built once.  One that comes is a layer of its
-    own; layers of like size are merged, so each pattern is built a logarithmic number of times.
-
-Limits
-    Patterns of one PARTITION BY list that :func:`~.symbols.why_alone` has nothing against.  A
-    pattern sees the events from the step on in which it was added: what it had open at the
-    watermark is given by :mod:`.regions`.  The rows that a partial match keeps are searched again
-    when its query has another hit in the partition.
+Each pattern has the matches that it has alone at the same watermark, except with SKIP TO NEXT ROW,
+where a match waits for those that begin before it.  No Python code and no allocation per query and
+batch.  Each added pattern is a layer; layers of similar size are merged, so a pattern is built
+O(log n) times.  Added patterns see events of later steps; ``regions`` supplies their open matches.
+The state is the hits of open matches, searched again at each further hit of query and partition.
 """
 
 from __future__ import annotations
@@ -47,22 +33,6 @@ PARTITIONS_MIN = 4096
 
 
 class PatternBank:
-    """See the module.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        Columns of the events.
-    time : str
-    partition_by : sequence of str
-    limits : MatchLimits, optional
-
-    Attributes
-    ----------
-    layers : list of Layer
-    partitions : Partitions
-    """
-
     def __init__(
         self,
         schema: pa.Schema,
@@ -83,17 +53,11 @@ class PatternBank:
     # -- patterns -------------------------------------------------------------------------------
 
     def add(self, name: Hashable, card: Card) -> None:
-        """Take a pattern in; it sees the events of the next step on.
-
-        Raises
-        ------
-        InvalidArgument
-            When it partitions in another way.
-        """
+        """Add a pattern, which sees events from the next step on."""
         self.take(Layer([name], [card]))
 
     def take(self, layer: Layer) -> None:
-        """Take a layer in, with what its patterns have open in the partitions known here."""
+        """Add a layer with its open matches, in this bank's partition numbers."""
         for card in layer.cards:
             if list(card.partition_by) != self.partition_by:
                 raise InvalidArgument(
@@ -106,7 +70,6 @@ class PatternBank:
             self.layers.append(_merged(below, above))
 
     def remove(self, name: Hashable) -> None:
-        """Let a pattern go, with what it had open."""
         for i, layer in enumerate(self.layers):
             if name in layer.number:
                 layer.remove(name)
@@ -117,7 +80,7 @@ class PatternBank:
         raise KeyError(name)
 
     def searched(self, name: Hashable) -> int:
-        """Hits of a pattern that were searched; one far from every other need not be."""
+        """Hits of a pattern that were searched; isolated hits may be skipped."""
         found = (layer for layer in self.layers if name in layer.number)
         return sum(int(layer.searched[layer.number[name]]) for layer in found)
 
@@ -129,40 +92,29 @@ class PatternBank:
 
     @property
     def symbols(self) -> int:
-        """Conditions that are evaluated."""
         every = (card for layer in self.layers for card in layer.living()[1])
         return len({atoms for card in every for _, atoms in card.conditions})
 
     @property
     def longest(self) -> int:
-        """The greatest WITHIN of all patterns; -1 where one has none."""
+        """The greatest WITHIN in ticks; -1 if a pattern has none."""
         windows = [layer.longest for layer in self.layers]
         return -1 if -1 in windows else max(windows, default=0)
 
     @property
     def columns(self) -> list[str]:
-        """What a step reads of the events."""
         named = {self.time}.union(*(layer.columns for layer in self.layers))
         return [name for name in self.schema.names if name in named]
 
     @property
     def nbytes(self) -> int:
-        """Memory of the state."""
         kept = sum(part.nbytes for layer in self.layers for part in layer.kept)
         return int(kept + self.partitions.nbytes)
 
     # -- steps ----------------------------------------------------------------------------------
 
     def advance(self, batch: pa.RecordBatch | pa.Table | None, watermark: int) -> BankMatches:
-        """Take events and a watermark; the matches that are decided by them.
-
-        Parameters
-        ----------
-        batch : RecordBatch, Table or None
-            Events in the order of time.
-        watermark : int
-            In ticks: no event at this time or before will come any more.
-        """
+        """Take events in time order, and a watermark: no event at or before it follows."""
         self.watermark = max(self.watermark, watermark)
         table = self.schema.empty_table() if batch is None else _as_table(batch)
         found = []
@@ -174,7 +126,7 @@ class PatternBank:
         return BankMatches.joined(found)
 
     def finish(self) -> BankMatches:
-        """No event will come; what was still open."""
+        """End of stream: the matches still open."""
         return self._step(self.schema.empty_table(), self.watermark, True)
 
     def _step(self, table: pa.Table, watermark: int, final: bool) -> BankMatches:
@@ -196,11 +148,9 @@ class PatternBank:
         return BankMatches.joined(parts)
 
     def no_partitions(self) -> Partitions:
-        """Partitions as these are numbered, of which none has been seen."""
         return Partitions(self.schema, self.time, self.partition_by)
 
     def nothing(self) -> BankMatches:
-        """No matches."""
         none = np.zeros(0, np.int64)
         keys = self.partitions.keys_at(none)
         return BankMatches(
@@ -208,7 +158,6 @@ class PatternBank:
         )
 
     def _tidy(self) -> None:
-        """Forget partitions in which nothing is open."""
         places = self.partitions
         if len(places) <= self._tidy_at or not self.partition_by:
             return
@@ -225,7 +174,6 @@ class PatternBank:
 
 
 def _merged(below: Layer, above: Layer) -> Layer:
-    """One layer of two; the patterns of the first keep their order."""
     names, cards, kept = below.living()
     more, others, open_ = above.living()
     joined = Kept(

@@ -1,32 +1,15 @@
-"""Which conditions hold of many events at once: events are sorted, and conditions look into them.
+"""Hits of many events at once: events are sorted, and each condition looks up its range.
 
-Purpose
-    To look up where an event stands among the conditions pays for few events.  Of many, it is
-    sooner done the other way round: with the values of a batch sorted, the events of a range lie
-    side by side, and a condition finds them by its two ends.  :class:`Postings` does that for all
-    conditions of a :class:`~.predicate_index.PredicateIndex`.
+For few events ``predicate_index`` is faster.  Layout::
 
-Layout
-    ::
+    values of a column, sorted    2   3   3   5   8   8   9        one way of the index
+    their rows                    4   0   6   1   2   5   3
+                                      [===========)                span of BETWEEN 3 AND 7
+    spans of the access atoms, by way | one for each symbol with more tests: its rows
+    query -> pieces: a span, and the bits that a row in it may stand for
 
-        values of a column, sorted    2   3   3   5   8   8   9        one way of the index
-        their rows                    4   0   6   1   2   5   3
-                                          [===========)                the span of BETWEEN 3 AND 7
-
-        spans of the access atoms, by way | one for each symbol with more to test: its rows
-        query -> pieces: a span, and the bits that a row in it may stand for
-
-    One query after the other marks its rows, leaves out those that no match of it can have, sorts
-    the few that are left and takes its marks back, so what is found comes sorted by query and row.
-
-Guarantee
-    The hits of :func:`~.predicate_index.find_hits`, in the order of
-    :func:`~.searching.by_query`, but for two uses of a query that one row satisfies: they are one
-    hit with the bits of both.
-
-Cost
-    A batch is sorted once per column, a condition costs two binary searches, and a hit a few
-    instructions that wait for nothing: marks of a batch lie in the cache.
+Hits are those of ``find_hits``, by query and row, but one row's uses by a query are one hit.  Cost:
+a sort per column, two binary searches per condition, few instructions per hit.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -45,16 +28,16 @@ __all__ = ["SPANS_FOR_ROW", "Postings"]
 IntArray = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.uint32]
 SPANS_FOR_ROW = 16
-"""So many spans are looked up in the time in which one row is looked up among all of them."""
+"""Span lookups that cost as much as looking up one row among all spans."""
 CANDIDATES_MAX = 1 << 24
-"""Rows to be tested further that may be looked at in one batch; they are kept while it lasts."""
+"""Limit of rows to test further per batch."""
 EDGE, HITS = np.uint8(128), np.uint8(127)
 SORTED_BY_HAND = 24
 
 
 @kernel
 def _narrowed(symbol, first, span, begin, end, row, order, tests, keys, valid, base, ends, out):
-    """Rows of symbols with more to test: those of their spans that pass; see ``Postings``."""
+    """Rows of symbols with remaining tests: the rows of their spans that pass."""
     n = 0
     for i in range(symbol.shape[0]):
         for j in range(first[i], first[i + 1]):
@@ -72,11 +55,9 @@ def _collected(
     first, piece, bits, strict, begin, end, row, at, marks, held, found, words, out_first, out_row,
     out_bits,
 ):  # fmt: skip
-    """Hits by query; False when the output lacks room for those of the next one.
-
-    ``row`` counts from 1, as ``marks`` and ``held`` do, which have a place more on both sides.
-    ``marks``: of how many uses of the query a row is a hit, and :data:`EDGE`; ``held``: their bits.
-    ``at``: next query, next hit.
+    """Hits by query; False when the output is too small for those of the next query.  ``row``,
+    ``marks`` and ``held`` count from 1 with sentinels; ``marks``: uses that hold, and ``EDGE``;
+    ``held``: their bits; ``at``: next query, next hit.
     """
     n = at[1]
     for q in range(at[0], strict.shape[0]):
@@ -149,16 +130,7 @@ def _collected(
 
 
 class Postings:
-    """See the module.
-
-    Parameters
-    ----------
-    index : PredicateIndex
-    query, bits : arrays
-        Of each use of a condition, in the order of the index.
-    strict : bool array
-        Per query: whether hits may be left out that have no other beside them.
-    """
+    """``query`` and ``bits`` are per use; ``strict`` queries drop isolated hits."""
 
     def __init__(
         self,
@@ -171,7 +143,7 @@ class Postings:
         self._ways: list[tuple[IntArray, IntArray]] = []
         owners = [np.zeros(0, np.int64)]
         for way in index.ways:
-            by_low = np.argsort(way.low, kind="stable")  # to look them up in this order is sooner
+            by_low = np.argsort(way.low, kind="stable")  # lookups in this order are faster
             self._ways.append((way.low[by_low], way.high[by_low]))
             owners.append(way.owner[by_low])
         owner = np.concatenate(owners)
@@ -185,7 +157,7 @@ class Postings:
             [[0], np.cumsum(first[self._tested + 1] - first[self._tested])]
         ).astype(np.int64)
         self._tested_span = span[take_ranges(first[self._tested], first[self._tested + 1])]
-        number = np.cumsum(tested) - 1  # of a symbol among those
+        number = np.cumsum(tested) - 1  # of a symbol among the tested ones
         every = np.concatenate([span, self.spans + np.arange(len(self._tested))])
         symbol = np.repeat(np.arange(symbols), np.diff(index.use_first))
         begin = np.where(tested, self.spans + number, first[:-1])[symbol]
@@ -197,7 +169,7 @@ class Postings:
         self._first = np.searchsorted(query[use][by_query], np.arange(len(strict) + 1))
 
     def pays(self, rows: int) -> bool:
-        """Whether it is sooner done for so many rows at once than for one after the other."""
+        """Whether postings are faster than row lookups for this many rows."""
         return not rows or rows * SPANS_FOR_ROW >= self.spans
 
     def hits(
@@ -208,25 +180,9 @@ class Postings:
         alive: npt.NDArray[np.bool_],
         room: int,
     ) -> tuple[IntArray, npt.NDArray[np.int32], npt.NDArray[np.uint64]] | None:
-        """Hits by query: the first of each query, and of each hit its place in ``order`` and bits.
-
-        Parameters
-        ----------
-        read : Read
-            The batch.
-        order : int64 array
-            Rows in the order in which they are neighbours.
-        edges : bool array
-            Which of these may be beside others that are not here.
-        alive : bool array
-            Queries that are asked.
-        room : int
-            Hits that there will be, about.
-
-        Returns
-        -------
-        tuple or None
-            None where too many rows are to be tested further.
+        """Offsets per query, and per hit its position in ``order`` and bits; None with too many
+        candidates.  ``order`` has rows in neighbour order; ``edges`` may have neighbours outside
+        the batch.
         """
         begin, end, row = self._looked_up(read, order)
         own = slice(0, self.spans)
@@ -244,7 +200,6 @@ class Postings:
         return self._by_query(begin, end, row, edges, alive, room)
 
     def _looked_up(self, read: Read, order: IntArray) -> tuple[IntArray, IntArray, Rows]:
-        """Where the span of each access atom lies among the rows, sorted by way and value."""
         begin, end = np.zeros((2, self.spans + len(self._tested)), np.int64)
         rows, at, base = [np.zeros(0, np.uint32)], 0, 0
         ways = zip(self._index.ways, self._ways, read.access, strict=True)

@@ -1,33 +1,18 @@
-"""Which of many conditions an event satisfies, without asking each of them.
+"""Predicate index: which of many conditions an event satisfies, without testing each.
 
-Purpose
-    :class:`PredicateIndex` holds the conjunctions of :mod:`.symbols` and gives, for a batch, the
-    pairs (row, symbol) that hold.
+Each conjunction is found by its *access* atom (the rarest in a sample); the rest is tested.
 
-Layout
-    Each conjunction is found by one of its atoms, the *access* atom, and the rest is tested on the
-    pairs found.  Per column, over the access atoms of all symbols:
+==========  ==================================================================================
+ranges      a value falls into one elementary interval (an end, or what lies between two).  A
+            segment tree over these has symbols on the lists of its nodes; nodes without a list
+            are skipped on the path up.  Where ranges are short, each interval has a whole list
+members     a list per constant; constants are looked up in the batch's dictionary, not per row
+null        one list
+residuals   one list per SQL text, all evaluated by one query per batch
+==========  ==================================================================================
 
-    ==========  ==================================================================================
-    ranges      a value falls into one elementary interval (an end, or what lies between two).  A
-                segment tree over these has symbols on the lists of its nodes; nodes without a list
-                are left out of the way up.  Where ranges are short, each interval has a whole list
-    members     a list per constant; constants are looked up in the batch's dictionary, not per row
-    null        one list
-    residuals   one list per text, all of them evaluated by one query a batch
-    ==========  ==================================================================================
-
-    All of these are *ways*: a way gives each row a place or none, a place has a list of symbols and
-    perhaps another place above it.
-
-Guarantee
-    Memory is O(K log K) for K ranges; a row costs a binary search per column, and its hits.  A
-    range that is open on one side reaches the border of the tree.  An event for which a residual
-    condition cannot be computed is an error.
-
-Limits
-    The access atom is the rarest by a sample of the stream; without one, texts go before ranges
-    that are closed on both sides, these before others.
+Each is a *way* from a row to a place with a list of symbols, and possibly a parent place.
+Memory is O(K log K) for K ranges; a row costs a binary search per column plus its hits.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -61,15 +46,13 @@ IntArray = npt.NDArray[np.int64]
 Int32 = npt.NDArray[np.int32]
 USE, STRICT = np.int64((1 << 31) - 1), np.int64(1 << 62)
 FLAT_MAX = 1 << 22
-"""Entries up to which every elementary interval has a list of its own."""
+"""Maximum number of entries for which every elementary interval has its own list."""
 
 
 class Lists(NamedTuple):
-    """Places and what is listed there.
-
-    ``base[w]`` is the first place of way ``w``, ``up[p]`` the next place above with a list, or -1.
-    Place ``p`` has the uses (their codes) ``use[plain[p] .. plain[p + 1]]`` of symbols of which
-    nothing is left to test, and the symbols ``symbol[tested[p] .. tested[p + 1]]`` of the others.
+    """Way ``w`` begins at place ``base[w]``; ``up[p]`` is the next ancestor with a list, or -1.
+    Place ``p`` has the use codes ``use[plain[p] .. plain[p + 1]]`` without further tests, and the
+    symbols ``symbol[tested[p] .. tested[p + 1]]`` with tests.
     """
 
     base: IntArray
@@ -81,9 +64,8 @@ class Lists(NamedTuple):
 
 
 class Tests(NamedTuple):
-    """What is left to test: rows ``first[s] .. first[s + 1]`` of ``test`` for symbol ``s``.
-
-    A test is (column of keys, low, high), or (-1 - column of keys, first member, end of members).
+    """Symbol ``s`` has rows ``first[s] .. first[s + 1]`` of ``test``: (key column, low, high), or
+    (-1 - key column, first member, end of members).
     """
 
     first: IntArray
@@ -92,10 +74,7 @@ class Tests(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A batch as rows are looked up: ``place[w, row]`` is the place on way ``w``, or -1.
-
-    ``keys[c, row]`` and ``valid[c, row]`` are the columns that tests read.
-    """
+    """A batch for lookup: ``place[w, row]`` is the place on way ``w``, or -1."""
 
     place: Int32
     keys: IntArray
@@ -103,16 +82,10 @@ class Batch(NamedTuple):
 
 
 Column = tuple[IntArray, npt.NDArray[np.bool_] | None]
-"""Keys, and which of them count; None: all."""
 
 
 class Columns:
-    """Keys of the columns of a batch, which are found and sorted once for all indexes.
-
-    Parameters
-    ----------
-    table : pyarrow.Table
-    """
+    """Keys of a batch's columns, computed and sorted once for all indexes."""
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table
@@ -120,27 +93,22 @@ class Columns:
         self._sorted: dict[tuple[str, int], tuple[IntArray, tuple[IntArray, IntArray]]] = {}
 
     def keys(self, name: str) -> Column:
-        """Of a column of numbers or times."""
         if name not in self._keys:
             self._keys[name] = keys_of(self.table.column(name))
         return self._keys[name]
 
     def in_order(self, name: str, rows: IntArray) -> tuple[IntArray, IntArray]:
-        """As :func:`in_order`, of such a column."""
         held, found = self._sorted.get((name, id(rows)), (None, None))
         if held is not rows or found is None:
             found = in_order(*self.keys(name), rows)
-            self._sorted[name, id(rows)] = rows, found  # which keeps the id its own
+            self._sorted[name, id(rows)] = rows, found  # holding rows keeps the id unique
         return found
 
 
 def in_order(
     keys: IntArray, valid: npt.NDArray[np.bool_] | None, rows: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """Keys of some rows, ascending, and the places in ``rows`` that they are from.
-
-    Those that do not count are left out.
-    """
+    """Valid keys of some rows, ascending, and their positions in ``rows``."""
     keys = keys[rows]
     if valid is None:
         by_key = np.argsort(keys)
@@ -152,18 +120,7 @@ def in_order(
 
 @dataclass
 class Read:
-    """What the conditions look at of a batch.
-
-    Attributes
-    ----------
-    columns : Columns
-    access : list
-        Per way the keys of the rows.
-    keys, valid : arrays
-        See :class:`Batch`.
-    placed : Batch or None
-        With the places, when they were asked for.
-    """
+    """The values that conditions read of a batch: keys per way, and the columns for tests."""
 
     columns: Columns
     access: list[Column]
@@ -174,7 +131,7 @@ class Read:
 
 @kernel
 def _cover(low, high, size, count, first, symbol, fill):
-    """Put intervals of elementary slots on the nodes of a segment tree: count, or fill lists."""
+    """Map intervals of elementary slots to segment tree nodes: count, or fill their lists."""
     for i in range(low.shape[0]):
         left = low[i] + size
         right = high[i] + size + 1
@@ -195,10 +152,7 @@ def _cover(low, high, size, count, first, symbol, fill):
 
 @kernel
 def _note(k, code, edge, last, hit_row, hit_use, n):
-    """Put a hit out, or keep it back until the next event of the partition; hits so far.
-
-    ``last[q]`` is the row of the last hit of a strict query, and its use while it is kept back.
-    """
+    """Emit a hit, or hold it back in ``last`` until the partition's next event; the hits so far."""
     u = code & USE
     if code & STRICT:
         q = (code >> 31) & USE
@@ -220,7 +174,7 @@ def _note(k, code, edge, last, hit_row, hit_use, n):
 
 @kernel
 def holds_all(tests, symbol, row, keys, valid):
-    """Whether what is left to test of a symbol holds of a row."""
+    """Whether a symbol's remaining tests hold for a row."""
     for t in range(tests.first[symbol], tests.first[symbol + 1]):
         c = tests.test[t, 0]
         low = tests.test[t, 1]
@@ -242,13 +196,9 @@ def holds_all(tests, symbol, row, keys, valid):
 
 @kernel
 def find_hits(rows, edges, batch, lists, tests, use_first, codes, last, at, hit_row, hit_use):
-    """Pairs (row, use) of all symbols that hold; ``rows``: the order in which rows are looked at.
-
-    ``use_first``: uses of each symbol; ``codes``: see :func:`use_codes`.  Of a *strict* query
-    hits are left out that have no other beside them: none in the row before or behind, where
-    ``edges`` does not say that this row is the first (1) or the last (2) of its partition.
-    ``at``: next of ``rows``, next hit; the call returns False when the hits may have no room for
-    those of a row.
+    """Pairs (row, use) that hold; *strict* queries lose hits without one in an adjacent row, unless
+    ``edges`` says that the row is first (1) or last (2) of its partition.  ``at``: next row, next
+    hit; False when the output may be too small for a row's hits.
     """
     ways = lists.base.shape[0]
     n = at[1]
@@ -268,7 +218,7 @@ def find_hits(rows, edges, batch, lists, tests, use_first, codes, last, at, hit_
             while p >= 0:
                 for i in range(lists.plain[p], lists.plain[p + 1]):
                     code = lists.use[i]
-                    if code & STRICT and not edge:  # most hits; as :func:`_note`, without a call
+                    if code & STRICT and not edge:  # most hits: _note, inlined
                         q = (code >> 31) & USE
                         if last[q] >> 32 < k - 1:
                             last[q] = (np.int64(k) << 32) | ((code & USE) + 1)
@@ -286,24 +236,19 @@ def find_hits(rows, edges, batch, lists, tests, use_first, codes, last, at, hit_
 
 
 def use_codes(query: IntArray, strict: npt.NDArray[np.bool_]) -> IntArray:
-    """Each use with its query, and whether that is strict, in one number: read as one."""
+    """Each use, its query and whether that is strict, packed into one number."""
     use: IntArray = np.arange(len(query))
     codes: IntArray = use | (query << 31) | np.where(strict[query], STRICT, 0)
     return codes
 
 
 def _starts(place: IntArray, places: int) -> IntArray:
-    """Where the entries of each place begin; ``place`` ascends."""
     return np.searchsorted(place, np.arange(places + 1)).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class Way:
-    """How conditions are found: by ranges of a column, members, nulls, or a residual text.
-
-    Keys from ``low[i]`` to ``high[i]`` are those of symbol ``owner[i]``; the keys of texts are
-    their numbers.
-    """
+    """Symbol ``owner[i]`` has the keys ``low[i]`` to ``high[i]``; a text's key is its number."""
 
     kind: str
     name: str
@@ -314,29 +259,14 @@ class Way:
 
 @dataclass(frozen=True)
 class _Slots:
-    """How keys come to places of a way: by the ends of elementary intervals, or they are places.
-
-    ``above``: places of the tree that lie before those of the intervals.
-    """
+    """Ends of elementary intervals (None: keys are places); ``above``: tree places before them."""
 
     ends: IntArray | None
     above: int = 0
 
 
 class PredicateIndex:
-    """An index of conjunctions that does not change.
-
-    Parameters
-    ----------
-    symbols : sequence of tuples of Atom
-        By number; each has an atom at least.
-    use_first : int64 array
-        Uses of symbol ``s``: ``use_first[s] .. use_first[s + 1]``.
-    codes : int64 array
-        Of the uses, see :func:`use_codes`.
-    sample : mapping, optional
-        Sorted keys of some events, per column of numbers: what is rare there is used for access.
-    """
+    """An immutable index of non-empty conjunctions; ``sample`` has sorted keys by column."""
 
     def __init__(
         self,
@@ -354,7 +284,6 @@ class PredicateIndex:
         self.ways = self._ways(access)
 
     def _share(self, atom: Atom) -> tuple[float, str]:
-        """How rare an atom is thought to be."""
         if isinstance(atom, Member):
             return 0.01 * len(atom.texts), atom.column
         if isinstance(atom, Null):
@@ -433,7 +362,6 @@ class PredicateIndex:
 
     @lazy
     def lists(self) -> Lists:
-        """The places; they are made when a row is looked up first."""
         return self._placed[0]
 
     @lazy
@@ -473,13 +401,7 @@ class PredicateIndex:
     # -- a batch --------------------------------------------------------------------------------
 
     def read(self, columns: Columns) -> Read:
-        """Keys of the rows of a batch.
-
-        Raises
-        ------
-        SqlError
-            Where a residual condition cannot be computed.
-        """
+        """Keys of a batch's rows; SqlError where a residual condition fails to evaluate."""
         table = columns.table
         count, texts = table.num_rows, self._answers(table)
         access: list[Column] = []
@@ -522,7 +444,7 @@ class PredicateIndex:
     def _codes(
         self, kind: str, name: str, table: pa.Table, texts: Mapping[str, npt.NDArray[np.bool_]]
     ) -> IntArray:
-        """Number of the constant of each row, -1 for another value; 0 where a condition holds."""
+        """Number of each row's constant, -1 for other values; 0 where a condition holds."""
         if kind == "sql":
             return np.where(texts[name], 0, -1)
         column = flat(table.column(name))
@@ -557,13 +479,13 @@ _KINDS = {Range: "range", Member: "text", Null: "null", Residual: "sql"}
 
 
 def _tree(way: Way) -> tuple[_Slots, IntArray, IntArray, IntArray]:
-    """The segment tree of the ranges of a column."""
+    """The segment tree of a column's ranges."""
     ends = np.unique(np.concatenate([way.low, way.high]))
-    slots = 2 * len(ends) + 1  # what lies before an end, and the end itself, in turn
+    slots = 2 * len(ends) + 1  # gaps and ends alternate
     left = 2 * np.searchsorted(ends, way.low) + 1
     right = 2 * np.searchsorted(ends, way.high) + 1
     width = right - left + 1
-    if int(width.sum()) <= FLAT_MAX:  # every slot has its list: one place a row
+    if int(width.sum()) <= FLAT_MAX:  # a list per slot: one place per row
         slot = take_ranges(left, right + 1)
         order = np.argsort(slot, kind="stable")
         sizes = np.bincount(slot, minlength=slots).astype(np.int64)

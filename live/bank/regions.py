@@ -1,14 +1,8 @@
-"""What patterns of a bank have open at a watermark, told from the events.
+"""Open matches, at a watermark, of patterns that are added to a bank.
 
-Purpose
-    A bank goes on from the hits of open matches.  :func:`open_at` makes those of patterns that come
-    at a watermark, by a search of a stretch of events, all patterns at once.
-
-Where a search may begin
-    At a cut (:func:`~.cuts.free_rows`), which lies more than the window before the watermark.
-    Matches that begin before the stretch end within a window behind its begin; a cut lies behind
-    that, or the stretch is made longer.  A match that covers the place looked at begins a window
-    before it at most, so three windows mostly do.
+The search begins at a cut (``cuts.free_rows``) more than a window before the watermark, in a
+stretch that is doubled until it has one: matches from before the stretch end within a window of its
+begin, and one that covers a row begins at most a window before it, so three windows mostly suffice.
 """
 
 from __future__ import annotations
@@ -32,19 +26,11 @@ __all__ = ["Scan", "open_at", "sorted_kept"]
 
 IntArray = npt.NDArray[np.int64]
 Scan = Callable[[int, int], pa.Table]
-"""Events with ``low <= t <= high`` in the order of time, with the columns of the bank."""
+"""Events with ``low <= t <= high`` in time order, with the columns of the bank."""
 
 
 def open_at(bank: PatternBank, layer: Layer, scan: Scan, first: int, watermark: int) -> None:
-    """Give a layer what its patterns have open at the bank's watermark.
-
-    Parameters
-    ----------
-    scan : callable
-        It gives the columns of the layer, too.
-    first : int
-        Tick of the first event there is.
-    """
+    """Set a layer's open matches at the bank's watermark; ``first`` is the stream's first tick."""
     assert layer.longest >= 0
     reach = max(1, layer.longest)
     while True:
@@ -65,7 +51,6 @@ def open_at(bank: PatternBank, layer: Layer, scan: Scan, first: int, watermark: 
 
 
 def _moved(kept: Kept, local: Partitions, places: Partitions, number: IntArray) -> Kept:
-    """What is kept, in the numbers of other partitions that have seen the same last events."""
     shift = places.count[number] - local.count
     newer = local.tick > places.tick[number]
     newer |= (local.tick == places.tick[number]) & (local.rank > places.rank[number])
@@ -82,7 +67,7 @@ def _numbers(local: Partitions, places: Partitions) -> IntArray:
 
 
 def sorted_kept(parts: list[Kept]) -> Kept:
-    """What is kept of several, by pattern and partition."""
+    """Several ``Kept``, merged by pattern and partition."""
     sizes = np.concatenate([np.diff(part.first) for part in parts])
     query = np.concatenate([part.query for part in parts])
     partition = np.concatenate([part.partition for part in parts])

@@ -1,23 +1,13 @@
-"""The search of a bank: hits of every query and partition, one after the other, in one call.
+"""The search kernel of a bank: the hits of every query and partition in one call.
 
-Purpose
-    :func:`search_bank` merges what queries keep with the hits of a batch, and searches each
-    (query, partition) by :func:`~chronicle.query.pattern.jumping.match_bits`, the search of a
-    single pattern.
+Each (query, partition) is searched with ``query.pattern.jumping.match_bits``.  Its rows are hits,
+and one *gap* row per run of other events, which only a star without condition passes::
 
-Layout
-    The rows of a (query, partition) are its hits, and where events between two hits satisfied
-    nothing one *gap* that stands for all of them: only a star of which nothing is asked passes it::
+    rank in partition   7  8  9 10 11 12 13        rows   A B gap A gap
+    satisfied           A  B  -  -  A  -  -        (13 is the newest event of the partition)
 
-        rank in partition   7  8  9 10 11 12 13        rows   A B gap A gap
-        satisfied           A  B  -  -  A  -  -        (13 is the newest event of the partition)
-
-    Hits and kept rows come sorted by query, then partition, then rank, so both are read front to
-    back, and what is kept afterwards is written in the same order.
-
-Guarantee
-    A hit with no hit beside it is dropped at once where no match can begin or go on with it, so
-    most hits cost a comparison.
+Input and output are sorted by query, partition and rank.  A hit without an adjacent one is dropped
+where no match can begin or continue with it, so most hits cost one comparison.
 """
 
 # mypy: disable-error-code="no-untyped-def, assignment"
@@ -50,14 +40,14 @@ __all__ = [
 IntArray = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 GAP = np.int64(-1)
-"""Number of a row that stands for events that satisfied nothing."""
+"""Event rank of a gap row."""
 
 BUFFER_FULL, KEPT_FULL = np.int64(-1), np.int64(-2)
 SLICE_STEPS = 1 << 60
 
 
 class Queries(NamedTuple):
-    """Per query: its automaton, WITHIN or -1, and how many states may be tried from one start."""
+    """Automaton, WITHIN in ticks or -1; limit of states tried from one start."""
 
     automaton: IntArray
     window: IntArray
@@ -65,10 +55,7 @@ class Queries(NamedTuple):
 
 
 class Hits(NamedTuple):
-    """Hits sorted by query: those of ``q`` are ``first[q] .. first[q + 1]``.
-
-    ``row`` counts in the order of partitions; ``bits`` are what the row may stand for.
-    """
+    """Those of ``q`` are ``first[q] .. first[q + 1]``; ``row`` counts in partition order."""
 
     first: IntArray
     row: npt.NDArray[np.int32]
@@ -76,10 +63,7 @@ class Hits(NamedTuple):
 
 
 class Fresh(NamedTuple):
-    """Events of the batch in the order of partitions: partition, rank in it, tick, tick's rank.
-
-    ``count[p]``: events of partition ``p`` so far.
-    """
+    """Events sorted by partition: partition, rank in it, tick, rank in the tick; and counts."""
 
     partition: IntArray
     rank: IntArray
@@ -89,11 +73,7 @@ class Fresh(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """Rows of (query, partition) ``k``: ``first[k] .. first[k + 1]``, the search at the first.
-
-    A row has bits, rank in the partition, tick and rank among those of its tick; of a gap the last
-    one is :data:`GAP`.
-    """
+    """Rows ``first[k] .. first[k + 1]`` of (query, partition) ``k``; ``among`` may be ``GAP``."""
 
     query: IntArray
     partition: IntArray
@@ -105,10 +85,8 @@ class Kept(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """Matches, beside :class:`~chronicle.query.pattern.search.MatchTable`.
-
-    Per match its query and partition, and the ranks in the partition of its first and last row; per
-    run the tick and rank of its first row, and per match those of its last row.
+    """Columns of matches beside ``MatchTable``: per match ranks of first and last row, and last
+    event; per run tick and rank of its first row.
     """
 
     query: IntArray
@@ -123,10 +101,7 @@ class Parts(NamedTuple):
 
 @kernel
 def by_query(hit_row, hit_use, use_query, use_bits, first, row, bits):
-    """Counting sort of hits by query; makes the offsets ``first``, and keeps the order of rows.
-
-    Uses of the query -1 are left out.
-    """
+    """Stable counting sort of hits by query, with offsets; uses of query -1 are dropped."""
     n = hit_row.shape[0]
     for q in range(first.shape[0]):
         first[q] = 0
@@ -153,12 +128,11 @@ def search_bank(
     queries, tables, hits, fresh, kept, now, final, at, frame, visited, known, nothing, state,
     output, parts, kept_out, buffers,
 ):  # fmt: skip
-    """Search every (query, partition) with hits, with rows kept, or with time that is over.
+    """Search every (query, partition) with hits, kept rows, or an elapsed window.
 
-    ``now``: of each partition, before which all of its events are known; ``at``: next query, next
-    of its hits, next kept, entries and rows put into ``kept_out``; ``buffers``: bits, rank, tick,
-    among of one (query, partition).  Returns why it stopped, and the query or the rows that the
-    buffers lack room for; the next call begins with the same (query, partition).
+    ``now``: tick before which all events of a partition are known; ``at``: next query, hit and kept
+    entry, entries and rows written.  Returns why it stopped, and the query or the number of rows
+    for which a buffer is too small; the next call resumes there.
     """
     words, ranks, ticks, amongs = buffers
     count = queries.automaton.shape[0]
@@ -172,7 +146,7 @@ def search_bank(
     h = at[1]
     k = at[2]
     while True:
-        # the next (query, partition): of the hits, of what is kept, or of both
+        # the next (query, partition) of the hits, of the kept rows, or of both
         while q < count and h >= hits.first[q + 1]:
             q += 1
             if q < count:
@@ -202,7 +176,7 @@ def search_bank(
         if q == query:
             while stop < hits.first[q + 1] and fresh.partition[hits.row[stop]] == partition:
                 stop += 1
-        # its rows
+        # the rows of the (query, partition)
         n = 0
         if old:
             for r in range(kept.first[k], kept.first[k + 1]):
@@ -229,7 +203,7 @@ def search_bank(
             if not alone and not beside:
                 followed = (i < stop and fresh.rank[hits.row[i]] == rank + 1) or rank == newest
                 if not followed or bits & first_bits == 0:
-                    # no match has it: what comes behind is not beside what was before
+                    # in no match: the rows behind it are not adjacent to those before
                     if n > 0 and amongs[n - 1] != GAP:
                         if n + 2 > words.shape[0]:
                             return BUFFER_FULL, n + 2
@@ -272,7 +246,7 @@ def search_bank(
         over = final or (n > 0 and window >= 0 and horizon(ticks[0], window) < until)
         position[0] = 0
         if n > before or over:
-            # matches of this (query, partition) are all put out, or none
+            # all matches of this (query, partition) are written, or none
             m = state[MATCHES]
             r0 = state[RUNS]
             p0 = tables.place[a]
@@ -342,7 +316,7 @@ def search_bank(
                     parts.tick[r] = ticks[row]
                     parts.among[r] = amongs[row]
                     r += 1
-        # what may still be part of a match
+        # rows that may still be part of a match
         begin = n if final else min(n, position[0])
         while begin < n and words[begin] & first_bits == 0:
             begin += 1

@@ -1,25 +1,14 @@
-"""Conditions in a normal form, each of them once, whoever uses it.
+"""Conditions of pattern variables as conjunctions of atoms, numbered once across queries.
 
-Purpose
-    The condition of a pattern variable is a conjunction of *atoms*; :class:`Symbols` gives equal
-    conjunctions one number.  Atoms are taken from the plan of the pattern, so that a symbol holds
-    exactly where the matcher says that the variable's condition does.
+===========  ====================================================================
+Range        ``low <= key(column) <= high``
+Member       the text is one of some constants
+Null         the value is null
+Residual     any other condition on one event, as SQL
+===========  ====================================================================
 
-Layout
-    ===========  ====================================================================
-    Range        ``low <= key(column) <= high``, both ends among the keys
-    Member       the text is one of some constants
-    Null         the value is null
-    Residual     anything else that is about one event, as SQL
-    ===========  ====================================================================
-
-    A number's *key* is an integer that orders as the number does: integers are their own, those of
-    floating-point numbers are made of their bits (both zeros are one, NaN is the greatest).
-
-Limits
-    A pattern runs by itself (:func:`why_alone`) when its conditions look at other events, when it
-    may match nothing, has anchors or more than 64 positions, selects events, asks for
-    MATCH_NUMBER, or can end or begin with an event of which nothing is asked.
+A number's *key* is an integer with the same order (floats: from their bits, NaN greatest).  Atoms
+come from the pattern's plan, so a symbol holds exactly where the variable's condition does.
 """
 
 from __future__ import annotations
@@ -49,8 +38,6 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, order=True)
 class Range:
-    """Keys from ``low`` to ``high``, both included."""
-
     column: str
     low: int
     high: int
@@ -58,23 +45,17 @@ class Range:
 
 @dataclass(frozen=True, order=True)
 class Member:
-    """One of some texts."""
-
     column: str
     texts: tuple[str, ...]
 
 
 @dataclass(frozen=True, order=True)
 class Null:
-    """No value."""
-
     column: str
 
 
 @dataclass(frozen=True, order=True)
 class Residual:
-    """Any other condition on one event."""
-
     sql: str
 
 
@@ -82,14 +63,13 @@ Atom = Range | Member | Null | Residual
 
 
 def float_keys(values: npt.NDArray[np.float64]) -> IntArray:
-    """Keys of floating-point numbers: NaN is the greatest, both zeros are one."""
     bits = (values + 0.0).view(np.int64)  # -0.0 + 0.0 is 0.0
     keys = np.where(bits < 0, INT64_MIN - bits, bits)
     return np.where(np.isnan(values), INT64_MAX, keys).astype(np.int64)
 
 
 def keys_of(column: pa.ChunkedArray | pa.Array) -> tuple[IntArray, npt.NDArray[np.bool_] | None]:
-    """Keys of a column of numbers or times, and which are valid (None: all)."""
+    """Keys of a numeric or time column, and their validity (None: all valid)."""
     array = flat(column)
     if pa.types.is_float64(array.type):
         values, valid = numbers(array, "f")
@@ -134,7 +114,6 @@ def why_alone(compiled: CompiledMatch) -> str:
 
 
 def _asked(compiled: CompiledMatch) -> list[bool]:
-    """Per position, whether anything is asked of its events."""
     tested = 0
     for test in compiled.conditions.tests.tests:
         tested |= test.bits
@@ -143,7 +122,7 @@ def _asked(compiled: CompiledMatch) -> list[bool]:
 
 
 def atoms_of(compiled: CompiledMatch) -> dict[int, tuple[Atom, ...]]:
-    """Conditions of a pattern that can share: by the bits that they guard, in normal form."""
+    """Conditions of a pattern that can share a bank, by the bits that they guard, normalised."""
     tests = compiled.conditions.tests
     found: dict[int, dict[Any, Atom]] = {}
     for test in tests.tests:
@@ -173,7 +152,7 @@ def _atoms(test: Test, queries: Sequence[str]) -> list[Atom]:
     if test.kind == rt.RANGE_I:
         return [Range(str(test.a[0]), int(test.low), int(test.high))]
     what, detail = test.a
-    if what == "valid":  # a range holds of no null
+    if what == "valid":  # a range never holds for null
         return []
     return [_of_sql(queries[detail])]
 
@@ -184,7 +163,6 @@ def _is_text(compiled: CompiledMatch, column: str) -> bool:
 
 
 def _of_sql(sql: str) -> Atom:
-    """The atom that a text is."""
     node = sqlglot.parse_one(sql, read="duckdb")
     while isinstance(node, exp.Paren):
         node = node.this
@@ -203,14 +181,11 @@ def _of_sql(sql: str) -> Atom:
 
 
 class Symbols:
-    """Numbers of conjunctions, shared by all who use them."""
-
     def __init__(self) -> None:
         self.atoms: list[tuple[Atom, ...]] = []
         self._number: dict[tuple[Atom, ...], int] = {}
 
     def number(self, atoms: tuple[Atom, ...]) -> int:
-        """Number of a conjunction."""
         number = self._number.setdefault(atoms, len(self.atoms))
         if number == len(self.atoms):
             self.atoms.append(atoms)

@@ -1,9 +1,6 @@
-"""Filters in batches: every event's answer as a byte, then one pass that compacts in order.
+"""Batch filters: a result byte per event, then an order-preserving compaction (thesis, 4.3.2).
 
-Purpose
-    Thesis, section 4.3.2: evaluating writes answers where the event stands, a second pass makes the
-    list of those that hold.  Neither depends on how many hold, so a batch costs the same at any
-    selectivity.
+Neither pass branches on the result, so the cost does not depend on the selectivity.
 """
 
 # mypy: disable-error-code="no-untyped-def, assignment"
@@ -17,10 +14,7 @@ __all__ = ["compact", "norm_below"]
 
 @kernel
 def norm_below(columns, bound, square, out):
-    """Which events have a Euclidean norm below a bound; ``columns`` is (attributes, events).
-
-    ``square``: scratch, as long as ``out`` and of the columns' type.
-    """
+    """Which events (second axis of ``columns``) have a Euclidean norm below a bound."""
     limit = bound * bound
     n = out.shape[0]
     for a in range(columns.shape[0]):
@@ -37,7 +31,7 @@ def norm_below(columns, bound, square, out):
 
 @kernel
 def compact(holds, out):
-    """Numbers of the events that hold, in order; how many there are."""
+    """Numbers of the events that satisfy the predicate, ascending; returns how many."""
     n = 0
     for i in range(holds.shape[0]):
         out[n] = i

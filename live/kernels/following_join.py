@@ -1,22 +1,13 @@
-"""A join in a time window that follows two streams: each pair when its later event comes.
+"""Incremental join of two streams in a time window: a pair is found when its later event arrives.
 
-Purpose
-    :func:`~.window_join.window_join` joins what lies in a range of time.  Of a step that adds a few
-    rows to a window of many, it would look at all of them again.
+Rows of one key form a chain, newest first: ``head`` is the newest row per key, ``before`` the
+previous one per row::
 
-Layout
-    Rows of a side are numbered as they come, in the order of time.  Those of one key form a chain,
-    the newest first: ``head`` has the newest of each key, ``before`` the one before each row::
+    head[k] -> 17 -> 12 -> 5 -> -1
 
-        head[k] -> 17 -> 12 -> 5 -> -1
-
-    New rows of both sides are taken in the order of time.  Each looks at the chain of its key on
-    the other side, down to the first row that is too old, and is then put on top of its own.
-
-Guarantee
-    Each pair is found once, when its later row is taken (of one time, the right one).  The work is
-    that of new rows and pairs; rows inside of a window that begins later than the row itself
-    (bounds that shift it) are passed over one by one.
+New rows of both sides, in time order, walk the other side's chain down to the first row that is too
+old, then become the head of their own.  Each pair is found once (equal times: at the right row).
+Cost: new rows and pairs; rows that are too recent for shifted bounds are skipped one by one.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -31,7 +22,7 @@ __all__ = ["chain", "fill_pairs", "follow"]
 
 @kernel
 def chain(code, head, before):
-    """Put rows in the order of time on the chains of their keys; negative codes on none."""
+    """Add rows, in time order, to the chains of their keys; negative codes have none."""
     for i in range(code.shape[0]):
         before[i] = -1
         if code[i] >= 0:
@@ -44,10 +35,8 @@ def follow(
     left_tick, left_code, left_head, left_before, right_tick, right_code, right_head, right_before,
     left_old, right_old, before, behind, left_from, right_from,
 ):  # fmt: skip
-    """Take the rows from ``left_old`` and ``right_old`` on; how many pairs they make.
-
-    ``left_from`` and ``right_from`` get, for each new row, where its partners begin in the chain of
-    the other side, for :func:`fill_pairs`; -1 for none.
+    """Add rows from ``left_old`` and ``right_old`` on; the number of pairs, and per new row its
+    first partner (-1: none) in ``left_from`` and ``right_from`` for ``fill_pairs``.
     """
     i, j = left_old, right_old
     pairs = 0
@@ -91,7 +80,7 @@ def fill_pairs(
     left_tick, left_before, right_tick, right_before, left_old, right_old, before, behind,
     left_from, right_from, left, right,
 ):  # fmt: skip
-    """The pairs that :func:`follow` has counted."""
+    """The pairs that ``follow`` counted."""
     n = 0
     for i in range(left_from.shape[0]):
         tick = left_tick[left_old + i]

@@ -1,25 +1,9 @@
-"""Partial matches in dense arrays, one for each state: every event is held against all of them.
+"""Partial matches in dense arrays per state, in order of arrival; each event is compared with all.
 
-Purpose
-    Patterns whose conditions compare an event with the last one of the match (thesis, 4.3.5 and
-    table 4.1), under skip till any match and skip till next match.
-
-Layout
-    Of each state two arrays, in the order in which partial matches came to it::
-
-        last     value of the last event of a partial match     NaN: gone
-        begin    number of its first event
-
-    An event looks at a block of them in one pass on vectors, which counts; only a block in which
-    something fits is looked at again, one by one.  States are taken from the last to the first, so
-    that no event is two of one match.  What the window has left behind is dropped from the front;
-    the array is closed up when it is full.
-
-Guarantee
-    Matches, and their number, are those of looking at each partial match by itself.
-
-Limits
-    One attribute; conditions of the form ``|event - (last + shift)| < distance``.
+For conditions ``|event - (last + shift)| < distance`` (thesis, 4.3.5 and table 4.1), under skip
+till any match and skip till next match.  ``last`` is the value of the last event (NaN: removed),
+``begin`` the number of the first.  A vectorised pass counts the candidates of a block; only blocks
+with candidates are scanned.  States go from last to first, so that an event is used once per match.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -37,7 +21,7 @@ BLOCK = 1024
 
 @kernel
 def _close_up(last, begin, span, state, oldest):
-    """Move what is left of a state's partial matches to the front."""
+    """Compact the partial matches of a state."""
     n = 0
     for j in range(span[state, 0], span[state, 1]):
         if begin[state, j] >= oldest and last[state, j] == last[state, j]:
@@ -50,32 +34,11 @@ def _close_up(last, begin, span, state, oldest):
 
 @kernel
 def follow(values, window, distance, shift, loop, once, last, begin, span, found):
-    """Take events; every event begins a partial match.
-
-    Parameters
-    ----------
-    values : float32 array
-        An event each.
-    window : int
-        So many events, the first one among them, may a match span.
-    distance, shift : float32 array
-        Of each state: what an event must fulfil to go on from there.
-    loop : float32 array
-        Of each state: an event as near as that to the last one takes its place (``B+``; with
-        ``once``); 0 for none.
-    once : bool
-        Skip till next match: what has gone on is not in its state any more.
-    last, begin : (states, room) arrays
-        The partial matches.
-    span : (states, 2) int64 array
-        First and end of those that there are.
-    found : int64 array
-        Number of matches, and the sum of (first + last) over them.
-
-    Returns
-    -------
-    bool
-        Whether the room was enough.
+    """Process events, each of which also begins a partial match; False when the arrays are too
+    small.  ``window``: events from first to last of a match; ``distance``, ``shift``: condition to
+    leave a state; ``loop``: distance below which an event replaces the last one (``B+``; 0: none);
+    ``once``: skip till next match; ``span``: first and end of the used part; ``found``: number of
+    matches, and the sum of first + last.
     """
     states = last.shape[0]
     gone = np.float32(np.nan)

@@ -1,20 +1,14 @@
-"""Aggregates of a count window that slides by one event, at a cost that the window does not change.
+"""Aggregates of a count window that slides by one event, at a cost independent of its length.
 
-Purpose
-    Thesis, section 4.3.3, has the whole window aggregated again for every event.  Here the events
-    are cut into blocks of the window's length, and every window is the end of one block and the
-    beginning of the next (van Herk, Gil and Werman)::
+Each window is a suffix of one block of its length and a prefix of the next (van Herk, Gil and
+Werman; compare thesis, 4.3.3), so one scan in each direction suffices::
 
-        block        0                1
-        events   a b c d          e f g h
-                     [--suffix--|-prefix-]      window of 4 that ends with f:  c d | e f
+    block        0                1
+    events   a b c d          e f g h
+               [--suffix--|-prefix-]      window of 4 that ends with f:  c d | e f
 
-    One scan to the left and one to the right over each block are all the work.  Nothing is
-    subtracted, so sums of floating-point numbers lose nothing that was not lost in adding.
-
-Guarantee
-    Window ``i`` holds the events ``i - window + 1 .. i``; there is none before ``window`` events
-    (thesis, Definition 2.9).
+Nothing is subtracted, so float sums have no cancellation error.
+Window ``i`` has the events ``i - window + 1 .. i`` (thesis, Definition 2.9).
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -51,7 +45,7 @@ def sliding_sum(values, window, out):
 
 @kernel
 def sliding_max(values, window, out):
-    """Greatest values of all windows of ``window`` events, as :func:`sliding_sum`."""
+    """Maxima of all windows, as ``sliding_sum``."""
     n = values.shape[0]
     suffix = np.empty(window, values.dtype)
     for begin in range(0, n - window + 1, window):

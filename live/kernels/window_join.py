@@ -1,21 +1,11 @@
-"""Joins in a time window: pairs of two streams whose times, and perhaps keys, fit.
+"""Joins in a time window, optionally with equal keys (thesis, Definitions 2.12 and 2.13).
 
-Purpose
-    ``b.t BETWEEN a.t - before AND a.t + behind`` (thesis, Definitions 2.12 and 2.13), with or
-    without ``a.k = b.k``.
+Both sides are in time order.  The right side is grouped by key (stable counting sort); two cursors
+per key follow the left side, and the rows between them are its partners::
 
-Layout
-    Both sides come in the order of time.  Rows of the right side are grouped by key with a stable
-    counting sort, so that those of one key are in the order of time, too; two cursors for each key
-    then follow the left side, and what lies between them are its partners::
+    left    t = 5  7 ...            right, key k   t = 1 3 | 4 6 9 | 11      low, high
 
-        left    t = 5  7 ...            right, key k   t = 1 3 | 4 6 9 | 11      low, high
-
-    A pair is put out once, in the order of the left side, then of the right; pairs are counted
-    first, so results have their room exactly.
-
-Guarantee
-    Without keys the work is that of the pairs; with keys that of the rows and the pairs.
+Pairs are ordered by left, then right row; cost: pairs, plus rows if there are keys.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -37,7 +27,7 @@ MOST, LEAST = np.int64(INT64_MAX), np.int64(INT64_MIN)
 
 
 class Pairs(NamedTuple):
-    """Rows of the left and of the right side, pair by pair; ``right`` is -1 where there is none."""
+    """Row numbers; ``right`` is -1 without a partner."""
 
     left: IntArray
     right: IntArray
@@ -45,7 +35,7 @@ class Pairs(NamedTuple):
 
 @kernel
 def at_least(tick, other, by):
-    """Whether a tick is at least so many ticks behind another, however near both are to an end."""
+    """Whether ``tick >= other + by``, without overflow."""
     if by >= 0:
         return other <= MOST - by and tick >= other + by
     return other < LEAST - by or tick >= other + by
@@ -53,7 +43,7 @@ def at_least(tick, other, by):
 
 @kernel
 def at_most(tick, other, by):
-    """Whether a tick is at most so many ticks behind another."""
+    """Whether ``tick <= other + by``, without overflow."""
     if by >= 0:
         return other > MOST - by or tick <= other + by
     return other >= LEAST - by and tick <= other + by
@@ -61,7 +51,7 @@ def at_most(tick, other, by):
 
 @kernel
 def _ranges(tick, code, by_key, first, right_tick, before, behind, low, high):
-    """Per left row, its partners: ``by_key[low] .. by_key[high]``; how many pairs there are."""
+    """Partners per left row, ``by_key[low] .. by_key[high]``; returns the number of pairs."""
     begin = first[:-1].copy()
     end = first[:-1].copy()
     total = 0
@@ -123,18 +113,8 @@ def window_join(
     *,
     keep_left: bool = False,
 ) -> Pairs:
-    """Pairs with ``left - before <= right <= left + behind`` and equal codes.
-
-    Parameters
-    ----------
-    left_tick, right_tick : int64 array
-        Ascending.
-    before, behind : int
-        In ticks; negative ones shift the window.
-    left_code, right_code : int64 array, optional
-        Keys as dense numbers; a negative one has no partner.
-    keep_left : bool
-        Left rows without a partner are pairs with -1.
+    """Pairs with ``left - before <= right <= left + behind`` (ticks) and equal codes; negative ones
+    have none.  ``keep_left``: left rows without a partner pair with -1.
     """
     left_code = np.zeros(len(left_tick), np.int64) if left_code is None else left_code
     right_code = np.zeros(len(right_tick), np.int64) if right_code is None else right_code
@@ -153,10 +133,8 @@ def window_join(
 
 @kernel
 def join_near(columns, others, distance, tile, near, left, right):
-    """Pairs of points nearer than a distance, tile by tile: answers first, then compaction.
-
-    ``columns`` (attributes, rows) and ``others`` (attributes, rows); ``near`` is scratch of the
-    tile's size.  Returns how many pairs there are; those beyond the room of ``left`` are counted.
+    """Pairs of points, in (attributes, rows), nearer than a distance, tile by tile; ``near`` is
+    scratch.  Returns the number of pairs, including those that do not fit into ``left``.
     """
     limit = distance * distance
     n = 0
@@ -167,7 +145,7 @@ def join_near(columns, others, distance, tile, near, left, right):
         for i in range(columns.shape[1]):
             for a in range(columns.shape[0]):
                 x = columns[a, i]
-                other = others[a, begin:end]  # slices from 0 on: these loops run on vectors
+                other = others[a, begin:end]  # zero-based slices let these loops vectorise
                 if a == 0:
                     for j in range(size):
                         d = other[j] - x

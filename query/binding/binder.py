@@ -1,24 +1,9 @@
-"""The binder: which FROM item is which relation, which name is which column.
+"""The binder: FROM items to relations, names to columns.
 
-Purpose
-    :func:`bind` walks a query, replaces streams and stream operators in FROM by numbered
-    relations, and resolves column names far enough to refuse unknown ones with a hint and a
-    position, and to know which conditions speak about which stream.
-
-Guarantee
-    A name is refused only when every source that could have it is known and lacks it; whatever
-    this binder cannot decide is left to the executor, which binds again.  A condition is attached
-    to a stream only where filtering the stream by it cannot change the result: see
-    :class:`Condition`.
-
-Layout
-    The tree is changed in place: relation ``i`` stands in it as the table ``chronicle_i`` (with
-    more underscores where the text has such a name) under the alias that the user knows.  Columns
-    that resolve to an attribute of stream ``i`` have a :class:`ColumnUse` in :class:`.scope.Names`.
-
-Limits
-    Conditions reach a stream through derived tables and CTEs only where these merely rename.
-    (The executor pushes most others by itself, see :mod:`..relational.datasets`.)
+Relation ``i`` becomes the table ``chronicle_i`` under the user's alias.  A name is refused only
+when every possible source is known and lacks it.  A condition is attached to a stream only where
+filtering by it cannot change the result; it passes derived tables and CTEs only where these merely
+rename.
 """
 
 from __future__ import annotations
@@ -62,11 +47,7 @@ __all__ = ["BoundQuery", "bind", "conjuncts"]
 
 @dataclass
 class BoundQuery:
-    """A bound query: the changed tree, its relations and what is known of its columns.
-
-    ``frames`` has those that it reads, by name in lower case; ``unordered`` what depends on an
-    order of rows that the query does not say.
-    """
+    """A bound query: the changed tree, its relations, and what its columns are."""
 
     root: Any
     sites: list[Site]
@@ -78,7 +59,7 @@ class BoundQuery:
 
 
 def conjuncts(node: Any) -> Iterator[Any]:
-    """The parts of a condition that AND joins."""
+    """The operands of AND in a condition."""
     while isinstance(node, exp.Paren):
         node = node.this
     if isinstance(node, exp.And):
@@ -89,20 +70,7 @@ def conjuncts(node: Any) -> Iterator[Any]:
 
 
 def bind(root: Any, text: str, catalog: Catalog, operators: Binders) -> BoundQuery:
-    """Bind a query that has passed the gate, in place.
-
-    Parameters
-    ----------
-    root : sqlglot tree
-    text : str
-        The statement, for error positions.
-    operators : mapping
-        What binds FROM items that are no streams.
-
-    Raises
-    ------
-    SqlError
-    """
+    """Bind a query that has passed the gate, in place; raises SqlError."""
     binder = _Binder(root, text, catalog, operators)
     outputs = binder.query(root, {}, None)
     known = binder.streams, binder.frames, binder.names, binder.unordered
@@ -122,8 +90,8 @@ class _Binder:
         self._names = StreamNames(catalog.streams())
         self._scopes = 0
         self._prefix = "chronicle_"
-        ctes = " ".join(cte.alias.lower() for cte in root.find_all(exp.CTE))  # also of views
-        while self._prefix in text.lower() or self._prefix in ctes:  # it would be read instead
+        ctes = " ".join(cte.alias.lower() for cte in root.find_all(exp.CTE))  # including views
+        while self._prefix in text.lower() or self._prefix in ctes:  # avoid capture
             self._prefix += "_"
         self._references: dict[str, int] = {}
         for table in root.find_all(exp.Table):
@@ -133,7 +101,7 @@ class _Binder:
     # ----------------------------------------------------------------------- queries
 
     def query(self, node: Any, ctes: Ctes, outer: Scope | None) -> list[OutputColumn] | None:
-        """Bind a query and give its columns; None when they are not known."""
+        """Bind a query; its columns, or None if unknown."""
         ctes = self._with(node, ctes, outer)
         if isinstance(node, exp.Select):
             return self._select(node, ctes, outer)
@@ -169,18 +137,17 @@ class _Binder:
                 hide(name, None if recursive else written, ctes)
             if recursive:
                 ctes.pop(name, None)
-                ctes[name] = Cte(None, written, True)  # its columns are not known while it is bound
+                ctes[name] = Cte(None, written, True)  # columns unknown while it is bound
             outputs = self.query(cte.this, ctes, outer)
             if recursive:
                 outputs = None
             if outputs is not None and self._references.get(name, 0) > 1:
                 outputs = [OutputColumn(column.name, column.type) for column in outputs]
-            ctes.pop(name, None)  # so that names come in the order they are written
+            ctes.pop(name, None)  # keep textual order
             ctes[name] = Cte(renamed(outputs, cte.args.get("alias")), written, recursive)
         return ctes
 
     def _modifiers(self, node: Any, ctes: Ctes, outer: Scope | None) -> None:
-        """Queries inside ORDER BY and LIMIT of a set operation."""
         for key in ("order", "limit", "offset"):
             if node.args.get(key) is not None:
                 self._nested(node.args[key], ctes, outer)
@@ -238,7 +205,7 @@ class _Binder:
                 scope.ons.append(join.args["on"])
             added = scope.sources[len(before) :]
             side, method = str(join.side).upper(), str(join.method).upper()
-            if method not in ("", "NATURAL"):  # ASOF, POSITIONAL: rows pair up by what is there
+            if method not in ("", "NATURAL"):  # ASOF, POSITIONAL: pairing depends on all rows
                 for source in scope.sources:
                     source.pushable = False
             if side in ("LEFT", "FULL"):
@@ -251,7 +218,6 @@ class _Binder:
     def _item(
         self, item: Any, scope: Scope, ctes: Ctes, select: Any, hints: dict[str, str]
     ) -> None:
-        """Add the source or sources of one FROM item to the scope."""
         inner = unwrapped(item, self.text)
         if isinstance(inner, RecentRelation) and inner is not item:
             item = item.replace(inner)
@@ -264,7 +230,7 @@ class _Binder:
         elif isinstance(item, exp.Subquery):
             inside = item.this
             joined = bool(inside.args.get("joins")) and not isinstance(inside, exp.Select)
-            if joined or isinstance(inside, exp.Table):  # a join in parentheses
+            if joined or isinstance(inside, exp.Table):  # parenthesised join
                 self._item(item.this, scope, ctes, select, hints)
             else:
                 outputs = self.query(item.this, ctes, scope)
@@ -343,7 +309,6 @@ class _Binder:
         return site
 
     def _rename_item(self, item: Any, site: Site, alias: str) -> None:
-        """Let the relation stand in the tree under the alias that the user knows."""
         columns = item.args["alias"].args.get("columns") if item.args.get("alias") else None
         item.set("this", exp.to_identifier(site.relation, quoted=True))
         item.set(
@@ -360,7 +325,7 @@ class _Binder:
             raise self._names.missing(item, self.text)
         try:
             schema = self.catalog.stream_schema(name)
-        except StreamNotFound as error:  # dropped since the names were listed
+        except StreamNotFound as error:  # dropped concurrently
             raise error_at(self.text, position_of(item), str(error)) from None
         self.streams[name] = schema
         return name, schema
@@ -378,10 +343,9 @@ class _Binder:
         self._operator(table, bound, "match", scope)
 
     def _bring(self, source: Any, ctes: Ctes, alias: str) -> None:
-        """Have what an operator reads bring its CTEs; a stream is to be there."""
         query = self._input_query(source, ctes)
         if query is None:
-            self._stream(source)  # so that a missing one is said where it stands
+            self._stream(source)  # position of the error
             return
         apart = query.subquery(alias)
         apart.meta.update(source.meta)
@@ -390,7 +354,7 @@ class _Binder:
     def _recent(
         self, item: Any, scope: Scope, ctes: Ctes, select: Any, hints: dict[str, str]
     ) -> None:
-        """A recency join: one relation, of which each side is a source."""
+        """Bind a recency join: one relation, each side a source."""
         for side in leaves_of(item, self.text):
             match = isinstance(side, MatchRelation)
             self._bring(
@@ -407,7 +371,6 @@ class _Binder:
             scope.sources.append(source)
 
     def _at(self, item: Any, select: Any, hints: dict[str, str]) -> OperatorSite:
-        """The site of an operator."""
 
         def bound(query: Any) -> BoundQuery:
             found = bind(query, self.text, self.catalog, self.operators)
@@ -434,10 +397,7 @@ class _Binder:
         )
 
     def _input_query(self, source: Any, ctes: Ctes) -> Any:
-        """The input of a match clause as a query of its own; None when it is a stream.
-
-        The query runs apart from this one, so it brings the CTEs that it needs as they are written.
-        """
+        """The input of a match clause as a separate query with its CTEs; None for a stream."""
         is_table = isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier)
         here = is_table and source.args.get("db") is None
         if here and source.meta.get(OF_VIEW):
@@ -473,7 +433,7 @@ class _Binder:
             return
         if isinstance(node, exp.Column):
             if len(node.parts) == 3 and node.parts[0].name.lower() in SYSTEM_TABLES:
-                node.set("db", None)  # chronicle.streams.events: a source is known by its last name
+                node.set("db", None)  # chronicle.streams.events: sources have one-part names
             resolve(node, scope, self.text, self.names)
             return
         if isinstance(node, exp.Lambda):

@@ -1,9 +1,4 @@
-"""CTEs that a query needs when it runs apart from the statement that it stands in.
-
-Purpose
-    The input of an operator is a query of its own: :func:`bringing` gives it the CTEs that it
-    names, as they are written, and :func:`hide` keeps what a name meant before it was given again.
-"""
+"""CTEs for queries that run apart from their statement, such as the input of an operator."""
 
 from __future__ import annotations
 
@@ -19,8 +14,6 @@ __all__ = ["Cte", "Ctes", "bringing", "hide"]
 
 @dataclass(frozen=True)
 class Cte:
-    """A CTE: its columns, and a copy of it as written, for queries that run apart from this one."""
-
     outputs: list[OutputColumn] | None
     node: Any
     recursive: bool
@@ -30,11 +23,10 @@ Ctes = dict[str, Cte]
 
 
 def bringing(query: Any, ctes: Ctes) -> Any:
-    """A query with the CTEs that it needs."""
     needed = _needed(query, ctes)
     if not needed:
         return query
-    if query.args.get("with_") is not None:  # its own names hide those from outside
+    if query.args.get("with_") is not None:  # its own names take precedence
         query = exp.select("*").from_(query.subquery("input"))
     query.set(
         "with_",
@@ -47,7 +39,7 @@ def bringing(query: Any, ctes: Ctes) -> Any:
 
 
 def hide(name: str, written: Any, ctes: Ctes) -> None:
-    """A CTE gets a name that means another one outside: those that use that one take it along."""
+    """Before a CTE's name is redefined, copy the old one into the queries that use it."""
     old = ctes[name]
     for node in [written, *(cte.node for other, cte in ctes.items() if other != name)]:
         if node is not None and old in _needed(node.this, ctes):
@@ -55,7 +47,7 @@ def hide(name: str, written: Any, ctes: Ctes) -> None:
 
 
 def _needed(query: Any, ctes: Ctes) -> list[Cte]:
-    """The CTEs that a query names, and those that these name, in the order they are written."""
+    """CTEs used by a query, directly or indirectly, in textual order."""
     names: set[str] = set()
     waiting = [query]
     while waiting:

@@ -1,4 +1,4 @@
-"""Frames in FROM: tables that the program around the database has registered."""
+"""Frames in FROM: tables registered by the program."""
 
 from __future__ import annotations
 
@@ -15,26 +15,20 @@ __all__ = ["BoundFrame", "bind_frame"]
 
 @dataclass(frozen=True)
 class BoundFrame:
-    """A frame as a relation; the statement is bound anew when another one has its name."""
-
     frame: Frame
 
     @property
     def schema(self) -> pa.Schema:
-        """Its columns."""
         return self.frame.schema
 
     @property
     def streams(self) -> Sequence[str]:
-        """It reads no stream."""
         return ()
 
     @property
     def ordered_by(self) -> Sequence[str]:
-        """Nothing is known of its order."""
         return ()
 
 
 def bind_frame(site: OperatorSite) -> BoundFrame:
-    """The frame that the item names."""
     return BoundFrame(site.frames[site.item.name.lower()])

@@ -23,17 +23,17 @@ THREADS_MAX = 256
 
 
 def take_hints(select: Any, text: str) -> dict[str, str]:
-    """The hints of a SELECT, which are taken out of it; SqlError for others."""
+    """Remove and return a SELECT's hints; SqlError for unknown ones."""
     hint = select.args.get("hint")
     if hint is None:
         return {}
     select.set("hint", None)
     found: dict[str, str] = {}
     for item in hint.expressions:
-        call = isinstance(item, exp.Anonymous)  # what the parser cannot read is one text
+        call = isinstance(item, exp.Anonymous)  # unparsable hints are one text
         name = item.name.lower() if call else str(item).lower()
         value = item.expressions[0].name.lower() if call and item.expressions else ""
-        if not value and _ALL_HINT.search(text):  # ALL is a keyword: it leaves no argument
+        if not value and _ALL_HINT.search(text):  # ALL is a keyword: parsed without argument
             value = "all"
         counted = name == "threads" and value.isdecimal() and 1 <= int(value) <= THREADS_MAX
         if not counted and value not in _HINTS.get(name, ()):

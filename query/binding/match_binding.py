@@ -1,18 +1,7 @@
-"""MATCH_RECOGNIZE in FROM: bound to its stream, or to the query that gives its rows.
+"""MATCH_RECOGNIZE in FROM: bound to its stream or subquery.
 
-Purpose
-    :func:`bind_match` makes a :class:`BoundMatch` of a FROM item under MATCH_RECOGNIZE; an
-    execution puts the values of its parameters in (:meth:`BoundMatch.compiled_with`).
-
-Guarantee
-    Only the columns that the clause needs are read.  A clause without parameters is compiled once
-    per statement.
-
-Limits
-    A subquery has no time order of its own: ORDER BY sorts its rows in memory, and its first key,
-    when it is a timestamp or an integer in ascending order, is the time that WITHIN refers to.
-    Conditions outside of the clause are applied to its result; conditions on events belong into
-    DEFINE or into a subquery.
+A clause without parameters is compiled once.  The rows of a subquery are sorted in memory by ORDER
+BY, whose first key, if ascending and a timestamp or integer, is the time for WITHIN.
 """
 
 from __future__ import annotations
@@ -49,22 +38,7 @@ _WITH_DURATIONS = (exp.MatchRecognize, Lasting)
 
 @dataclass(frozen=True)
 class BoundClause:
-    """A clause bound to its input, good for any number of executions.
-
-    Attributes
-    ----------
-    clause : sqlglot tree
-        With its parameters.
-    columns : InputColumns
-    stream : str or None
-        The stream that it reads.
-    query : sqlglot tree or None
-        The query whose rows it reads.
-    strategy : str
-        The hint.
-    compiled
-        With parameters as NULL.
-    """
+    """A clause bound to its input; ``compiled`` has NULL for parameters."""
 
     clause: Any
     columns: InputColumns
@@ -75,33 +49,27 @@ class BoundClause:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of the result."""
         return self.compiled.output_schema
 
     @property
     def streams(self) -> Sequence[str]:
-        """The stream that is read."""
         return () if self.stream is None else (self.stream,)
 
     @property
     def ordered_by(self) -> Sequence[str]:
-        """None: what matches come in the order of is a column only where a measure asks for it."""
         return ()
 
 
 @dataclass(frozen=True)
 class BoundMatch(BoundClause):
-    """MATCH_RECOGNIZE bound to its input."""
-
     compiled: CompiledMatch
 
     @lazy
     def _asks(self) -> bool:
-        """Whether there are parameters."""
         return self.clause.find(exp.Placeholder) is not None
 
     def compiled_with(self, folder: Folder) -> CompiledMatch:
-        """The clause with the values that its parameters have in one execution."""
+        """The clause with one execution's parameter values."""
         if not self._asks:
             return self.compiled
         clause = with_values(self.clause, folder)
@@ -111,7 +79,7 @@ class BoundMatch(BoundClause):
 
 
 def bind_match(site: OperatorSite) -> BoundMatch:
-    """Bind the clause to its stream or subquery; raises SqlError with position."""
+    """Bind the clause; raises SqlError with position."""
     clause = _countable(site.item.args["match"], site.select).copy()
     columns, name, query = input_of(
         site, lambda arrow: time_of(match_clause(bare(clause)).order_by, arrow)
@@ -124,17 +92,13 @@ def bind_match(site: OperatorSite) -> BoundMatch:
 
 
 def _seed(stream: str | None, query: Any, clause: Any) -> bytes:
-    """What stands for the pattern in the identities of its matches."""
     return seed_of(canonical_pattern(stream or canonical(query), clause))
 
 
 def input_of(
     site: OperatorSite, time: Callable[[pa.Schema], str | None]
 ) -> tuple[InputColumns, str | None, Any]:
-    """What a clause reads: its columns, and a stream by name or a query.
-
-    ``time`` finds the time among the columns of a query.
-    """
+    """Columns, stream name and query of a clause's input; ``time`` picks the time of a query."""
     source = site.item.this
     if isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier):
         name, schema = site.stream(source)
@@ -153,7 +117,6 @@ def input_of(
 
 
 def with_values(node: Any, folder: Folder) -> Any:
-    """A clause with the values that its parameters have in one execution."""
     clause = node.copy()
     for found in list(clause.find_all(exp.Placeholder)):
         found.replace(_literal(folder.fold(found), found))
@@ -161,11 +124,7 @@ def with_values(node: Any, folder: Folder) -> Any:
 
 
 def _countable(node: Any, select: Any) -> Any:
-    """Number the matches of a clause that gives no column out, where none is asked for either.
-
-    ``SELECT count(*)`` then counts them; ``SELECT *`` asks for columns that there are not, and
-    stays an error.
-    """
+    """Add MATCH_NUMBER to a clause without output columns, so that ``count(*)`` works."""
     rows = node.args.get("rows")
     if node.args.get("measures") or node.args.get("partition_by"):
         return node
@@ -181,10 +140,7 @@ def _countable(node: Any, select: Any) -> Any:
 
 
 def _selecting(site: OperatorSite, node: Any, columns: InputColumns) -> tuple[Any, Selecting]:
-    """What the SELECT asks of the event selection: the clause as it is to be run, and how.
-
-    A SELECT that only counts is rewritten, and the clause then gives one row per first event.
-    """
+    """The clause to run, and how; of a SELECT that only counts, one row per first event."""
     clause = match_clause(bare(node))
     selecting = Selecting(site.selection, threads=site.threads)
     if clause.selection != "any" and selecting.wanted not in ("lists", "tree"):
@@ -212,13 +168,12 @@ def _selecting(site: OperatorSite, node: Any, columns: InputColumns) -> tuple[An
 
 
 def _whole_number(node: Any) -> int | None:
-    """The value of a literal integer."""
     plain = isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit()
     return int(node.name) if plain and int(node.name) < 2**63 else None
 
 
 def _types_of(site: OperatorSite, bound: BoundQuery) -> list[tuple[str, pa.DataType]]:
-    """Columns of a subquery, found by running it over relations without rows."""
+    """Columns of a subquery, found by running it over empty relations."""
     tables = {site.relation: site.columns.empty_table() for site in bound.sites}
     bare = bound.root
     for parameter in list(bare.find_all(exp.Placeholder)):
@@ -234,7 +189,7 @@ def _types_of(site: OperatorSite, bound: BoundQuery) -> list[tuple[str, pa.DataT
 
 
 def time_of(order_by: Sequence[OrderKey], arrow: pa.Schema) -> str | None:
-    """The first key of ORDER BY, when it can count as time."""
+    """The first key of ORDER BY, if it can be the time."""
     if not order_by or order_by[0].descending:
         return None
     wanted = order_by[0].column.lower()
@@ -247,7 +202,7 @@ def time_of(order_by: Sequence[OrderKey], arrow: pa.Schema) -> str | None:
 
 
 def bare(node: Any) -> Any:
-    """A clause with parameters that are not known yet as NULL (durations: as nothing)."""
+    """A clause with parameters as NULL, and durations with parameters removed."""
     copied = node.copy()
     for part in list(copied.walk()):
         for key in _DURATIONS & part.args.keys() if isinstance(part, _WITH_DURATIONS) else ():
@@ -259,7 +214,6 @@ def bare(node: Any) -> Any:
 
 
 def _literal(value: Constant, node: Any) -> Any:
-    """The literal that stands for a parameter's value."""
     kind = value.kind
     if kind is Kind.NULL:
         return exp.Null()

@@ -1,20 +1,8 @@
-"""What a SELECT over matches asks for: their number, or some of them from a place on.
+"""SELECTs that need only the number of matches, or matches from an offset.
 
-Purpose
-    ``SELECT count(*)`` over a MATCH_RECOGNIZE needs no match, only how many there are.
-    :func:`count_by_start` rewrites such a SELECT to sum a column :data:`WEIGHT`, which the operator
-    delivers in one row per first event.  :func:`take_offset` takes OFFSET out of a SELECT whose
-    rows are the matches, for the operator to begin there.
-
-Guarantee
-    The answer and the names and types of its columns stay what they were; a count beyond 2^63 - 1
-    is an error.
-
-Limits
-    Only a SELECT from the clause alone is rewritten, with ``count``, ``min``, ``max``,
-    ``count(DISTINCT x)`` and ``sum`` of integers (that of other numbers depends on their order, and
-    so does ``avg``), and only if it names nothing but columns of PARTITION BY and measures
-    that the first event decides.  FILTER, windows and subqueries leave it as it is.
+Only a SELECT from the clause alone, with ``count``, ``count(DISTINCT x)``, ``min``, ``max`` and
+``sum`` of integers (others depend on the order), over columns that a match's first event decides.
+Counts beyond 2^63 - 1 are an error.
 """
 
 from __future__ import annotations
@@ -34,11 +22,11 @@ from ..sql.gate import AGGREGATES, is_volatile
 __all__ = ["WEIGHT", "count_by_start", "of_first_event", "take_offset"]
 
 WEIGHT = "@matches"
-"""Column with the number of matches that a row stands for."""
+"""Number of matches that a row represents."""
 
 
 def of_first_event(bound: Bound, automaton: Automaton) -> bool:
-    """Whether the first event of a match alone decides a measure, whatever comes after it."""
+    """Whether a match's first event alone decides a measure."""
     names = automaton.names
     first = {names[edge.target] for edge in automaton.edges[0] if edge.target != ACCEPT}
     later = {
@@ -59,17 +47,7 @@ def of_first_event(bound: Bound, automaton: Automaton) -> bool:
 
 
 def count_by_start(select: Any, item: Any, columns: Sequence[str], schema: pa.Schema) -> bool:
-    """Let a SELECT sum weights in place of counting matches; False if it does more than that.
-
-    Parameters
-    ----------
-    select, item : sqlglot trees
-        The SELECT, which is changed, and the clause in its FROM.
-    columns : sequence of str
-        Columns of the clause that the first event decides.
-    schema : pyarrow.Schema
-        All of its columns.
-    """
+    """Rewrite a counting SELECT to sum ``WEIGHT`` per first event; False if it does more."""
     parts = _parts_of(select, item)
     if parts is None or select.args.get("distinct"):
         return False
@@ -94,7 +72,7 @@ def count_by_start(select: Any, item: Any, columns: Sequence[str], schema: pa.Sc
         argument = call.expressions[0] if call.expressions else exp.Star()
         if call.name.lower() == "count" and not isinstance(argument, exp.Distinct):
             call.replace(_summed(argument))
-        elif call.name.lower() == "sum":  # as wide as a sum of integers is anyway
+        elif call.name.lower() == "sum":  # sums of integers are HUGEINT
             wide = exp.cast(argument.copy(), "HUGEINT", dialect="duckdb")
             call.set("expressions", [exp.Mul(this=wide, expression=_weight())])
     projections = [
@@ -106,7 +84,7 @@ def count_by_start(select: Any, item: Any, columns: Sequence[str], schema: pa.Sc
 
 
 def _parts_of(select: Any, item: Any) -> list[Any] | None:
-    """The SELECT but for its FROM; None when it reads more than the clause or is not plain."""
+    """The SELECT's clauses except FROM; None unless it is plain and reads the clause alone."""
     clause = select.args.get("from_")
     if clause is None or clause.this is not item or select.args.get("laterals"):
         return None
@@ -126,7 +104,6 @@ def _parts_of(select: Any, item: Any) -> list[Any] | None:
 
 
 def _countable(call: Any, integers: set[str]) -> bool:
-    """Whether an aggregate over matches can be had from their numbers, exactly."""
     name, arguments = call.name.lower(), call.expressions
     if name == "count":
         return len(arguments) <= 1
@@ -140,7 +117,6 @@ def _weight() -> Any:
 
 
 def _summed(argument: Any) -> Any:
-    """The number of matches; with an argument, of those in which it is not null."""
     weight = _weight()
     if not isinstance(argument, exp.Star):
         known = exp.Not(this=exp.Is(this=argument.copy(), expression=exp.Null()))
@@ -151,7 +127,6 @@ def _summed(argument: Any) -> Any:
 
 
 def _names_of(select: Any, item: Any, schema: pa.Schema) -> list[str | None]:
-    """Names that projections without one have; None for the others."""
     named = [bool(shown.alias) or isinstance(shown, exp.Column) for shown in select.expressions]
     if all(named):
         return [None] * len(named)
@@ -170,7 +145,7 @@ def _names_of(select: Any, item: Any, schema: pa.Schema) -> list[str | None]:
 
 
 def take_offset(select: Any, item: Any, literal: Callable[[Any], int | None]) -> int:
-    """Take OFFSET out of a SELECT of which every row is a match; how many rows it left out."""
+    """Remove OFFSET if each row is a match; the number of rows to skip."""
     parts = _parts_of(select, item)
     clauses = ("where", "group", "having", "order", "distinct", "qualify", "sample")
     if parts is None or any(select.args.get(name) for name in clauses):

@@ -1,12 +1,6 @@
-"""``NET(stream)`` in FROM: what holds now of the results that a live query has put out.
+"""``NET(stream)`` in FROM: the results of a live query that hold, additions minus retractions.
 
-Purpose
-    A live query says a result, and takes it back when a late event has changed it.
-    :func:`bind_net` makes of such a stream the relation of results that were said and not taken
-    back.
-
-Guarantee
-    Conditions on ``_time`` narrow what is read: a result and what takes it back have one time.
+Conditions on ``_time`` are pushed down, as a result and its retraction have the same time.
 """
 
 from __future__ import annotations
@@ -27,26 +21,14 @@ from .from_operator import OperatorSite
 __all__ = ["CHANGELOG", "DIFFERENCE", "BoundNet", "bind_net"]
 
 CHANGELOG = ("_time", "_seq", "_id", "_rev")
-"""First columns of a stream of results."""
+"""First columns of a result stream."""
 
 DIFFERENCE = "_diff"
-"""The next one, where results may be taken back."""
+"""The next one, if results may be retracted."""
 
 
 @dataclass(frozen=True)
 class BoundNet:
-    """The relation bound to its stream.
-
-    Attributes
-    ----------
-    changes : StreamSchema
-        Of the stream.
-    schema : pyarrow.Schema
-        ``_time``, ``_id``, ``_rev``, then what results consist of.
-    conditions : tuple of sqlglot trees
-        What is asked of ``_time``.
-    """
-
     stream: str
     changes: StreamSchema
     schema: pa.Schema
@@ -54,17 +36,14 @@ class BoundNet:
 
     @property
     def streams(self) -> Sequence[str]:
-        """The stream that it reads."""
         return (self.stream,)
 
     @property
     def ordered_by(self) -> Sequence[str]:
-        """Rows come in the order of time."""
         return ("_time",)
 
 
 def bind_net(site: OperatorSite) -> BoundNet:
-    """Check the call, and find what the SELECT asks of times."""
     arguments = site.item.this.expressions
 
     def wrong(what: str, node: Any = None) -> SqlError:
@@ -83,7 +62,6 @@ def bind_net(site: OperatorSite) -> BoundNet:
 
 
 def _on_time(site: OperatorSite) -> tuple[Any, ...]:
-    """Parts of WHERE that only speak of the time of results."""
     select = site.select
     where = select.args.get("where") if isinstance(select, exp.Select) else None
     if where is None or any(select.args.get(key) for key in ("joins", "laterals")):

@@ -1,25 +1,15 @@
-"""RECENT JOIN in FROM: both sides bound, the condition taken apart, one relation made of them.
+"""RECENT JOIN in FROM: both sides, keys, remaining condition, and the joint relation::
 
-Purpose
-    :func:`bind_recent` makes a :class:`BoundRecent` of a recency join: its sides bound each by its
-    own kind, the columns that must be equal (keys), what else is asked of a pair, and the columns
-    of the relation.  What the rest of the statement sees of a side is a
-    :class:`~.recent_scope.Face`.
+    side                       its times
+    MATCH_RECOGNIZE            first and last event of a match: added measures
+    MATCH_SITUATIONS           the earliest start, the last end (or detection)
+    stream                     the time of an event, twice
+    (query) AS x PERIOD (a, b) its columns a and b
+    a recency join             start of its archive row, end of its live row
 
-Layout
-    ::
+    column of the relation     "alias.column"; times are "alias.@start", "alias.@end"
 
-        side                       its times
-        MATCH_RECOGNIZE            first and last event of a match: measures that are added
-        MATCH_SITUATIONS           the earliest start, the last end (or when it was detected)
-        stream                     the time of an event, twice
-        (query) AS x PERIOD (a, b) its columns a and b
-        a recency join             start of its archive row, end of its live row
-
-        column of the relation     "alias.column"; times are "alias.@start", "alias.@end"
-
-Guarantee
-    Both times are of one kind, and compared in the finer of their units.
+Both times are of one kind and compared in the finer unit.
 """
 
 from __future__ import annotations
@@ -52,46 +42,26 @@ __all__ = ["PAIRS", "BoundRecent", "BoundRows", "BoundSide", "bind_recent", "tim
 
 START, END = "@start", "@end"
 PAIRS = "rows"
-"""What conditions on pairs call the relation."""
+"""Name of the relation in conditions on pairs."""
 
 _WHOLE_ROWS = exp.Select(expressions=[exp.Star()])
-"""A SELECT that no operator takes anything over from."""
+"""A SELECT that no operator can simplify."""
 
 
 @dataclass(frozen=True)
 class BoundRows:
-    """A stream, or a query whose rows have a start and an end.
-
-    Attributes
-    ----------
-    stream : str or None
-    query : sqlglot tree or None
-        Where there is no stream.
-    """
-
     schema: pa.Schema
     stream: str | None
     query: Any = None
 
     @property
     def streams(self) -> Sequence[str]:
-        """The stream that is read."""
         return () if self.stream is None else (self.stream,)
 
 
 @dataclass(frozen=True)
 class BoundSide:
-    """One side.
-
-    Attributes
-    ----------
-    source : bound operator
-    faces : tuple of Face
-    columns : tuple of (str, str)
-        Column of the relation, and of the source.
-    start, end : str
-        Columns of the source.
-    """
+    """``columns`` maps the relation's columns to the source's, as ``start`` and ``end`` are."""
 
     source: Any
     faces: tuple[Face, ...]
@@ -101,34 +71,16 @@ class BoundSide:
 
     @property
     def time(self) -> pa.DataType:
-        """Type of its times."""
         return self.source.schema.field(self.start).type
 
     @property
     def fields(self) -> list[pa.Field]:
-        """Columns of the relation that come from it."""
         return [pa.field(name, self.source.schema.field(own).type) for name, own in self.columns]
 
 
 @dataclass(frozen=True)
 class BoundRecent:
-    """A recency join, good for any number of executions.
-
-    Attributes
-    ----------
-    live, archive : BoundSide
-    kind : str
-        ``inner``, ``left``, ``semi`` or ``anti``.
-    last : sqlglot tree or None
-    keys : tuple of (str, str)
-        Columns of the relation that must be equal, live and archive.
-    condition : sqlglot tree or None
-        What else is asked of a pair, over the table :data:`PAIRS`.
-    within : sqlglot tree or None
-    hint : str
-    text : str
-        The statement, for positions.
-    """
+    """A bound recency join (inner, left, semi, anti); ``keys`` are (live, archive) columns."""
 
     live: BoundSide
     archive: BoundSide
@@ -142,46 +94,39 @@ class BoundRecent:
 
     @property
     def one_sided(self) -> bool:
-        """Whether the result is live rows alone."""
         return self.kind in ("semi", "anti")
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of the relation."""
         return pa.schema([*self.live.fields, *([] if self.one_sided else self.archive.fields)])
 
     @property
     def faces(self) -> tuple[Face, ...]:
-        """What the statement sees."""
         return self.live.faces if self.one_sided else self.live.faces + self.archive.faces
 
     @property
     def start(self) -> str:
-        """Column of the relation that is the start of its rows."""
+        """Column with the start of the relation's rows."""
         return _own(self.live if self.one_sided else self.archive, START)
 
     @property
     def end(self) -> str:
-        """Column of the relation that is the end of its rows."""
         return _own(self.live, END)
 
     @property
     def streams(self) -> Sequence[str]:
-        """Streams of both sides."""
         return tuple(dict.fromkeys((*self.live.source.streams, *self.archive.source.streams)))
 
     @property
     def ordered_by(self) -> Sequence[str]:
-        """Pairs come by the start of the archive row, then by the end of the live row."""
         return (self.start, self.end) if self.kind == "inner" else ()
 
     @property
     def unit(self) -> pa.DataType:
-        """Type of the finer of both sides' times."""
         return max(self.live.time, self.archive.time, key=_fineness)
 
     def distance(self, folder: Folder | None) -> int | None:
-        """WITHIN in ticks of :attr:`unit`; None without."""
+        """WITHIN in ticks of ``unit``; None without."""
         if self.within is None:
             return None
         node = self.within if folder is None else with_values(exp.Paren(this=self.within), folder)
@@ -189,7 +134,7 @@ class BoundRecent:
         return interval_ticks(node, pa.field("time", self.unit), "WITHIN", self.text, at)
 
     def greatest(self, folder: Folder | None) -> int | None:
-        """How many archive rows a live row is given; None for all."""
+        """LAST: archive rows per live row; None for all."""
         if self.last is None:
             return None
         value: Any = self.last.name if isinstance(self.last, exp.Literal) else None
@@ -205,14 +150,12 @@ class BoundRecent:
         return int(value)
 
     def condition_text(self, folder: Folder) -> str | None:
-        """The condition with the values of one execution."""
         if self.condition is None:
             return None
         return text_of(with_values(exp.Paren(this=self.condition), folder), self.text)
 
 
 def _own(side: BoundSide, which: str) -> str:
-    """Column of the relation that holds a time of a side."""
     wanted = side.start if which == START else side.end
     return next(name for name, own in side.columns if own == wanted and name.endswith(which))
 
@@ -222,7 +165,7 @@ def _fineness(type_: pa.DataType) -> int:
 
 
 def bind_recent(site: OperatorSite) -> BoundRecent:
-    """Bind both sides and the condition; raises SqlError with position."""
+    """Bind sides and condition; raises SqlError with position."""
     item, text = site.item, site.text
     live, archive = (_side(site, side) for side in (item.this, item.expression))
     _check_times(live, archive, text, item)
@@ -291,7 +234,6 @@ def _leaf(source: Any, alias: str, names: Sequence[str], start: str, end: str) -
 
 
 def _matches(site: OperatorSite) -> BoundSide:
-    """MATCH_RECOGNIZE, with the times of first and last event as further measures."""
     item, text = site.item, site.text
     node = item.args["match"]
     rows = node.args.get("rows")
@@ -320,7 +262,6 @@ def _same(one: str | None, other: str | None) -> bool:
 
 
 def _situations(site: OperatorSite) -> BoundSide:
-    """MATCH_SITUATIONS, with the earliest start and the last end as further measures."""
     item = timed(site.item)
     bound: BoundSituations = bind_situations(replace(site, item=item))
     shown = [name for name in bound.schema.names if name not in (START, END)]
@@ -328,15 +269,7 @@ def _situations(site: OperatorSite) -> BoundSide:
 
 
 def timed(item: Any, time: str = "") -> Any:
-    """A clause with the times of its rows as further measures, :data:`START` and :data:`END`.
-
-    Parameters
-    ----------
-    item : sqlglot tree
-        MATCH_RECOGNIZE or MATCH_SITUATIONS in FROM; it is copied.
-    time : str
-        Of the first: the time of its rows.
-    """
+    """A copy of a clause with its rows' times as measures ``START`` and ``END``."""
     item = item.copy()
     node = item.args["match"]
     measures = list(node.args.get("measures") or ())
@@ -344,7 +277,7 @@ def timed(item: Any, time: str = "") -> Any:
         times = [(_call("FIRST", time), START), (_call("LAST", time), END)]
     else:
         names = [fold(found.args["alias"]) for found in _definitions(node)]
-        if not measures:  # those that a clause without any has
+        if not measures:  # the default measures
             for name in names:
                 measures += [
                     exp.alias_(
@@ -373,7 +306,6 @@ def _call(function: str, name: str) -> Any:
 
 
 def _rows(site: OperatorSite) -> BoundSide:
-    """A query in parentheses, with PERIOD behind its name."""
     item, text = site.item, site.text
     time = _event_time(site, item.this) if item.meta.get(PUT_IN) else None
     period = item.meta.get("period") or (None if time is None else (time, time))
@@ -403,7 +335,7 @@ def _rows(site: OperatorSite) -> BoundSide:
 
 
 def _event_time(site: OperatorSite, query: Any) -> str | None:
-    """The column of a view's query that is its stream's time, where its rows are events."""
+    """The column of a view's query that is its stream's time, if its rows are events."""
     said = {key for key, value in query.args.items() if value and key != "kind"}
     if not isinstance(query, exp.Select) or not said <= {"expressions", "from_", "where"}:
         return None
@@ -453,7 +385,7 @@ def _check_names(faces: Sequence[Face], text: str, item: Any) -> None:
 
 
 def _with_condition(bound: BoundRecent, on: Any) -> BoundRecent:
-    """The condition in terms of the relation's columns, with its equalities as keys."""
+    """The condition on the relation's columns, with equalities split off as keys."""
     text = bound.text
     holder = exp.Paren(this=on)
     scope = Scope(0, None)
@@ -487,7 +419,7 @@ def _with_condition(bound: BoundRecent, on: Any) -> BoundRecent:
 
 
 def _key(part: Any, fields: dict[str, pa.Field], mine: set[str]) -> tuple[str, str] | None:
-    """The columns of both sides that a conjunct says are equal, where that is all it says."""
+    """Key columns if a conjunct is just an equality of both sides."""
     if not isinstance(part, exp.EQ):
         return None
     sides = (part.this, part.expression)

@@ -1,17 +1,4 @@
-"""Another text of a statement with a recency join: the times of both rows of each pair.
-
-Purpose
-    To draw pairs one needs to know when their rows were, whatever the statement selects.
-    :func:`recent_outline` reads the outermost recency join of a statement and asks it for
-    ``match_start`` and ``match_end`` of every side, and for the columns that must be equal.
-
-Guarantee
-    The pairs are those of the text: sides, condition and distance are its own.
-
-Limits
-    What stands around the join (WHERE, aggregates, ORDER BY) is left out.  SEMI and ANTI joins give
-    live rows alone: they have no pairs.
-"""
+"""Rewrite of a statement with a recency join for drawing: the times of each pair's rows."""
 
 from __future__ import annotations
 
@@ -38,18 +25,7 @@ __all__ = ["RecentOutline", "recent_outline"]
 
 @dataclass(frozen=True)
 class RecentOutline:
-    """A recency join, ready to be asked in another way.
-
-    Attributes
-    ----------
-    sides : tuple of str
-        Their names, the live one first.
-    keys : tuple of str
-        Columns of the live side that must equal some of the archive side.
-    text : str
-        A row a pair: of the side at each place ``i`` ``_from_i`` and ``_to_i``, and ``_key_i`` of
-        each key.
-    """
+    """Sides (live first), keys, and SQL with ``_from_i``, ``_to_i`` and ``_key_i`` per pair."""
 
     sides: tuple[str, ...]
     keys: tuple[str, ...]
@@ -57,13 +33,7 @@ class RecentOutline:
 
 
 def recent_outline(text: str) -> RecentOutline:
-    """Read the outermost recency join of a statement.
-
-    Raises
-    ------
-    SqlError
-        When the statement cannot be read, has no such join, or one that gives no pairs.
-    """
+    """Parse the outermost recency join; SqlError if there is none, or it has no pairs."""
     join = parse_statement(text).find(RecentRelation)
     if join is None:
         raise SqlError("the statement has no RECENT JOIN: there are no pairs to draw", 1, 1)
@@ -89,7 +59,6 @@ def _name(side: Any) -> str:
 
 
 def _keys(on: Any, live: str) -> Iterator[str]:
-    """Columns of the live side that an equality names, each once."""
     found: dict[str, None] = {}
     for part in () if on is None else conjuncts(on):
         columns = (part.this, part.expression) if isinstance(part, exp.EQ) else ()

@@ -1,11 +1,4 @@
-"""The sides of a recency join as a SELECT sees them: each a source of names, both one relation.
-
-Purpose
-    A recency join is one relation, whose columns are called ``alias.column``.  :class:`Face` is a
-    side under its name; :func:`source_of` makes a source of it, whose columns become those of the
-    relation where they are resolved (:mod:`.scope`).  :func:`spell_out` writes stars out and keeps
-    the names that projections would have had.
-"""
+"""The sides of a recency join as sources of one relation with columns ``alias.column``."""
 
 from __future__ import annotations
 
@@ -26,15 +19,7 @@ _TIMES = ("match_start", "match_end")
 
 @dataclass(frozen=True)
 class Face:
-    """A side under its name.
-
-    Attributes
-    ----------
-    columns : tuple of (str, str, DataType)
-        Name, column of the relation, type.
-    start, end : str
-        Columns of the relation.
-    """
+    """A side under its name: ``columns`` are name, column of the relation and type."""
 
     alias: str
     columns: tuple[tuple[str, str, pa.DataType], ...]
@@ -43,7 +28,7 @@ class Face:
 
 
 def unwrapped(side: Any, text: str) -> Any:
-    """A recency join in parentheses, without them; any other item as it is."""
+    """The item without parentheses around a recency join."""
     if not isinstance(side, exp.Subquery) or not isinstance(side.this, RecentRelation):
         return side
     if side.alias:
@@ -53,7 +38,6 @@ def unwrapped(side: Any, text: str) -> Any:
 
 
 def leaves_of(item: Any, text: str) -> Iterator[Any]:
-    """The FROM items that a recency join is made of."""
     for side in (unwrapped(item.this, text), unwrapped(item.expression, text)):
         if isinstance(side, RecentRelation):
             yield from leaves_of(side, text)
@@ -62,7 +46,6 @@ def leaves_of(item: Any, text: str) -> Iterator[Any]:
 
 
 def source_of(face: Face, relation: str) -> Source:
-    """A side as a source of names."""
     source = Source(
         face.alias.lower(), [OutputColumn(name, type_) for name, _, type_ in face.columns]
     )
@@ -74,7 +57,7 @@ def source_of(face: Face, relation: str) -> Source:
 
 
 def spell_out(select: Any, scope: Scope, text: str) -> None:
-    """Write out the projections of a SELECT over a recency join, before they are resolved."""
+    """Expand a SELECT's projections before they are resolved."""
     if not any(source.relation for source in scope.sources):
         return
     shown: list[Any] = []
@@ -102,7 +85,6 @@ def _speaks_of_a_side(projection: Any) -> bool:
 
 
 def _declared(column: Any, scope: Scope) -> str | None:
-    """Name of a column as its side declares it; None where not exactly one side has it."""
     found = [
         output.name
         for source in scope.sources
@@ -113,7 +95,6 @@ def _declared(column: Any, scope: Scope) -> str | None:
 
 
 def _columns(projection: Any, star: Any, scope: Scope, text: str) -> list[Any]:
-    """The columns that a star stands for."""
     alias = projection.table.lower() if isinstance(projection, exp.Column) else None
     left_out = {node.name.lower() for node in star.args.get("except_") or ()}
     replaced = {node.alias.lower(): node for node in star.args.get("replace") or ()}
@@ -143,7 +124,7 @@ def _columns(projection: Any, star: Any, scope: Scope, text: str) -> list[Any]:
             column.meta.update(projection.meta)
             found.append(_named(column, renamed.get(name.lower(), name)))
     if alias is not None and not found and not known:
-        return [projection]  # another source's, or none: the binder says so
+        return [projection]  # not a side: left to the binder
     for name in (left_out | replaced.keys() | renamed.keys()) - known:
         raise error_at(text, position_of(projection), f"no column {name!r} that * stands for")
     return found

@@ -1,13 +1,6 @@
-"""Names in scope: what a column of a query refers to.
+"""Name resolution: what a column of a query refers to.
 
-Purpose
-    Each SELECT opens a :class:`Scope` over its sources; :func:`resolve` finds the source of a
-    column, refuses names that nothing can have, and notes in :class:`Names` what the column is:
-    which output of its source, and which attribute of a stream.
-
-Guarantee
-    A name is refused only when every source that could have it is known and lacks it.  Names are
-    compared without regard to case, as in DuckDB.
+Names ignore case; one is refused only when every possible source is known and lacks it.
 """
 
 from __future__ import annotations
@@ -43,22 +36,12 @@ _TYPE_KEEPING = frozenset(
         *("min", "max", "first", "last", "any_value", "arbitrary", "lag", "lead", "first_value"),
         *("last_value", "nth_value", "mode", "arg_min", "arg_max", "min_by", "max_by"),
     )
-)  # functions whose result has the type of their first argument
+)  # result has the type of the first argument
 
 
 @dataclass(frozen=True)
 class ColumnUse:
-    """A column that is an attribute of a stream.
-
-    Attributes
-    ----------
-    site : int
-        Number of the relation.
-    nullable : bool
-        An outer join may put NULL in its place.
-    scope : int
-        The SELECT whose own sources it comes from.
-    """
+    """An attribute of relation ``site``; ``nullable`` after an outer join."""
 
     site: int
     attribute: str
@@ -68,15 +51,8 @@ class ColumnUse:
 
 @dataclass(frozen=True)
 class Condition:
-    """A conjunct that every row of a stream must satisfy to have any effect.
-
-    Attributes
-    ----------
-    node : sqlglot tree
-    scope : int
-        Only columns of this SELECT's own sources belong to the stream.
-    where : bool
-        From WHERE (else from ON).
+    """A conjunct that rows must satisfy to have an effect; columns of other SELECTs than ``scope``
+    do not belong to the stream.
     """
 
     node: Any
@@ -86,20 +62,8 @@ class Condition:
 
 @dataclass
 class Site:
-    """One relation of a query.
-
-    Attributes
-    ----------
-    name : str
-        Stream or operator, as written.
-    relation : str
-        What the executor calls it; no name of the statement is like it.
-    schema : StreamSchema or None
-        None for operators.
-    select : sqlglot tree
-        The SELECT it stands in, when it is the only source there.
-    covered : bool or None
-        Whether the conditions are all that its SELECT says in WHERE; None until that was asked.
+    """A relation; ``select`` is its SELECT if it is the only source there; ``covered``: the
+    conditions are all of WHERE.
     """
 
     index: int
@@ -113,7 +77,6 @@ class Site:
 
     @property
     def columns(self) -> pa.Schema:
-        """What the relation gives."""
         if self.operator is not None:
             return self.operator.schema
         assert self.schema is not None
@@ -122,43 +85,37 @@ class Site:
 
 @dataclass(frozen=True)
 class OutputColumn:
-    """A column of a source or of a query; ``use`` where it is an attribute of a stream."""
-
     name: str | None
     type: pa.DataType | None = None
     use: ColumnUse | None = None
 
 
 class Names:
-    """What the columns of one bound query are, by the nodes of its tree."""
+    """What the columns of a bound query are, by node."""
 
     def __init__(self) -> None:
-        # a node is kept beside what it is: so its identity is not given to another one
+        # the entry keeps the node alive, so its id stays unique
         self._known: dict[int, tuple[Any, OutputColumn, ColumnUse | None]] = {}
 
     def note(self, node: Any, output: OutputColumn, use: ColumnUse | None) -> None:
-        """Remember what a column is."""
         self._known[id(node)] = node, output, use
 
     def output(self, node: Any) -> OutputColumn | None:
-        """The column of its source that a node names; None when that is not known."""
         found = self._known.get(id(node))
         return None if found is None else found[1]
 
     def use(self, node: Any) -> ColumnUse | None:
-        """The attribute of a stream that a node names; None for anything else."""
         found = self._known.get(id(node))
         return None if found is None else found[2]
 
     def uses(self, node: Any) -> Iterator[ColumnUse]:
-        """The attributes of streams that an expression names, nested queries left out."""
         for part in own_nodes(node):
             use = self.use(part)
             if use is not None:
                 yield use
 
     def declared_type(self, node: Any) -> pa.DataType | None:
-        """Declared type of an expression where it is that of an attribute."""
+        """Declared type of an expression, if it is that of an attribute."""
         while isinstance(node, (exp.Paren, exp.Window, exp.Filter)):
             node = node.this
         if isinstance(node, exp.Column):
@@ -174,13 +131,9 @@ class Names:
 
 @dataclass
 class Source:
-    """What a FROM item gives: named columns, perhaps not all known (``opaque``).
-
-    ``nullable``: an outer join may leave it out.  ``pushable``: a condition on it may be applied
-    before it is joined.
-
-    A side of a recency join is part of a ``relation``: ``columns`` says what its columns are called
-    there, by their names in lower case, and ``times`` which are its start and end.
+    """A FROM item's columns, not all known if ``opaque``; ``pushable``: conditions may precede
+    joins.  For a side of a recency join, ``columns`` and ``times`` map names to columns of
+    ``relation``.
     """
 
     alias: str
@@ -194,7 +147,6 @@ class Source:
     times: Mapping[str, str] = field(default_factory=dict)
 
     def find(self, name: str) -> OutputColumn | None:
-        """The column of a name."""
         folded = name.lower()
         for output in self.outputs:
             if output.name is not None and output.name.lower() == folded:
@@ -204,11 +156,6 @@ class Source:
 
 @dataclass
 class Scope:
-    """The sources and names that one SELECT sees, and the SELECT around it.
-
-    ``ons`` has the conditions of its joins, those in parentheses among them.
-    """
-
     number: int
     parent: Scope | None
     sources: list[Source] = field(default_factory=list)
@@ -217,7 +164,7 @@ class Scope:
     ons: list[Any] = field(default_factory=list)
 
     def chain(self) -> Iterator[Scope]:
-        """This scope and those around it, innermost first."""
+        """This scope and the outer ones, innermost first."""
         scope: Scope | None = self
         while scope is not None:
             yield scope
@@ -225,7 +172,7 @@ class Scope:
 
 
 def resolve(node: Any, scope: Scope, text: str, names: Names) -> None:
-    """Note what a column is; raises :class:`SqlError` when nothing can have that name."""
+    """Record what a column is; SqlError if nothing can have that name."""
     parts = [part.name for part in node.parts]
     if isinstance(node.this, exp.Star):
         _check_alias(node, parts[0], scope, text)
@@ -273,7 +220,6 @@ def _resolve(node: Any, parts: list[str], level: Scope, text: str, names: Names)
 
 
 def _sides(matches: list[tuple[Source, OutputColumn]]) -> bool:
-    """Whether one of the sources is a side of a recency join: the executor does not know it."""
     return any(source.relation for source, _ in matches)
 
 
@@ -288,7 +234,6 @@ def _note(names: Names, node: Any, source: Source, output: OutputColumn, level: 
 
 
 def _move(node: Any, column: str, relation: str) -> None:
-    """Let a column name another one, where it stood."""
     found = node.this.meta
     node.set("this", exp.to_identifier(column, quoted=True))
     node.set("table", exp.to_identifier(relation, quoted=True))
@@ -296,13 +241,7 @@ def _move(node: Any, column: str, relation: str) -> None:
 
 
 def take_time(node: Any, scope: Scope, text: str) -> bool:
-    """Put a column in the place of ``match_start(side)`` or ``match_end(side)``.
-
-    Returns
-    -------
-    bool
-        Whether the call is one of these.
-    """
+    """Replace ``match_start(side)`` or ``match_end(side)`` by a column, if the call is one."""
     function = node.name.lower()
     if function not in ("match_start", "match_end"):
         return False
@@ -351,7 +290,7 @@ def _visible(scope: Scope) -> list[str]:
 
 
 def own_nodes(node: Any) -> Iterator[Any]:
-    """A node and all below it, nested queries left out."""
+    """A node and its descendants, without nested queries."""
     yield node
     for child in node.iter_expressions():
         if not isinstance(child, exp.Query):
@@ -359,7 +298,7 @@ def own_nodes(node: Any) -> Iterator[Any]:
 
 
 def values_of(node: Any) -> Iterator[Any]:
-    """The parts of an expression that are values: collations, fields and names of arguments not."""
+    """Parts of an expression that are values, not names of collations, fields or arguments."""
     if isinstance(node, exp.Collate):
         yield node.this
     elif isinstance(node, (exp.PropertyEQ, exp.Kwarg)):

@@ -1,14 +1,4 @@
-"""What columns a query has for whoever reads from it.
-
-Purpose
-    :func:`outputs_of` lists the columns of a SELECT, so that names can be resolved, and conditions
-    be passed on, through derived tables and CTEs.
-
-Guarantee
-    A column has a :class:`~.scope.ColumnUse` only where its values are those of an attribute, row
-    by row.  Where a star cannot be spelled out, no columns are known at all, and the executor
-    decides.
-"""
+"""Columns of a query; a ``ColumnUse`` only where values are an attribute's, row by row."""
 
 from __future__ import annotations
 
@@ -23,7 +13,6 @@ __all__ = ["is_plain", "outputs_of", "renamed"]
 
 
 def renamed(outputs: list[OutputColumn] | None, alias: Any) -> list[OutputColumn] | None:
-    """Columns under the names that an alias gives them: ``AS t (a, b)``."""
     columns = alias.args.get("columns") if alias is not None else None
     if outputs is None or not columns:
         return outputs
@@ -35,7 +24,7 @@ def renamed(outputs: list[OutputColumn] | None, alias: Any) -> list[OutputColumn
 
 
 def is_plain(select: Any) -> bool:
-    """Whether a SELECT only filters and computes: each row in gives at most one row out."""
+    """Whether each input row gives at most one output row."""
     for key in ("group", "having", "limit", "offset", "distinct", "qualify", "sample", "windows"):
         if select.args.get(key):
             return False
@@ -48,7 +37,7 @@ def is_plain(select: Any) -> bool:
 
 
 def outputs_of(node: Any, scope: Scope, names: Names) -> list[OutputColumn] | None:
-    """The columns of a SELECT whose columns are resolved; None when they are not known."""
+    """The columns of a resolved SELECT; None if unknown."""
     transparent = is_plain(node)
     merged = any(
         join.args.get("using")

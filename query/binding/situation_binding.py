@@ -1,15 +1,4 @@
-"""MATCH_SITUATIONS in FROM: bound to its stream, or to the query that gives its rows.
-
-Guarantee
-    Only the columns that the clause needs are read.  A clause without parameters is compiled once
-    per statement.
-
-    Conditions outside of the clause on times of matches narrow what is read.
-
-Limits
-    A subquery needs ORDER BY: its first key is the time of situations.  Its rows are sorted in
-    memory.
-"""
+"""MATCH_SITUATIONS in FROM: bound to its stream, or to a subquery sorted in memory by its time."""
 
 from __future__ import annotations
 
@@ -31,19 +20,12 @@ __all__ = ["BoundSituations", "bind_situations"]
 
 @dataclass(frozen=True)
 class BoundSituations(BoundClause):
-    """MATCH_SITUATIONS bound to its input.
-
-    Attributes
-    ----------
-    asked : mapping of str to tuple of sqlglot trees
-        Parts of WHERE that speak of one measure and nothing else, by its name.
-    """
+    """``asked`` are conjuncts of WHERE on a single measure, which narrow the input."""
 
     compiled: CompiledSituations
     asked: Mapping[str, tuple[Any, ...]]
 
     def compiled_with(self, folder: Folder) -> CompiledSituations:
-        """The clause with the values that its parameters have in one execution."""
         if self.clause.find(exp.Placeholder) is None:
             return self.compiled
         clause = situation_clause(with_values(self.clause, folder))
@@ -51,7 +33,7 @@ class BoundSituations(BoundClause):
 
 
 def bind_situations(site: OperatorSite) -> BoundSituations:
-    """Bind the clause to its stream or subquery; raises SqlError with position."""
+    """Bind the clause; raises SqlError with position."""
     node = site.item.args["match"].copy()
     clause = situation_clause(bare(node))
     columns, stream, query = input_of(site, lambda arrow: time_of(clause.order_by, arrow))
@@ -65,7 +47,6 @@ def bind_situations(site: OperatorSite) -> BoundSituations:
 def _asked(
     site: OperatorSite, clause: Any, compiled: CompiledSituations
 ) -> dict[str, tuple[Any, ...]]:
-    """Parts of WHERE on single measures."""
     select = site.select
     where = select.args.get("where") if isinstance(select, exp.Select) else None
     if where is None or any(select.args.get(key) for key in ("joins", "laterals")):

@@ -1,8 +1,4 @@
-"""System tables in FROM, ``chronicle.streams`` and the like: which one, and what its columns are.
-
-Guarantee
-    A name with two parts never means a stream or a CTE, whatever these are called.
-"""
+"""System tables in FROM, such as ``chronicle.streams``; only these have two-part names."""
 
 from __future__ import annotations
 
@@ -21,29 +17,23 @@ __all__ = ["BoundSystemTable", "bind_system_table"]
 
 @dataclass(frozen=True)
 class BoundSystemTable:
-    """A system table, good for any number of executions."""
-
     space: str
     name: str
 
     @property
     def schema(self) -> pa.Schema:
-        """Its columns."""
         return SYSTEM_TABLES[self.space][self.name]
 
     @property
     def streams(self) -> Sequence[str]:
-        """It reads no events."""
         return ()
 
     @property
     def ordered_by(self) -> Sequence[str]:
-        """No promise."""
         return ()
 
 
 def bind_system_table(site: OperatorSite) -> BoundSystemTable:
-    """Find the table that a name with two parts means; SqlError for others."""
     item = site.item
     space, name = str(item.args["db"].name).lower(), str(item.name).lower()
     tables = SYSTEM_TABLES.get(space)

@@ -1,22 +1,8 @@
-"""Aggregates that depend on the order of rows get the order of time.
+"""Time order for aggregates that depend on row order, which the executor's threads do not preserve.
 
-Purpose
-    ``first``, ``last``, ``any_value``, lists, joined strings and ``DISTINCT ON`` take rows in the
-    order in which they come, and the executor's threads do not keep one.  Where a SELECT says no
-    order, :func:`order_sensitive` finds these parts, and :func:`add_order` has them take the rows
-    by time.
-
-Guarantee
-    An order that is written stays.  ``DISTINCT`` values inside of an aggregate come in the order of
-    the values, which is the only one that the executor has for them.
-
-Layout
-    The time is that of the first source of the SELECT that has one: the time attribute of a stream,
-    also through derived tables and CTEs, or the columns that an operator's rows are ordered by.
-
-Limits
-    Rows of equal time come in any order.  Sources without a time, results of MATCH_RECOGNIZE among
-    them, have none, and calls over ``COLUMNS(...)`` keep the order of the rows.
+``first``, ``last``, ``any_value``, lists, joined strings and ``DISTINCT ON`` without explicit order
+are ordered by the time of the first source that has one, also through derived tables and CTEs.
+DISTINCT inside an aggregate orders by value.  Calls over ``COLUMNS(...)`` are not changed.
 """
 
 from __future__ import annotations
@@ -35,15 +21,11 @@ _STRINGS = frozenset(("group_concat", "listagg", "string_agg"))
 _AGGREGATES = _STRINGS | {"any_value", "arbitrary", "array_agg", "first", "last", "list"}
 _ARGUMENTS_OF_WINDOWS = _AGGREGATES | {"first_value", "last_value", "nth_value"}
 _ORDERS_OF_WINDOWS = frozenset(("lag", "lead", "row_number"))
-_FIRST_LAST = re.compile(r"\b(first|last)\(")  # words that the executor writes in quotes
+_FIRST_LAST = re.compile(r"\b(first|last)\(")  # the executor quotes these
 
 
 class OrderSensitive(NamedTuple):
-    """A part of a SELECT that takes rows in their order.
-
-    ``node`` is the call, the window around it, or the SELECT itself for ``DISTINCT ON``;
-    ``columns`` are the alias of a source and the name of a column.
-    """
+    """A call, the window around it, or a SELECT, and (source alias, column) to order by."""
 
     select: Any
     node: Any
@@ -51,7 +33,7 @@ class OrderSensitive(NamedTuple):
 
 
 def order_sensitive(select: Any, scope: Scope, sites: Sequence[Site]) -> list[OrderSensitive]:
-    """The parts of a bound SELECT whose result depends on an order that it does not say."""
+    """The parts of a bound SELECT that depend on an unspecified row order."""
     parts = [*select.expressions, *(select.args.get(key) for key in ("having", "qualify", "order"))]
     found = [
         node
@@ -117,17 +99,7 @@ def _times(source: Source, sites: Sequence[Site]) -> Sequence[str]:
 def add_order(
     parts: Sequence[OrderSensitive], copies: dict[int, Any], root: Any, names: Callable[[], Any]
 ) -> None:
-    """Put the order into a copy of a query.
-
-    Parameters
-    ----------
-    copies : dict
-        Nodes of the copy by the identities of those in the query.
-    root : sqlglot tree
-        The query, as it was.
-    names : callable
-        Gives the names of its columns, which stay.
-    """
+    """Add the order to a copy of a query; ``copies`` maps ids of nodes to the copies."""
     for part in parts:
         node, select = copies[id(part.node)], copies[id(part.select)]
         order = [
@@ -158,7 +130,6 @@ def add_order(
 
 
 def _keep_names(node: Any, root: Any, names: Callable[[], Any]) -> None:
-    """Give the projections that a node is in the names that they have without an order."""
     while node is not root:
         select = node.parent
         projected = isinstance(select, exp.Select) and node.arg_key == "expressions"

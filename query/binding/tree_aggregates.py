@@ -1,20 +1,10 @@
-"""Ad-hoc aggregates: SELECTs that the TAB+-tree answers without reading events.
+"""Ad-hoc aggregates that the TAB+-tree answers without reading events (thesis, section 3.3).
 
-Purpose
-    ``SELECT avg(x), max(y) FROM s WHERE t >= ... AND t < ...`` needs one walk down the tree (thesis
-    section 3.3): whole children by their lightweight aggregates, boundary leaves by their events.
-    :func:`find_candidate` recognises such a SELECT anywhere in a query; whether it is answered
-    so is decided per execution, when the bounds of time are known.
-
-Guarantee
-    The values are those that a scan would give: counts exact, integer sums exact, minima and
-    maxima of numbers, times, dates and booleans exact, float sums up to rounding.  What the tree
-    does not hold exactly (strings, decimals, DISTINCT, FILTER, other functions) is not a candidate.
-
-Layout
-    A candidate's calls become columns ``$a0, $a1, ...`` of a one-row relation in the types that the
-    executor would have given them; sums of integers are cast to HUGEINT in the rewritten SELECT.  A
-    SELECT of nothing but such calls needs no executor: :func:`result_table` builds the answer.
+``SELECT avg(x), max(y) FROM s WHERE t >= ... AND t < ...`` needs one descent: whole children by
+their aggregates, boundary leaves by their events.  Values equal those of a scan; float sums up to
+rounding.  Strings, decimals, DISTINCT, FILTER and other functions are no candidates.  Calls become
+columns ``$a0, $a1, ...`` of a one-row relation in the executor's types; a SELECT of nothing but
+calls bypasses the executor.
 """
 
 from __future__ import annotations
@@ -59,23 +49,12 @@ _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 
 
 def _column(position: int) -> str:
-    """Name of a call's column, which no alias of a user is likely to have."""
     return f"$a{position}"
 
 
 @dataclass(frozen=True)
 class Call:
-    """One aggregate call.
-
-    Attributes
-    ----------
-    function : str
-        count, sum, min, max or avg.
-    attribute : str or None
-        None for ``count(*)``.
-    type : pyarrow.DataType
-        Type of the answer before normalisation (HUGEINT as decimal128(38, 0)).
-    """
+    """An aggregate call; ``attribute`` is None for ``count(*)``, HUGEINT is decimal128(38, 0)."""
 
     function: str
     attribute: str | None
@@ -83,22 +62,12 @@ class Call:
 
     @property
     def hugeint(self) -> bool:
-        """Whether the executor's type of the answer is HUGEINT."""
         return self.function == "sum" and pa.types.is_decimal(self.type)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A SELECT that the tree may answer.
-
-    Attributes
-    ----------
-    select : sqlglot tree
-    places : tuple of (sqlglot tree, int)
-        Where calls stand in the SELECT, and which.
-    bare : tuple of (str, int) or None
-        When the SELECT is nothing but calls: name and position in ``calls`` of each column.
-    """
+    """A SELECT that the tree may answer; ``bare``: its columns, if it is nothing but calls."""
 
     select: Any
     calls: tuple[Call, ...]
@@ -107,7 +76,7 @@ class Candidate:
 
 
 def find_candidate(site: Site, names: Names) -> Candidate | None:
-    """The candidate that a site's SELECT is, if it is one."""
+    """The candidate for a site's SELECT; None without one."""
     select, schema = site.select, site.schema
     if select is None or schema is None or not isinstance(select, exp.Select):
         return None
@@ -132,8 +101,6 @@ def find_candidate(site: Site, names: Names) -> Candidate | None:
 
 
 class _Calls:
-    """The aggregate calls of a SELECT, and where they stand."""
-
     def __init__(self, site: Site, schema: StreamSchema, names: Names) -> None:
         self.calls: list[Call] = []
         self.places: list[tuple[Any, int]] = []
@@ -142,7 +109,7 @@ class _Calls:
         self._names = names
 
     def collect(self, node: Any) -> bool:
-        """Gather the calls below a node; False when something else needs the events."""
+        """Collect the calls below a node; False if something else needs events."""
         if isinstance(node, (exp.Window, exp.Filter, exp.WithinGroup, exp.Column, exp.Star)):
             return False
         if isinstance(node, exp.Anonymous):
@@ -196,7 +163,6 @@ def _call(node: Any, name: str, site: Site, schema: StreamSchema, names: Names) 
 
 
 def _bare(select: Any, places: Sequence[tuple[Any, int]]) -> tuple[tuple[str, int], ...] | None:
-    """Result columns when the SELECT is a list of calls and nothing else."""
     if any(select.args.get(key) for key in ("having", "order", "limit", "offset")):
         return None
     if select.parent is not None and not isinstance(select.parent, exp.Paren):
@@ -216,7 +182,6 @@ def _bare(select: Any, places: Sequence[tuple[Any, int]]) -> tuple[tuple[str, in
 
 
 def _natural_name(call: Any) -> str | None:
-    """The name that the executor gives to an unaliased call; None where it would quote."""
     if not call.expressions or isinstance(call.expressions[0], exp.Star):
         return "count_star()"
     parts = [part.name for part in call.expressions[0].parts]
@@ -233,13 +198,7 @@ def rewritten(
     unordered: Sequence[OrderSensitive],
     names: Callable[[], Sequence[str]],
 ) -> Any:
-    """A copy of a query in which the SELECTs of candidates read their calls from one-row relations.
-
-    What is ``unordered`` gets an order; see :mod:`.time_order`.
-
-    Their columns keep their names: those that ``names`` gives for the query as it is, where a
-    candidate is the query, else what the text of each would be called.
-    """
+    """A copy in which candidates read one-row relations, and ``unordered`` parts are ordered."""
     holder, written = exp.Paren(this=root.copy()), {}
     for old, new in zip(root.walk(), holder.this.walk(), strict=True):
         written[id(old)] = new
@@ -283,7 +242,6 @@ def _rewrite(
 
 
 def call_values(calls: Sequence[Call], answer: LightweightAggregates, time: str) -> list[Any]:
-    """The value of each call, in the types that Arrow builds them from."""
     values: list[Any] = []
     cache: dict[str, Any] = {}
     for call in calls:
@@ -304,7 +262,7 @@ def _array(call: Call, value: Any, type_: pa.DataType) -> pa.Array:
     if value is None:
         return pa.nulls(1, type_)
     if pa.types.is_float64(type_) or pa.types.is_integer(type_):
-        # not by pa.array: where pandas is installed, that loads it into a cold process
+        # pa.array would import pandas if installed
         raw = np.array([value], type_.to_pandas_dtype())
         return pa.Array.from_buffers(type_, 1, [None, pa.py_buffer(raw)])
     if pa.types.is_decimal(type_):
@@ -319,14 +277,12 @@ def _array(call: Call, value: Any, type_: pa.DataType) -> pa.Array:
 
 
 def one_row(calls: Sequence[Call], answer: LightweightAggregates, time: str) -> pa.RecordBatch:
-    """The one-row relation ``$a0, $a1, ...`` that a rewritten SELECT reads."""
     values = call_values(calls, answer, time)
     arrays = [_array(call, value, call.type) for call, value in zip(calls, values, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, names=[_column(i) for i in range(len(arrays))])
 
 
 def one_row_schema(calls: Sequence[Call]) -> pa.Schema:
-    """Schema of :func:`one_row`."""
     return pa.schema([pa.field(_column(i), call.type) for i, call in enumerate(calls)])
 
 
@@ -336,7 +292,7 @@ def result_table(
     answer: LightweightAggregates,
     time: str,
 ) -> pa.Table:
-    """The answer of a SELECT that is nothing but calls: names and positions of its columns."""
+    """The result of a SELECT that is nothing but calls."""
     values = call_values(calls, answer, time)
     arrays, fields = [], []
     for name, position in columns:

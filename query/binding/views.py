@@ -1,25 +1,11 @@
-"""Views: what stands in FROM under the name of a view becomes the view's query.
+"""View expansion: a view's name in FROM becomes its query as a derived table, before binding::
 
-Purpose
-    :func:`expand` puts the query of a view, as a derived table, in the place of its name, before
-    anything is bound.  So all that is known of derived tables holds for views: conditions and
-    column lists reach the streams below, and a row pattern or situation over a view that only
-    filters and picks is planned with the stream's indexes and replay intervals.
+    FROM v AS x          FROM (SELECT ... FROM s WHERE ...) AS x
+    TUMBLE(v, t, d)      TUMBLE(s, t, d), and the view's WHERE beside that of the SELECT
 
-    ::
-
-        FROM v AS x          FROM (SELECT ... FROM s WHERE ...) AS x
-        TUMBLE(v, t, d)      TUMBLE(s, t, d), and the view's WHERE beside that of the SELECT
-
-Guarantee
-    A name means a CTE before a registered frame, that before a view, and that before a stream; what
-    a view's query names is looked up for the view, whatever is around its use.  What is wrong in a
-    view is told with its name, at the place where that stands.
-
-Limits
-    A statement takes :data:`USES_MAX` views, :data:`DEPTH_MAX` inside each other,
-    :data:`CHARACTERS_MAX` characters of them in all.  Windows read streams: ``TUMBLE`` and ``HOP``
-    of a view that is ``SELECT * FROM s [WHERE ...]``, in a SELECT without joins; no others.
+Precedence: CTE, registered frame, view, stream; names in a view are resolved independently of its
+use.  At most ``USES_MAX`` views, ``DEPTH_MAX`` nested, ``CHARACTERS_MAX`` characters.  Only
+TUMBLE and HOP take a view, ``SELECT * FROM s [WHERE ...]``, in a SELECT without joins.
 """
 
 from __future__ import annotations
@@ -49,38 +35,19 @@ DEPTH_MAX = 8
 CHARACTERS_MAX = 1 << 17
 
 _ROW_BY_ROW = ("tumble", "hop")
-"""Windows of an event that depend on nothing but its time."""
 _OF_STREAMS = (*_ROW_BY_ROW, "session", "hop_rows", "tumble_rows")
 
 OF_VIEW = "of a view"
-"""Key of a table that the query of a view names: neither a CTE nor a frame from around it."""
+"""Meta key of tables named in a view's query: not a CTE or frame from outside."""
 PUT_IN = "put in"
-"""Key of a derived table that stands in the place of a view's name."""
+"""Meta key of a derived table that replaces a view."""
 
 Hidden = frozenset[str]
 
 
 class Expansion:
-    """One statement's views, put in.
-
-    Parameters
-    ----------
-    text : str
-        The statement.
-    views : mapping of str to KeptView
-    taken : container of str
-        Names, in lower case, that mean something else.
-    within : tuple of str
-        Views whose queries these are, from outside in: none may be met again.
-
-    Attributes
-    ----------
-    used : dict of str to str
-        The queries that were put in, by the name of the view.
-    places : dict of int to str
-        Which view stands at an offset of the statement.
-    named : set of str
-        What the statement itself names in FROM, views or not, as it is written.
+    """``taken``: names that mean something else; ``within``: enclosing views (no cycles); ``used``:
+    queries by view; ``places``: view by offset; ``named``: names in FROM.
     """
 
     def __init__(
@@ -100,7 +67,6 @@ class Expansion:
         self._uses = self._characters = 0
 
     def into(self, root: Any) -> Any:
-        """A statement's tree with its views put in; it is changed."""
         holder = exp.Subquery(this=root)
         self._walk(root, frozenset(), self._within, None)
         found = holder.this
@@ -108,7 +74,7 @@ class Expansion:
         return found
 
     def explained(self, error: SqlError) -> SqlError:
-        """An error that comes from the query of a view, with the view's name."""
+        """An error inside a view, with the view's name added."""
         for place, name in self.places.items():
             found = error_at(self._text, place, f"the view {name!r}: {error.reason}")
             if (found.line, found.column) == (error.line, error.column):
@@ -166,7 +132,6 @@ class Expansion:
         node.replace(derived)
 
     def _query(self, view: KeptView, within: tuple[str, ...], at: int | None) -> Any:
-        """The query of a view with its own views put in; all of it stands at one place."""
         name = view.name.lower()
         if name in within:
             through = within[within.index(name) + 1 :]
@@ -186,7 +151,7 @@ class Expansion:
                 )  # fmt: skip
         self.used[view.name] = view.sql
         if at is not None:
-            self.places.setdefault(at, view.name)  # the outermost, which stands there
+            self.places.setdefault(at, view.name)  # the outermost view
         try:
             query = parse_statement(view.sql)
         except SqlError as error:
@@ -202,7 +167,6 @@ class Expansion:
         return found
 
     def _window(self, node: Any, within: tuple[str, ...], place: int | None) -> None:
-        """A window function whose first argument is a view."""
         call = node.this
         named = call.expressions[0] if call.expressions else None
         if not isinstance(named, exp.Column) or len(named.parts) != 1:
@@ -217,7 +181,7 @@ class Expansion:
         select: Any = node.find_ancestor(exp.Select)
         query = self._query(view, within, at)
         while isinstance(query.args.get("from_") and query.args["from_"].this, exp.Subquery):
-            inner = query.args["from_"].this.this  # a view of a view
+            inner = query.args["from_"].this.this  # nested view
             if not only_filters(query) or not isinstance(inner, exp.Select):
                 break
             where = query.args.get("where")
@@ -249,14 +213,9 @@ class Expansion:
 
 
 def without_qualifier(condition: Any, names: Sequence[str], instead: str | None = None) -> Any:
-    """A condition on one table as it stands elsewhere; it is changed.
+    """Move a condition on one table, in place: ``s.at.x`` becomes ``at.x``.
 
-    Parameters
-    ----------
-    names : sequence of str
-        What the table is called in it: ``s.at.x`` becomes ``at.x``.
-    instead : str, optional
-        What it is called there: ``x`` and ``s.x`` become ``instead.x``.
+    With ``instead``, ``x`` and ``s.x`` become ``instead.x``.
     """
     folded = {name.lower() for name in names}
     holder = exp.paren(condition, copy=False)
@@ -273,11 +232,10 @@ def without_qualifier(condition: Any, names: Sequence[str], instead: str | None 
 
 
 def path_of(parts: list[Any], like: Any) -> Any:
-    """A column of one to four parts, at the place of another."""
     names = ("this", "table", "db", "catalog")
     if len(parts) <= len(names):
         made: Any = exp.Column(**dict(zip(names, reversed(parts), strict=False)))
-    else:  # the rest are members of a struct
+    else:  # struct members
         made = exp.Dot.build([path_of(parts[: len(names)], like), *parts[len(names) :]])
     made.meta.update(like.meta)
     return made
@@ -299,13 +257,7 @@ def only_filters(query: Any) -> bool:
 def expand(
     root: Any, text: str, views: Mapping[str, KeptView], taken: Hidden
 ) -> tuple[Any, Expansion | None]:
-    """A statement's tree with its views put in, and what that was; None where there are no views.
-
-    Raises
-    ------
-    SqlError
-        A view reads itself, or there are too many.
-    """
+    """The tree with views expanded, and the expansion (None without); SqlError for cycles."""
     if not views:
         return root, None
     expansion = Expansion(text, views, taken)

@@ -1,13 +1,7 @@
-"""Window functions in FROM: bound to their stream, with what the SELECT around them asks.
+"""Window functions in FROM: bound to their stream, taking over grouping or conditions.
 
-Purpose
-    :func:`bind_windows` reads the call (:mod:`.window_call`) and lets the operator take over what
-    it can of the SELECT: all of its grouping (:mod:`.window_fusion`), or only its conditions on
-    events.
-
-Guarantee
-    Conditions on the stream's attributes are applied to events before windows are made, so count
-    windows and sessions, and the origin ``'first'``, see only events that satisfy them.
+Conditions apply before windows are formed, so count windows, sessions and the origin ``'first'``
+see only events that satisfy them.
 """
 
 from __future__ import annotations
@@ -35,21 +29,7 @@ __all__ = ["BoundWindows", "bind_windows"]
 
 @dataclass(frozen=True)
 class BoundWindows:
-    """A window function bound to its stream.
-
-    Attributes
-    ----------
-    fused : Fused or None
-        What the SELECT asks of windows; None to deliver events.
-    conditions : tuple of sqlglot trees
-        What must hold of events.
-    strategy : str
-        The hint.
-    schema : pyarrow.Schema
-        Columns of the relation.
-    rollup : str
-        The hint on roll-ups.
-    """
+    """``fused`` None delivers events; ``conditions`` must hold for events."""
 
     call: WindowCall
     fused: Fused | None
@@ -60,24 +40,21 @@ class BoundWindows:
 
     @property
     def event_schema(self) -> StreamSchema:
-        """Attributes of the stream and derived columns."""
         return self.call.schema if self.fused is None else self.fused.schema
 
     @property
     def ordered_by(self) -> Sequence[str]:
-        """Columns by which rows come in ascending order."""
         if self.fused is None or (self.call.name == "session" and self.fused.keys):
             return ()
         return ("window_id",) if self.call.counts else ("window_start", "window_end")
 
     @property
     def streams(self) -> Sequence[str]:
-        """The stream that it reads."""
         return (self.call.stream,)
 
 
 def bind_windows(site: OperatorSite) -> BoundWindows:
-    """Check the call and rewrite the SELECT around it where the operator can aggregate."""
+    """Check the call, and rewrite the SELECT if the operator can aggregate."""
     call = WindowCall.read(site)
     windowed = WindowSelect(call, site.select, (site.item.alias or call.name).lower())
     fused = fuse(windowed) if isinstance(site.select, exp.Select) else None

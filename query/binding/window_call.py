@@ -1,26 +1,12 @@
-"""Arguments of the window functions: what stands in the parentheses of HOP and the others.
+"""Arguments of the window functions::
 
-Purpose
-    :class:`WindowCall` checks name, stream and time attribute when a statement is bound, and folds
-    the measures, which may be parameters, when it runs.
+    TUMBLE(stream, time, size [, origin] [, time_zone => name] [, fill => what])
+    HOP(stream, time, slide, size [, origin])
+    TUMBLE_ROWS(stream, size)                        HOP_ROWS(stream, slide, size)
+    SESSION(stream, time, gap [, key, ...])
 
-Layout
-    ::
-
-        TUMBLE(stream, time, size [, origin] [, time_zone => name] [, fill => what])
-        HOP(stream, time, slide, size [, origin])
-        TUMBLE_ROWS(stream, size)                        HOP_ROWS(stream, slide, size)
-        SESSION(stream, time, gap [, key, ...])
-
-    Measures of time are intervals; plain integers where the time attribute is an integer.  The
-    origin is a time, or ``'first'`` for the first event.  TUMBLE takes sizes of months and years,
-    and, with a time zone, of whole days: these windows follow the calendar.
-
-Limits
-    Other than for TUMBLE, months and years have no fixed length and are refused.  Windows that
-    follow the calendar have no origin, and a stream whose time is an integer has none of them.  An
-    interval finer than the stream's
-    unit of time is refused rather than rounded.
+Measures are intervals, or integers for integer times; finer than the time unit is an error.
+TUMBLE with months, years, or a time zone and whole days follows the calendar, without origin.
 """
 
 from __future__ import annotations
@@ -58,30 +44,13 @@ _ARGUMENTS: dict[str, tuple[int, int | None]] = {
 }
 
 NAMES = tuple(_FORMS)
-"""Names that stand in FROM, in lower case."""
 
 _NS_PER_SECOND = 1_000_000_000
 
 
 @dataclass(frozen=True)
 class WindowCall:
-    """A window function over a stream, its measures not yet folded.
-
-    Attributes
-    ----------
-    name : str
-        In lower case.
-    measures : tuple of sqlglot trees
-        What stands behind stream and time.
-    text : str
-        The statement, for positions.
-    keys : tuple of str
-        Attributes; the events of each combination of their values have sessions of their own.
-    zone : sqlglot tree or None
-        Whose calendar is followed.
-    fill : sqlglot tree or None
-        What windows without events are filled with.
-    """
+    """A window function; ``measures`` are its unevaluated arguments behind stream and time."""
 
     name: str
     stream: str
@@ -94,7 +63,6 @@ class WindowCall:
 
     @classmethod
     def read(cls, site: OperatorSite) -> WindowCall:
-        """Check the call in FROM at an operator's site."""
         call = site.item.this
         name = call.name.lower()
         named = [node for node in call.expressions if isinstance(node, (exp.Kwarg, exp.PropertyEQ))]
@@ -142,11 +110,10 @@ class WindowCall:
 
     @property
     def counts(self) -> bool:
-        """Whether windows are made by counting events."""
         return self.name.endswith("_rows")
 
     def windows(self, folder: Folder) -> AnyWindows:
-        """Fold the measures; the origin of time windows may still be None (``'first'``)."""
+        """Fold the measures; the origin of time windows may be None (``'first'``)."""
         try:
             return self._windows(folder)
         except SqlError:
@@ -155,7 +122,7 @@ class WindowCall:
             raise error_at(self.text, position_of(self.measures[0]), str(error)) from None
 
     def filled(self, folder: Folder) -> Fill | None:
-        """What windows without events are filled with; None where they have no rows."""
+        """Fill of empty windows; None if they have no rows."""
         if self.fill is None:
             return None
         found = folder.fold(self.fill)
@@ -185,7 +152,6 @@ class WindowCall:
         return TimeWindows(size, slide, self._origin(origin[0], folder) if origin else 0)
 
     def _calendar(self, folder: Folder) -> CalendarWindows:
-        """Windows that follow the calendar of a time zone."""
         size = self.measures[0]
         per_second = self.schema.ticks_per_second
         if per_second is None:
@@ -262,7 +228,7 @@ _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12, "DECADE": 120, "CENTURY": 1200}
 
 
 def _months(node: Any, folder: Folder) -> int:
-    """Months of an interval of months or years; 0 for any other expression."""
+    """Months of an interval of months or years; 0 for other expressions."""
     while isinstance(node, exp.Paren):
         node = node.this
     if not isinstance(node, exp.Interval) or node.this is None:
@@ -278,7 +244,6 @@ def _months(node: Any, folder: Folder) -> int:
 def _key(
     node: Any, schema: StreamSchema, stream: str, wrong: Callable[[str, Any], SqlError]
 ) -> str:
-    """The attribute that a key of sessions names."""
     names = {name.lower(): name for name in schema.names if name != schema.time}
     plain = isinstance(node, exp.Column) and len(node.parts) == 1
     found = names.get(node.name.lower()) if plain else None

@@ -1,27 +1,13 @@
-"""Which SELECTs over windows are answered by the window operator, and what is left of them.
+"""Fusion of a grouping SELECT with its window operator, which delivers keys and aggregates::
 
-Purpose
-    :func:`fuse` recognises a SELECT that groups by its windows, and by attributes or expressions
-    beside them, and whose aggregates can be put together from slices.  It replaces keys and
-    aggregates by columns that the operator delivers and removes the grouping; what remains
-    (HAVING, ORDER BY, expressions over aggregates) is the executor's.
-
-    ::
-
-        SELECT window_start, k, avg(x) / 2 FROM HOP(s, t, ...) WHERE t >= $1
-        GROUP BY window_start, k HAVING count(*) > 3 ORDER BY avg(x)
+    SELECT window_start, k, avg(x) / 2 FROM HOP(s, t, ...) WHERE t >= $1
+    GROUP BY window_start, k HAVING count(*) > 3 ORDER BY avg(x)
                                         becomes
-        SELECT window_start, "$k0" AS k, "$a0" / 2 FROM <operator> WHERE "$a1" > 3 ORDER BY "$a0"
+    SELECT window_start, "$k0" AS k, "$a0" / 2 FROM <operator> WHERE "$a1" > 3 ORDER BY "$a0"
 
-Guarantee
-    The tree is changed only when all of it can be answered so.  Conditions on attributes apply to
-    events before windowing, conditions on window columns to windows.
-
-Limits
-    Joins, subqueries, DISTINCT, sessions by other keys than those grouped by, and aggregates other
-    than count, sum, min, max, avg, first, last, any_value, bool_and, bool_or and standard
-    deviations and variances of one argument are answered from expanded events
-    (:mod:`..windows.expand`).
+The tree is changed only if everything can be fused; other SELECTs use expanded events
+(``windows.expand``).  Conditions on attributes apply to events before windowing, those on window
+columns to windows.
 """
 
 from __future__ import annotations
@@ -71,21 +57,7 @@ _OF_TIME = {"first": "min", "any_value": "min", "last": "max"}
 
 @dataclass
 class Fused:
-    """What the operator has to deliver.
-
-    Attributes
-    ----------
-    aggregates : list of Aggregate
-        A column each; of attributes of the stream or of derived columns.
-    keys : list of str
-        Attributes and derived columns by which events are grouped beside their windows.
-    derived : dict of str to sqlglot tree
-        Expressions over attributes that keys and aggregates are of, by the name of their column.
-    schema : StreamSchema
-        Time, attributes and derived columns.
-    conditions : list of sqlglot trees
-        What must hold of an event.
-    """
+    """Aggregates and keys, of attributes or ``derived`` columns, and conditions on events."""
 
     aggregates: list[Aggregate]
     keys: list[str]
@@ -95,7 +67,7 @@ class Fused:
 
 
 def move_conditions(windowed: WindowSelect) -> list[Any]:
-    """Take the conditions on events out of the SELECT; gives them without qualifiers."""
+    """Remove conditions on events from the SELECT, and return them unqualified."""
     split = windowed.split_where() if windowed.alone else None
     if split is None or not split[0]:
         return []
@@ -115,7 +87,7 @@ def _set_where(select: Any, conditions: list[Any]) -> None:
 
 
 def fuse(windowed: WindowSelect) -> Fused | None:
-    """Answer a SELECT by the operator when that can be done; changes the SELECT only then."""
+    """Fuse a SELECT, changing it, or return None."""
     select = windowed.select
     keys = group_keys(windowed) if windowed.alone else None
     if keys is None or not _are_session_keys(keys, windowed):
@@ -161,24 +133,15 @@ def fuse(windowed: WindowSelect) -> Fused | None:
 
 
 def _are_session_keys(keys: Keys, windowed: WindowSelect) -> bool:
-    """Whether the keys of GROUP BY are those by which sessions are told apart."""
     named = windowed.call.keys
     if not named:
-        return True  # then sessions are those of the keys, or the windows are no sessions
+        return True  # sessions take the keys of GROUP BY, or there are none
     return sorted(named) == sorted(
         str(node.name) if isinstance(node, exp.Column) else "" for node in keys.nodes
     )
 
 
 class _Found:
-    """Keys and aggregate calls in what is left of a SELECT without its grouping.
-
-    Attributes
-    ----------
-    keys : list of (sqlglot tree, int)
-        Where keys stand, and which.
-    """
-
     def __init__(self, windowed: WindowSelect, aliases: set[str], keys: Keys) -> None:
         self.calls: list[Any] = []
         self.keys: list[tuple[Any, int]] = []
@@ -187,14 +150,14 @@ class _Found:
         self._known = keys
 
     def collect(self, node: Any) -> bool:
-        """Gather what stands below a node; False when something needs the events themselves."""
+        """Collect below a node; False if something needs the events themselves."""
         windowed = self._windowed
         if isinstance(node, (exp.Query, exp.WithinGroup, exp.Star, exp.Lambda)):
             return False
         if isinstance(node, (exp.IgnoreNulls, exp.RespectNulls)):
             return False
         if isinstance(node, exp.Ordered) and self._is_alias(node.this):
-            return True  # to ORDER BY, an alias goes before an attribute
+            return True  # in ORDER BY an alias precedes an attribute
         key = self._known.find(node)
         if key is not None:
             self.keys.append((node, key))
@@ -222,7 +185,6 @@ class _Found:
         return plain and node.name.lower() in self._aliases
 
     def _over(self, node: Any) -> bool:
-        """What stands in a call with OVER, which is the executor's."""
         inner = node.this
         while isinstance(inner, (exp.IgnoreNulls, exp.RespectNulls, exp.Filter)):
             inner = inner.this
@@ -235,7 +197,6 @@ class _Found:
 
 
 def _key_name(node: Any, derived: dict[str, Any]) -> str:
-    """The column of a key; expressions become derived columns."""
     return str(node.name) if isinstance(node, exp.Column) else _derived_name(node, derived)
 
 
@@ -252,14 +213,13 @@ def _derived_name(node: Any, derived: dict[str, Any]) -> str:
 def _planned(
     node: Any, windowed: WindowSelect, derived: dict[str, Any]
 ) -> tuple[str, str | None] | None:
-    """Function and column of one aggregate call; expressions become derived columns."""
     condition = None
     if isinstance(node, exp.Filter):
         condition = node.expression.this
         node = node.this
     function = _FUNCTIONS[node.name.lower()]
     if condition is not None and function in ("first", "last"):
-        return None  # a condition leaves nulls behind, which these two do not pass over
+        return None  # these do not skip the nulls that FILTER leaves
     arguments = node.expressions
     star = function == "count" and (
         not arguments or (len(arguments) == 1 and isinstance(arguments[0], exp.Star))
@@ -291,7 +251,7 @@ def _planned(
         if not all(windowed.attribute(column) for column in part.find_all(exp.Column)):
             return None
     if value.find(exp.Placeholder) is not None:
-        return None  # its type, and that of the aggregate, is not known before it has a value
+        return None  # the type is unknown before there is a value
     value = unqualified(value)
     if condition is not None:
         value = exp.Case(ifs=[exp.If(this=unqualified(condition), true=value)])
@@ -337,7 +297,7 @@ def _rewrite(
 def _described(
     windowed: WindowSelect, derived: dict[str, Any], grouped: Keys
 ) -> tuple[StreamSchema, list[str]] | None:
-    """Types of derived columns and names of unaliased projections, as the executor has them."""
+    """The executor's types of derived columns and names of unaliased projections."""
     arrow = windowed.call.schema.arrow
     unnamed = [
         (i, projection)
@@ -372,17 +332,15 @@ def _described(
             for (i, _), name in zip(unnamed, found.schema.names, strict=True):
                 names[i] = name
         return StreamSchema(arrow, windowed.call.schema.time), names
-    except ChronicleError:  # the executor will say what is wrong, in the user's own terms
+    except ChronicleError:  # the executor reports the error on the original text
         return None
 
 
 def _nulled(node: Any) -> Any:
-    """A copy with parameters replaced by NULL."""
     return node.copy().transform(lambda n: exp.Null() if isinstance(n, exp.Placeholder) else n)
 
 
 def _natural_name(node: Any) -> str | None:
-    """The name that the executor gives to a plain call; None where it must be asked."""
     if not isinstance(node, exp.Anonymous) or node.name.lower() not in FUNCTIONS:
         return None
     arguments = node.expressions

@@ -1,16 +1,6 @@
-"""What a SELECT over windows groups by: the windows, and attributes or expressions beside them.
+"""Group keys of a SELECT over windows; parameters or window columns in a key need expanded events.
 
-Purpose
-    :func:`group_keys` reads GROUP BY, with its positions, aliases and ALL.  :class:`Keys` finds
-    the keys again where they stand in the rest of the SELECT.
-
-Guarantee
-    Names mean what they mean to the executor: in GROUP BY and HAVING an attribute goes before an
-    alias, in ORDER BY an alias before an attribute.
-
-Limits
-    A key is of attributes alone.  One that mixes them with window columns, or has parameters,
-    whose types are not known beforehand, is answered from expanded events.
+In GROUP BY and HAVING an attribute precedes an alias, in ORDER BY an alias an attribute.
 """
 
 from __future__ import annotations
@@ -27,7 +17,7 @@ __all__ = ["Keys", "group_keys", "session_keys"]
 
 
 def group_keys(windowed: WindowSelect) -> Keys | None:
-    """Keys beside the windows; None when windows are not told apart or a key is no such thing."""
+    """Keys besides the windows; None if windows are not grouped by, or a key is unsupported."""
     group = windowed.select.args.get("group")
     if group is None or any(
         group.args.get(k) for k in ("grouping_sets", "cube", "rollup", "totals")
@@ -55,7 +45,6 @@ def group_keys(windowed: WindowSelect) -> Keys | None:
 
 
 def _grouped(group: Any, windowed: WindowSelect) -> list[Any] | None:
-    """What GROUP BY names, positions and aliases resolved; None for a position there is none of."""
     nodes: list[Any] = []
     projections = windowed.select.expressions
     if group.args.get("all"):
@@ -92,13 +81,7 @@ def _volatile(node: Any) -> bool:
 
 
 def session_keys(windowed: WindowSelect) -> tuple[str, ...]:
-    """Attributes by which a SELECT that the operator does not answer groups sessions.
-
-    Raises
-    ------
-    SqlError
-        When it groups by windows and by something that cannot tell sessions apart.
-    """
+    """Session keys of a SELECT that is not fused; SqlError if a key cannot distinguish sessions."""
     group = windowed.select.args.get("group")
     if group is None:
         return ()
@@ -125,13 +108,7 @@ def session_keys(windowed: WindowSelect) -> tuple[str, ...]:
 
 
 class Keys:
-    """Keys in their order.
-
-    Attributes
-    ----------
-    nodes : list of sqlglot trees
-        Each once, without qualifiers; an attribute as it is spelled in the schema.
-    """
+    """Ordered, distinct, unqualified keys; attributes as spelled in the schema."""
 
     def __init__(self, windowed: WindowSelect) -> None:
         self.nodes: list[Any] = []
@@ -143,7 +120,6 @@ class Keys:
         return len(self.nodes)
 
     def add(self, node: Any) -> None:
-        """Take a key in unless it is known."""
         own = self._own(node)
         text = to_text(own)
         if text not in self._texts:
@@ -152,7 +128,6 @@ class Keys:
             self._kinds.add(type(own))
 
     def find(self, node: Any) -> int | None:
-        """The place of a key that an expression is."""
         if type(node) not in self._kinds:
             return None
         text = to_text(self._own(node))

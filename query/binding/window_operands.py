@@ -1,9 +1,4 @@
-"""What windows are grouped by and aggregate, as texts that two queries can be compared by.
-
-Guarantee
-    Equal texts mean equal values: names are as the schema spells them, expressions canonical
-    (:mod:`..sql.canonical`).
-"""
+"""Canonical texts of keys, aggregates and conditions, by which queries are compared."""
 
 from __future__ import annotations
 
@@ -24,13 +19,11 @@ EVENTS = ""
 
 
 def key_text(fused: Fused, name: str) -> str:
-    """A key or an operand: an attribute, or an expression over some."""
     node = fused.derived.get(name)
     return canonical(exp.column(exp.to_identifier(name)) if node is None else node)
 
 
 def aggregate_text(bound: BoundWindows, aggregate: Aggregate) -> tuple[str, str]:
-    """Function and operand of an aggregate."""
     fused, name = bound.fused, aggregate.attribute
     assert fused is not None
     if name is None:
@@ -41,12 +34,11 @@ def aggregate_text(bound: BoundWindows, aggregate: Aggregate) -> tuple[str, str]
 
 
 def condition_text(node: Any) -> str | None:
-    """A condition on events; None for one that need not be the same each time."""
+    """A condition on events; None if it is volatile."""
     if any(isinstance(n, exp.Anonymous) and is_volatile(n.name) for n in node.walk()):
         return None
     return canonical(node)
 
 
 def names_in(node: Any) -> set[str]:
-    """Names of the columns of an expression, in lower case."""
     return {column.name.lower() for column in node.find_all(exp.Column)}

@@ -1,10 +1,4 @@
-"""A SELECT around a window function: which of its columns are attributes, which the window's.
-
-Purpose
-    :class:`WindowSelect` answers what :mod:`.window_keys` and :mod:`.window_fusion` ask of
-    names: a column is an attribute of the stream, a column of the window, or something else, such
-    as an alias.
-"""
+"""A SELECT around a window function: which columns are attributes, and which are the window's."""
 
 from __future__ import annotations
 
@@ -24,15 +18,6 @@ WINDOW_COLUMNS = ("window_start", "window_end", "window_id")
 
 @dataclass
 class WindowSelect:
-    """A SELECT around a window function.
-
-    Attributes
-    ----------
-    select : sqlglot tree
-    alias : str
-        Of the window function, in lower case.
-    """
-
     call: WindowCall
     select: Any
     alias: str
@@ -42,12 +27,11 @@ class WindowSelect:
         self._attributes = {name.lower(): name for name in self.call.schema.names}
 
     def attribute(self, column: Any) -> str | None:
-        """The stream's attribute that a column names; None for others."""
+        """The stream's attribute that a column refers to; None for others."""
         name = self._own(column)
         return None if name is None else self._attributes.get(name)
 
     def is_window(self, column: Any) -> bool:
-        """Whether a column is one of the window's."""
         name = self._own(column)
         return name in WINDOW_COLUMNS and (name != "window_id" or self.call.counts)
 
@@ -61,7 +45,6 @@ class WindowSelect:
 
     @property
     def alone(self) -> bool:
-        """Whether nothing else stands in FROM."""
         args = self.select.args
         item = args["from_"].this if args.get("from_") is not None else None
         return (
@@ -74,7 +57,7 @@ class WindowSelect:
         )
 
     def split_where(self) -> tuple[list[Any], list[Any]] | None:
-        """Conditions on events and conditions on windows; None when one is on both or neither."""
+        """Conditions on events and on windows; None if one is on both or neither."""
         where = self.select.args.get("where")
         events: list[Any] = []
         windows: list[Any] = []
@@ -92,7 +75,6 @@ class WindowSelect:
 
 
 def unqualified(node: Any) -> Any:
-    """A copy of an expression whose columns have no qualifier."""
     copy = node.copy()
     for column in [copy] if isinstance(copy, exp.Column) else list(copy.find_all(exp.Column)):
         for part in ("table", "db", "catalog"):
@@ -101,5 +83,4 @@ def unqualified(node: Any) -> Any:
 
 
 def has_aggregate(node: Any) -> bool:
-    """Whether an aggregate stands in an expression."""
     return any(isinstance(n, exp.Anonymous) and n.name.lower() in AGGREGATES for n in node.walk())

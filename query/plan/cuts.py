@@ -1,28 +1,22 @@
-"""How a query may be cut into parts, as far as its text tells.
+"""How a query may be divided into parts, as far as its text decides; ``division`` divides the plan.
 
-Purpose
-    :func:`cut_of` looks at a parsed query and says which of its leaves can be divided so that the
-    parts together give its rows; :mod:`.division` divides the plan.
+============  ====================================================  ==========================
+a cut         query                                                 a part
+============  ====================================================  ==========================
+``rows``      filter and projection of one stream                   a time range, cut at leaf
+                                                                    borders
+``windows``   aggregation over TUMBLE or HOP in time, grouped by    windows that start in a
+              ``window_start`` or ``window_end``                    time range
+``match``     MATCH_RECOGNIZE or MATCH_SITUATIONS over a stream     replay intervals, a time
+                                                                    range, or partitions
+                                                                    (``query.split``)
+``recent``    RECENT JOIN whose live side is                        live rows that end in a
+              MATCH_RECOGNIZE with WITHIN over a stream             range of time
+``whole``     everything else                                       the query
+============  ====================================================  ==========================
 
-Layout
-    ============  ====================================================  ==========================
-    a cut         query                                                 a part
-    ============  ====================================================  ==========================
-    ``rows``      filter and projection of one stream                   a time range, cut at leaf
-                                                                        borders
-    ``windows``   aggregation over TUMBLE or HOP in time, grouped by    windows that start in a
-                  ``window_start`` or ``window_end``                    time range
-    ``match``     MATCH_RECOGNIZE or MATCH_SITUATIONS over a stream     replay intervals, a time
-                                                                        range, or partitions (see
-                                                                        :mod:`..split`)
-    ``recent``    RECENT JOIN whose live side is                        live rows that end in a
-                  MATCH_RECOGNIZE with WITHIN over a stream             range of time
-    ``whole``     everything else                                       the query
-    ============  ====================================================  ==========================
-
-Guarantee
-    A query with ORDER BY, LIMIT, DISTINCT, an aggregate or a window function over all rows is never
-    cut, nor one that asks for the time: every part would have its own.
+A query with ORDER BY, LIMIT, DISTINCT, an aggregate or window function over all rows, or the
+current time is never divided.
 """
 
 from __future__ import annotations
@@ -41,7 +35,7 @@ _WHOLE = ("whole", "its rows depend on each other")
 
 
 def cut_of(tree: Any) -> tuple[str, str]:
-    """How a parsed query may be cut, and why only as a whole."""
+    """The cut of a parsed query, and the reason for ``whole``."""
     if not isinstance(tree, exp.Select) or any(tree.args.get(name) for name in _CLAUSES):
         return _WHOLE
     source = tree.args["from_"].this if tree.args.get("from_") else None
@@ -63,7 +57,6 @@ def _nested(tree: Any) -> bool:
 
 
 def _row_wise(tree: Any) -> bool:
-    """Whether what is selected depends on one row only, as far as the names of functions tell."""
     if tree.args.get("group") or tree.args.get("having") or _nested(tree):
         return False
     return not any(

@@ -1,17 +1,7 @@
-"""The division of a plan: parts that other processes run, each a plan of its own.
+"""Division of a plan into parts for other processes, each a plan of its own.
 
-Purpose
-    :func:`divide` takes what the planner has made of a query that may be cut (:mod:`.cuts`) and
-    narrows its one leaf: a scan and windows to ranges of time at leaf borders, a row pattern and
-    situations to the parts of :mod:`..split`.
-
-Guarantee
-    The parts are disjoint and their union is the query's result, each row once.  A part holds
-    everything that running it needs but the snapshot of its stream, of which it reads
-    :attr:`Part.ticks` only: it can be pickled, and nothing of it is parsed or planned again.
-
-Limits
-    Parts come in no order.
+Parts are disjoint, unordered, and their union is the result.  A part can be pickled and needs only
+the snapshot of its stream, within ``Part.ticks``.
 """
 
 from __future__ import annotations
@@ -51,15 +41,7 @@ Ticks = tuple[int | None, int | None]
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a query.
-
-    Attributes
-    ----------
-    ticks : (int or None, int or None)
-        Half-open range of its stream that it reads; None where open.
-    description : str
-        What it gives, for people.
-    """
+    """``ticks`` is the half-open range of its stream that it reads."""
 
     plan: QueryPlan
     ticks: Ticks
@@ -71,16 +53,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Division:
-    """A query in parts.
-
-    Attributes
-    ----------
-    kind : str
-        ``rows``, ``windows``, ``match``, ``recent`` or ``whole``; ``none`` when there is nothing to
-        find.
-    reason : str
-        Why they are what they are, for people.
-    """
+    """A query in parts; ``kind`` is that of ``cuts``, or ``none`` for an empty result."""
 
     kind: str
     parts: tuple[Part, ...]
@@ -90,15 +63,7 @@ class Division:
 def divide(
     plan: QueryPlan, snapshot: Callable[[str], Snapshot], wanted: Callable[[int], int]
 ) -> Division:
-    """Cut a plan.
-
-    Parameters
-    ----------
-    snapshot : callable
-        Snapshot of a stream by name: those that the plan was made on.
-    wanted : callable
-        Parts to aim for, when so many bytes are to be read.
-    """
+    """Divide a plan; ``wanted`` gives the number of parts from the bytes to read."""
     leaf = _only_leaf(plan)
     if leaf is None:
         return _whole(plan, plan.reason)
@@ -130,7 +95,7 @@ def _whole(plan: QueryPlan, reason: str) -> Division:
 
 
 def _portable(plan: QueryPlan) -> QueryPlan:
-    """A plan in which row patterns carry their intervals instead of what these are of."""
+    """A plan without references to snapshots: row patterns have intervals instead."""
     root = plan.root
     if isinstance(root, PassThrough):
         return replace(plan, root=replace(root, input=_portable_leaf(root.input)))
@@ -185,7 +150,6 @@ _Divided = Scan | WindowAggregate | WindowedEvents | Match | SituationMatch | Re
 
 
 def _only_leaf(plan: QueryPlan) -> _Divided | None:
-    """The leaf that is divided; None where the query is not."""
     if plan.cut == "whole":
         return None
     root = plan.root
@@ -198,7 +162,7 @@ def _only_leaf(plan: QueryPlan) -> _Divided | None:
 
 
 def _cut_by_ends(leaf: RecentJoin) -> bool:
-    """Whether the live rows that end in a range of time are found without reading all others."""
+    """Whether live rows that end in a time range can be found without reading all others."""
     live = leaf.live.input
     if not isinstance(live, Match) or live.stream is None or leaf.live.obstacle:
         return False
@@ -206,7 +170,6 @@ def _cut_by_ends(leaf: RecentJoin) -> bool:
 
 
 def _stream(leaf: _Divided) -> str:
-    """The stream whose ranges are those of the parts."""
     if isinstance(leaf, RecentJoin):
         assert isinstance(leaf.live.input, Match)
         leaf = leaf.live.input
@@ -228,14 +191,13 @@ def _range(
     low: int | None,
     high: int | None,
 ) -> Part | None:
-    """The part of a range of time, half-open; None where the query reads nothing of it."""
     told = f"{plan.cut} of time [{'' if low is None else low}, {'' if high is None else high})"
     if isinstance(leaf, Scan):
         scan = _narrowed(leaf, low, high)
         part: Leaf = scan
     else:
         assert isinstance(leaf.windows, TimeWindows)
-        # a window that starts in the range ends with an event of at most this tick
+        # bound on the events of windows that start in the range
         until = None if high is None else high + leaf.windows.size - 1
         events = leaf.events
         scan = _narrowed(events if isinstance(events, Scan) else _only_scan(events), low, until)
@@ -247,7 +209,6 @@ def _range(
 
 
 def _only_scan(plan: QueryPlan) -> Scan:
-    """The scan behind the events of windows, which are rows of one stream."""
     root = plan.root
     assert not isinstance(root, TreeAggregate)
     scan = root.input if isinstance(root, PassThrough) else root.inputs[0][1]
@@ -275,7 +236,6 @@ def _of_split(
     found: tuple[Any, ...],
     reason: str,
 ) -> Division:
-    """Parts of a clause; ``(None,)`` where it cannot be divided."""
     if replay.reason:
         reason = f"{reason}; the whole stream is replayed: {replay.reason}"
     if found == (None,):
@@ -299,7 +259,7 @@ def _situations(
 
 
 def _recent(plan: QueryPlan, leaf: RecentJoin, snapshot: Snapshot, count: int) -> Division:
-    """Parts of a recency join: each the live rows that end in a range, with all their partners."""
+    """Parts of a recency join: live rows that end in a range, with all partners."""
     ranges = snapshot.ranges(count) if count > 1 else []
     if len(ranges) <= 1:
         return _whole(plan, "one part was asked for, or the stream is small")

@@ -1,4 +1,4 @@
-"""A frame under the values of one execution: all of its rows, whatever these are."""
+"""Plan of a frame: all of its rows; the executor filters them."""
 
 from __future__ import annotations
 
@@ -10,5 +10,4 @@ __all__ = ["plan_frame"]
 
 
 def plan_frame(bound: BoundFrame, planning: Planning) -> FrameRows:
-    """Read the frame; the executor narrows what it takes of it."""
     return FrameRows(bound.frame)

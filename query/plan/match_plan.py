@@ -1,10 +1,4 @@
-"""Row patterns under the values of one execution: compiled, and where matches can be.
-
-Purpose
-    :func:`plan_recognition` puts the values of parameters into a bound MATCH_RECOGNIZE, and has
-    :mod:`..replay` say which parts of the stream can hold a match; a subquery over one stream is
-    asked for those alone.
-"""
+"""Plan of a row pattern: parameter values, and the parts of the input that can contain matches."""
 
 from __future__ import annotations
 
@@ -19,7 +13,6 @@ __all__ = ["plan_recognition"]
 
 
 def plan_recognition(bound: BoundMatch, planning: Planning) -> Match:
-    """Fix parameters and intervals for one execution."""
     catalog, folder, check = planning.catalog, planning.folder, planning.control.check
     compiled = bound.compiled_with(folder)
     weights = load_weights(catalog.path)

@@ -1,4 +1,4 @@
-"""NET under the values of one execution: the range of time that is read."""
+"""Plan of NET: the time range to read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ __all__ = ["plan_net"]
 
 
 def plan_net(bound: BoundNet, planning: Planning) -> NetRows:
-    """Fold the conditions on time."""
     schema = bound.changes
     compiler = PredicateCompiler(
         schema, planning.folder, lambda column: column.name.lower() if column.name else None

@@ -1,38 +1,24 @@
-"""Plans of one execution: a tree of immutable, typed nodes.
+"""Plan nodes of one execution: immutable values with all parameter values, bounds and decisions::
 
-Purpose
-    The planner says with these what is done: every value of a parameter is in them, every bound,
-    every choice.  :mod:`chronicle.query.run` has one operator for each class, EXPLAIN prints the
-    tree that a run takes, and other processes run a tree as they unpickle it.
+    QueryPlan
+      root   Relational       the executor's SQL over relations, each of them a leaf
+             | PassThrough      columns of one leaf, as it delivers them
+             | TreeAggregate    a SELECT that the tree answers alone
+      leaf   Scan             events of a stream in a range of time
+             | TreeAggregate    one row of aggregates over such a range
+             | WindowAggregate  windows with their aggregates
+             | WindowedEvents   events, once for each window that contains them
+             | RollupWindows    windows from a roll-up, and from the stream where it ends
+             | FilledWindows    one of these, plus windows without events
+             | Match            matches of a row pattern
+             | SituationMatch   matches of a pattern of situations
+             | NetRows          the results of a live query that hold
+             | FrameRows        rows of a registered table
+             | RecentJoin       pairs of two of these, by recency
+             | SystemRows       a system table
 
-Layout
-    ::
-
-        QueryPlan
-          root   Relational       the executor's SQL over relations, each of them a leaf
-               | PassThrough      columns of one leaf, as it delivers them
-               | TreeAggregate    a SELECT that the tree answers alone
-          leaf   Scan             events of a stream in a range of time
-               | TreeAggregate    one row of aggregates over such a range
-               | WindowAggregate  windows with their aggregates
-               | WindowedEvents   events, once for each window that holds them
-               | RollupWindows    windows from a roll-up, and from the stream where it ends
-               | FilledWindows    these or those, and windows without events
-               | Match            what a row pattern gives
-               | SituationMatch   what a pattern of situations gives
-               | NetRows          what holds of a live query's results
-               | FrameRows        rows of a table of the program around the database
-               | RecentJoin       pairs of two of these, by recency
-               | SystemRows       a system table
-
-    Windows and row patterns that do not read a stream as it is have a :class:`QueryPlan` below.
-
-Guarantee
-    Nodes hold plain values, and nothing of a database but names: what they read is what the
-    snapshots of the run hold.  (A :class:`Match` that was planned here knows the snapshot that its
-    intervals are of; for other processes :mod:`.division` puts a part in their place.)
-
-    Loading this module loads no operator's rooms: a statement loads those that it names.
+Nodes refer to streams by name and can be pickled, except that a ``Match`` may know its snapshot,
+which ``division`` replaces.  Importing this module imports no operator.
 """
 
 from __future__ import annotations
@@ -88,26 +74,15 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Scan:
-    """Events of a stream, in time order.
+    """Events of a stream in time order, ``low`` to ``high`` (inclusive ticks).
 
-    Attributes
-    ----------
-    stream : str
-    schema : StreamSchema
-    low, high : int
-        Ticks, both inclusive; empty when low > high.
-    prune : Prune or None
-        What else is known of the events that count, without the range of time.
-    exact : bool
-        Whether the range alone decides which events pass: nothing else is asked of them.
-    decided : bool
-        Whether range and ``prune`` together decide which events pass.
-    passing : Prune or None
-        Where they do not: what decides it, if anything that is known here does.
-    applied : bool
-        Whether the scan has to apply ``prune``, exactly, because nothing above it does.
-    limit : int or None
-        Events after which a scan may stop.
+    ::
+
+        prune            further conditions, without the time range
+        exact, decided   the time range alone, or with ``prune``, decides which events pass
+        passing          else the deciding condition, if known
+        applied          the scan must apply ``prune`` itself, as nothing above does
+        limit            events after which it may stop
     """
 
     stream: str
@@ -124,16 +99,7 @@ class Scan:
 
 @dataclass(frozen=True)
 class TreeAggregate:
-    """Aggregates over a range of time, answered by one walk down the tree.
-
-    Attributes
-    ----------
-    scan : Scan
-        The range.
-    calls : tuple of Call
-    columns : tuple of (str, int) or None
-        Where this is the whole query: name of each result column, and which call it is.
-    """
+    """Aggregates over a time range; ``columns``: names and call indexes, if the whole query."""
 
     scan: Scan
     calls: tuple[Call, ...]
@@ -141,7 +107,7 @@ class TreeAggregate:
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """Attributes whose aggregates are needed, time left out."""
+        """Attributes whose aggregates are needed, without the time."""
         names = dict.fromkeys(c.attribute for c in self.calls if c.attribute is not None)
         names.pop(self.scan.schema.time, None)
         return tuple(names)
@@ -149,34 +115,17 @@ class TreeAggregate:
 
 @dataclass(frozen=True)
 class WindowAggregate:
-    """Windows with their aggregates.
+    """Windows with their aggregates; ``schema``: window columns, keys, a column per aggregate.
 
-    Attributes
-    ----------
-    schema : pyarrow.Schema
-        Window columns, keys, one column for each aggregate.
-    events : Scan or QueryPlan
-        The events that are windowed; a query where more than a range of time is asked of them.
-    event_schema : StreamSchema
-        Their columns, derived ones too.
-    windows : AnyWindows
-        Origin ``'first'`` as None where only reading the events tells it.
-    aggregates : tuple of Aggregate
-    keys : tuple of str
-    derived : frozenset of str
-        Columns of the events that are expressions over attributes.
-    strategy : str
-        ``index`` (the tree) or ``replay`` (the events).
-    reason : str
-        Why that.
-    costs : Costs or None
-        What both would cost, where both are possible.
-    starts : (int or None, int or None)
-        Ticks, half-open: only windows that start there.
-    hook : GroupHook or None
-        What becomes of the groups of keys in windows of time before they are given out.
-    notes : tuple of str
-        What is to be said of the answer.
+    ::
+
+        events     a query if more than a time range is required of them
+        windows    origin None: ``'first'``, known only from the events
+        derived    event columns that are expressions
+        strategy   ``index`` (the tree) or ``replay`` (the events)
+        costs      of both, if there is a choice
+        starts     half-open ticks of window starts
+        hook       transforms groups before output
     """
 
     stream: str
@@ -197,32 +146,9 @@ class WindowAggregate:
 
 @dataclass(frozen=True)
 class RollupWindows:
-    """Windows with their aggregates, put together from a roll-up and from events.
-
-    Attributes
-    ----------
-    schema : pyarrow.Schema
-        As of :class:`WindowAggregate`.
-    windows : TimeWindows or Calendar
-        Those of the query; ``described`` for people.
-    size : int
-        Of the roll-up's windows, in ticks.
-    since, until : int
-        Ticks, half-open, which the roll-up answers.
-    pieces : tuple of WindowAggregate or QueryPlan
-        In order of time; the query gives ``_time``, then keys and partials as a window does.
-    aggregates : tuple of Aggregate
-        Of the query.
-    partials : tuple of Aggregate
-        What the pieces give, a column each.
-    keys : int
-        How many there are.
-    event_schema : StreamSchema
-        What aggregates are of.
-    same : bool
-        Whether a window of the query is one of the roll-up, so that nothing is put together.
-    notes : tuple of str
-        What is to be said of the answer.
+    """Windows combined from ``pieces`` in time order: a roll-up's windows of ``size`` ticks from
+    ``since`` to ``until`` (half-open), and events.  Pieces give keys (their number is ``keys``) and
+    ``partials``; ``same``: the query's windows are the roll-up's.
     """
 
     stream: str
@@ -244,17 +170,7 @@ class RollupWindows:
 
 @dataclass(frozen=True)
 class FilledWindows:
-    """Windows, and a row for each that holds no events.
-
-    Attributes
-    ----------
-    low, high : int
-        The range of time that is asked for, ticks, both inclusive.
-    counts : tuple of bool
-        Which of the aggregates count.
-    per_second : int or None
-        Ticks, where time is no integer.
-    """
+    """Windows, with a row per empty one in ``low`` to ``high``; ``counts``: count aggregates."""
 
     input: WindowAggregate | RollupWindows
     schema: pa.Schema
@@ -269,20 +185,7 @@ class FilledWindows:
 
 @dataclass(frozen=True)
 class WindowedEvents:
-    """Events in time order, once for each window that holds them.
-
-    Attributes
-    ----------
-    schema : pyarrow.Schema
-        The stream's attributes, then the window columns.
-    events : Scan or QueryPlan
-    event_schema : StreamSchema
-    windows : AnyWindows
-    keys : tuple of str
-        By which sessions are told apart.
-    starts : (int or None, int or None)
-        Ticks, half-open: only windows that start there.
-    """
+    """Events, once for each window that contains them; ``keys`` distinguish sessions."""
 
     stream: str
     schema: pa.Schema
@@ -295,19 +198,7 @@ class WindowedEvents:
 
 @dataclass(frozen=True)
 class Match:
-    """The matches of a row pattern.
-
-    Attributes
-    ----------
-    compiled : CompiledMatch
-    stream : str or None
-        The stream that is matched; None for the rows of ``input``.
-    input : QueryPlan or None
-    replay : ReplayPlan or None
-        Where matches can be; None when that is not known, or ``part`` says it.
-    part : MatchPart or None
-        The share of the matches that is looked for; None for all.
-    """
+    """Matches over a stream or ``input``; ``replay``: where they can be; ``part``: a share."""
 
     compiled: CompiledMatch
     stream: str | None
@@ -317,27 +208,12 @@ class Match:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of the result."""
         return self.compiled.output_schema
 
 
 @dataclass(frozen=True)
 class SituationMatch:
-    """The matches of a pattern of situations.
-
-    Attributes
-    ----------
-    compiled : CompiledSituations
-    stream : str or None
-        The stream that is matched; None for the rows of ``input``.
-    input : QueryPlan or None
-    replay : ReplayPlan or None
-        Where matches can be; None when that is not known.
-    tree : TreeRuns or None
-        What the tree is asked in place of reading events; None where they are read.
-    part : SituationPart or None
-        The share of the matches that is looked for; None for all.
-    """
+    """As ``Match``; ``tree``: what the tree answers instead of reading events."""
 
     compiled: CompiledSituations
     stream: str | None
@@ -348,23 +224,12 @@ class SituationMatch:
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of the result."""
         return self.compiled.output_schema
 
 
 @dataclass(frozen=True)
 class NetRows:
-    """What holds of the results that were put out.
-
-    Attributes
-    ----------
-    scan : Scan
-        The changes.
-    schema : pyarrow.Schema
-        Of what holds.
-    revoked : bool
-        Whether the stream tells of results that were taken back.
-    """
+    """Results that hold, from the changes in ``scan``; ``revoked``: there may be retractions."""
 
     scan: Scan
     schema: pa.Schema
@@ -373,33 +238,17 @@ class NetRows:
 
 @dataclass(frozen=True)
 class FrameRows:
-    """Rows of a frame; it stays in the process that registered it."""
-
     frame: Frame
 
     @property
     def schema(self) -> pa.Schema:
-        """Its columns."""
         return self.frame.schema
 
 
 @dataclass(frozen=True)
 class RecentSide:
-    """One side of a recency join.
-
-    Attributes
-    ----------
-    input : Match, SituationMatch, RecentJoin, Scan or QueryPlan
-    columns : tuple of (str, str)
-        Name in the relation, and column of the input.
-    start, end : str
-        Columns of the input.
-    alone : float
-        Events that it is expected to replay where nothing narrows it.
-    obstacle : str
-        Why it cannot be narrowed; empty when it can.
-    strategy : str
-        The hint for its intervals.
+    """``columns`` maps the relation's names to the input's; ``alone``: events to replay without
+    narrowing; ``obstacle``: why it cannot be narrowed.
     """
 
     input: Match | SituationMatch | RecentJoin | Scan | QueryPlan
@@ -413,28 +262,9 @@ class RecentSide:
 
 @dataclass(frozen=True)
 class RecentJoin:
-    """Pairs of rows of which one happened recently, as seen from the other.
-
-    Attributes
-    ----------
-    kind : str
-        ``inner``, ``left``, ``semi`` or ``anti``.
-    keys : tuple of (str, str)
-        Columns of the relation that must be equal, live and archive.
-    distance : int or None
-        P in ticks of ``unit``; None: unbounded.
-    last : int or None
-        How many archive rows a live row is given at most.
-    condition : str or None
-        SQL over the table ``rows``; ``condition_columns`` are those that it reads.
-    order : str
-        ``eager``, ``live_first``, ``archive_first``: which side narrows the other.
-    why : str
-        Why that.
-    weights : Weights
-        What things cost, for what is planned while it runs.
-    ends : (int or None, int or None)
-        Half-open range of ticks of the live side: only live rows that end there.
+    """Pairs of a live row and recent archive rows; ``distance`` in ticks of ``unit``;
+    ``condition``: SQL over ``rows``; ``order``: the side that narrows the other; ``ends``:
+    half-open ticks of live rows' ends.
     """
 
     live: RecentSide
@@ -455,14 +285,6 @@ class RecentJoin:
 
 @dataclass(frozen=True)
 class SystemRows:
-    """A system table, as it was when the statement was planned.
-
-    Attributes
-    ----------
-    name : str
-        With its schema.
-    """
-
     name: str
     rows: pa.Table
 
@@ -485,17 +307,8 @@ Leaf = (
 
 @dataclass(frozen=True)
 class Relational:
-    """What is left for the relational executor.
-
-    Attributes
-    ----------
-    sql : str
-    values : mapping
-        Of the parameters that occur in it.
-    inputs : tuple of (str, Leaf)
-        Relations by the name that the SQL has for them, in the order of the statement.
-    outputs : tuple of (DataType or None) or None
-        Declared types of the result's columns, where they are attributes.
+    """The executor's SQL with its parameter values and input relations by name.  ``outputs`` are
+    declared types of result columns that are attributes.
     """
 
     sql: str
@@ -506,15 +319,7 @@ class Relational:
 
 @dataclass(frozen=True)
 class PassThrough:
-    """Columns of one leaf, as it delivers them: nothing is left for the executor.
-
-    Attributes
-    ----------
-    input : Leaf
-    columns : tuple of Picked
-    skip : int
-        Rows left out at the beginning.
-    """
+    """Columns of one leaf without its first ``skip`` rows; no executor needed."""
 
     input: Leaf
     columns: tuple[Picked, ...]
@@ -526,19 +331,6 @@ Root = Relational | PassThrough | TreeAggregate
 
 @dataclass(frozen=True)
 class QueryPlan:
-    """What one execution of a query does.
-
-    Attributes
-    ----------
-    text : str
-        The statement, for positions in messages.
-    root : Root
-    cut : str
-        How it may be run in parts: ``rows``, ``windows``, ``match`` or ``whole``.
-    reason : str
-        Why only as a whole.
-    """
-
     text: str
     root: Root
     cut: str = "whole"
@@ -546,7 +338,7 @@ class QueryPlan:
 
 
 def notes_of(plan: QueryPlan) -> tuple[str, ...]:
-    """What the operators of a plan, and of those below it, have to say about their clauses."""
+    """Notes of a plan's operators for the user."""
     root = plan.root
     listed: list[Leaf] = []
     if isinstance(root, Relational):

@@ -1,20 +1,6 @@
-"""SELECTs that only pick columns of one relation: answered without the relational executor.
+"""SELECTs that only pick columns of one relation, which avoid the executor's latency.
 
-Purpose
-    After an operator has taken a SELECT's aggregates over, what is left is often a list of its
-    columns, or all of them; a SELECT of events that a scan alone can find leaves no more.
-    :func:`picked_columns` recognises that, so the rows go to the caller as they are: a query that
-    takes a millisecond is not made to wait two for an executor that would copy it.
-
-    A sum of integers, which an operator delivers as a decimal of 38 digits, is picked, too, as it
-    is or as a BIGINT.
-
-Guarantee
-    Rows, their order, names and types are those that the executor would give.
-
-Limits
-    An ORDER BY passes only where the relation delivers in that order.  Whether a scan finds the
-    events of a WHERE, and how many rows a LIMIT wants, depends on values: :mod:`.scans` decides.
+ORDER BY must be the relation's own order; WHERE and LIMIT of scans are decided in ``scans``.
 """
 
 from __future__ import annotations
@@ -36,17 +22,7 @@ _INTEGERS = {exp.DataType.Type.INT128: "HUGEINT", exp.DataType.Type.BIGINT: "BIG
 
 
 class Picked(NamedTuple):
-    """A column of the result.
-
-    Attributes
-    ----------
-    name : str
-        In the result.
-    column : str
-        Of the relation.
-    form : str
-        '' as it is delivered; 'HUGEINT', 'BIGINT': a sum of integers, as the one or the other.
-    """
+    """A result column; ``form`` is '' or the type of an integer sum, 'HUGEINT' or 'BIGINT'."""
 
     name: str
     column: str
@@ -56,19 +32,7 @@ class Picked(NamedTuple):
 def picked_columns(
     root: Any, schema: pa.Schema, ordered_by: Sequence[str], *, scanned: bool = False
 ) -> tuple[Picked, ...] | None:
-    """Each projection as a column; None when the SELECT does more than pick.
-
-    Parameters
-    ----------
-    root : sqlglot tree
-        The bound statement.
-    schema : pyarrow.Schema
-        Of the only relation in it.
-    ordered_by : sequence of str
-        Its columns that its rows are ordered by, from the most significant on, ascending.
-    scanned : bool
-        Whether WHERE, LIMIT and OFFSET are somebody else's matter.
-    """
+    """Each projection as a column; None if the SELECT does more.  ``scanned``: ignore filters."""
     others = _OTHER_CLAUSES if scanned else (*_OTHER_CLAUSES, *_OF_SCANS)
     if not isinstance(root, exp.Select) or any(root.args.get(key) for key in others):
         return None
@@ -105,14 +69,13 @@ def picked_columns(
 
 
 def _is_own(node: Any, relation: str) -> bool:
-    """Whether a node names a column of a relation, not the member of a struct."""
     if not isinstance(node, exp.Column) or len(node.parts) > 2:
         return False
     return node.table.lower() in ("", relation)
 
 
 def _summed(node: Any) -> tuple[Any, str]:
-    """What a sum of integers is a cast of, and the type that it is cast to; else the node."""
+    """The operand and type of a cast of an integer sum; else the node."""
     inner, form = node, ""
     while type(inner) is exp.Cast or type(inner) is exp.Paren:
         if type(inner) is exp.Cast:
@@ -125,7 +88,6 @@ def _summed(node: Any) -> tuple[Any, str]:
 
 
 def _delivered(order: Any, picked: list[Picked], given: Sequence[str], relation: str) -> bool:
-    """Whether the relation's own order is the one asked for."""
     aliases: dict[str, set[str]] = {}
     for name, column, _ in picked:
         aliases.setdefault(name.lower(), set()).add(column)

@@ -1,13 +1,6 @@
-"""The planner: a prepared query, and the values of one execution, to a plan.
+"""The planner: from a prepared query and one execution's values to a plan.
 
-Purpose
-    :func:`plan_query` makes the :class:`.nodes.QueryPlan` that runs: bounds folded, candidates that
-    the tree answers chosen, operators planned by their own modules, and what is left written as
-    SQL.
-
-Guarantee
-    All of a plan is made on one snapshot per stream, and on one moment as ``now()``; both are the
-    run's as well (:attr:`Planning.snapshots`).
+A plan uses one snapshot per stream and one ``now()``, as does its run.
 """
 
 from __future__ import annotations
@@ -46,37 +39,14 @@ if TYPE_CHECKING:
 __all__ = ["Planners", "Planning", "bounded", "plan_query"]
 
 Planners = Mapping[type, Callable[[Any, "Planning"], Leaf]]
-"""What plans bound operators, by their class."""
+"""Planning functions by class of bound operator."""
 
 
 @dataclass
 class Planning:
-    """What one execution is planned with.
-
-    Attributes
-    ----------
-    executor : RelationalExecutor
-        Folds constant expressions and names columns; runs nothing of the query.
-    binders, planners : mapping
-        The operators that there are, see :mod:`chronicle.query.operators`.
-    control : QueryControl
-        ``control.check()`` is called between steps.
-    text : str
-        The statement.
-    values : dict
-        Of parameters, by their names in the tree.
-    snapshots : dict of str to Snapshot
-        Those that were taken, by stream.
-    bounds : dict of str to (int or None, int or None)
-        Half-open ranges of ticks that streams are read in.
-    part : callable, optional
-        The share of the matches of row patterns over streams that is looked for.
-    situations : callable, optional
-        The same of patterns of situations.
-    hook : GroupHook, optional
-        What becomes of groups of windows before they are given out.
-    rollups : bool
-        Whether roll-ups may answer; not for what is to be told of the stream itself.
+    """Context of planning; ``executor`` only folds constants and names columns; ``bounds`` are
+    half-open ticks by stream; ``part`` and ``situations`` restrict matches; ``hook`` transforms
+    groups of windows.
     """
 
     catalog: Catalog
@@ -105,7 +75,6 @@ class Planning:
         planners: Planners,
         control: QueryControl,
     ) -> Planning:
-        """Begin to plan: the values of parameters, and the moment that ``now()`` is."""
         values: dict[str, Any] = {}
         if params or prepared.parameters:
             values = bind_values(prepared.parameters, params, prepared.text)
@@ -120,20 +89,19 @@ class Planning:
         return made
 
     def snapshot(self, name: str) -> Snapshot:
-        """A stream; the same snapshot each time."""
         found = self.snapshots.get(name)
         if found is None:
             found = self.snapshots[name] = self.catalog.snapshot(name)
         return found
 
     def query(self, tree: Any) -> QueryPlan:
-        """Plan a query that feeds an operator, on the same snapshots and values."""
+        """Plan an operator's input query on the same snapshots and values."""
         inner = prepare(tree.copy(), self.text, self.catalog, self.binders, inner=True)
         return plan_query(inner, self)
 
     @contextmanager
     def within(self, stream: str, start: int | None, end: int | None) -> Iterator[None]:
-        """Meanwhile a stream is read in a half-open range of ticks."""
+        """Context in which a stream is restricted to a half-open range of ticks."""
         before = self.bounds
         self.bounds = {**before, stream: (start, end)}
         try:
@@ -142,7 +110,6 @@ class Planning:
             self.bounds = before
 
     def given(self, names: frozenset[str]) -> dict[str, Any]:
-        """Values of the parameters that occur in what the executor is given."""
         return {name: self.values[name] for name in names if name in self.values}
 
     def _evaluate(self, node: Any) -> pa.Scalar | None:
@@ -154,7 +121,6 @@ class Planning:
 
 
 def plan_query(prepared: PreparedQuery, planning: Planning) -> QueryPlan:
-    """What an execution of a prepared query does."""
     if prepared.plan is not None and not planning.bounds:
         return prepared.plan
     scans = {
@@ -172,7 +138,7 @@ def plan_query(prepared: PreparedQuery, planning: Planning) -> QueryPlan:
         and not any(rows.newest for rows in prepared.rows.values())
         and all(isinstance(leaf, Scan | TreeAggregate) for leaf in leaves)
     ):
-        prepared.plan = plan  # nothing of it depends on values, or on what streams hold
+        prepared.plan = plan  # independent of values and of the streams' contents
     return plan
 
 
@@ -186,7 +152,7 @@ def _scan(prepared: PreparedQuery, site: Site, planning: Planning) -> Scan:
 
 
 def bounded(scan: Scan, planning: Planning) -> Scan:
-    """A scan within the range that its stream is read in."""
+    """A scan restricted to its stream's bounds."""
     start, end = planning.bounds.get(scan.stream, (None, None))
     if start is None and end is None:
         return scan
@@ -240,9 +206,9 @@ def _root(
     sites = prepared.bound.sites
 
     def names(written: Written) -> list[str]:
-        """What the executor calls the columns of the query over all of its streams."""
+        """The executor's column names of the query over its streams."""
         relations = {}
-        if sites:  # else nothing is waited for that only datasets need
+        if sites:  # imports datasets only if needed
             with LOADING:
                 from ..relational.datasets import without_rows
 
@@ -262,5 +228,4 @@ def _root(
 
 
 def moment() -> dt.datetime:
-    """The moment at which a query begins, as ``now()`` tells it."""
     return dt.datetime.now(dt.timezone.utc)

@@ -1,15 +1,7 @@
-"""Prepared queries: all that the text of a statement decides, kept for its executions.
+"""Prepared queries: everything that a statement's text decides, cached by text.
 
-Purpose
-    :func:`prepare` takes a tree through the gate, names its parameters, binds it, and finds ad-hoc
-    aggregates and limits that scans can use.  The :class:`PreparedQuery` is kept by text;
-    :mod:`.planner` makes a plan of it under the values of one execution.
-
-Guarantee
-    Only these change what the executor is given: a SELECT that the tree answers reads one row,
-    ``ORDER BY time`` over a single stream falls away because scans are in time order already,
-    aggregates that depend on the order of rows take them by time, and ``now()`` becomes a
-    parameter, so that all of the query sees one moment.
+Rewrites: SELECTs answered by the tree read one row, ``ORDER BY time`` over one stream is dropped,
+order-dependent aggregates are ordered by time, ``now()`` becomes a parameter.
 """
 
 from __future__ import annotations
@@ -45,7 +37,6 @@ from .pass_through import Picked, picked_columns
 __all__ = ["PreparedQuery", "RowLimit", "Written", "prepare"]
 
 NODE_BYTES = 1200
-"""About what a node of a tree takes, with its dictionaries."""
 
 _TODAY = ("current_date", "today")
 _NOW = ("now", "current_timestamp", "transaction_timestamp", "get_current_timestamp")
@@ -54,14 +45,7 @@ _LOCAL = ("localtimestamp", "current_localtimestamp")
 
 @dataclass(frozen=True)
 class RowLimit:
-    """How many events a SELECT can need from its one stream.
-
-    Attributes
-    ----------
-    limit, offset : sqlglot tree or None
-    newest : bool
-        Counted from the end (``ORDER BY time DESC``).
-    """
+    """LIMIT and OFFSET over one stream; ``newest``: counted from the end (descending time)."""
 
     limit: Any
     offset: Any
@@ -70,49 +54,22 @@ class RowLimit:
 
 @dataclass(frozen=True)
 class Written:
-    """A query as the executor is given it.
-
-    Attributes
-    ----------
-    parameters : frozenset of str
-        Names of the parameters that occur in it; the executor refuses any other.
-    """
+    """SQL for the executor, and the names of its parameters."""
 
     sql: str
     parameters: frozenset[str]
 
     @classmethod
     def of(cls, root: Any, text: str) -> Written:
-        """Write a tree that was parsed from a text."""
         return cls(to_text(root, text), frozenset(p.name for p in root.find_all(exp.Placeholder)))
 
 
 @dataclass
 class PreparedQuery:
-    """A query that can be planned; see :func:`prepare`.
-
-    Attributes
-    ----------
-    parameters : dict of str to int
-        Where each is used first.
-    candidates : dict of int to Candidate
-        SELECTs that the tree may answer, by site.
-    rows : dict of int to RowLimit
-        How many events are needed, by site.
-    static : bool
-        Whether every execution is the same: without parameters, and without asking for the time.
-    cut, reason : str
-        How the query may be run in parts, see :mod:`.division`.
-    scans : dict of int to Scan
-        Of a static query, by site; filled in by the first execution.
-    plan : QueryPlan or None
-        Of a static query whose plan is the same whatever streams hold; from the first execution.
-    bytes : int
-        About what it takes in memory: its tree, and its text twice.
-    views : dict of str to str
-        The queries of the views that it reads, by name.
-    times : dict of str to DataType
-        Parameters that are compared with times or cast to them, by their names in the tree.
+    """``parameters`` are offsets of first uses; ``candidates`` and ``rows`` are by site;
+    ``static``: no parameters and no current time; ``scans`` and ``plan`` cache a static query's
+    first execution (``plan`` only if independent of the streams' contents); ``times``: types of
+    time parameters.
     """
 
     text: str
@@ -132,14 +89,10 @@ class PreparedQuery:
 
     @property
     def streams(self) -> dict[str, StreamSchema]:
-        """Schemas of the streams that it reads, as it was bound to them."""
         return self.bound.streams
 
     def write(self, answered: frozenset[int], names: Callable[[Written], list[str]]) -> Written:
-        """The query for the executor, with these candidates answered by the tree.
-
-        ``names`` gives the column names of a query, which a rewritten one must keep.
-        """
+        """SQL with candidates answered by the tree; ``names`` gives the column names to keep."""
         found = self._written.get(answered)
         if found is None:
             root = self.bound.root
@@ -152,7 +105,6 @@ class PreparedQuery:
 
     @lazy
     def picked(self) -> tuple[Picked, ...] | None:
-        """Columns that the query picks of its only relation, when that is all it does."""
         (site, *more), root = self.bound.sites or (None,), self.bound.root
         if site is None or more:
             return None
@@ -167,23 +119,7 @@ class PreparedQuery:
 def prepare(
     root: Any, text: str, catalog: Catalog, operators: Binders, *, inner: bool = False
 ) -> PreparedQuery:
-    """Prepare a query.
-
-    Parameters
-    ----------
-    root : sqlglot tree
-        As parsed; it is changed.
-    text : str
-        What it was parsed from, for positions.
-    operators : mapping
-        What binds FROM items that are no streams.
-    inner : bool
-        Made of parts of a query that was prepared already: its parameters are named and bound.
-
-    Raises
-    ------
-    SqlError
-    """
+    """Prepare a query, changing its tree; ``inner``: its parameters are already named."""
     functions = frozenset(name for name in operators if isinstance(name, str))
     if not inner:
         root, views = expand(root, text, catalog.views(), frozenset(catalog.frames))
@@ -205,7 +141,6 @@ def _prepared(
     *,
     inner: bool = False,
 ) -> PreparedQuery:
-    """Prepare a query in which the views are put in."""
     check_query(root, text, functions)
     check_literals(root, text)
     parameters = {} if inner else number_placeholders(root, text)
@@ -231,15 +166,15 @@ def _prepared(
     prepared = PreparedQuery(
         text, bound, parameters, candidates, rows, static, cut, reason, size, views, times
     )
-    if bound.unordered:  # whose names the executor has to say
+    if bound.unordered:  # names come from the executor
         Written.of(bound.root, text)
     else:
-        prepared.write(frozenset(), lambda _: [])  # what has no form is refused now
+        prepared.write(frozenset(), lambda _: [])  # refuse unsupported nodes early
     return prepared
 
 
 def _fix_now(root: Any) -> bool:
-    """Replace the functions that tell the time by one parameter; say whether there were any."""
+    """Replace time functions by one parameter; whether there were any."""
     found = False
     for node in list(root.walk()):
         name = node.name.lower() if isinstance(node, exp.Anonymous) else ""
@@ -261,14 +196,13 @@ def _fix_now(root: Any) -> bool:
 
 
 def _name_distances(root: Any) -> None:
-    """Keep the names of projections with calls that are written in another form."""
     for node in list(root.find_all(exp.Anonymous)):
         if node.name.lower() in DISTANCES:
             _keep_name(node)
 
 
 def _keep_name(node: Any) -> None:
-    """Give the projection around a node the name it would have had with its own text."""
+    """Alias the projection around a node with its present name."""
     projection = node
     while not (
         isinstance(projection.parent, (exp.Query, type(None)))
@@ -285,7 +219,7 @@ def _keep_name(node: Any) -> None:
 
 
 def _rows(site: Site, names: Names) -> RowLimit | None:
-    """Order and limit of a SELECT over one stream; drops an ORDER BY that scans give anyway."""
+    """Limit of a SELECT over one stream; drops an ORDER BY that scans satisfy."""
     select, schema = site.select, site.schema
     assert schema is not None
     if select.args.get("joins") or select.args.get("laterals"):
@@ -303,7 +237,7 @@ def _rows(site: Site, names: Names) -> RowLimit | None:
     newest = False
     if order is not None:
         if any(node is not select and isinstance(node, exp.Query) for node in select.walk()):
-            return None  # a subquery becomes a join, which may give its rows in another order
+            return None  # a subquery becomes a join, which may reorder rows
         key: Any = order.expressions[0] if len(order.expressions) == 1 else None
         column: Any = key.this if isinstance(key, exp.Ordered) else None
         use = names.use(column)
@@ -322,7 +256,6 @@ def _rows(site: Site, names: Names) -> RowLimit | None:
 
 
 def _hidden(select: Any, column: Any, names: Names) -> bool:
-    """Whether an alias of the SELECT takes a column's name for something else."""
     for projection in select.expressions:
         if isinstance(projection, exp.Alias) and projection.alias.lower() == column.name.lower():
             inner = projection.this

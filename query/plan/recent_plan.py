@@ -1,11 +1,4 @@
-"""Recency joins under the values of one execution: both sides, and which of them runs first.
-
-Purpose
-    :func:`plan_recent` puts the values of parameters in, estimates what each side costs, has
-    :mod:`..recent.choice` say which one narrows the other, and plans the first; the second is
-    planned when the regions of the first are known, while it runs.  Where little is left of either
-    side, the intervals of each narrow the other before anything runs.
-"""
+"""Plan of a recency join: both sides, and which runs first and narrows the other at run time."""
 
 from __future__ import annotations
 
@@ -36,12 +29,12 @@ from .situation_plan import plan_situations
 __all__ = ["plan_recent"]
 
 PATH_COST = 3.0
-"""What an event costs where conditions depend on the path, beside one where they do not."""
+"""Relative cost of an event with path-dependent conditions."""
 
 
 @dataclass(frozen=True)
 class _Outlook:
-    """A side before it is planned: what it would replay, how often it matches."""
+    """Estimates for a side: events to replay, rows (-1: unknown), and why it cannot be narrowed."""
 
     compiled: CompiledMatch | None
     stream: str | None
@@ -52,7 +45,6 @@ class _Outlook:
 
 
 def plan_recent(bound: BoundRecent, planning: Planning) -> RecentJoin:
-    """Fix parameters, order, and how the first side is read, for one execution."""
     folder = planning.folder
     weights = load_weights(planning.catalog.path)
     distance = bound.distance(folder)
@@ -114,7 +106,6 @@ def _outlook(source: Any, planning: Planning, weights: Weights) -> _Outlook:
 
 
 def _expected(plan: ReplayPlan, count: int) -> float:
-    """Events that a plan is expected to replay."""
     if plan.reason or plan.choice.picked is None:
         return float(count)
     if plan.choice.picked and plan.choice.estimate is not None:
@@ -126,7 +117,6 @@ def _cost(
     mine: _Outlook, other: _Outlook, distance: int | None, unit: pa.DataType,
     planning: Planning, weights: Weights,
 ) -> SideCost:  # fmt: skip
-    """A side as the cost model sees it; a sample says how often it matches where nothing does."""
     compiled = mine.compiled
 
     def rows() -> float:
@@ -147,7 +137,7 @@ def _cost(
         assert other.stream is not None
         schema = planning.snapshot(other.stream).schema
         ticks = (span[1] - span[0] + 1) * factor_of(schema.arrow.field(schema.time).type, unit)
-        # what lies between near regions is read with them
+        # gaps between near regions are read, too
         region = min(region, other.total * distance / ticks + READ_GAP)
     return SideCost(mine.events, event, mine.total, rows, region, mine.obstacle)
 
@@ -159,7 +149,6 @@ def _inputs(
     bound: BoundRecent, outlooks: tuple[_Outlook, _Outlook], chosen: Choice, distance: int | None,
     planning: Planning, weights: Weights,
 ) -> tuple[list[Any], Choice]:  # fmt: skip
-    """What each side reads, and the order that it is run in."""
     sources = (bound.live.source, bound.archive.source)
     if chosen.order == "both":
         narrowed = _both(bound, outlooks, distance, planning, weights)
@@ -180,7 +169,7 @@ def _both(
     bound: BoundRecent, outlooks: tuple[_Outlook, _Outlook], distance: int | None,
     planning: Planning, weights: Weights,
 ) -> tuple[list[Any], Choice] | None:  # fmt: skip
-    """Both sides, each narrowed to where the intervals of the other leave room for partners."""
+    """Both sides, each narrowed by the other's intervals; None if impossible."""
     if bound.live.time != bound.archive.time or any(
         outlook.compiled is None or outlook.obstacle for outlook in outlooks
     ):

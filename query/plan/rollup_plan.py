@@ -1,39 +1,25 @@
-"""Windows that a roll-up answers: which of them, from when to when, and what is left to read.
+"""Windows answered by a roll-up: which one, for which range, and what the stream must supply.
 
-Purpose
-    :func:`plan_windowed` plans TUMBLE over a roll-up of the stream where that gives the very rows
-    that the events would give, or what is known of events that are gone; else it leaves the windows
-    to :mod:`.window_plan`.
+A roll-up's windows are *grains*, and a query window is a run of them::
 
-Layout
-    A roll-up's windows are *grains*; a window of the query is a run of them.  The range of time is
-    cut at grains, and what lies outside of those that are known is read from the stream::
+    query      |--------------|--------------|--------------|---
+    grains     |    |    |    |    |    |    |    |    :    :
+               events         roll-up        ^watermark  events
+               (before the roll-up begins)
 
-        query      |--------------|--------------|--------------|---
-        grains     |    |    |    |    |    |    |    |    :    :
-                   events         roll-up        ^watermark  events
-                   (before the roll-up begins)
+Conditions: query windows begin at grain borders; the roll-up has the query's keys and partial
+aggregates; its conditions are among the query's, the others on its keys or a time range; it has
+processed everything in the query's snapshot, or the events are gone.
 
-Guarantee
-    A roll-up is used where
-
-    - each window of the query begins where a grain begins (sizes, origins, calendars, zones),
-    - it has the query's keys, and the aggregates that the query's can be made of,
-    - its conditions are among the query's, and the others are on its keys or a range of time,
-    - it has taken in what the query's snapshot holds, or the events are gone.
-
-    ========================  =====================================================
-    of the query              made of the grains'
-    ========================  =====================================================
-    count, sum, min, max      the same; sums of floating point only where the events
-                              are gone, since they would be rounded otherwise
-    avg                       sum and count
-    first, last, any_value    the same, with the same keys
-    anything else             the same, where windows and keys are those of the roll-up
-    ========================  =====================================================
-
-Limits
-    Only SELECTs that the window operator answers (:mod:`..binding.window_fusion`).
+========================  =====================================================
+of the query              computed from the grains'
+========================  =====================================================
+count, sum, min, max      the same; floating-point sums only where the events
+                          are gone, as rounding would differ
+avg                       sum and count
+first, last, any_value    the same, with the same keys
+anything else             the same, with the roll-up's windows and keys
+========================  =====================================================
 """
 
 from __future__ import annotations
@@ -74,15 +60,13 @@ from .window_plan import plan_windows, windowed_range
 __all__ = ["plan_windowed"]
 
 GRAIN_NS, QUERY_NS = 150, 6_000_000
-"""About what a row of a roll-up costs, and to plan and run the query over it; the tree may be
-cheaper."""
+"""Approximate nanoseconds per roll-up row, and to plan and run its query."""
 
 _ORDERED = ("first", "last", "any_value")
 _MERGED = ("count", "sum", "min", "max", "avg", *_ORDERED)
 
 
 def plan_windowed(bound: BoundWindows, planning: Planning) -> Leaf:
-    """Windows from a roll-up where there is one that answers them, else from the stream."""
     leaf = _unfilled(bound, planning)
     fill = bound.call.filled(planning.folder)
     if fill is None or isinstance(leaf, WindowedEvents):
@@ -115,7 +99,7 @@ def _unfilled(
             plan = _Answer(bound, bound.fused, rollup, planning).plan()
             if plan is not None:
                 found.append(plan)
-    if found:  # that which reads least beside it; of several the coarsest
+    if found:  # the one that leaves least to read, then the coarsest
         return max(found, key=lambda plan: (plan.until - max(plan.since, TICK_MIN // 2), plan.size))
     plain = plan_windows(bound, planning)
     gone = _gone(planning, bound.call.stream)
@@ -134,13 +118,13 @@ def _unfilled(
 
 
 def _gone(planning: Planning, stream: str) -> int | None:
-    """The tick before which retention may have dropped events; None where it has dropped none."""
+    """Tick before which retention may have dropped events; None if it has dropped none."""
     snapshot = planning.snapshot(stream)
     state = snapshot.state
     if state.dropped_before is not None:
         return state.dropped_before
     if not state.dropped or state.truncated or state.last is None:
-        return None  # else an older release has dropped some
+        return None  # otherwise an older release has dropped some
     gone = TICK_MIN
     if state.segments:
         gone = state.segments[0].first
@@ -153,15 +137,7 @@ def _gone(planning: Planning, stream: str) -> int | None:
 
 @dataclass(frozen=True)
 class _Covered:
-    """What a roll-up is known to hold, of the query's snapshot.
-
-    Attributes
-    ----------
-    since, until : int
-        Grains that begin and end between these ticks.
-    gone : int or None
-        The tick before which events are gone.
-    """
+    """Ticks ``since`` to ``until`` of valid grains; events before ``gone`` were dropped."""
 
     since: int
     until: int
@@ -169,8 +145,6 @@ class _Covered:
 
 
 class _Answer:
-    """One query over one roll-up."""
-
     def __init__(
         self, bound: BoundWindows, fused: Fused, rollup: Rollup, planning: Planning
     ) -> None:
@@ -178,18 +152,19 @@ class _Answer:
         self._fused = fused
         self._rollup = rollup
         self._planning = planning
-        self._kept = planning.snapshot(rollup.sink)  # first: it is not ahead of the stream then
+        self._kept = planning.snapshot(
+            rollup.sink
+        )  # before the stream's snapshot: the roll-up must not be ahead
         told = rollup.told()
         mark = self._kept.state.marks.get(rollup.name)
         if mark is not None and told is not None and all(
             told.get(each) == mark.get(each) for each in ("rows", "retractions")
         ):  # fmt: skip
-            mark = told  # a step since that has put out nothing
+            mark = told  # later steps emitted nothing
         self._mark: Mapping[str, Any] | None = mark
         self._snapshot: Snapshot = planning.snapshot(bound.call.stream)
 
     def plan(self) -> RollupWindows | None:
-        """How the roll-up answers it; None where it does not."""
         rollup, mark = self._rollup, self._mark
         if mark is None or mark.get("watermark") is None:
             return None
@@ -219,7 +194,7 @@ class _Answer:
                 return None
             same, (aggregates, inexact) = False, partials
         until = covered.until
-        if inexact:  # rounded otherwise than over the events: only where these are gone
+        if inexact:  # different rounding: only where events are gone
             if covered.gone is None:
                 return None
             until = min(until, self._grain_from(covered.gone))
@@ -255,7 +230,7 @@ class _Answer:
     # -- what it has ------------------------------------------------------------------------------
 
     def _conditions(self) -> tuple[int, int, list[Any]] | None:
-        """Range of time, and conditions on keys; None where it takes more than that to decide."""
+        """Time range, and conditions on keys; None if there are others."""
         bound, schema = self._bound, self._snapshot.schema
         missing, times, residual = set(self._rollup.conditions), [], []
         for node in bound.conditions:
@@ -280,7 +255,7 @@ class _Answer:
         return low, high, residual
 
     def _covered(self, mark: Mapping[str, Any]) -> _Covered:
-        """Which grains are whole, and as the query's snapshot has them."""
+        """Grains that are complete and consistent with the query's snapshot."""
         rollup, state, watermark = self._rollup, self._snapshot.state, int(mark["watermark"])
         gone = _gone(self._planning, rollup.stream)
         until = rollup.begin(min(watermark, TICK_MAX - 1) + 1)
@@ -290,7 +265,7 @@ class _Answer:
         if (
             events != int(mark["events"].get(rollup.stream, 0))
             or max(state.rewritten, state.truncated) > position
-        ):  # late events that it has not seen: what is there is read
+        ):  # unprocessed late events: read the stream where it exists
             until = TICK_MIN if gone is None else min(until, self._grain_from(gone))
         since = TICK_MIN
         lost = _gone(self._planning, rollup.sink)
@@ -299,12 +274,10 @@ class _Answer:
         return _Covered(since, until, gone)
 
     def _grain_from(self, tick: int) -> int:
-        """Where the first grain begins that has no event before a tick."""
         begin = self._rollup.begin(tick)
         return begin if begin == tick else begin + self._rollup.size
 
     def _time_of(self, begin: int) -> int | None:
-        """The ``_time`` of the grain that begins at a tick."""
         return None if begin == TICK_MIN else begin + self._rollup.size - 1
 
     def _has(self, aggregates: list[Aggregate]) -> bool:
@@ -312,7 +285,7 @@ class _Answer:
         return all(aggregate_text(self._bound, aggregate) in known for aggregate in aggregates)
 
     def _partials(self, same: bool, same_keys: bool) -> tuple[list[Aggregate], bool] | None:
-        """Aggregates that the query's are made of; and whether sums are rounded once more."""
+        """Partial aggregates, and whether sums are rounded again."""
         wanted: dict[Aggregate, None] = {}
         inexact = False
         for aggregate in self._fused.aggregates:
@@ -332,7 +305,7 @@ class _Answer:
     def _calendar(
         self, windows: CalendarWindows, low: int, high: int, since: int, until: int
     ) -> Calendar | None:
-        """The calendar as far as events and grains reach, if each window begins with a grain."""
+        """The calendar over the present range, if its windows begin at grain borders."""
         size, spans = self._rollup.size, []
         if self._snapshot.time_range is not None:
             spans.append(self._snapshot.time_range)
@@ -353,7 +326,7 @@ class _Answer:
         return calendar
 
     def _cheaper_without(self, covered: _Covered, since: int, until: int, grains: int) -> bool:
-        """Whether the tree answers the range, which is all there, with less work."""
+        """Whether the tree answers the range, with no events gone, at less cost."""
         fused, bound = self._fused, self._bound
         if bound.rollup == "always" or fused.keys or fused.derived:
             return False
@@ -369,7 +342,6 @@ class _Answer:
     # -- what is planned --------------------------------------------------------------------------
 
     def _raw(self, aggregates: list[Aggregate], low: int, high: int) -> WindowAggregate:
-        """The windows of the query over the events of a range, with these aggregates."""
         bound, fused = self._bound, self._fused
         schema = result_schema(FieldPlan(fused.schema, aggregates), TimeWindows(1, 1), fused.keys)
         partial = replace(bound, fused=replace(fused, aggregates=list(aggregates)), schema=schema)
@@ -379,7 +351,6 @@ class _Answer:
         return leaf
 
     def _selected(self, keys: list[str], aggregates: list[Aggregate], residual: list[Any]) -> Any:
-        """What is asked of the roll-up's results."""
         rollup = self._rollup
         columns = [("_time", "_time"), *((key, key_column(i)) for i, key in enumerate(keys))]
         for i, aggregate in enumerate(aggregates):
@@ -401,7 +372,6 @@ class _Answer:
     def _notes(
         self, covered: _Covered, low: int, since: int, until: int, inexact: bool
     ) -> tuple[str, ...]:
-        """What is to be said of events that are gone."""
         gone, stream, name = covered.gone, self._rollup.stream, self._rollup.name
         if gone is None or low >= gone:
             return ()

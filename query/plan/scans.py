@@ -1,18 +1,7 @@
-"""Scans: what the conditions on a stream say under the values of one execution.
+"""Scans: the time range and pruning that conditions imply; the executor evaluates them again.
 
-Purpose
-    :func:`plan_scan` turns the conditions that the binder attached to a stream into a range of
-    time, and into what else can rule blocks out; :func:`row_bounds` counts what a LIMIT needs,
-    :func:`passing_scan` finds the scans whose rows need nobody else.
-
-Guarantee
-    Everything pushed into a scan is implied by the query; the executor still evaluates every
-    condition.
-
-Limits
-    A limit reaches a scan only where the time range is the whole condition.  Remainders rule no
-    block out; a scan has them (:attr:`.nodes.Scan.passing`) for who asks which events pass, and the
-    executor evaluates them.
+A limit is pushed only if the time range is the whole condition.  Remainders prune no block; they
+are in ``Scan.passing`` for users who need to know which events pass.
 """
 
 from __future__ import annotations
@@ -36,7 +25,7 @@ __all__ = ["passing_scan", "plan_scan", "row_bounds"]
 
 
 def plan_scan(site: Site, names: Names, folder: Folder) -> Scan:
-    """The scan of a stream, without regard to limits."""
+    """The scan of a stream, without limits."""
     schema = site.schema
     assert schema is not None
     parts = [_compiled(site, condition, schema, names, folder) for condition in site.conditions]
@@ -69,7 +58,7 @@ def _compiled(
 
     compiled = PredicateCompiler(schema, folder, column_of, remainders=True).compile(condition.node)
     if nullable and condition.where:
-        # an outer join puts NULLs in place of what is missing: only what they cannot satisfy counts
+        # an outer join adds NULLs: only conditions that reject them count
         compiled = PredicateCompiler(schema, folder, column_of, missing=True).compile(
             condition.node
         )
@@ -94,7 +83,7 @@ def _accepts_nulls(prune: Prune) -> bool:
 
 
 def _covers_where(site: Site) -> bool:
-    """Whether every conjunct of the SELECT's WHERE is among the site's conditions."""
+    """Whether the site's conditions include all of the SELECT's WHERE."""
     if site.covered is None:
         where = None if site.select is None else site.select.args.get("where")
         parts = [] if where is None else list(conjuncts(where.this))
@@ -104,7 +93,6 @@ def _covers_where(site: Site) -> bool:
 
 
 def _without_remainders(prune: Prune | None) -> Prune | None:
-    """What a predicate says where nothing is known of remainders."""
     if isinstance(prune, Remainder):
         return None
     if isinstance(prune, AllOf | AnyOf):
@@ -119,7 +107,6 @@ def _without_remainders(prune: Prune | None) -> Prune | None:
 
 
 def _without_time(prune: Prune | None, schema: StreamSchema) -> Prune | None:
-    """A predicate without the ranges of time that the bounds of the scan say already."""
     items = prune.items if isinstance(prune, AllOf) else () if prune is None else (prune,)
     kept = tuple(
         item for item in items if not (isinstance(item, Range) and item.column == schema.time)
@@ -130,10 +117,7 @@ def _without_time(prune: Prune | None, schema: StreamSchema) -> Prune | None:
 
 
 def passing_scan(scan: Scan, rows: RowLimit | None, folder: Folder) -> tuple[Scan, int] | None:
-    """A scan whose rows are the query's own, and how many of them are skipped.
-
-    None where the executor has to look at them.
-    """
+    """A scan whose rows are the result, and the number to skip; None if the executor is needed."""
     if not scan.decided or not has_exact_filter(scan.prune, scan.schema):
         return None
     limit, skip = None, 0
@@ -147,7 +131,7 @@ def passing_scan(scan: Scan, rows: RowLimit | None, folder: Folder) -> tuple[Sca
 
 
 def row_bounds(rows: RowLimit, folder: Folder) -> int | None:
-    """How many events a SELECT needs at most; None when that cannot be told."""
+    """Upper bound of the events that a SELECT needs; None if unknown."""
     total = 0
     for node in (rows.limit, rows.offset):
         if node is None:

@@ -1,4 +1,4 @@
-"""Situations under the values of one execution: compiled, and where matches can be."""
+"""Plan of situations: parameter values, and where matches can be."""
 
 from __future__ import annotations
 
@@ -17,13 +17,11 @@ from .situation_times import instants_asked_for
 __all__ = ["plan_situations"]
 
 RANGE_EVENTS = 1 << 16
-"""Events that are read without looking for fewer."""
+"""Ranges up to this number of events are read without further search."""
 RANGE_SHARE = 0.25
-"""And so is this share of the stream: to look for fewer may cost as much."""
 
 
 def plan_situations(bound: BoundSituations, planning: Planning) -> SituationMatch:
-    """Fix parameters and intervals for one execution."""
     catalog, folder = planning.catalog, planning.folder
     compiled = bound.compiled_with(folder)
     if bound.stream is None:
@@ -56,7 +54,7 @@ def plan_situations(bound: BoundSituations, planning: Planning) -> SituationMatc
 def _asked(
     bound: BoundSituations, compiled: CompiledSituations, planning: Planning, snapshot: Snapshot
 ) -> SituationRange | None:
-    """The range of time that the SELECT asks for; None where that is all of it."""
+    """The time range that the SELECT restricts matches to; None for all."""
     span = snapshot.time_range
     asked = instants_asked_for(bound, compiled, planning.folder)
     if asked is None or span is None:

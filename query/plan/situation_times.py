@@ -1,12 +1,6 @@
-"""What a SELECT asks of the times of matches, as a range of the instants at which they are known.
+"""Conditions on times of matches, as a range of the instants at which the matches become known.
 
-Purpose
-    ``WHERE a_started >= x`` stands outside of the clause and cuts no situation.  The points of a
-    match lie within known distances of its instant (:mod:`..situations.network`), so conditions on
-    them leave a range of instants, and only the events that such matches are made of are read.
-
-Guarantee
-    Every match that passes the conditions becomes known in the range.
+Points of a match have bounded distances from its instant (``situations.network``).
 """
 
 from __future__ import annotations
@@ -31,7 +25,7 @@ __all__ = ["instants_asked_for"]
 def instants_asked_for(
     bound: BoundSituations, compiled: CompiledSituations, folder: Folder
 ) -> tuple[int, int] | None:
-    """Ticks, both inclusive; empty when low > high, None where nothing is asked."""
+    """Inclusive ticks of the instants of all matches that pass; None without bounds."""
     low, high = INT64_MIN, INT64_MAX
     for column, conditions in bound.asked.items():
         point = compiled.point_of(column)
@@ -40,7 +34,7 @@ def instants_asked_for(
         least, most = _bounds(column, conditions, compiled, folder)
         ahead, back = int(compiled.reach[point, -1]), int(compiled.reach[-1, point])
         if compiled.early and len(compiled.names) <= point < len(compiled.reach) - 1:
-            back = min(back, 0)  # an end that is told has come by the instant
+            back = min(back, 0)  # a known end is at or before the instant
         if least > INT64_MIN and back < FAR // 2:
             low = max(low, least - back)
         if most < INT64_MAX and ahead < FAR // 2:
@@ -56,9 +50,8 @@ def _bounds(
     compiled: CompiledSituations,
     folder: Folder,
 ) -> tuple[int, int]:
-    """Ticks that a column of times can have, both inclusive."""
     type_ = compiled.columns.arrow.field(compiled.time).type
-    # an end that is not known yet is null: the column is none of a stream's times
+    # unknown ends are null, so the column is not a stream's time
     fields = [pa.field("@time", type_, False), pa.field(column, type_)]
     schema = StreamSchema(pa.schema(fields), "@time")
     compiler = PredicateCompiler(schema, folder, lambda _: column)

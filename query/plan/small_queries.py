@@ -1,26 +1,8 @@
-"""Which queries cost so little that they may run where they arrive, estimated beforehand.
+"""Estimation of queries so cheap (about a millisecond) that a server runs them without a thread.
 
-Purpose
-    A server that hands every query to a thread spends more on the handing than on a query that the
-    tree answers.  :func:`is_small` says of a plan whether its whole answer is surely small work:
-    about a millisecond, whatever is in the stream.
-
-How it is estimated
-    ::
-
-        aggregates of the tree    two zones of 512 events in each tree that a border of the range
-                                  may lie in, and the tail, whose zones are made anew after commits
-        events of a range         those that the trees count in it, or the limit where nothing is
-                                  asked of them
-
-    times the columns that are read.  Of base segments a range has borders in two at most; in late
-    runs, of which :data:`RUNS_MAX` may be there, it can have them in all.
-
-Limits
-    Conditions on values are counted as if no block could be skipped, and a scan that would ask an
-    index is never small.  Nothing is said of a disk: pages that are not in memory take their time.
-    Only plans that are kept (:attr:`.prepared.PreparedQuery.plan`) are asked about, so each text
-    has run elsewhere before.
+For tree aggregates: two zones of 512 events in each tree with a border of the range (at most two
+base segments, all late runs), and the tail; for ranges: the tree's count, or the limit.  No block
+skipping, no index, and no disk reads are assumed.
 """
 
 from __future__ import annotations
@@ -36,13 +18,11 @@ from .nodes import PassThrough, QueryPlan, Scan, TreeAggregate
 __all__ = ["EVENTS_MAX", "RUNS_MAX", "is_small", "is_small_read"]
 
 VALUES_MAX = 64_000
-"""Values that are decoded, at most."""
 
 FOLDED_MAX = 200_000
-"""Values that are folded into aggregates, at most."""
 
 EVENTS_MAX = 256
-"""Events that are given out, at most, where nothing is asked of them."""
+"""Limit of events returned without conditions."""
 
 RUNS_MAX = 6
 
@@ -50,7 +30,7 @@ RUNS_MAX = 6
 def is_small(
     plan: QueryPlan, snapshot: Callable[[str], Snapshot], indexed: Callable[[str], bool]
 ) -> bool:
-    """Whether the answer of a plan is surely little work; looks at trees, not at events."""
+    """Whether a plan is surely cheap; reads tree nodes, not events."""
     root = plan.root
     if isinstance(root, TreeAggregate):
         return _is_small_aggregate(root, snapshot(root.scan.stream))
@@ -67,7 +47,6 @@ def is_small(
 def is_small_read(
     snapshot: Snapshot, columns: int, start: int | None, end: int | None, limit: int | None
 ) -> bool:
-    """Whether reading the first events of a range is little work."""
     if len(snapshot.state.runs) > RUNS_MAX:
         return False
     if limit is None or limit > EVENTS_MAX:
@@ -80,7 +59,7 @@ def _is_small_aggregate(node: TreeAggregate, snapshot: Snapshot) -> bool:
     if any(
         node.scan.schema.attribute(n).storage in (Storage.STRING, Storage.BINARY) for n in names
     ):
-        return False  # their extremes take a scan
+        return False  # their extremes need a scan
     state = snapshot.state
     trees = min(2, len(state.segments)) + len(state.runs)
     memory = state.tail_events + sum(leaf.events for leaf in state.late)
@@ -89,7 +68,6 @@ def _is_small_aggregate(node: TreeAggregate, snapshot: Snapshot) -> bool:
 
 
 def _is_small_search(scan: Scan, columns: int, snapshot: Snapshot) -> bool:
-    """The events of a range, of which some are asked for."""
     if len(snapshot.state.runs) > RUNS_MAX:
         return False
     count: int = snapshot.aggregate((), *half_open(scan.low, scan.high)).count

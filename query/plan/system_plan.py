@@ -1,12 +1,4 @@
-"""System tables under one execution: their rows, taken from the catalogue while it is planned.
-
-Purpose
-    :func:`plan_system_table` makes the rows, which then are part of the plan; SHOW STREAMS and SHOW
-    INDEXES show the same ones (:func:`stream_rows`, :func:`index_rows`).
-
-Cost
-    One snapshot for each stream where figures of streams are asked for.
-"""
+"""Plan of system tables, whose rows are computed while planning (a snapshot per stream)."""
 
 from __future__ import annotations
 
@@ -27,13 +19,12 @@ from .planner import Planning
 __all__ = ["index_rows", "live_rows", "plan_system_table", "stream_rows"]
 
 CATALOG, SCHEMA = "chronicle", "main"
-"""What information_schema calls the database, and where it has streams."""
+"""Names of the database and of the streams' schema in information_schema."""
 
 Rows = Iterator[Mapping[str, Any]]
 
 
 def plan_system_table(bound: BoundSystemTable, planning: Planning) -> SystemRows:
-    """The rows of a system table as of now."""
     catalog = planning.catalog
     if bound.space == "chronicle" and bound.name in TOLD:
         rows = catalog.told(bound.name)
@@ -44,7 +35,6 @@ def plan_system_table(bound: BoundSystemTable, planning: Planning) -> SystemRows
 
 
 def stream_rows(catalog: Catalog) -> Rows:
-    """Every stream, with what it holds; a damaged one with what is wrong."""
     damaged = catalog.damaged()
     for name in catalog.streams():
         if name in damaged:
@@ -74,7 +64,6 @@ def stream_rows(catalog: Catalog) -> Rows:
 
 
 def index_rows(catalog: Catalog, streams: list[str] | None = None) -> Rows:
-    """The secondary indexes of some streams, or of all that can be opened."""
     for name in _sound(catalog) if streams is None else streams:
         for entry in catalog.list_indexes(name):
             yield {
@@ -89,7 +78,7 @@ def index_rows(catalog: Catalog, streams: list[str] | None = None) -> Rows:
 
 
 def live_rows(catalog: Catalog) -> Rows:
-    """The live queries whose results can be read here, and how they do."""
+    """Live queries whose results can be read, with their status."""
     live, seen = catalog.live_statements, set(catalog.streams())
     for name in live.names():
         if live.sink_of(name) not in seen:
@@ -101,7 +90,6 @@ def live_rows(catalog: Catalog) -> Rows:
 
 
 def _segment_rows(catalog: Catalog) -> Rows:
-    """What streams consist of: files, and what lies in memory and in the log."""
     for name in _sound(catalog):
         snapshot = catalog.snapshot(name)
         state, schema = snapshot.state, snapshot.schema
@@ -172,13 +160,11 @@ def _schema_rows(catalog: Catalog) -> Rows:
 
 
 def _sound(catalog: Catalog) -> list[str]:
-    """The streams that can be opened."""
     damaged = catalog.damaged()
     return [name for name in catalog.streams() if name not in damaged]
 
 
 def _shown(schema: StreamSchema, ticks: int | None) -> str | None:
-    """A time as text, since the times of streams are of several types."""
     if ticks is None:
         return None
     value = schema.from_ticks(ticks)

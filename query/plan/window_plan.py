@@ -1,13 +1,4 @@
-"""Windows under the values of one execution: measures folded, events found, the way chosen.
-
-Purpose
-    :func:`plan_windows` fixes what a bound window function does: which events are windowed, by
-    which windows, and whether the tree's aggregates or the events themselves give the answer.
-
-Cost
-    The tree is an alternative for windows of plain attributes in a range of time; then the cost
-    model decides (thesis section 3.3.2).
-"""
+"""Plan of windows; the cost model chooses tree or events (thesis section 3.3.2)."""
 
 from __future__ import annotations
 
@@ -35,7 +26,6 @@ __all__ = ["plan_windows", "windowed_range"]
 
 
 def plan_windows(bound: BoundWindows, planning: Planning) -> WindowAggregate | WindowedEvents:
-    """Fix measures, events and conditions for one execution."""
     call, fused = bound.call, bound.fused
     windows = call.windows(planning.folder)
     snapshot = planning.snapshot(call.stream)
@@ -58,7 +48,7 @@ def plan_windows(bound: BoundWindows, planning: Planning) -> WindowAggregate | W
 
 
 def windowed_range(bound: BoundWindows, planning: Planning) -> Scan:
-    """The range of time of the events; exact where nothing else is asked of them."""
+    """The time range of the events; exact if there are no other conditions."""
     return bounded(_scan(bound, planning), planning)
 
 
@@ -76,7 +66,6 @@ def _scan(bound: BoundWindows, planning: Planning) -> Scan:
 
 
 def _query(bound: BoundWindows) -> Any:
-    """The events that are windowed: attributes and derived columns, conditions applied."""
     names = bound.call.schema.names
     columns: list[Any] = [exp.column(exp.to_identifier(name, quoted=True)) for name in names]
     derived = {} if bound.fused is None else bound.fused.derived
@@ -96,7 +85,6 @@ def _choice(
     snapshot: Snapshot,
     planning: Planning,
 ) -> tuple[str, str, Costs | None]:
-    """Strategy, why, and what both would cost where there is a choice."""
     if isinstance(windows, SessionWindows):
         return "replay", "sessions depend on every event", None
     if fused.keys:

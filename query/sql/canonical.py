@@ -1,16 +1,8 @@
-"""One text for each query, however it was written: what identities of its results stand for.
+"""Canonical text of a query, from which identities of its results are derived.
 
-Purpose
-    Two texts of one query differ in white space, in the case of keywords and names, in comments
-    and in parentheses that change nothing.  :func:`canonical` writes a parsed query without these.
-
-Guarantee
-    Texts that are parsed to the same tree, names compared without regard to case, have one
-    canonical text.  Different queries have different ones.  It does not change from one release to
-    the next where the tree does not: it is made of names of clauses and of what stands in them.
-
-Limits
-    Queries that mean the same and are built differently (``a AND b``, ``b AND a``) have two.
+Equal parse trees, names compared without case, have equal texts, different ones different texts.
+A text stays the same across releases unless the tree changes.  Equivalent queries with different
+trees (``a AND b``, ``b AND a``) differ.
 """
 
 from __future__ import annotations
@@ -29,7 +21,6 @@ _SILENT = ("hint", "comments", "_type")
 
 
 def canonical(node: Any) -> str:
-    """The canonical text of a tree."""
     if isinstance(node, exp.Paren):
         return canonical(node.this)
     if isinstance(node, exp.Identifier):
@@ -57,14 +48,7 @@ def _value(node: Any, key: str, value: Any) -> str:
 
 
 def canonical_pattern(source: str, clause: Any) -> str:
-    """The canonical text of MATCH_RECOGNIZE over a source, whatever measures are taken of matches.
-
-    Parameters
-    ----------
-    source : str
-        The stream's name, or the canonical text of the input query.
-    clause : MatchRecognize
-    """
+    """The canonical text of MATCH_RECOGNIZE over a source, without measures."""
     bare = clause.copy()
     for key in ("measures", "alias", "rows"):
         bare.set(key, None)

@@ -1,16 +1,15 @@
-"""Statements that change a stream: from tokens to one node each.
+"""Parsing of statements that change a stream, one node each.
 
-Layout
-    ::
+::
 
-        DELETE FROM s [WHERE condition]         TRUNCATE [TABLE | STREAM] s
-        UPDATE s SET a = expression, ... [WHERE condition]
-        ALTER STREAM s ADD [COLUMN] a TYPE [NOT NULL] [DEFAULT literal]
-        ALTER STREAM s ALTER [COLUMN] a [SET DATA] TYPE TYPE
-        ALTER STREAM s DROP COLUMN a
-        ALTER STREAM s RENAME COLUMN a TO b
-        ALTER STREAM s RENAME TO r
-        ALTER STREAM s SET (option = value, ...)
+    DELETE FROM s [WHERE condition]         TRUNCATE [TABLE | STREAM] s
+    UPDATE s SET a = expression, ... [WHERE condition]
+    ALTER STREAM s ADD [COLUMN] a TYPE [NOT NULL] [DEFAULT literal]
+    ALTER STREAM s ALTER [COLUMN] a [SET DATA] TYPE TYPE
+    ALTER STREAM s DROP COLUMN a
+    ALTER STREAM s RENAME COLUMN a TO b
+    ALTER STREAM s RENAME TO r
+    ALTER STREAM s SET (option = value, ...)
 """
 
 from __future__ import annotations
@@ -27,20 +26,17 @@ __all__ = ["parse_alter_stream", "parse_delete", "parse_truncate", "parse_update
 
 
 def parse_delete(parser: Any) -> DeleteEvents:
-    """Read what follows ``DELETE``."""
     parser._expect("FROM")
     name = parser._name("the stream")
     return DeleteEvents(this=name, where=parser._parse_where())
 
 
 def parse_truncate(parser: Any) -> DeleteEvents:
-    """Read what follows ``TRUNCATE``."""
     parser._match_texts(("STREAM", "TABLE"))
     return DeleteEvents(this=parser._name("the stream"))
 
 
 def parse_update(parser: Any) -> UpdateEvents:
-    """Read what follows ``UPDATE``."""
     name = parser._name("the stream")
     parser._expect("SET")
     assignments = parser._parse_csv(lambda: _assignment(parser))
@@ -58,7 +54,7 @@ def _assignment(parser: Any) -> Any:
 
 
 def parse_alter_stream(parser: Any) -> AlterStream:
-    """Read what follows ``ALTER``, but for live queries."""
+    """Parse what follows ``ALTER``, except live queries."""
     parser._expect("STREAM")
     name = parser._name("the stream")
     if parser._match_text_seq("ADD"):

@@ -1,9 +1,4 @@
-"""CREATE STREAM: the definition of a column, and what follows the name where there are none.
-
-::
-
-    CREATE STREAM [IF NOT EXISTS] s [TIMESTAMP BY t] [WITH (k = v, ...)] AS SELECT ...
-"""
+"""CREATE STREAM: columns, and ``s [TIMESTAMP BY t] [WITH (k = v, ...)] AS SELECT ...``."""
 
 from __future__ import annotations
 
@@ -17,7 +12,7 @@ __all__ = ["parse_create_as", "parse_stream_column"]
 
 
 def parse_create_as(parser: Any, name: Any, exists: bool) -> CreateStream:
-    """Read what follows the name of the stream."""
+    """Parse what follows the stream's name."""
     time = None
     if parser._match_text_seq("TIMESTAMP", "BY"):
         time = parser._name("the time attribute")
@@ -35,7 +30,7 @@ def parse_create_as(parser: Any, name: Any, exists: bool) -> CreateStream:
 
 
 def parse_stream_column(parser: Any) -> Any:
-    """Read the definition of a column: its name, its type, NOT NULL, DEFAULT."""
+    """Parse a column definition: name, type, NOT NULL, DEFAULT."""
     name = parser._name("a column")
     token = parser._curr
     kind = parser._parse_types(schema=True)

@@ -1,35 +1,16 @@
-"""SQL text to syntax tree: DuckDB's grammar, changed where this system has statements of its own.
+"""SQL text to syntax tree: DuckDB's grammar plus Chronicle's own statements.
 
-Purpose
-    :func:`parse_statement` reads exactly one statement.  Queries come back as sqlglot trees;
-    statements about streams and indexes as the nodes declared here.
+Errors have line and column of the offending token.  Function calls keep name and arguments as
+written: sqlglot's function knowledge is disabled, so that nothing is renamed, reordered or lost,
+and the gate can decide by name::
 
-Guarantee
-    A text that cannot be read raises :class:`SqlError` with the line and column of the token that
-    does not fit.  Function calls keep the name and the arguments that were written: sqlglot's own
-    knowledge of functions is switched off, so that nothing is renamed, reordered or lost between
-    the text and what runs, and the gate can decide by name.
-
-Layout
-    ::
-
-        CREATE STREAM [IF NOT EXISTS] s (a TYPE [NOT NULL], ...) TIMESTAMP BY t [WITH (k = v, ...)]
-        CREATE STREAM [IF NOT EXISTS] s [TIMESTAMP BY t] [WITH (k = v, ...)] AS SELECT ...
-        DROP STREAM [IF EXISTS] s
-        SHOW STREAMS                            DESCRIBE s | DESCRIBE SELECT ...
-        CREATE INDEX [IF NOT EXISTS] ON s (a)   DROP INDEX [IF EXISTS] ON s (a)
-        SHOW INDEXES [ON s]                     EXPLAIN [ANALYZE] SELECT ...
-        INSERT INTO s [(a, ...)] VALUES ... | SELECT ...
-
-    DELETE, TRUNCATE, UPDATE and ALTER STREAM are read by :mod:`.change_clause`, statements about
-    live queries and roll-ups by :mod:`.live_clause`; all statements that are not queries are nodes
-    of :mod:`.statement_nodes`.
-
-    Row patterns, situations and recency joins in FROM are read by :mod:`.from_parser`, expressions
-    by :mod:`.expression_parser`.
-
-Limits
-    One statement a text; how long and how deep it may be is said in :mod:`.nesting`.
+    CREATE STREAM [IF NOT EXISTS] s (a TYPE [NOT NULL], ...) TIMESTAMP BY t [WITH (k = v, ...)]
+    CREATE STREAM [IF NOT EXISTS] s [TIMESTAMP BY t] [WITH (k = v, ...)] AS SELECT ...
+    DROP STREAM [IF EXISTS] s
+    SHOW STREAMS                            DESCRIBE s | DESCRIBE SELECT ...
+    CREATE INDEX [IF NOT EXISTS] ON s (a)   DROP INDEX [IF EXISTS] ON s (a)
+    SHOW INDEXES [ON s]                     EXPLAIN [ANALYZE] SELECT ...
+    INSERT INTO s [(a, ...)] VALUES ... | SELECT ...
 """
 
 from __future__ import annotations
@@ -113,7 +94,7 @@ __all__ = [
 ]
 
 RETREATS_MAX = 50_000
-"""Tokens that the parser may read again, beside 50 for each token there is."""
+"""Limit of tokens parsed again by backtracking, plus 50 per token."""
 
 _STATEMENTS = (
     "SELECT", "FROM", "WITH", "VALUES", "CREATE", "DROP", "ALTER", "SHOW", "DESCRIBE", "INSERT",
@@ -122,16 +103,13 @@ _STATEMENTS = (
 
 
 class _MethodCall(exp.Expression):  # type: ignore[misc]
-    """``.f(y)`` behind an operand or a name, until :func:`_settled`."""
+    """``.f(y)`` behind an operand or a name, until ``_settled``."""
 
 
 class Chronicle(DuckDB):  # type: ignore[misc]
-    """The dialect of every face of Chronicle."""
-
-    INDEX_OFFSET = 0  # a subscript stays the number that was written
+    INDEX_OFFSET = 0  # keep subscripts as written
 
     def to_json_path(self, path: Any) -> Any:
-        """A path into JSON stays the text that was written: the executor reads it."""
         return path
 
     class Tokenizer(HeedingTokenizer):
@@ -141,7 +119,7 @@ class Chronicle(DuckDB):  # type: ignore[misc]
             "MATCH_RECOGNIZE": TokenType.MATCH_RECOGNIZE,
             "MATCH_SITUATIONS": TokenType.MATCH_RECOGNIZE,
         }
-        COMMANDS: frozenset[Any] = frozenset()  # nothing may pass unread
+        COMMANDS: frozenset[Any] = frozenset()  # no unparsed commands
 
     class Parser(FromParser):
         FUNCTIONS: dict[str, Any] = {}  # noqa: RUF012
@@ -172,7 +150,6 @@ class Chronicle(DuckDB):  # type: ignore[misc]
         }
 
         def raise_error(self, message: str, token: Any = None) -> NoReturn:
-            """Raise a ParseError that carries the offset of the offending token."""
             found = token or self._curr or self._prev
             at_end = not token and not self._curr
             error = ParseError(message, errors=[{"description": message}])
@@ -189,7 +166,6 @@ class Chronicle(DuckDB):  # type: ignore[misc]
             super()._advance(times)
 
         def _retreat(self, index: int) -> None:
-            """Go back; a text that makes the parser try again and again is refused."""
             self._again = getattr(self, "_again", 0) + abs(self._index - index)
             if self._again > RETREATS_MAX + 50 * self._tokens_size:
                 self.raise_error("the statement is too involved to be read")
@@ -205,7 +181,7 @@ class Chronicle(DuckDB):  # type: ignore[misc]
         def _parse_field(
             self, any_token: bool = False, tokens: Any = None, anonymous_func: bool = False
         ) -> Any:
-            """Wrap a call behind a dot; sqlglot would copy all that stands before it, each time."""
+            """Wrap a call behind a dot; sqlglot would copy everything before it each time."""
             dotted = anonymous_func and self._prev.token_type == TokenType.DOT
             field = super()._parse_field(any_token, tokens, anonymous_func)
             if dotted and isinstance(field, (exp.Func, exp.Window)):
@@ -359,7 +335,6 @@ class Chronicle(DuckDB):  # type: ignore[misc]
             return self.expression(DescribeStream(this=self._name("the stream")))
 
         def _describes_rollup(self) -> bool:
-            """Whether ROLLUP and a name follow; it may be a stream's name, too."""
             return bool(self._next) and bool(self._match_text_seq("ROLLUP"))
 
         def _parse_explain_statement(self) -> Any:
@@ -377,20 +352,7 @@ class Chronicle(DuckDB):  # type: ignore[misc]
 
 
 def parse_statement(text: str) -> Any:
-    """Read one statement.
-
-    Parameters
-    ----------
-    text : str
-
-    Returns
-    -------
-    exp.Query, exp.Values, exp.Insert or StatementNode
-
-    Raises
-    ------
-    SqlError
-    """
+    """Parse one statement into a query, VALUES, Insert or StatementNode; raises SqlError."""
     statements = [node for node in _parse(text, None) if node is not None]
     if not statements:
         raise SqlError("the statement is empty; write for example SELECT * FROM a_stream", 1, 1)
@@ -401,7 +363,6 @@ def parse_statement(text: str) -> Any:
 
 
 def parse_predicate(text: str) -> Any:
-    """Read a condition such as stands behind WHERE; raises :class:`SqlError`."""
     nodes = _parse(text, exp.Condition)
     if len(nodes) != 1 or nodes[0] is None:
         raise SqlError("expected one condition such as x > 5 AND y IS NOT NULL", 1, 1)
@@ -423,11 +384,10 @@ def _parse(text: str, into: Any) -> list[Any]:
 
 
 _DOT = re.compile(r"\.(?!\d)")
-"""A dot that is not of a number: without one, no method is called."""
 
 
 def _settled(root: Any, text: str) -> Any:
-    """A tree as the rest of the house knows it: calls in one form, long chains shallow."""
+    """Replace method calls by plain calls, and balance long chains."""
     dotted = {}
     if _DOT.search(text):
         dotted = {id(call.parent): call.parent for call in root.find_all(_MethodCall)}
@@ -442,7 +402,7 @@ def _settled(root: Any, text: str) -> Any:
 
 
 def _called(node: Any) -> Any:
-    """What was read as ``a.b.f(x).c``: the field c of the call f(a.b, x)."""
+    """``a.b.f(x).c`` as the field c of the call f(a.b, x)."""
     names: list[Any] = []
     made: Any = None
     if isinstance(node, exp.Dot):
@@ -505,7 +465,6 @@ def _token_error(text: str, error: Any) -> SqlError:
 
 
 def _open_quote(text: str, opening: str) -> int | None:
-    """Offset of the opening of a text or comment that swallows the rest."""
     pattern = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL)
     rest = pattern.sub(lambda match: " " * len(match.group()), text)
     offset = rest.find(opening)
@@ -524,7 +483,7 @@ def _second_statement(text: str) -> int:
 
 
 def error_at(text: str, offset: int | None, message: str) -> SqlError:
-    """A :class:`SqlError` at an offset of the text, or without position when there is none."""
+    """A ``SqlError`` at an offset of the text; None for no position."""
     if offset is None:
         return SqlError(message)
     offset = min(offset, len(text))
@@ -534,7 +493,7 @@ def error_at(text: str, offset: int | None, message: str) -> SqlError:
 
 
 def position_of(node: Any) -> int | None:
-    """Offset of the first token of a node that remembers one."""
+    """Offset of a node's first token; None if unknown."""
     offsets = [
         found.meta["start"] for found in node.walk() if found is not None and "start" in found.meta
     ]
@@ -542,7 +501,6 @@ def position_of(node: Any) -> int | None:
 
 
 def tokens_of(text: str) -> list[Any]:
-    """The tokens of a text; none when it cannot be cut into them."""
     try:
         return list(_DIALECT.tokenize(text))
     except TokenError:
@@ -550,25 +508,13 @@ def tokens_of(text: str) -> list[Any]:
 
 
 def token_offset(text: str, name: str) -> int | None:
-    """Offset of the first token that is a name, whatever its case; None when there is none."""
+    """Offset of the first token equal to a name, ignoring case; None without one."""
     folded = name.lower()
     return next((int(t.start) for t in tokens_of(text) if t.text.lower() == folded), None)
 
 
 def to_text(node: Any, text: str | None = None) -> str:
-    """Write a tree as SQL that the executor reads; see :mod:`.rendering`.
-
-    Parameters
-    ----------
-    node : sqlglot tree
-    text : str, optional
-        What it was parsed from, for the position of an error.
-
-    Raises
-    ------
-    SqlError
-        When the tree holds something that has no form.
-    """
+    """Render a tree as SQL for the executor; SqlError with position for unsupported nodes."""
     try:
         return render(node)
     except Refused as error:

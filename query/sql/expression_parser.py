@@ -1,13 +1,7 @@
-"""Expressions as DuckDB reads them, where sqlglot's parser takes more or something else.
+"""DuckDB's expressions where sqlglot, which accepts many dialects, parses differently.
 
-Purpose
-    sqlglot reads the union of many dialects.  A text that DuckDB refuses, or means otherwise, would
-    get an answer that nobody asked for: ``5 ! IN (120)`` is true in DuckDB (the factorial of five)
-    and was ``5 NOT IN (120)``.  :class:`ExpressionParser` takes these back.
-
-Limits
-    ``->`` binds as the other operators on JSON do, which is tighter than in DuckDB:
-    ``j -> 'a' = '1'`` compares the field.
+For example, ``5 ! IN (120)`` is true in DuckDB (a factorial), not ``5 NOT IN (120)``.  Limit:
+``->`` binds as other JSON operators do, tighter than in DuckDB.
 """
 
 from __future__ import annotations
@@ -25,17 +19,15 @@ _COMPARED = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 
 
 class ExpressionParser(DuckDB.Parser):  # type: ignore[misc]
-    """DuckDB's parser of sqlglot, with the expressions of DuckDB."""
-
     ARRAY_CONSTRUCTORS: ClassVar[dict[str, type]] = {"ARRAY": exp.Array}
-    """LIST is none, but the name of an aggregate: the list that it makes has elements."""
+    """Without LIST, which is the name of an aggregate."""
 
     TYPE_LITERAL_PARSERS = dict.fromkeys(
         exp.DType, lambda self, value, to: self._typed_literal(value, to)
     )
 
     def _parse(self, parse_method: Any, raw_tokens: Any, sql: Any = None) -> Any:
-        """Refuse operators of several words (``> >`` is not ``>>``), and what lacks a part."""
+        """Refuse operators split by spaces (``> >``), and text with missing parts."""
         for token, after in pairwise(raw_tokens):
             kind, touches = token.token_type, after.start == token.end + 1
             if kind in (TokenType.GT, TokenType.LT):
@@ -50,11 +42,11 @@ class ExpressionParser(DuckDB.Parser):  # type: ignore[misc]
         try:
             return super()._parse(parse_method, raw_tokens, sql)
         except (AttributeError, IndexError, KeyError, TypeError):
-            # sqlglot takes parts for granted that a text may lack: {: 1}
+            # sqlglot assumes parts that may be missing: {: 1}
             return self.raise_error("something is missing near here")
 
     def _parse_equality(self, parse_is: bool = True) -> Any:
-        """Comparisons do not chain: ``1 < x < 3`` must not be ``(1 < x) < 3``."""
+        """Refuse chained comparisons: ``1 < x < 3`` is not ``(1 < x) < 3``."""
         first = self._curr
         node = super()._parse_equality(parse_is)
         if isinstance(node, _COMPARED) and (
@@ -66,7 +58,7 @@ class ExpressionParser(DuckDB.Parser):  # type: ignore[misc]
         return node
 
     def _parse_interval(self, require_interval: bool = True, **kwargs: Any) -> Any:
-        """An interval of one unit; ``+ 5`` behind it is a sum, not five seconds more."""
+        """An interval of one unit; a following ``+ 5`` is a sum."""
         if not require_interval:  # sqlglot looks for the rest of INTERVAL '1' DAY [+] '2' HOUR
             self._retreat(self._index - (self._prev.token_type == TokenType.PLUS))
             return exp.Null()
@@ -74,7 +66,7 @@ class ExpressionParser(DuckDB.Parser):  # type: ignore[misc]
         return node.this if isinstance(node, exp.Add) else node
 
     def _parse_ordered(self, parse_method: Any = None) -> Any:
-        """``ORDER BY "all"``, as ``a.all``, is a column; sqlglot goes by the name alone."""
+        """``ORDER BY "all"`` and ``a.all`` are columns; sqlglot looks at the name only."""
         columns: list[Any] = []
 
         def parse() -> Any:
@@ -90,7 +82,7 @@ class ExpressionParser(DuckDB.Parser):  # type: ignore[misc]
         return ordered
 
     def _typed_literal(self, value: Any, to: Any) -> Any:
-        """``DATE '2020-01-01'::VARCHAR`` is a text: the type belongs to the literal."""
+        """In ``DATE '2020-01-01'::VARCHAR`` the type belongs to the literal."""
         literal = value
         while not isinstance(literal, exp.Literal):
             literal = literal.this

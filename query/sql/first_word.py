@@ -1,9 +1,4 @@
-"""What a statement is about to do, by its first word; nothing is parsed.
-
-Limits
-    For choosing how to open a store or to send a request.  Whether a statement really changes
-    nothing is decided by the engine, which is told to refuse it otherwise.
-"""
+"""Classification of a statement by its first word, for routing only."""
 
 from __future__ import annotations
 
@@ -18,11 +13,9 @@ _READING = {
 
 
 def plain(text: str) -> str:
-    """A text without comments."""
     return _COMMENT.sub(" ", text).strip()
 
 
 def only_reads(statement: str) -> bool:
-    """Whether a statement leaves the store as it is."""
     word = re.match(r"[(\s]*(\w+)", plain(statement))
     return word is not None and word[1].lower() in _READING

@@ -1,27 +1,10 @@
-"""FROM items that DuckDB does not have: row patterns, situations and recency joins.
+"""FROM items that DuckDB lacks: row patterns, situations, recency joins, and SESSION's keys::
 
-Purpose
-    ``MATCH_RECOGNIZE`` belongs to the FROM item in front of it and becomes a
-    :class:`.MatchRelation`; the clause itself is read by :mod:`.match_clause`.
-    ``MATCH_SITUATIONS`` likewise: :class:`.SituationRelation`, :mod:`.situation_clause`.
-    A recency join becomes a :class:`.RecentRelation` around its two sides.
+    side RECENT [LAST n] [LEFT | SEMI | ANTI] JOIN side [ON condition] [WITHIN duration]
+    side    a FROM item [PERIOD (start, end)], or another recency join on the left
+    SESSION(stream PARTITION BY key, ..., time, gap)  ->  SESSION(stream, time, gap, key, ...)
 
-Layout
-    ::
-
-        side RECENT [LAST n] [LEFT | SEMI | ANTI] JOIN side [ON condition] [WITHIN duration]
-        side    a FROM item [PERIOD (start, end)], or another recency join on the left
-
-        SESSION(stream PARTITION BY key, ..., time, gap)
-            becomes SESSION(stream, time, gap, key, ...)
-
-Guarantee
-    ``RECENT`` in front of such a join, and ``WITHIN`` behind its right side, are never read as
-    aliases; with AS, or in quotes, they are.  Elsewhere both are names like others.
-
-Limits
-    A recency join stands first in FROM, behind a comma or in parentheses: an ordinary join in front
-    of one would be its left side, which it cannot be.
+``RECENT`` before such a join and ``WITHIN`` behind it are aliases only if quoted or after AS.
 """
 
 from __future__ import annotations
@@ -46,21 +29,17 @@ _OTHER_KINDS = ("RIGHT", "FULL", "INNER", "CROSS", "NATURAL", "ASOF", "POSITIONA
 
 
 class _Partitioned(exp.Expression):  # type: ignore[misc]
-    """A stream and the first key behind its PARTITION BY, until all arguments are read."""
+    """A stream and the first key of its PARTITION BY, until all arguments are parsed."""
 
     arg_types = {"this": True, "expression": True}  # noqa: RUF012
 
 
 def _in_standard_form(item: Any) -> Any:
-    """Parentheses of FROM as the standard has them: around a query, or a join without a name.
-
-    Around one item they go, and a name behind them is the item's; around a join with a name they
-    become ``(SELECT * FROM ...)``.
-    """
+    """Remove parentheses around FROM items; a named join becomes ``(SELECT * FROM ...)``."""
     if type(item) is not exp.Subquery:
         return item
     inner, alias, sample = (item.args.get(key) for key in ("this", "alias", "sample"))
-    if isinstance(inner, exp.Table) and isinstance(inner.this, exp.Values):  # VALUES with a name
+    if isinstance(inner, exp.Table) and isinstance(inner.this, exp.Values):  # named VALUES
         inner = exp.Subquery(**inner.args)
         item.set("this", inner)
     if not isinstance(inner, _ITEMS) or _is_query(inner):
@@ -79,7 +58,6 @@ def _in_standard_form(item: Any) -> Any:
 
 
 def _is_query(node: Any) -> bool:
-    """Whether what stands in parentheses is a query, without a name and joins of its own."""
     if any(node.args.get(key) for key in ("alias", "sample")):
         return False
     if type(node) is exp.Subquery:
@@ -88,10 +66,8 @@ def _is_query(node: Any) -> bool:
 
 
 class FromParser(ExpressionParser):
-    """What of the parser reads FROM items."""
-
-    _right_side = False  # the right side of a recency join is being read
-    _of_session = False  # the arguments of SESSION are being read
+    _right_side = False  # parsing the right side of a recency join
+    _of_session = False  # parsing the arguments of SESSION
 
     def _parse_function_args(self, alias: bool = False) -> list[Any]:
         outer = self._of_session
@@ -126,7 +102,6 @@ class FromParser(ExpressionParser):
         return table
 
     def _parse_side(self, *args: Any, **kwargs: Any) -> Any:
-        """A FROM item with the clauses that belong to it."""
         table = _in_standard_form(super()._parse_table(*args, **kwargs))
         while table is not None and self._curr.token_type == TokenType.MATCH_RECOGNIZE:
             token = self._curr
@@ -170,7 +145,7 @@ class FromParser(ExpressionParser):
         return not quoted and token.text.upper() == word
 
     def _starts_recent_join(self) -> bool:
-        """Whether RECENT stands here as the first word of a join."""
+        """Whether RECENT begins a join here."""
         if not self._is_word("RECENT"):
             return False
         words = [token.text.upper() for token in self._tokens[self._index + 1 : self._index + 4]]

@@ -1,23 +1,10 @@
-"""The gate: which SQL reaches the relational executor at all.
+"""The gate: an allow list for SQL that reaches the relational executor.
 
-Purpose
-    The executor is locked down by its own configuration; this is the lock before it.  A query
-    passes when each of its nodes has a form (:mod:`.rendering`), each function is on a list
-    (:mod:`.rendering.vocabulary`) and has arguments that bound what it costs, and the tree is not
-    one that planning would blow up.
-
-Guarantee
-    What is not named does not run: no file, network or catalog function, no statement but a
-    query, no setting.  Functions whose result can be far larger than their arguments run only
-    with literal sizes, whether they are written ``f(x, n)``, ``x.f(n)`` (a call like any other
-    when it comes here) or ``list_aggregate(x, 'f', n)``.  The executor copies operands while it
-    plans (of BETWEEN, IN, NULLIF, CASE x WHEN, lambdas, references to aliases); what these copies
-    come to is computed beforehand and limited.
-
-Limits
-    The list is of names; it trusts DuckDB's implementations of them.  Memory is bounded by the
-    executor's limit and by the process it runs in: strings and lists that grow by being joined
-    with themselves are not seen here.
+No file, network or catalog function, no statement but a query, no setting.  Functions whose result
+can be much larger than their arguments need literal sizes, also as ``x.f(n)`` and in
+``list_aggregate(x, 'f', n)``.  The executor copies operands in planning (BETWEEN, IN, NULLIF, CASE
+x WHEN, lambdas, alias references); their total is computed beforehand and limited.  Implementations
+of listed functions are trusted, and memory is bounded by the executor.
 """
 
 from __future__ import annotations
@@ -48,58 +35,42 @@ from .rendering.vocabulary import (
 __all__ = ["AGGREGATES", "SCALARS", "TIMES_OF_SIDES", "WINDOWS", "check_query", "is_volatile"]
 
 LITERAL_SIZE_MAX = 10_000
-"""Largest literal length that padding, resizing, sampling and formatting functions may ask for."""
+"""Limit of literal sizes for padding, resizing, sampling and formatting."""
 
 SERIES_MAX = 1_000_000
-"""Most rows or elements that ``range`` and ``generate_series`` may make."""
+"""Limit of values made by ``range`` and ``generate_series``."""
 
 SERIES_IN_LAMBDA_MAX = 1_000
-"""The same for each element of a list."""
 
 QUANTILES_MAX = 100
-"""Most quantiles that one call may ask for."""
 
 DEPTH_MAX = 200
-"""Most expressions inside each other; AND and OR do not count."""
+"""Limit of nested expressions, AND and OR not counted."""
 
 COPIES_MAX = 20_000
-"""Most nodes that the executor may make by copying operands."""
+"""Limit of nodes that the executor makes by copying operands."""
 
 GROUPING_SETS_MAX = 64
-"""Most grouping sets of one GROUP BY: CUBE of six columns."""
+"""CUBE of six columns."""
 
 SET_OPERATIONS_MAX = 200
-"""Most UNION, EXCEPT and INTERSECT of one statement."""
 
 _VOLATILE = frozenset({"random", "uuid", "gen_random_uuid"})
 _NAMED_ARGUMENTS = frozenset({"struct_pack", "struct_insert", "unnest"})
 
 
 def is_volatile(name: str) -> bool:
-    """Whether a function may give another value each time it is called."""
+    """Whether a function may return different values for equal arguments."""
     return name.lower() in _VOLATILE or name.lower() not in SCALARS
 
 
 def check_query(root: Any, text: str, table_functions: frozenset[str] = frozenset()) -> None:
-    """Refuse a query that holds anything but known nodes and functions.
-
-    Parameters
-    ----------
-    root : sqlglot tree
-    text : str
-        The statement, for positions.
-    table_functions : frozenset of str
-        Names, in lower case, of the stream operators that may stand in FROM.
-
-    Raises
-    ------
-    SqlError
-    """
-    _check_shape(root, text)  # first: what follows looks at the nodes around a node
+    """Raise SqlError for unknown nodes or functions; ``table_functions`` may stand in FROM."""
+    _check_shape(root, text)  # first: the checks below walk up the tree
     for node in root.walk():
         checkpoint()
         if isinstance(node.parent, exp.Hint) or isinstance(node, exp.Hint):
-            continue  # read by the binder, never by the executor
+            continue  # for the binder, not the executor
         form = FORMS.get(type(node))
         if form is None:
             if type(node) not in _PARTS and not _inside_match(node):
@@ -121,13 +92,13 @@ _PARTS = frozenset(
         RecentRelation,
     )
 )
-"""Nodes that are written by the form of the node around them, or that the binder takes away."""
+"""Nodes rendered by their parents, or removed by the binder."""
 
 TIMES_OF_SIDES = ("match_start", "match_end")
-"""Functions of a side of a recency join: the binder takes them away, or refuses them."""
+"""Functions on sides of a recency join, handled by the binder."""
 
 _READ_BY_BINDER = frozenset(("hint", "db"))
-"""Arguments that the binder takes away: plans, and the schemas of system tables."""
+"""Arguments removed by the binder: plan hints, and schemas of system tables."""
 
 
 def _not_ours(text: str, node: Any, what: str) -> Exception:
@@ -137,7 +108,6 @@ def _not_ours(text: str, node: Any, what: str) -> Exception:
 
 
 def _inside_match(node: Any) -> bool:
-    """Row patterns are read by their own engine, never by the executor."""
     while node is not None:
         if isinstance(node, (MatchRelation, exp.MatchRecognize)):
             return True
@@ -193,7 +163,6 @@ def _check_function(node: Any, text: str, table_functions: frozenset[str]) -> No
 
 
 def _plain_arguments(node: Any, text: str) -> Iterator[Any]:
-    """Arguments by position, without what an aggregate wraps around them."""
     for argument in node.expressions:
         inner = argument
         while isinstance(inner, (exp.Order, exp.IgnoreNulls, exp.RespectNulls)):
@@ -336,7 +305,7 @@ def _check_shape(root: Any, text: str) -> None:
 
 
 def _copies(node: Any, child: Any) -> int:
-    """How many times an operand stands in the executor's plan, measured with DuckDB 2.0."""
+    """Number of copies of an operand in the executor's plan, measured with DuckDB 2.0."""
     key = child.arg_key
     if key == "this":
         if isinstance(node, exp.Between):

@@ -1,10 +1,4 @@
-"""What an index is on: ``ON stream (attribute)``, two attributes, or an expression.
-
-Purpose
-    :func:`parse_index_target` reads what stands behind CREATE INDEX and DROP INDEX.  One attribute
-    is a name like any other; of anything else the text is kept, for
-    :func:`chronicle.indexes.index_key.index_key` to read, as it reads that of every other face.
-"""
+"""The target of CREATE and DROP INDEX: one or two attributes, or an expression."""
 
 from __future__ import annotations
 
@@ -17,7 +11,7 @@ __all__ = ["parse_index_target"]
 
 
 def parse_index_target(parser: Any) -> tuple[Any, Any]:
-    """The stream, and an identifier, or a :class:`sqlglot.exp.Var` of a longer key."""
+    """The stream, and an identifier or a Var with the key's text for ``indexes.index_key``."""
     if not parser._match_text_seq("ON"):
         parser.raise_error("expected ON stream (attribute); an index has no name of its own")
     stream = parser._name("the stream")

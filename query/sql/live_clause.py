@@ -1,25 +1,17 @@
-"""Statements about live queries and roll-ups: from tokens to one node each.
+"""Parsing of statements on live queries and roll-ups, one node each::
 
-Layout
-    ::
+    CREATE LIVE QUERY [IF NOT EXISTS] name [INTO sink] [START AT {FIRST | NOW | time}]
+      [DELAY interval] [IDLE AFTER interval | IDLE NEVER]
+      [LATE {CORRECT [FOR interval] | IGNORE}]
+      [EMIT {ON CLOSE | ON CHANGE EVERY interval}] [WITH (option = value, ...)] AS select
+    DROP LIVE QUERY [IF EXISTS] name [KEEP RESULTS]
+    ALTER LIVE QUERY name {PAUSE | RESUME | REFRESH [FROM t TO t]}
+    CREATE ROLLUP [IF NOT EXISTS] name [DELAY interval] [IDLE AFTER interval | IDLE NEVER]
+      [WITH (option = value, ...)] AS select
+    DROP ROLLUP [IF EXISTS] name
 
-        CREATE LIVE QUERY [IF NOT EXISTS] name [INTO sink] [START AT {FIRST | NOW | time}]
-          [DELAY interval] [IDLE AFTER interval | IDLE NEVER]
-          [LATE {CORRECT [FOR interval] | IGNORE}]
-          [EMIT {ON CLOSE | ON CHANGE EVERY interval}] [WITH (option = value, ...)] AS select
-        DROP LIVE QUERY [IF EXISTS] name [KEEP RESULTS]
-        ALTER LIVE QUERY name {PAUSE | RESUME | REFRESH [FROM t TO t]}
-        CREATE ROLLUP [IF NOT EXISTS] name [DELAY interval] [IDLE AFTER interval | IDLE NEVER]
-          [WITH (option = value, ...)] AS select
-        DROP ROLLUP [IF EXISTS] name
-
-    The options stand in any order, each once, and before AS: behind the SELECT ``EMIT`` would be
-    read as an alias of its last FROM item.
-
-    In a :class:`CreateLive`, ``start`` is a string (``first``, ``now``) or an expression, ``idle``
-    a string (``never``) or an expression, ``late`` a string (``correct``, ``ignore``); ``delay``,
-    ``correct_for`` and ``every`` are expressions.  Where the text of the SELECT begins is in the
-    node's ``meta["query"]``.
+Options may be in any order before AS (behind the SELECT, ``EMIT`` would be an alias).  Keywords are
+lower-case strings in the node, values expressions; ``meta["query"]`` is the SELECT's offset.
 """
 
 from __future__ import annotations
@@ -41,13 +33,11 @@ __all__ = [
 
 
 def parse_create_live(parser: Any) -> CreateLive:
-    """Read what follows ``CREATE LIVE``."""
     parser._expect("QUERY")
     return _created(parser, CreateLive, "live query", _OPTIONS)
 
 
 def parse_create_rollup(parser: Any) -> CreateLive:
-    """Read what follows ``CREATE ROLLUP``."""
     return _created(parser, CreateRollup, "roll-up", {k: _OPTIONS[k] for k in ("DELAY", "IDLE")})
 
 
@@ -94,7 +84,6 @@ def _created(
 
 
 def parse_drop_live(parser: Any) -> DropLive:
-    """Read what follows ``DROP LIVE``."""
     parser._expect("QUERY")
     exists = bool(parser._match_text_seq("IF", "EXISTS"))
     name = parser._name("the live query")
@@ -105,13 +94,11 @@ def parse_drop_live(parser: Any) -> DropLive:
 
 
 def parse_drop_rollup(parser: Any) -> DropLive:
-    """Read what follows ``DROP ROLLUP``."""
     exists = bool(parser._match_text_seq("IF", "EXISTS"))
     return DropRollup(this=parser._name("the roll-up"), exists=exists)
 
 
 def parse_alter_live(parser: Any) -> AlterLive:
-    """Read what follows ``ALTER LIVE``."""
     parser._expect("QUERY")
     name = parser._name("the live query")
     for action in ("PAUSE", "RESUME"):
@@ -129,7 +116,6 @@ def parse_alter_live(parser: Any) -> AlterLive:
 
 
 def _value(parser: Any, what: str) -> Any:
-    """A constant: a literal, an interval, a typed literal, a sign before one."""
     token = parser._curr
     node = parser._parse_unary() if token else None
     if node is None:

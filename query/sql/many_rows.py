@@ -1,8 +1,4 @@
-"""Many rows of parameters for one INSERT: as whole columns, so that it is one append.
-
-Limits
-    ``INSERT INTO stream (...) VALUES (?, ...)`` with a placeholder in each place, and nothing else.
-"""
+"""Many parameter rows for one ``INSERT INTO s (...) VALUES (?, ...)``, as one append."""
 
 from __future__ import annotations
 
@@ -19,13 +15,7 @@ _INSERTED = re.compile(r"(insert\s+into\s.+?)\bvalues\s*\(([\s?,]*)\)\s*;?", re.
 
 
 def as_columns(statement: str, rows: Sequence[Any]) -> tuple[str, list[Any]] | None:
-    """Text and parameters of one INSERT of all rows; None for other statements.
-
-    Raises
-    ------
-    InvalidArgument
-        A row is no sequence of as many values as there are placeholders.
-    """
+    """Text and parameters of one INSERT of all rows; None for other statements."""
     found = _INSERTED.fullmatch(plain(statement))
     if found is None or not rows:
         return None

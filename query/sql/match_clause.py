@@ -1,32 +1,16 @@
-"""The MATCH_RECOGNIZE clause: from SQL text to plain data.
+"""The MATCH_RECOGNIZE clause: from SQL text to a node, and to dataclasses::
 
-Purpose
-    sqlglot knows most of the clause, but keeps PATTERN as text and does not know SUBSET, WITHIN,
-    EVENT SELECTION, bare ``SKIP TO`` or RUNNING and FINAL inside expressions.
-    :func:`parse_match_clause` reads all of it into one node with the dialect's parser;
-    :func:`match_clause` turns the node into a :class:`MatchClause`, dataclasses that the matcher
-    and index planning share.
+    MATCH_RECOGNIZE (
+      [PARTITION BY column, ...] [ORDER BY column [ASC|DESC] [NULLS FIRST|LAST], ...] [MEASURES
+      expression AS name, ...] [ONE ROW PER MATCH | ALL ROWS PER MATCH [SHOW EMPTY MATCHES |
+      OMIT EMPTY MATCHES | WITH UNMATCHED ROWS]] [AFTER MATCH SKIP {PAST LAST ROW | TO NEXT ROW
+      | TO [FIRST | LAST] variable}] [MAXIMAL MATCH | INCREMENTAL MATCH]
+      PATTERN (row pattern) [WITHIN interval | WITHIN integer]
+      [EVENT SELECTION {CONTIGUOUS | SKIP TILL NEXT MATCH | SKIP TILL ANY MATCH}] [SUBSET name =
+      (variable, ...), ...] [DEFINE variable AS condition, ...]
+    )
 
-Layout
-    ::
-
-        MATCH_RECOGNIZE (
-          [PARTITION BY column, ...] [ORDER BY column [ASC|DESC] [NULLS FIRST|LAST], ...] [MEASURES
-          expression AS name, ...] [ONE ROW PER MATCH | ALL ROWS PER MATCH [SHOW EMPTY MATCHES |
-          OMIT EMPTY MATCHES | WITH UNMATCHED ROWS]] [AFTER MATCH SKIP {PAST LAST ROW | TO NEXT ROW
-          | TO [FIRST | LAST] variable}] [MAXIMAL MATCH | INCREMENTAL MATCH]
-          PATTERN (row pattern) [WITHIN interval | WITHIN integer]
-          [EVENT SELECTION {CONTIGUOUS | SKIP TILL NEXT MATCH | SKIP TILL ANY MATCH}] [SUBSET name =
-          (variable, ...), ...] [DEFINE variable AS condition, ...]
-        )
-
-Guarantee
-    Expressions stay sqlglot trees inside the node until :func:`match_clause` is called, so a
-    planner can replace parameters first.  Every error has line and column of the whole SQL text.
-
-Limits
-    PARTITION BY and ORDER BY take column names, as in the standard.  SEEK and INITIAL belong to
-    windows with row patterns and are refused.
+Expressions stay sqlglot trees until ``match_clause``, so that parameters can be replaced before.
 """
 
 from __future__ import annotations
@@ -89,8 +73,6 @@ _ENDS = ((TokenType.COMMA,), (TokenType.R_PAREN,))
 
 @dataclass(frozen=True)
 class OrderKey:
-    """A column of ORDER BY."""
-
     column: str
     descending: bool = False
     nulls_first: bool = False
@@ -99,8 +81,6 @@ class OrderKey:
 
 @dataclass(frozen=True)
 class Measure:
-    """A column of the output, as a sqlglot expression."""
-
     name: str
     expression: exp.Expression
     at: int = field(default=0, compare=False)
@@ -108,8 +88,6 @@ class Measure:
 
 @dataclass(frozen=True)
 class Definition:
-    """The condition of a pattern variable, as a sqlglot expression."""
-
     variable: str
     condition: exp.Expression
     at: int = field(default=0, compare=False)
@@ -117,8 +95,6 @@ class Definition:
 
 @dataclass(frozen=True)
 class Subset:
-    """A name for the union of pattern variables."""
-
     name: str
     variables: tuple[str, ...]
     at: int = field(default=0, compare=False)
@@ -126,7 +102,7 @@ class Subset:
 
 @dataclass(frozen=True)
 class Skip:
-    """Where the search goes on after a match: ``past last``, ``next``, ``first`` or ``last``."""
+    """AFTER MATCH SKIP: ``past last``, ``next``, ``first`` or ``last``."""
 
     mode: str = "past last"
     variable: str = ""
@@ -135,26 +111,10 @@ class Skip:
 
 @dataclass(frozen=True)
 class MatchClause:
-    """A MATCH_RECOGNIZE clause as data.
-
-    Attributes
-    ----------
-    rows : str
-        ``one``, ``all`` (which shows empty matches), ``all omit empty`` or ``all with unmatched``.
-    skip : Skip or None
-        None when the clause does not say (the default is past the last row).
-    within : sqlglot expression or None
-        An INTERVAL or a number; the matcher converts it to ticks of the stream.
-    selection : str or None
-        ``contiguous``, ``next``, ``any``; None when the clause has no EVENT SELECTION: then one
-        match at a time is found, as the standard says, and ``skip`` decides where the next may
-        begin.
-    mode : str or None
-        ``maximal``: of the contiguous matches that begin with one event the longest;
-        ``incremental``: of those that end with one event the longest.  ``selection`` is
-        ``contiguous`` then.
-    sql : str
-        The whole SQL text, to which every ``at`` refers.
+    """A MATCH_RECOGNIZE clause; ``at`` are offsets in ``sql``.  ``rows``: ``one``, ``all`` (shows
+    empty matches), ``all omit empty`` or ``all with unmatched``; ``skip`` None: past the last row;
+    ``selection``: ``contiguous``, ``next``, ``any``, None for the standard's semantics; ``mode``:
+    the longest contiguous match that begins (``maximal``) or ends (``incremental``) with an event.
     """
 
     pattern: Pattern
@@ -173,8 +133,6 @@ class MatchClause:
 
 
 class MatchRecognize(exp.MatchRecognize):  # type: ignore[misc]
-    """sqlglot's node, with our extensions; ``sql`` in its meta is the whole text."""
-
     arg_types = {  # noqa: RUF012
         **exp.MatchRecognize.arg_types,
         "subset": False,
@@ -191,17 +149,13 @@ def fold(identifier: Any) -> str:
 
 
 def offset_of(node: Any, default: int = 0) -> int:
-    """Offset of an expression in the SQL text: the least that one of its parts knows."""
+    """Least offset that any part of an expression has."""
     starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
     return min(starts, default=default)
 
 
 def parse_match_clause(parser: Any) -> MatchRecognize:
-    """Read the clause with a sqlglot parser that stands at the word MATCH_RECOGNIZE.
-
-    RUNNING and FINAL before a function become calls ``RUNNING(f(...))`` and ``FINAL(f(...))``,
-    inside of the clause only.
-    """
+    """Parse the clause; RUNNING and FINAL before a function become calls ``RUNNING(f(...))``."""
     standard = parser._parse_unary
     parser._parse_unary = lambda: _unary(parser, standard)
     try:
@@ -328,7 +282,6 @@ def _mode(parser: Any) -> Any:
 
 
 def parse_measure(parser: Any) -> Any:
-    """Read ``expression AS name``."""
     token = parser._curr
     expression = parser._parse_assignment()
     if expression is None:
@@ -341,7 +294,6 @@ def parse_measure(parser: Any) -> Any:
 
 
 def parse_definition(parser: Any) -> Any:
-    """Read ``name AS condition``."""
     token = parser._curr
     variable = parser._parse_id_var(any_token=True)
     if not parser._match(TokenType.ALIAS):
@@ -355,11 +307,7 @@ def parse_definition(parser: Any) -> Any:
 
 
 def _comparison(parser: Any) -> Any:
-    """``x < 5`` or ``x BETWEEN 1 AND 2`` and nothing more, as the parser would make it; or None.
-
-    Long clauses consist of such conditions.  The parser tries some thirty productions for each of
-    their operands before it sees what four tokens say.
-    """
+    """Fast path for ``x < 5`` and ``x BETWEEN 1 AND 2``, else None."""
     begin = parser._index
     tokens = parser._tokens[begin : begin + 6]
     kinds = tuple(token.token_type for token in tokens)
@@ -428,7 +376,6 @@ def _pattern(parser: Any) -> Any:
 
 
 def clause_partition(node: Any, sql: str, begin: int) -> tuple[str, ...]:
-    """The columns of PARTITION BY."""
     found = []
     for column in node.args.get("partition_by") or []:
         if not isinstance(column, exp.Column) or column.table:
@@ -439,7 +386,6 @@ def clause_partition(node: Any, sql: str, begin: int) -> tuple[str, ...]:
 
 
 def clause_order(node: Any, sql: str, begin: int) -> tuple[OrderKey, ...]:
-    """The keys of ORDER BY."""
     found = []
     if node.args.get("order"):
         for key in node.args["order"].expressions:
@@ -453,7 +399,6 @@ def clause_order(node: Any, sql: str, begin: int) -> tuple[OrderKey, ...]:
 
 
 def clause_measures(node: Any, begin: int) -> tuple[Measure, ...]:
-    """The columns of MEASURES."""
     return tuple(
         Measure(m.alias, m.this, m.meta.get("start", begin))
         for m in node.args.get("measures") or []
@@ -461,18 +406,12 @@ def clause_measures(node: Any, begin: int) -> tuple[Measure, ...]:
 
 
 def match_clause(node: MatchRecognize) -> MatchClause:
-    """Turn the parsed node into data.
-
-    Raises
-    ------
-    SqlError
-        When the pattern cannot be parsed or a part is of the wrong form.
-    """
+    """Turn the node into data; SqlError for an invalid part."""
     sql = str(node.meta.get("sql", ""))
     begin = int(node.meta.get("start", 0))
     pattern_node = node.args["pattern"]
     start = pattern_node.meta.get("start")
-    if start is None:  # built by a program, not from text
+    if start is None:  # built by code, not parsed
         pattern = parse_pattern(pattern_node.name)
     else:
         pattern = parse_pattern(sql, start, pattern_node.meta["end"])
@@ -515,7 +454,6 @@ def match_clause(node: MatchRecognize) -> MatchClause:
 
 
 def _check_mode(mode: Any, skip: Skip | None, selection: str | None, sql: str, begin: int) -> None:
-    """A match mode says by itself which matches there are."""
     words = f"{mode.name.upper()} MATCH"
     if skip is not None and skip.mode != "next":
         raise position_error(
@@ -533,13 +471,7 @@ def _check_mode(mode: Any, skip: Skip | None, selection: str | None, sql: str, b
 
 
 def clause_of_text(statement: str) -> MatchClause:
-    """The first MATCH_RECOGNIZE clause of a statement.
-
-    Raises
-    ------
-    SqlError
-        When the statement cannot be parsed or has no such clause.
-    """
+    """The first MATCH_RECOGNIZE clause of a statement; SqlError without one."""
     from .dialect import parse_statement
 
     node = parse_statement(statement).find(MatchRecognize)

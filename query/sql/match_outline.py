@@ -1,20 +1,8 @@
-"""Two other texts of a statement with MATCH_RECOGNIZE: its matches in outline, and event by event.
+"""Rewrites of a MATCH_RECOGNIZE statement for drawing: outlines of matches, and their events.
 
-Purpose
-    To draw matches one needs to know where each variable of the pattern was met, whatever the
-    statement's measures are.  :func:`match_outline` reads the first clause of a statement and
-    writes it again over the same input: ONE ROW PER MATCH with first time, last time and number
-    of events of each variable, or ALL ROWS PER MATCH with every event's variable.
-
-Guarantee
-    Which matches there are does not change: input, PARTITION BY, ORDER BY, AFTER MATCH, PATTERN,
-    WITHIN, EVENT SELECTION, SUBSET and DEFINE are those of the text.  The outline has a row a
-    match, however many events a star takes.  ``{- -}`` only hides rows, and does not hide them
-    here.
-
-Limits
-    What stands around the clause (WHERE, joins, another query over its result) is left out.  In a
-    group like ``(A B)+`` the outline knows of each variable its first and last event only.
+Measures are replaced, and ``{- -}`` does not hide rows; all that decides matches is unchanged, and
+what surrounds the clause is dropped.  Of a group like ``(A B)+`` an outline has only the first and
+last event of each variable.
 """
 
 from __future__ import annotations
@@ -38,20 +26,8 @@ _OPEN, _CLOSE = TokenType.L_PAREN, TokenType.R_PAREN
 
 @dataclass(frozen=True)
 class MatchOutline:
-    """A clause of MATCH_RECOGNIZE, ready to be asked in another way.
-
-    Attributes
-    ----------
-    variables, partition : tuple of str
-        Names of the pattern's variables and of the columns of PARTITION BY.
-    time : str or None
-        First column of ORDER BY; None when the clause has none.
-    source : str
-        The text of the clause's input, as FROM has it.
-    stream : str or None
-        Its name when the input may be a stream.
-    definitions : tuple of (str, str)
-        Variables and the texts of their conditions.
+    """A clause whose matches can be queried again; ``source`` is the input's text, ``stream`` its
+    name if it may be a stream, ``time`` the first column of ORDER BY.
     """
 
     variables: tuple[str, ...]
@@ -65,8 +41,9 @@ class MatchOutline:
     _rest: str
 
     def rows(self, time: str) -> str:
-        """One row a match: ``_match``, ``_first``, ``_last``, ``_events``, and for the variable
-        at each place ``i`` ``_first_i``, ``_last_i`` and ``_count_i``."""
+        """SQL with a row per match: ``_match``, ``_first``, ``_last``, ``_events``, and
+        ``_first_i``, ``_last_i`` and ``_count_i`` of variable ``i``.
+        """
         at = quoted(time)
         measures = [
             "MATCH_NUMBER() AS _match",
@@ -84,12 +61,12 @@ class MatchOutline:
         return self._asked(measures, "ONE ROW PER MATCH")
 
     def events(self) -> str:
-        """Every event of every match, with ``_match`` and ``_variable``."""
+        """SQL with every event of every match, ``_match`` and ``_variable``."""
         measures = ["MATCH_NUMBER() AS _match", "CLASSIFIER() AS _variable"]
         return self._asked(measures, "ALL ROWS PER MATCH")
 
     def hits(self, condition: str) -> str:
-        """How many rows of the input satisfy a condition by themselves."""
+        """SQL that counts the input rows that satisfy a condition."""
         return f"{self._prefix}SELECT count(*) FROM {self.source} AS _input WHERE {condition}"
 
     def _asked(self, measures: list[str], rows: str) -> str:
@@ -100,13 +77,7 @@ class MatchOutline:
 
 
 def match_outline(text: str) -> MatchOutline:
-    """Read the first MATCH_RECOGNIZE of a statement.
-
-    Raises
-    ------
-    SqlError
-        When the statement cannot be read, or has no such clause.
-    """
+    """Parse the first MATCH_RECOGNIZE of a statement; SqlError without one."""
     relation = next(
         (r for r in parse_statement(text).find_all(MatchRelation) if _is_match(r)), None
     )
@@ -149,7 +120,6 @@ def _is_match(relation: Any) -> bool:
 
 
 def quoted(name: str) -> str:
-    """A name in double quotes; whoever reads it says what is wrong with one."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -164,7 +134,6 @@ def _closing(tokens: list[Any], opening: int) -> int:
 
 
 def _item_begin(tokens: list[Any], word: int) -> int:
-    """The first token of the FROM item that a clause stands behind."""
     depth = 0
     for place in range(word - 1, -1, -1):
         kind = tokens[place].token_type
@@ -175,7 +144,6 @@ def _item_begin(tokens: list[Any], word: int) -> int:
 
 
 def with_of(text: str) -> str:
-    """The statement's CTEs, with a space behind; they may be the clause's input."""
     tokens = Chronicle().tokenize(text)
     if tokens[0].token_type is not TokenType.WITH:
         return ""
@@ -203,7 +171,6 @@ def _order(clause: MatchClause) -> str:
 
 
 def _shown(text: str, start: int, end: int, clause: MatchClause) -> str:
-    """The rest of the clause, with rows shown that its pattern hides."""
     rest = text[start:end]
     if any(isinstance(part, Exclusion) for part in walk(clause.pattern)):
         rest = rest.replace("{-", "(").replace("-}", ")")
@@ -213,7 +180,6 @@ def _shown(text: str, start: int, end: int, clause: MatchClause) -> str:
 def _definitions(
     text: str, tokens: list[Any], word: int, close: int, clause: MatchClause
 ) -> tuple[tuple[str, str], ...]:
-    """The text of each condition: from behind AS up to the comma, or the end of the clause."""
     found = []
     places = {token.start: place for place, token in enumerate(tokens)}
     for definition in clause.definitions:

@@ -1,23 +1,8 @@
-"""How long and how deep a statement may be, decided before and right after it is parsed.
+"""Limits on length and depth of a statement, as parser, binder and renderer are recursive.
 
-Purpose
-    The parser, the binder and the renderer are recursive Python.  :func:`measure` counts tokens
-    and brackets of a text in one cheap pass, so that a text which would keep the parser busy for
-    seconds is refused before it starts; :func:`headroom` gives the frames that the rest needs;
-    :func:`balanced` makes long chains of AND and OR shallow; :func:`turn` has long texts wait for
-    each other.
-
-Guarantee
-    No text costs more than reading :data:`TOKENS_MAX` tokens does, at about a tenth of a
-    millisecond each; the query's time limit holds meanwhile (the loops over tokens and nodes call
-    :func:`~..contract.cancellation.checkpoint`).  Of the texts that take more than a tenth of a
-    second one is read at a time, so that a crowd of them leaves the interpreter to everybody else.
-    No text of at most :data:`BRACKETS_MAX` brackets inside each other fails for want of stack,
-    wherever in the caller's own stack it is run.
-
-Limits
-    :func:`headroom` raises the interpreter's limit of recursion while such a statement is at work,
-    for all threads; the limit that was set before returns when the last one is done.
+A text costs at most reading ``TOKENS_MAX`` tokens (about 0.1 ms each), under the query's time
+limit; long texts are parsed one at a time.  Texts within ``BRACKETS_MAX`` do not exhaust the stack:
+``headroom`` raises the recursion limit of all threads while in use.
 """
 
 from __future__ import annotations
@@ -46,19 +31,16 @@ __all__ = [
 ]
 
 TEXT_LENGTH_MAX = 1 << 20
-"""Longest SQL text that is read, in characters."""
 
 TOKENS_MAX = 100_000
-"""Most tokens of a text."""
 
 BRACKETS_MAX = 100
-"""Most brackets inside each other."""
+"""Limit of nested brackets."""
 
 LONG_CHARACTERS = 1 << 12
-"""Texts beyond this length are read one at a time."""
 
 _FRAMES = 8_000
-"""Room for the recursion of parser (20 frames a bracket), binder and renderer."""
+"""Stack frames for parser (20 per bracket), binder and renderer."""
 
 _SHORT = 32
 _CHAINED = re.compile(r"\b(?:and|or)\b|&&|\|\|", re.IGNORECASE)
@@ -68,12 +50,7 @@ _TOKEN = re.compile(
 
 
 def measure(text: Any) -> None:
-    """Refuse a text that is too long or too deep to be parsed.
-
-    Raises
-    ------
-    SqlError
-    """
+    """Raise SqlError for a text that is too long or too deep."""
     if not isinstance(text, str):
         raise SqlError(f"expected SQL text, found {type(text).__name__}")
     if len(text) > TEXT_LENGTH_MAX:
@@ -92,7 +69,7 @@ def measure(text: Any) -> None:
     if "\0" in text:
         raise SqlError(f"a zero character stands at character {text.index(chr(0)) + 1}")
     if len(text) <= TOKENS_MAX and sum(map(text.count, "([{")) <= BRACKETS_MAX:
-        return  # a token takes a character
+        return  # a token has at least one character
     depth = 0
     for count, token in enumerate(_TOKEN.finditer(text)):
         if count >= TOKENS_MAX:
@@ -114,7 +91,7 @@ def measure(text: Any) -> None:
 
 @contextmanager
 def turn(text: str, control: QueryControl) -> Iterator[None]:
-    """Read a statement or prepare it, under its query's limits; long texts one at a time."""
+    """Parse or prepare a statement under its query's limits; long texts one at a time."""
     with checked_by(control):
         checkpoint()
         with alone() if len(text) > LONG_CHARACTERS else nullcontext():
@@ -127,8 +104,6 @@ _before = 0
 
 
 class _Headroom:
-    """See :func:`headroom`; what is counted is counted for the process."""
-
     def __enter__(self) -> None:
         global _users, _before
         with _guard.lock:
@@ -149,18 +124,17 @@ _HEADROOM = _Headroom()
 
 
 def headroom(text: str) -> AbstractContextManager[None]:
-    """Frames for a statement; short ones need none beyond what every program has."""
     return nullcontext() if len(text) < _SHORT else _HEADROOM
 
 
 def _lower(limit: int) -> None:
-    """Set the limit again that held before; other threads may be deep in calls of their own."""
+    """Restore the limit unless someone else has changed it."""
     if sys.getrecursionlimit() == limit + _FRAMES:
         sys.setrecursionlimit(limit)
 
 
 def balanced(root: Any, text: str) -> Any:
-    """The tree of a text with long chains of AND and of OR balanced: the same with less depth."""
+    """The tree with long chains of AND and OR balanced."""
     if len(_CHAINED.findall(text)) < _SHORT - 1:
         return root
     for node in list(root.find_all(exp.And, exp.Or)):
@@ -184,7 +158,7 @@ def balanced(root: Any, text: str) -> Any:
 
 
 def all_true(conditions: Sequence[Any]) -> Any:
-    """One condition of copies of several, shallow however many they are."""
+    """Conjunction of copies, as a balanced tree."""
     return _joined(exp.And, [condition.copy() for condition in conditions])
 
 

@@ -1,12 +1,6 @@
 """Parameters: ``$name`` from a mapping, ``?`` and ``$1`` from a sequence.
 
-Purpose
-    :func:`number_placeholders` gives every placeholder of a tree a name of its own kind, so that
-    the executor sees named parameters only; :func:`bind_values` matches them with what was given.
-
-Guarantee
-    A missing, surplus or unusable value is a :class:`SqlError` that says which.  Values arrive in
-    the executor with their own type: NumPy and Arrow scalars become the Python value they hold.
+NumPy and Arrow scalars become Python values; missing or surplus values raise SqlError.
 """
 
 from __future__ import annotations
@@ -25,27 +19,15 @@ from .dialect import error_at, parse_statement
 __all__ = ["NOW", "bind_values", "names_in", "number_placeholders"]
 
 NOW = "chronicle_now"
-"""Name of the parameter that holds the moment the query began."""
+"""Parameter with the time at which the query began."""
 
 _POSITION = "p"
 _WHOLE_MAX = 10**38 - 1
-"""Beyond that the executor takes some numbers for others; no type of a stream holds them."""
+"""Beyond it the executor confuses some numbers; no stream type holds them."""
 
 
 def number_placeholders(root: Any, text: str) -> dict[str, int]:
-    """Name the placeholders of a tree in place.
-
-    Returns
-    -------
-    dict of str to int
-        Offset in the text of the first use of each name, in this order; positional ones are
-        ``"1"``, ``"2"``, ...
-
-    Raises
-    ------
-    SqlError
-        When ``?`` and ``$name`` are mixed.
-    """
+    """Name the placeholders in place (positional ones ``"1"``, ...); offsets of first uses."""
     nodes = sorted(root.find_all(exp.Placeholder), key=lambda node: node.meta.get("start", 0))
     names: dict[str, int] = {}
     marks = 0
@@ -71,7 +53,7 @@ def number_placeholders(root: Any, text: str) -> dict[str, int]:
         node.set("this", f"{_POSITION}{name}" if name.isdigit() else name)
         names.setdefault(name, at)
     folded: dict[str, str] = {}
-    for node in nodes:  # to the executor names that differ in case are one
+    for node in nodes:  # the executor ignores case in names
         name = node.meta["parameter"]
         known = folded.setdefault(name.lower(), name)
         if known != name or known.lower() == NOW:
@@ -83,21 +65,7 @@ def number_placeholders(root: Any, text: str) -> dict[str, int]:
 def bind_values(
     names: Mapping[str, int], params: Mapping[str, Any] | Sequence[Any] | None, text: str
 ) -> dict[str, Any]:
-    """Match parameters with values.
-
-    Parameters
-    ----------
-    names : mapping of str to int
-        As :func:`number_placeholders` gave them.
-    params : mapping or sequence, optional
-    text : str
-        The statement.
-
-    Returns
-    -------
-    dict
-        Values by the name they have in the tree.
-    """
+    """Values by their name in the tree."""
     if params is None:
         given: dict[str, Any] = {}
     elif isinstance(params, Mapping):
@@ -129,7 +97,6 @@ def bind_values(
 
 
 def _plain(name: str, value: Any) -> Any:
-    """The Python value that a parameter holds, in a type the executor knows."""
     if type(value) is int and abs(value) > _WHOLE_MAX:
         raise SqlError(f"the parameter ${name} is a whole number of more than 38 digits")
     if value is None or type(value) in (
@@ -149,7 +116,7 @@ def _plain(name: str, value: Any) -> Any:
     if module == "numpy":
         return _plain(name, _of_arrow(name, pa.scalar(value)))
     if isinstance(value, dt.datetime):
-        if getattr(value, "nanosecond", 0):  # a pandas Timestamp
+        if getattr(value, "nanosecond", 0):  # pandas Timestamp
             raise _too_fine(name, value)
         as_datetime = getattr(value, "to_pydatetime", None)
         return as_datetime() if as_datetime is not None else value
@@ -178,6 +145,5 @@ def _too_fine(name: str, value: object) -> SqlError:
 
 
 def names_in(text: str) -> frozenset[str]:
-    """Names of the ``$parameters`` of a text that can be parsed."""
     root = parse_statement(text)
     return frozenset(number_placeholders(root, text))

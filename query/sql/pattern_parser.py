@@ -1,25 +1,13 @@
-"""From the text of PATTERN to its tree.
+"""Recursive-descent parser of PATTERN, whose symbols (``?``, ``{- -}``, ``$``) are not SQL's::
 
-Purpose
-    SQL parsers keep a row pattern as text, because its symbols (``?``, ``{- -}``, ``$``) mean other
-    things elsewhere.  This is the small recursive-descent parser for it.
+    alternation   := concatenation ('|' concatenation)*
+    concatenation := quantified*
+    quantified    := primary [ ('*' | '+' | '?' | '{' bounds '}') ['?'] ]
+    primary       := name | '(' [alternation] ')' | '^' | '$' | '{-' alternation '-}'
+                   | 'PERMUTE' '(' alternation (',' alternation)* ')' | '[^' name+ ']'
 
-Layout
-    ::
-
-        alternation   := concatenation ('|' concatenation)*
-        concatenation := quantified*
-        quantified    := primary [ ('*' | '+' | '?' | '{' bounds '}') ['?'] ]
-        primary       := name | '(' [alternation] ')' | '^' | '$' | '{-' alternation '-}'
-                       | 'PERMUTE' '(' alternation (',' alternation)* ')' | '[^' name+ ']'
-
-Guarantee
-    Names without quotes are folded to upper case, as the standard does; quoted ones keep their
-    case.  Every error is a :class:`SqlError` with line and column in the whole SQL text.
-
-Limits
-    ``[^ ]`` (absence) is an extension of ours; it is for SKIP TILL strategies only, which the
-    binder checks.
+Unquoted names are folded to upper case, as in the standard.  ``[^ ]`` (absence) is an extension for
+SKIP TILL strategies, which the binder checks.
 """
 
 from __future__ import annotations
@@ -60,7 +48,7 @@ _TOKEN = re.compile(
 
 
 def position_error(message: str, sql: str, offset: int) -> SqlError:
-    """An error that points at an offset of the SQL text (line and column counted from 1)."""
+    """A SqlError at an offset of the SQL text (line and column from 1)."""
     offset = max(0, min(offset, len(sql)))
     line = sql.count("\n", 0, offset) + 1
     column = offset - (sql.rfind("\n", 0, offset) + 1) + 1
@@ -249,20 +237,7 @@ class _Parser:
 
 
 def parse_pattern(sql: str, start: int = 0, end: int | None = None) -> Pattern:
-    """Parse the pattern between two offsets of a SQL text.
-
-    Parameters
-    ----------
-    sql : str
-        The whole text, so that errors carry its line and column.
-    start, end : int, optional
-        Offsets of the pattern: behind ``PATTERN (`` and before its closing parenthesis.
-
-    Raises
-    ------
-    SqlError
-        When the text is no row pattern.
-    """
+    """Parse the pattern between two offsets of a SQL text; raises SqlError."""
     parser = _Parser(sql, start, len(sql) if end is None else end)
     if parser.kind == "end":
         return Empty(start)

@@ -1,18 +1,4 @@
-"""The tree of a row pattern: what PATTERN says, before anything runs it.
-
-Purpose
-    One frozen dataclass per construct of the row pattern language.  The matcher compiles the tree
-    to a program; index planning reads it to find the symbols that every match must contain.
-
-Guarantee
-    A tree is plain data: no text, no schema, no behaviour beyond rendering itself.  ``at`` is the
-    offset of the construct in the SQL text it came from (for error messages) and takes no part in
-    equality.
-
-Limits
-    Quantifier bounds are kept as written; :mod:`..pattern.program` expands them and refuses what
-    gets too large.
-"""
+"""Syntax tree of a row pattern; ``at`` is an offset in the SQL text, ignored by equality."""
 
 from __future__ import annotations
 
@@ -44,22 +30,18 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Variable(Pattern):
-    """One event that satisfies the condition of a pattern variable."""
-
     name: str
     at: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
 class Empty(Pattern):
-    """``()``: matches no event."""
-
     at: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
 class Anchor(Pattern):
-    """``^`` (start of the partition) or ``$`` (its end)."""
+    """``^`` (start of the partition) or ``$`` (end)."""
 
     end: bool
     at: int = field(default=0, compare=False)
@@ -67,15 +49,13 @@ class Anchor(Pattern):
 
 @dataclass(frozen=True)
 class Concatenation(Pattern):
-    """Parts one after the other."""
-
     parts: tuple[Pattern, ...]
     at: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
 class Alternation(Pattern):
-    """``a | b``: earlier choices are preferred."""
+    """``a | b``, earlier choices preferred."""
 
     choices: tuple[Pattern, ...]
     at: int = field(default=0, compare=False)
@@ -83,7 +63,7 @@ class Alternation(Pattern):
 
 @dataclass(frozen=True)
 class Permutation(Pattern):
-    """``PERMUTE(a, b, ...)``: every order of the parts, in lexicographic preference."""
+    """``PERMUTE(a, b, ...)``: all orders, preferred lexicographically."""
 
     parts: tuple[Pattern, ...]
     at: int = field(default=0, compare=False)
@@ -91,7 +71,7 @@ class Permutation(Pattern):
 
 @dataclass(frozen=True)
 class Quantified(Pattern):
-    """``body{low,high}``; ``high`` is None when there is no upper bound."""
+    """``body{low,high}``; ``high`` None: unbounded."""
 
     body: Pattern
     low: int
@@ -102,7 +82,7 @@ class Quantified(Pattern):
 
 @dataclass(frozen=True)
 class Exclusion(Pattern):
-    """``{- body -}``: matched, but left out of ALL ROWS PER MATCH."""
+    """``{- body -}``: matched, but hidden in ALL ROWS PER MATCH."""
 
     body: Pattern
     at: int = field(default=0, compare=False)
@@ -110,17 +90,13 @@ class Exclusion(Pattern):
 
 @dataclass(frozen=True)
 class Absence(Pattern):
-    """``[^X Y]``: no event between its neighbours satisfies one of these variables.
-
-    (no event itself).
-    """
+    """``[^X Y]``: between its neighbours no event satisfies one of the variables."""
 
     names: tuple[str, ...]
     at: int = field(default=0, compare=False)
 
 
 def children(node: Pattern) -> tuple[Pattern, ...]:
-    """Direct parts of a node."""
     if isinstance(node, Concatenation | Permutation):
         return node.parts
     if isinstance(node, Alternation):
@@ -131,23 +107,19 @@ def children(node: Pattern) -> tuple[Pattern, ...]:
 
 
 def walk(node: Pattern) -> Iterator[Pattern]:
-    """The node and all below it, in the order they are written."""
     yield node
     for child in children(node):
         yield from walk(child)
 
 
 def variables(node: Pattern) -> tuple[str, ...]:
-    """Names of the variables that can match an event, each once.
-
-    In the order of first appearance.
-    """
+    """Distinct names of variables, by first appearance."""
     names = dict.fromkeys(part.name for part in walk(node) if isinstance(part, Variable))
     return tuple(names)
 
 
 def matches_nothing(node: Pattern) -> bool:
-    """Whether the pattern can be satisfied by no event."""
+    """Whether the pattern can match the empty sequence."""
     if isinstance(node, Variable):
         return False
     if isinstance(node, Concatenation | Permutation):
@@ -170,7 +142,7 @@ def _quantifier(node: Quantified) -> str:
 
 
 def describe(node: Pattern) -> str:
-    """The pattern as text that parses to the same tree."""
+    """Text that parses to the same tree."""
     if isinstance(node, Variable):
         return _name(node.name)
     if isinstance(node, Empty):

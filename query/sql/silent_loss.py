@@ -1,14 +1,7 @@
-"""What the executor would change without a word: refused.
+"""Conversions that the executor would do with silent loss: refused.
 
-Purpose
-    The executor reads a number above the greatest double as infinity and cuts the digits of a time
-    that its type cannot hold.  In a database of measurements both are errors of whoever sent the
-    value.  :func:`check_literals` refuses the numbers in the text of a query, :mod:`.time_texts`
-    the times; :func:`lost_by_cast` writes the condition under which INSERT refuses a row.
-
-Limits
-    Numbers are rounded to the digits of a DECIMAL and, but for the time attribute, to whole ones,
-    as SQL has it.
+These are numbers beyond DOUBLE (read as infinity) and digits that a time type cannot hold
+(``time_texts``).  Rounding to DECIMAL's digits and to integers, except the time, is allowed.
 """
 
 from __future__ import annotations
@@ -28,43 +21,20 @@ __all__ = ["check_literals", "is_text", "lost_by_cast"]
 
 
 def check_literals(root: Any, text: str) -> None:
-    """Refuse literals that the executor would change.
-
-    Raises
-    ------
-    SqlError
-    """
+    """Raise SqlError for number literals that the executor would change."""
     for node in root.find_all(exp.Literal):
         if not node.is_string:
             _check_number(node, text)
 
 
 def is_text(type_: pa.DataType) -> bool:
-    """Whether a column holds texts."""
     return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_))
 
 
 def lost_by_cast(
     column: str, given: pa.DataType, attribute: Attribute, is_time: bool
 ) -> tuple[str, str] | None:
-    """When a value that INSERT gives is not what would be stored.
-
-    Parameters
-    ----------
-    column : str
-        The given column, as SQL text.
-    given : pyarrow.DataType
-        Its type.
-    attribute : Attribute
-        Where it goes.
-    is_time : bool
-        Whether that is the time attribute.
-
-    Returns
-    -------
-    (str, str) or None
-        A condition as SQL text, and what is wrong with a value for which it is true.
-    """
+    """SQL condition under which INSERT would lose information, and its message; else None."""
     type_ = attribute.type
     text = is_text(given)
     if pa.types.is_timestamp(type_):
@@ -88,7 +58,6 @@ def lost_by_cast(
 
 
 def _finer_than(digits: int) -> str:
-    """A regular expression that finds a time with more digits behind the second than these."""
     return rf":\d\d[.,]\d{{{digits}}}\d*[1-9]"
 
 

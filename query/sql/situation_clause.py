@@ -1,31 +1,16 @@
-"""The MATCH_SITUATIONS clause: from SQL text to plain data.
+"""The MATCH_SITUATIONS clause: from SQL text to a node, and to dataclasses::
 
-Purpose
-    :func:`parse_situation_clause` reads the clause into one node with the dialect's parser;
-    :func:`situation_clause` turns the node into a :class:`SituationClause`, dataclasses that the
-    operator and the planner share.
+    MATCH_SITUATIONS (
+      [PARTITION BY column, ...] [ORDER BY time] [MEASURES expression AS name, ...]
+      [ONE ROW PER MATCH] PATTERN ( name | constraint AND constraint ... )
+      [WITHIN duration] [GAP duration] [EMIT ON {COMPLETION | DETECTION}]
+      DEFINE name AS condition
+      [LASTING {AT LEAST d | AT MOST d | BETWEEN d AND d}], ...
+    )
+    constraint := name relations name | '(' constraint {OR constraint} ')'
+    relations  := relation {'|' relation} | '(' relation {'|' relation} ')'
 
-Layout
-    ::
-
-        MATCH_SITUATIONS (
-          [PARTITION BY column, ...] [ORDER BY time] [MEASURES expression AS name, ...]
-          [ONE ROW PER MATCH] PATTERN ( name | constraint AND constraint ... )
-          [WITHIN duration] [GAP duration] [EMIT ON {COMPLETION | DETECTION}]
-          DEFINE name AS condition
-            [LASTING {AT LEAST d | AT MOST d | BETWEEN d AND d}], ...
-        )
-        constraint := name relations name | '(' constraint {OR constraint} ')'
-        relations  := relation {'|' relation} | '(' relation {'|' relation} ')'
-
-    A relation is one of Allen's, two-word ones with a space, or INTERSECTS.
-
-Guarantee
-    Expressions stay sqlglot trees inside the node until :func:`situation_clause` is called, so a
-    planner can replace parameters first.  Every error has line and column of the whole SQL text.
-
-Limits
-    OR joins constraints of one pair of names.
+A relation is one of Allen's or INTERSECTS; OR joins constraints of one pair of names.
 """
 
 from __future__ import annotations
@@ -75,7 +60,7 @@ _ELSEWHERE = {
 
 @dataclass(frozen=True)
 class Constraint:
-    """A set of relations of one name to another, by the names of the relations."""
+    """Permitted relations of one name to another."""
 
     left: str
     right: str
@@ -96,19 +81,7 @@ class SituationDefinition:
 
 @dataclass(frozen=True)
 class SituationClause:
-    """A MATCH_SITUATIONS clause as data.
-
-    Attributes
-    ----------
-    names : tuple of (str, int)
-        Names in PATTERN, each with its offset, in the order in which they first stand there.
-    constraints : tuple of Constraint
-        As they are written; their conjunction is meant.
-    early : bool
-        EMIT ON DETECTION.
-    sql : str
-        The whole SQL text, to which every ``at`` refers.
-    """
+    """A MATCH_SITUATIONS clause; ``early``: EMIT ON DETECTION; ``constraints``: a conjunction."""
 
     names: tuple[tuple[str, int], ...]
     constraints: tuple[Constraint, ...]
@@ -124,8 +97,6 @@ class SituationClause:
 
 
 class MatchSituations(exp.MatchRecognize):  # type: ignore[misc]
-    """The clause; ``sql`` in its meta is the whole text."""
-
     arg_types = {  # noqa: RUF012
         "partition_by": False,
         "order": False,
@@ -140,13 +111,10 @@ class MatchSituations(exp.MatchRecognize):  # type: ignore[misc]
 
 
 class Lasting(exp.Expression):  # type: ignore[misc]
-    """``this`` the definition, ``low`` and ``high`` the bounds of its duration."""
-
     arg_types = {"this": True, "low": False, "high": False}  # noqa: RUF012
 
 
 def parse_situation_clause(parser: Any) -> MatchSituations:
-    """Read the clause with a sqlglot parser that stands at the word MATCH_SITUATIONS."""
     begin = parser._curr.start
     parser._advance()
     parser._match_l_paren()
@@ -183,7 +151,6 @@ def parse_situation_clause(parser: Any) -> MatchSituations:
 
 
 def _refuse(parser: Any) -> None:
-    """Parts of MATCH_RECOGNIZE that have no meaning here."""
     word = parser._curr.text.upper() if parser._curr else ""
     if word in _ELSEWHERE:
         parser.raise_error(f"MATCH_SITUATIONS has no {word}: {_ELSEWHERE[word]}")
@@ -233,7 +200,7 @@ def _pattern(parser: Any) -> Any:
 
 
 def _constraints(parser: Any) -> list[Any]:
-    """One constraint, or those that OR joins in parentheses, as one."""
+    """One constraint, or several joined by OR in parentheses, merged."""
     if not parser._match(TokenType.L_PAREN):
         return [_constraint(parser)]
     first = _constraint(parser)
@@ -303,7 +270,7 @@ def _relation(parser: Any) -> Any:
 
 
 def situation_clause(node: MatchSituations) -> SituationClause:
-    """Turn the parsed node into data; raises SqlError where a part is of the wrong form."""
+    """Turn the node into data; SqlError for an invalid part."""
     sql = str(node.meta.get("sql", ""))
     begin = int(node.meta.get("start", 0))
     names: dict[str, int] = {}

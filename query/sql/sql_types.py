@@ -1,19 +1,9 @@
-"""SQL types and Arrow types: what a declaration means, and how results are normalised.
+"""SQL types and Arrow types: declarations, and normalisation of results.
 
-Purpose
-    ``CREATE STREAM`` names SQL types, streams hold Arrow types, DuckDB has its own on the way out.
-    This module translates in both directions.
-
-Guarantee
-    A result column that is a stream's attribute comes back in the attribute's declared type,
-    although DuckDB changes some on the way (zoned times of any unit to microseconds, ``date64`` to
-    ``date32``, ``large_string`` to ``string``).  Integer sums, HUGEINT inside DuckDB, come back as
-    ``int64`` when every value fits, else as ``decimal128(38, 0)``; intervals as ``duration[us]``
-    when none of them has months, else as ``month_day_nano_interval``.
-
-Limits
-    Whether a HUGEINT or INTERVAL column fits is decided on the first :data:`SETTLED_ROWS` rows of
-    a streamed result; a later value that does not fit ends the query with :class:`ResourceLimit`.
+An attribute's column has its declared type, although DuckDB changes some.  Integer sums (HUGEINT)
+become ``int64`` if every value fits, else ``decimal128(38, 0)``; intervals ``duration[us]`` if none
+has months, else ``month_day_nano_interval``.  Of a streamed result the first ``SETTLED_ROWS`` rows
+decide; a later value that does not fit raises ResourceLimit.
 """
 
 from __future__ import annotations
@@ -42,7 +32,6 @@ __all__ = [
 ]
 
 SETTLED_ROWS = 262_144
-"""Rows of a result on which the types of its HUGEINT and INTERVAL columns are decided."""
 
 HUGEINT = pa.decimal128(38, 0)
 
@@ -98,7 +87,7 @@ _NAMES = {
 
 
 def arrow_type(node: Any, text: str) -> pa.DataType:
-    """The Arrow type of a declared SQL type; raises :class:`SqlError` at its place in the text."""
+    """The Arrow type of a declared SQL type; raises SqlError with position."""
     kind = str(getattr(node.this, "value", node.this)).upper()
     if kind in ("ARRAY", "LIST") and len(node.expressions) == 1 and not node.args.get("values"):
         return pa.list_(_inner(node.expressions[0], node, text))
@@ -137,7 +126,6 @@ def arrow_type(node: Any, text: str) -> pa.DataType:
 
 
 def _inner(node: Any, around: Any, text: str) -> pa.DataType:
-    """The type of a part of a list or struct."""
     start = around.meta.get("start", position_of(around))
     if node is None:
         what = "a struct has names and types, as in STRUCT(a BIGINT, b VARCHAR)"
@@ -170,7 +158,6 @@ def _quoted(name: str) -> str:
 
 
 def literal_text(value: pa.Scalar) -> str:
-    """A value of a stream as SQL writes it."""
     types = pa.types
     if types.is_boolean(value.type):
         return str(value.as_py()).upper()
@@ -188,7 +175,7 @@ def literal_text(value: pa.Scalar) -> str:
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Cast the columns of a batch to the types of a schema; names come from the schema."""
+    """Cast a batch to a schema, by position."""
     if batch.schema.equals(schema):
         return batch
     columns = [
@@ -220,7 +207,7 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _as_json(column: pa.Array, name: str) -> pa.Array:
-    """What the executor calls JSON, without white space: it keeps what was written."""
+    """The executor's JSON text, checked and without white space."""
     found = read_json(column)
     if found.faults is not None:
         at = int(found.faults.argmax())
@@ -230,7 +217,6 @@ def _as_json(column: pa.Array, name: str) -> pa.Array:
 
 
 def as_bigint(batch: pa.RecordBatch, place: int) -> pa.Array:
-    """A column of integers in decimals, such as sums are, as BIGINT."""
     try:
         return batch.column(place).cast(pa.int64())
     except pa.ArrowInvalid:
@@ -243,22 +229,7 @@ def as_bigint(batch: pa.RecordBatch, place: int) -> pa.Array:
 def settle_types(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, hugeints: Iterable[int]
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Decide whether HUGEINT columns are ``int64`` and INTERVAL ones durations; see the module.
-
-    Parameters
-    ----------
-    batches : iterable of RecordBatch
-        Read up to :data:`SETTLED_ROWS` rows ahead.
-    schema : pyarrow.Schema
-        Their schema.
-    hugeints : iterable of int
-        The HUGEINT columns.
-
-    Returns
-    -------
-    pyarrow.Schema, iterator of RecordBatch
-        The batches are as they came: the caller casts them.
-    """
+    """The schema with types decided, reading ahead, and the batches, not yet cast."""
     intervals = [i for i, field in enumerate(schema) if pa.types.is_interval(field.type)]
     hugeints = list(hugeints)
     if not intervals and not hugeints:
@@ -296,7 +267,7 @@ def _fits_int64(column: pa.Array) -> bool:
 
 
 def declared_types(schema: pa.Schema, declared: Sequence[pa.DataType | None] | None) -> pa.Schema:
-    """Result types: attributes as their streams declare them, zones under their usual name."""
+    """Result types with attributes as declared and the zone named UTC."""
     fields = []
     for position, column in enumerate(schema):
         type_ = column.type
@@ -311,7 +282,6 @@ def declared_types(schema: pa.Schema, declared: Sequence[pa.DataType | None] | N
 
 
 def _same_kind(found: pa.DataType, declared: pa.DataType) -> bool:
-    """Whether DuckDB's type is what it makes of the declared one."""
     types = pa.types
     if found == declared:
         return True

@@ -1,4 +1,4 @@
-"""Names of streams as statements write them: exactly, or else in any case."""
+"""Resolution of stream names: exact, else case-insensitive."""
 
 from __future__ import annotations
 
@@ -13,23 +13,16 @@ __all__ = ["StreamNames"]
 
 
 class StreamNames:
-    """The streams that there are.
-
-    Attributes
-    ----------
-    all : list of str
-    """
-
     def __init__(self, names: Sequence[str]) -> None:
         self.all = list(names)
         self._folded = {name.lower(): name for name in names}
 
     def find(self, name: str) -> str | None:
-        """The stream that is meant; None where there is none."""
+        """The stream's name; None without one."""
         return name if name in self.all else self._folded.get(name.lower())
 
     def missing(self, node: Any, text: str, what: str = "stream") -> SqlError:
-        """That there is none of a node's name."""
+        """The error for an unknown name."""
         hint = did_you_mean(node.name, self.all, quoted=False)
         if not self.all:
             hint = f"; the store has no {what}s yet"

@@ -1,18 +1,8 @@
-"""Texts that stand for times: read as everywhere in the product, whatever the executor would make.
+"""Time literals, parsed the same everywhere, whatever the executor does.
 
-Purpose
-    The executor drops the offset of a text that becomes a TIMESTAMP, cuts digits that the type does
-    not hold, and knows neither ``T13Z`` nor a comma before the fraction.  :func:`exact_text` gives
-    the text that means the same to it.  :func:`settle_times` does so for the literals of a query
-    that are cast to a type of time, or compared with a column of one, and says which parameters
-    are.
-
-Guarantee
-    An offset converts to UTC.  Digits that the type does not hold are an error at their place.
-
-Limits
-    Texts that are compared with other expressions, and columns of text that are cast, are the
-    executor's to read.
+It drops the offset of a text cast to TIMESTAMP, truncates digits, and rejects ``T13Z`` and a
+decimal comma.  Literals and parameters cast to a time type, or compared with a time column, are
+replaced; offsets convert to UTC, and digits that the type cannot hold are an error.
 """
 
 from __future__ import annotations
@@ -30,10 +20,10 @@ from .dialect import error_at, position_of
 __all__ = ["cast_of_texts", "exact_text", "settle_times", "settled"]
 
 OFFSET = r"\d\s*:.*\d\s*([zZ]|[+-]\d\d(:?\d\d)?)\s*$"
-"""Finds a time with an offset behind its clock."""
+"""Matches a time with an offset."""
 _OFFSET_ALONE = r"\s*([zZ]|[+-]\d\d(:?\d\d)?)\s*$"
 DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
-"""Digits behind the second that a unit holds."""
+"""Fractional digits per unit."""
 
 _TIME = re.compile(
     r"\s*(\d{4}-\d\d-\d\d)[T ](\d\d)(?::?(\d\d)(?::?(\d\d)(?:[.,](\d+))?)?)?\s*"
@@ -45,17 +35,13 @@ _TYPES = {
     "TIMESTAMPTZ": pa.timestamp("us", "UTC"), "TIMESTAMP_S": pa.timestamp("s"),
     "TIMESTAMP_MS": pa.timestamp("ms"), "TIMESTAMP_NS": pa.timestamp("ns"),
 }  # fmt: skip
-"""By the parser's names."""
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
 
 
 def exact_text(text: str, type_: pa.DataType) -> str:
-    """A time as the executor reads it, without loss; what is no ISO 8601 time stays as it is.
+    """An equivalent text that the executor reads without loss; unchanged if not ISO 8601.
 
-    Raises
-    ------
-    ValueError
-        When it has more digits behind the second than the type holds.
+    ValueError for more fractional digits than the type holds.
     """
     found = _TIME.fullmatch(text)
     if found is None:
@@ -71,7 +57,7 @@ def exact_text(text: str, type_: pa.DataType) -> str:
             f"{held}; write fewer{finer}"
         )
     if minute is not None and "," not in text and (offset is None or type_.tz is not None):
-        return text  # which the executor reads so
+        return text  # the executor reads it correctly
     clock = f"{hour}:{minute or '00'}:{second or '00'}"
     if offset is not None and type_.tz is None:
         zone = "+00:00" if offset in "zZ" else offset
@@ -84,19 +70,11 @@ def exact_text(text: str, type_: pa.DataType) -> str:
 
 
 def cast_of_texts(column: str, type_: pa.DataType, kind: str) -> str:
-    """SQL for a column of texts in a type of time without a zone, offsets converted to UTC.
-
-    Parameters
-    ----------
-    column : str
-        As SQL text.
-    kind : str
-        The type as SQL text.
-    """
+    """SQL that casts a text column to a zoneless time type, offsets converted to UTC."""
     column = f"regexp_replace({column}, '(:\\d\\d),(\\d)', '\\1.\\2')"
     column = f"regexp_replace({column}, '([T ]\\d\\d)({_OFFSET_ALONE[:-1]})?$', '\\1:00\\2')"
     moved = f"CAST({column} AS TIMESTAMPTZ)"
-    if type_.unit == "ns":  # of which a zoned time of the executor holds all but three digits
+    if type_.unit == "ns":  # the executor's zoned times lack the last three digits
         plain = f"epoch_ns(CAST(regexp_replace({column}, '{_OFFSET_ALONE}', '') AS TIMESTAMP_NS))"
         moved = f"make_timestamp_ns(epoch_us({moved}) * 1000 + ({plain} % 1000 + 1000) % 1000)"
     else:
@@ -106,12 +84,6 @@ def cast_of_texts(column: str, type_: pa.DataType, kind: str) -> str:
 
 
 def settled(text: str, type_: pa.DataType, statement: str, at: int | None) -> str:
-    """As :func:`exact_text`, with an error that shows the place in a statement.
-
-    Raises
-    ------
-    SqlError
-    """
     try:
         return exact_text(text, type_)
     except ValueError as error:
@@ -121,17 +93,7 @@ def settled(text: str, type_: pa.DataType, statement: str, at: int | None) -> st
 def settle_times(
     root: Any, type_of: Callable[[Any], pa.DataType | None], statement: str
 ) -> dict[str, pa.DataType]:
-    """Settle the literals of a query in place; the parameters that are times, with their types.
-
-    Parameters
-    ----------
-    type_of : callable
-        Type of a column or of an aggregate of it, as far as it is declared.
-
-    Raises
-    ------
-    SqlError
-    """
+    """Rewrite time literals in place; returns the types of time parameters."""
     parameters = {}
     for node, type_ in _times(root, type_of):
         if isinstance(node, exp.Placeholder):
@@ -145,7 +107,7 @@ def settle_times(
 def _times(
     root: Any, type_of: Callable[[Any], pa.DataType | None]
 ) -> Iterator[tuple[Any, pa.DataType]]:
-    """Literals and parameters that become times, with the type of these."""
+    """Literals and parameters that become times, with their types."""
     for node in list(root.find_all(exp.Cast, exp.Between, exp.In, *_COMPARISONS)):
         if isinstance(node, exp.Cast):
             cast = _TYPES.get(getattr(node.to.this, "name", ""))

@@ -1,17 +1,4 @@
-"""Cutting a text into tokens, under the limits of the query that asks.
-
-Purpose
-    sqlglot cuts a whole text into tokens in one call, which takes a second or two for a text as
-    long as one may be.  :class:`HeedingTokenizer` asks the query's control on the way.
-
-Guarantee
-    Between two checks the tokenizer goes :data:`STEPS_BETWEEN_CHECKS` steps at most, whatever the
-    text holds: names, comments and line ends are all passed by the same method.
-
-Limits
-    sqlglot takes every exception on its way for a text that cannot be read; what a check raised is
-    given on as it was.
-"""
+"""Tokenizer that checks the query's limits on the way, as the longest texts take seconds."""
 
 from __future__ import annotations
 
@@ -30,8 +17,6 @@ STEPS_BETWEEN_CHECKS = 1 << 8
 
 
 class _HeedingCore(TokenizerCore):  # type: ignore[misc]
-    """The loop over characters, with a check now and then."""
-
     __slots__ = ("_steps",)
 
     def __init__(self, plain: TokenizerCore) -> None:
@@ -47,13 +32,10 @@ class _HeedingCore(TokenizerCore):  # type: ignore[misc]
 
 
 class HeedingTokenizer(DuckDB.Tokenizer):  # type: ignore[misc]
-    """DuckDB's tokens; see the module."""
-
     def _init_core(self) -> TokenizerCore:
         return _HeedingCore(super()._init_core())
 
     def tokenize(self, sql: str) -> list[Any]:
-        """Cut a text into tokens; raises what :func:`~..contract.cancellation.checkpoint` does."""
         try:
             tokens: list[Any] = super().tokenize(sql)
         except TokenError as error:

@@ -1,12 +1,11 @@
-"""Statements about views: from tokens to one node each.
+"""Parsing of statements on views, one node each.
 
-Layout
-    ::
+::
 
-        CREATE [OR REPLACE] VIEW [IF NOT EXISTS] v AS SELECT ...
-        DROP VIEW [IF EXISTS] v [CASCADE]
-        SHOW VIEWS
-        SHOW CREATE VIEW v
+    CREATE [OR REPLACE] VIEW [IF NOT EXISTS] v AS SELECT ...
+    DROP VIEW [IF EXISTS] v [CASCADE]
+    SHOW VIEWS
+    SHOW CREATE VIEW v
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ __all__ = ["cascades", "parse_create_view", "parse_drop_view", "parse_show_creat
 
 
 def parse_create_view(parser: Any, *, replace: bool) -> CreateView:
-    """Read what follows ``CREATE [OR REPLACE] VIEW``."""
     exists = not replace and bool(parser._match_text_seq("IF", "NOT", "EXISTS"))
     name = parser._name("the view")
     parser._expect("AS")
@@ -36,14 +34,12 @@ def parse_create_view(parser: Any, *, replace: bool) -> CreateView:
 
 
 def parse_drop_view(parser: Any) -> DropView:
-    """Read what follows ``DROP VIEW``."""
     exists = bool(parser._match_text_seq("IF", "EXISTS"))
     name = parser._name("the view")
     return DropView(this=name, exists=exists, cascade=cascades(parser))
 
 
 def cascades(parser: Any) -> bool:
-    """Whether ``CASCADE`` stands behind what is dropped; ``RESTRICT`` says what holds anyway."""
     if parser._match_text_seq("CASCADE"):
         return True
     parser._match_text_seq("RESTRICT")
@@ -51,6 +47,5 @@ def cascades(parser: Any) -> bool:
 
 
 def parse_show_create(parser: Any) -> ShowCreateView:
-    """Read what follows ``SHOW CREATE``."""
     parser._expect("VIEW")
     return ShowCreateView(this=parser._name("the view"))

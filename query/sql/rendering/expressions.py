@@ -135,7 +135,6 @@ def _alias(node: Any) -> str:
 
 @form(*words.CHAINED, takes="this expression safe")
 def _chained(node: Any) -> str:
-    """Operands of one associative operator, however many, without nesting."""
     kind, parts, waiting = type(node), [], [node]
     both_sides = kind in (exp.And, exp.Or)
     while waiting:
@@ -163,7 +162,7 @@ def _binary(node: Any) -> str:
 
 
 def _check_left(node: Any) -> None:
-    """Refuse ~ and @ before an operator that binds closer to it in DuckDB than they do."""
+    """Refuse ~ and @ before an operator that binds tighter in DuckDB."""
     if isinstance(node.this, (exp.BitwiseNot, exp.Abs)) and isinstance(node, words.CLOSE):
         raise Refused(node, "what ~ and @ apply to is put in parentheses: (~x) + 1 or ~(x + 1)")
 
@@ -380,7 +379,7 @@ def _call(node: Any) -> str:
 
 
 def _guarded(node: Any, call: str) -> str:
-    """A call whose cost is the product of two lengths, which fails for long texts."""
+    """A call of quadratic cost, which fails for long texts."""
     too_long = " OR ".join(
         f"strlen({render(argument)}) > {words.DISTANCE_BYTES_MAX}"
         for argument in node.expressions[:2]

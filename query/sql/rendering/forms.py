@@ -1,4 +1,4 @@
-"""The table of forms: for each class of node the arguments it may have and what writes it."""
+"""Table of forms: per node class its permitted arguments and its renderer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["FORMS", "Refused", "identifier", "literal", "render", "unknown_argum
 
 
 class Refused(Exception):
-    """A node that has no text; ``node`` tells where it stands, or ``token`` that names it."""
+    """A node without a form; its position is that of ``node`` or ``token``."""
 
     def __init__(self, node: Any, message: str, token: str | None = None) -> None:
         super().__init__(message)
@@ -24,18 +24,12 @@ class Refused(Exception):
 
 
 FORMS: dict[type, tuple[frozenset[str], Callable[[Any], str]]] = {}
-"""For each class of node: the arguments that are understood, and what writes it."""
+"""Per node class: permitted arguments, and renderer."""
 
 _ABSENT: tuple[Any, ...] = (None, False, "", [])
 
 
 def render(node: Any) -> str:
-    """The text of a tree.
-
-    Raises
-    ------
-    Refused
-    """
     checkpoint()
     form = FORMS.get(type(node))
     if form is None:
@@ -47,7 +41,7 @@ def render(node: Any) -> str:
 
 
 def unknown_argument(node: Any, known: frozenset[str]) -> str | None:
-    """The first argument of a node that its form does not understand."""
+    """The first argument that a form does not permit."""
     for key, value in node.args.items():
         if key not in known and value not in _ABSENT:
             return str(key)
@@ -55,14 +49,12 @@ def unknown_argument(node: Any, known: frozenset[str]) -> str | None:
 
 
 def identifier(name: str, node: Any = None) -> str:
-    """A name as it is written in SQL."""
     if not name or "\0" in name:
         raise Refused(node, "a name is neither empty nor does it hold a zero character")
     return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str, node: Any = None) -> str:
-    """A string as it is written in SQL."""
     if "\0" in text:
         raise Refused(node, "a text cannot hold a zero character")
     return "'" + text.replace("'", "''") + "'"
@@ -95,7 +87,6 @@ def names_in_parentheses(nodes: Any) -> str:
 
 
 def name_of(node: Any) -> str:
-    """A name where only a name can stand."""
     plain = node.this if isinstance(node, exp.Column) and len(node.parts) == 1 else node
     if not isinstance(plain, exp.Identifier):
         raise Refused(node, "expected a name")
@@ -111,7 +102,6 @@ _ATOMS = (
     exp.Localtimestamp, exp.If, exp.Concat, exp.Bracket, exp.PositionalColumn, exp.Any, exp.All,
     exp.Exists, exp.Window, exp.Filter, exp.WithinGroup,
 )  # fmt: skip
-"""What needs no parentheses as an operand."""
 
 
 def operand(node: Any) -> str:

@@ -24,7 +24,7 @@ from .forms import (
 __all__: list[str] = []
 
 TYPE_DEPTH_MAX = 16
-"""Most types inside each other, as in ``INTEGER[][]``."""
+"""Limit of nested types, as in ``INTEGER[][]``."""
 
 _SAMPLE_ROWS_MAX = 2**31 - 1
 _QUERIES = (exp.Select, exp.SetOperation, exp.Values)
@@ -88,7 +88,6 @@ def _set_operation(node: Any) -> str:
 
 
 def _side(node: Any) -> str:
-    """A query beside a set operator."""
     plain = isinstance(node, exp.Select) and not any(
         node.args.get(key) is not None for key in _MODIFIERS
     )
@@ -192,7 +191,7 @@ def _offset(node: Any) -> str:
 
 
 def _item(node: Any) -> str:
-    """One item of FROM, with the joins that are tied to it alone."""
+    """A FROM item with the joins tied to it."""
     if not isinstance(node, (exp.Table, exp.Subquery, exp.Lateral, exp.Unnest, exp.Values)):
         raise Refused(node, "expected a stream, a query or a function in FROM")
     text = f"({render(node)}){_as(node)}" if isinstance(node, exp.Values) else render(node)
@@ -253,7 +252,7 @@ def _subquery(node: Any) -> str:
     inner = node.this
     if isinstance(inner, (*_QUERIES, exp.Subquery)):
         text = f"({render(inner)})"
-    else:  # a join in parentheses
+    else:  # a parenthesised join
         text = _item(inner)
     if node.args.get("joins"):
         text = f"({text}{_as(node)} {_joins(node.args['joins'])})"

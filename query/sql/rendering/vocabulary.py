@@ -1,13 +1,4 @@
-"""The words of SQL that a text for the executor may hold besides names and literals.
-
-Purpose
-    Closed lists: functions, operators, types, units of time, parts of dates, collations, kinds of
-    joins, of frames, of samples.  :mod:`.` writes no word that is not here, and
-    :mod:`..gate` lets no function through that is not.
-
-Limits
-    The functions are DuckDB's by name; what their arguments may be is said in :mod:`..gate`.
-"""
+"""Closed lists of the words that text for the executor may contain besides names and literals."""
 
 from __future__ import annotations
 
@@ -131,7 +122,7 @@ SIZES: dict[str, tuple[int, ...]] = {
     "min": (1,), "max": (1,), "arg_min": (2,), "arg_max": (2,), "argmin": (2,), "argmax": (2,),
     "min_by": (2,), "max_by": (2,),
 }  # fmt: skip
-"""Functions whose result or state has a size that is given; the positions of these arguments."""
+"""Positions of arguments that size a function's result or state."""
 
 SIZED_ONLY = frozenset(("lpad", "rpad", "list_resize", "array_resize", "to_base"))
 
@@ -144,18 +135,15 @@ DISTANCES = frozenset(
     ("levenshtein", "damerau_levenshtein", "editdist3", "jaro_similarity",
      "jaro_winkler_similarity")
 )  # fmt: skip
-"""Functions whose cost is the product of the lengths of two texts."""
+"""Functions whose cost is the product of two text lengths."""
 
 DISTANCE_BYTES_MAX = 2000
-"""Longest text that they compare."""
 
 FORMATS = frozenset({"format", "printf"})
 SERIES = frozenset({"range", "generate_series"})
 TABLE_FUNCTIONS = SERIES | {"unnest"}
-"""What may stand in FROM besides streams and stream operators."""
 
 FUNCTIONS = AGGREGATES | WINDOWS | SCALARS | FORMATS | SERIES | SIZED_ONLY
-"""All functions that may be written."""
 
 MADE_BY_DUCKDB = frozenset(
     ("error", "~~", "!~~", "~~*", "!~~*", "~~~", "list_value", "struct_pack", "row", "date_part",
@@ -167,12 +155,11 @@ MADE_BY_DUCKDB = frozenset(
      "map", "->", "->>", "main", "generate_series", "range", "mode", "quantile_cont",
      "quantile_disc", "ifnull", "unnest", "columns")
 )  # fmt: skip
-"""Functions that DuckDB's parser makes of operators and special forms, and ours of checks."""
+"""Functions that DuckDB's parser makes of operators and special forms, and our checks."""
 
 CHAINED = {
     exp.And: "AND", exp.Or: "OR", exp.Add: "+", exp.Mul: "*", exp.DPipe: "||",
 }  # fmt: skip
-"""Operators that group from the left and are written flat."""
 
 BINARY = {
     exp.Sub: "-", exp.Div: "/", exp.IntDiv: "//", exp.Mod: "%", exp.EQ: "=", exp.NEQ: "<>",
@@ -188,7 +175,7 @@ CLOSE = (
     exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Pow, exp.DPipe, exp.BitwiseAnd,
     exp.BitwiseOr, exp.BitwiseLeftShift, exp.BitwiseRightShift,
 )  # fmt: skip
-"""Operators that bind closer than a prefix ~ or @ in DuckDB."""
+"""Operators that bind tighter than a prefix ~ or @ in DuckDB."""
 
 OF_TWO = {
     exp.Pow: "power", exp.StartsWith: "starts_with", exp.RegexpLike: "regexp_matches",
@@ -208,14 +195,12 @@ UNITS = frozenset(
     (*_UNITS.split(), *(f"{unit}S" for unit in _UNITS.split()), "CENTURY", "CENTURIES",
      "MILLENNIUM", "MILLENNIA")
 )  # fmt: skip
-"""Units of INTERVAL."""
 
 DATE_PARTS = UNITS | _names("""
     DOW DAYOFWEEK WEEKDAY ISODOW DOY DAYOFYEAR WEEKOFYEAR YEARWEEK ISOYEAR EPOCH ERA JULIAN
     TIMEZONE TIMEZONE_HOUR TIMEZONE_MINUTE MS MSEC MSECS US USEC USECS S SEC SECS M MIN MINS H HR
     HRS D W MON MONS Y YR YRS DEC DECS CENT C MIL MILS MILLENNIUMS
 """)
-"""What EXTRACT may take out of a time."""
 
 COLLATIONS = frozenset(("NOCASE", "NOACCENT", "NFC", "C", "POSIX"))
 
@@ -242,7 +227,6 @@ TYPES = {
     _T.INTERVAL: "INTERVAL", _T.UUID: "UUID", _T.JSON: "JSON", _T.BIGNUM: "BIGNUM",
     _T.NULL: '"NULL"',
 }  # fmt: skip
-"""Types without parts, as they are written for the executor."""
 
 
 KEYWORDS = _names("""
@@ -256,7 +240,6 @@ KEYWORDS = _names("""
     SELECT SEMI SETS SIMILAR STRUCT SYSTEM TABLESAMPLE THEN TIES TIME TO TRUE TRY TRY_CAST
     UNBOUNDED UNION USING VALUES WHEN WHERE WINDOW WITH WITHIN ZONE
 """)
-"""Words of the grammar."""
 
 UNQUOTED = (
     KEYWORDS
@@ -264,10 +247,9 @@ UNQUOTED = (
     | COLLATIONS
     | frozenset(word.upper() for word in (*FUNCTIONS, *TABLE_FUNCTIONS, *TYPES.values()))
 )
-"""All that stands without quotes in a text for the executor."""
 
 
 def spelled(node: Any, argument: str) -> str:
-    """A clause as people know it, for messages."""
+    """A clause's name for messages."""
     name = argument.rstrip("_").replace("_", " ").upper()
     return f"{name} of {type(node).__name__}" if name in ("THIS", "EXPRESSION") else name
