@@ -1,25 +1,12 @@
-"""What a stream's events look like: attributes, types, and the time attribute.
+"""Stream schemas: attributes, their types and storage, and the time attribute.
 
-Purpose
-    :class:`StreamSchema` is an Arrow schema that knows which column is time and how each type is
-    stored.  Every layer above speaks of attributes through it.
+A constructed ``StreamSchema`` is storable: the time attribute exists, is a timestamp or an integer
+and not nullable; names are unique and not empty; every type has a ``Storage``.
 
-Guarantee
-    A schema that constructs is storable: the time attribute exists, is a timestamp or an integer
-    and is not nullable; names are unique and not empty; every type has a :class:`Storage`.
-
-Layout
-    Time inside the engine is ``int64`` *ticks*: the time attribute's own unit since the epoch
-    (1970-01-01 00:00 UTC), or the plain integer.  Zoned timestamps are stored as UTC instants; the
-    zone belongs to the schema.
-
-Limits
-    Maps, durations, intervals and time-of-day are refused.  Dictionary columns are declared by
-    their value type: encoding is the store's business.
-
-Also here:
-
-* Uniqueness: which events a stream takes for one and the same.
+Time inside the engine is ``int64`` *ticks*: the time attribute's own unit since 1970-01-01 00:00
+UTC, or the plain integer.  Zoned timestamps are stored as UTC instants; the zone belongs to the
+schema.  Maps, durations, intervals and time-of-day are refused; dictionary columns are declared by
+their value type.
 """
 
 from __future__ import annotations
@@ -43,7 +30,7 @@ from .errors import AttributeNotFound, InvalidArgument, SchemaMismatch, Unsuppor
 
 
 class Storage(Enum):
-    """How values of a type lie in a column chunk and what its lightweight aggregates hold."""
+    """How values are stored in a column chunk, and which aggregates it has."""
 
     SIGNED = "signed"  # int8..int64, date32, date64, timestamps: int64 min, max; 128-bit sum
     UNSIGNED = "unsigned"  # uint8..uint64: uint64 min, max; 128-bit sum
@@ -79,22 +66,13 @@ def storage_of(type_: pa.DataType) -> Storage | None:
 
 
 def stored_nested(type_: pa.DataType) -> pa.DataType | None:
-    """A list or struct as streams have it; None where they cannot have it."""
+    """A list or struct type in stored form; None if it cannot be stored."""
     return normal(type_, lambda part: not is_json(part) and storage_of(part) is not None)
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """One column of a stream.
-
-    Attributes
-    ----------
-    storage : Storage
-        How values are stored and aggregated.
-    default : pyarrow.Scalar or None
-        Value of events that were given none: of those from before the attribute was added, and of
-        appends that leave it out.  None for null.
-    """
+    """One column; ``default`` is for events from before it was added and appends that omit it."""
 
     name: str
     type: pa.DataType
@@ -103,24 +81,24 @@ class Attribute:
     default: pa.Scalar | None = field(default=None, compare=False)
 
     def missing(self, events: int) -> pa.Array:
-        """The values of events that were given none."""
+        """Default values for ``events`` events."""
         if self.default is None:
             return pa.nulls(events, self.type)
         return repeated(self.default, events)
 
     @property
     def comparable(self) -> bool:
-        """Whether values have an order, which minima, keys and indexes need."""
+        """Whether values are ordered, as minima, keys and indexes need."""
         return self.storage not in (Storage.JSON, Storage.NESTED)
 
     @property
     def type_name(self) -> str:
-        """The type as messages call it."""
+        """The type as messages name it."""
         return "JSON" if self.storage is Storage.JSON else str(self.type)
 
     @property
     def summable(self) -> bool:
-        """Whether a sum and an average make sense (numbers and booleans; not dates or times)."""
+        """Whether sum and average are defined (numbers and booleans; not dates or times)."""
         if self.storage is Storage.SIGNED:
             return bool(pa.types.is_integer(self.type))
         return self.storage in (Storage.UNSIGNED, Storage.FLOAT, Storage.BOOL)
@@ -132,17 +110,17 @@ class StreamSchema:
     Parameters
     ----------
     arrow : pyarrow.Schema
-        Columns in the order that users see.  Dictionary types are replaced by their value types.
+        Columns in order.  Dictionary types are replaced by their value types.
     time : str
-        Name of the time attribute: ``timestamp`` of any unit or an integer up to 64 bits (stored as
+        The time attribute: ``timestamp`` of any unit or an integer of at most 64 bits (stored as
         ``int64`` ticks).
     defaults : mapping of str to value, optional
-        By column, what events hold that were given none; other than the time.
+        Default values by column, other than the time.
 
     Raises
     ------
     InvalidArgument, UnsupportedType
-        When the columns cannot form a stream.
+        If the columns cannot form a stream.
     """
 
     def __init__(
@@ -220,29 +198,27 @@ class StreamSchema:
 
     @property
     def names(self) -> list[str]:
-        """Column names in order, time included."""
+        """Column names in order, including time."""
         return [attribute.name for attribute in self.attributes]
 
     @property
     def time_type(self) -> pa.DataType:
-        """Arrow type of the time attribute."""
         return self._by_name[self.time].type
 
     @property
     def time_unit(self) -> str | None:
-        """``s``, ``ms``, ``us`` or ``ns``; None when time is a plain integer."""
+        """``s``, ``ms``, ``us`` or ``ns``; None for plain integers."""
         type_ = self.time_type
         return str(type_.unit) if pa.types.is_timestamp(type_) else None
 
     @property
     def ticks_per_second(self) -> int | None:
-        """Ticks in a second; None when time is a plain integer."""
+        """Ticks in a second; None for plain integers."""
         unit = self.time_unit
         return None if unit is None else TICKS_PER_SECOND[unit]
 
     @lazy
     def payload(self) -> tuple[Attribute, ...]:
-        """Every attribute but time."""
         return tuple(a for a in self.attributes if a.name != self.time)
 
     def __contains__(self, name: object) -> bool:
@@ -263,13 +239,7 @@ class StreamSchema:
         return f"StreamSchema({columns}; time {self.time})"
 
     def resolve(self, name: str) -> str:
-        """Find a column by name, exact first, then without regard to case (as SQL does).
-
-        Raises
-        ------
-        AttributeNotFound
-            With the nearest names, when there is no such column.
-        """
+        """Find a column by name: exactly, else case-insensitively; raises AttributeNotFound."""
         if name in self._by_name:
             return name
         found = self._folded.get(name.lower())
@@ -281,53 +251,46 @@ class StreamSchema:
         return found
 
     def attribute(self, name: str) -> Attribute:
-        """Column by name, resolved as by :meth:`resolve`."""
         return self._by_name[self.resolve(name)]
 
     def select(self, columns: Iterable[str] | None) -> list[str]:
-        """Resolve a column list; None stands for every column in order."""
+        """Resolve column names; None stands for all columns in order."""
         if columns is None:
             return self.names
         return [self.resolve(name) for name in columns]
 
     def to_ticks(self, value: object) -> int:
-        """Convert a time given by a user to ticks.
+        """Convert a time to ticks of the time attribute's unit.
 
         Parameters
         ----------
         value : int, str, datetime, date, numpy.datetime64, pyarrow.Scalar
-            An integer is taken as ticks; a string as ISO 8601 (without offset: UTC); a naive
-            datetime as UTC.  A value finer than the stream's unit must be representable exactly.
-
-        Returns
-        -------
-        int
-            Ticks in the unit of the time attribute.
+            An integer is in ticks, a string ISO 8601, a naive datetime in UTC.
 
         Raises
         ------
         InvalidArgument
-            When the value is no time, or does not fit the unit or 64 bits.
+            If the value is no time, is finer than the unit, or exceeds 64 bits.
         """
         return ticks_of(value, self.time, self.time_unit)
 
     def from_ticks(self, ticks: int) -> object:
-        """Convert ticks to what the time attribute was declared as (datetime or int).
+        """Convert ticks to the time attribute's declared type (datetime or int).
 
-        Timestamps that Python's ``datetime`` cannot hold exactly (years outside 1–9999,
-        nanoseconds) come back as ``pyarrow`` scalars.
+        Timestamps that ``datetime`` cannot represent exactly (years outside 1–9999, nanoseconds)
+        become ``pyarrow`` scalars.
         """
         return time_of(ticks, self.time_type)
 
     @lazy
     def defaults(self) -> dict[str, pa.Scalar]:
-        """The defaults by attribute; those without one are not there."""
+        """Defaults by attribute, without attributes that have none."""
         return {a.name: a.default for a in self.attributes if a.default is not None}
 
     def with_attribute(
         self, name: str, type_: pa.DataType, nullable: bool = True, default: Any = None
     ) -> StreamSchema:
-        """The same schema with one attribute more, at the end."""
+        """The schema with another attribute at the end."""
         if name.lower() in self._folded:
             raise SchemaMismatch(
                 f"the stream has an attribute {self._folded[name.lower()]!r} already"
@@ -336,43 +299,41 @@ class StreamSchema:
         return StreamSchema(arrow, self.time, {**self.defaults, name: default})
 
     def with_type(self, name: str, type_: pa.DataType) -> StreamSchema:
-        """The same schema with an attribute of another type, which holds all values of the old."""
+        """The schema with a wider type for an attribute."""
         position = self.names.index(name)
         arrow = self.arrow.set(position, self.arrow.field(position).with_type(type_))
         return StreamSchema(arrow, self.time, self.defaults)
 
     def renamed(self, names: Sequence[str]) -> StreamSchema:
-        """The same columns under other names, in order."""
+        """The same columns with new names, in order."""
         fields = [field.with_name(name) for field, name in zip(self.arrow, names, strict=True)]
         now = dict(zip(self.names, names, strict=True))
         defaults = {now[name]: default for name, default in self.defaults.items()}
         return StreamSchema(pa.schema(fields), now[self.time], defaults)
 
     def without(self, name: str) -> StreamSchema:
-        """The same schema without an attribute other than time."""
+        """The schema without an attribute other than time."""
         defaults = {key: default for key, default in self.defaults.items() if key != name}
         return StreamSchema(self.arrow.remove(self.names.index(name)), self.time, defaults)
 
     def head(self, columns: int) -> StreamSchema:
-        """The first columns of the schema."""
         defaults = {a.name: a.default for a in self.attributes[:columns]}
         return StreamSchema(pa.schema(list(self.arrow)[:columns]), self.time, defaults)
 
     def to_json(self) -> dict[str, str]:
-        """A form for manifests and messages; :meth:`from_json` reads it back."""
+        """A form for manifests and messages; ``from_json`` reads it."""
         ipc = self.arrow.serialize().to_pybytes()
         told = {"time": self.time, "arrow": base64.b64encode(ipc).decode("ascii")}
         return told | self.defaults_json()
 
     def defaults_json(self) -> dict[str, str]:
-        """The defaults, as :meth:`to_json` has them; nothing where there are none."""
+        """The defaults as in ``to_json``; empty if there are none."""
         if not self.defaults:
             return {}
         return {"defaults": base64.b64encode(_written(self.defaults)).decode("ascii")}
 
     @classmethod
     def from_json(cls, document: dict[str, str]) -> StreamSchema:
-        """Read what :meth:`to_json` wrote."""
         buffer = pa.py_buffer(base64.b64decode(document["arrow"]))
         defaults = None
         if "defaults" in document:
@@ -383,13 +344,7 @@ class StreamSchema:
 
 
 def _default(name: str, type_: pa.DataType, value: Any) -> pa.Scalar | None:
-    """A default in its column's type; None for null.
-
-    Raises
-    ------
-    InvalidArgument
-        The type does not hold it as it is.
-    """
+    """A default in its column's type; InvalidArgument if it does not fit exactly."""
     if value is None:
         return None
     if is_json(type_):
@@ -402,7 +357,7 @@ def _default(name: str, type_: pa.DataType, value: Any) -> pa.Scalar | None:
         raise InvalidArgument(f"{name!r} is a {type_}, and such a column has no default but null")
     scalar = value
     try:
-        if not isinstance(value, pa.Scalar):  # integers above int64 need to be told their type
+        if not isinstance(value, pa.Scalar):  # integers above int64 need an explicit type
             plain = isinstance(value, int) and pa.types.is_integer(type_)
             scalar = pa.scalar(value, type_) if plain else pa.scalar(value)
         if not scalar.is_valid:
@@ -420,19 +375,18 @@ def _default(name: str, type_: pa.DataType, value: Any) -> pa.Scalar | None:
 
 
 def _same(given: pa.Scalar, cast: pa.Scalar) -> bool:
-    """Whether a cast has left a value what it was, as far as its type has such values."""
     if pa.types.is_floating(cast.type):
         value = float(given.as_py())
         if pa.types.is_float64(cast.type) or value != value:
-            return True  # the nearest double is what a decimal literal stands for
+            return True  # a decimal literal stands for the nearest double
         return bool(abs(value) == float("inf") or abs(cast.as_py()) != float("inf"))
     if pa.types.is_floating(given.type):
         return bool(cast.as_py() == given.as_py())
-    return True  # casts between others raise where they would lose something
+    return True  # other casts raise if they would lose anything
 
 
 def _written(values: Mapping[str, pa.Scalar]) -> bytes:
-    """Values by name as one row of an Arrow stream, which keeps their types and bits."""
+    """Values by name as one row of an Arrow stream, which preserves types and bits."""
     row = pa.record_batch([repeated(value, 1) for value in values.values()], names=list(values))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, row.schema) as writer:
@@ -442,13 +396,7 @@ def _written(values: Mapping[str, pa.Scalar]) -> bytes:
 
 
 def stream_schema(name: str, schema: pa.Schema | StreamSchema, time: str | None) -> StreamSchema:
-    """The schema that a caller wants a new stream to have.
-
-    Raises
-    ------
-    InvalidArgument
-        It is none, or has no time attribute of that name.
-    """
+    """The schema for a new stream; InvalidArgument if it is none or lacks the time attribute."""
     if isinstance(schema, StreamSchema):
         if time is not None and time != schema.time:
             raise InvalidArgument(f"time is {schema.time!r} in the schema but {time!r} was given")

@@ -1,15 +1,12 @@
 """Benchmarks: ratios against a peer measured in the same run, written to docs/benchmarks.md.
 
-Reading order: ``harness`` (what all share), ``figures`` (their pictures), ``startup``, ``store``,
-``durability``, ``changing`` (what is stored), ``index_ingest`` (events in),
-``windows``, ``rollups``, ``patterns`` with ``flink`` as a peer,
-``skip_till_any``, ``situations`` (with ``situation_peers`` and ``situation_history``),
-``recency``, ``crimes``, ``pattern_stream`` and
-``pattern_indexes`` (patterns by replay intervals), ``cold`` (from disks and objects), ``moving``,
-``segments`` (many of them), ``selective`` (of every kind), ``spark_connector``, ``spark_patterns``,
-``isolation`` (what worker processes cost),
-``served`` (a server and its clients as processes), ``load`` and ``small_requests`` (many of them),
-``two_clients`` (big ones),
-``live``, ``live_latency``, ``live_load`` and ``live_soak`` (live queries),
+Reading order: ``harness`` (shared by all), ``figures`` (plots), ``startup``, ``store``,
+``durability``, ``changing`` (storage), ``index_ingest``, ``windows``, ``rollups``, ``patterns``
+with ``flink`` as a peer, ``skip_till_any``, ``situations`` (with ``situation_peers`` and
+``situation_history``), ``recency``, ``factory``, ``crimes``, ``pattern_stream`` and
+``pattern_indexes`` (index-based patterns), ``cold`` (disk and object store), ``moving``,
+``segments`` (many), ``selective``, ``spark_connector``, ``spark_patterns``, ``isolation`` (cost of
+worker processes), ``served`` (server and clients as processes), ``load`` and ``small_requests``,
+``two_clients`` (large requests), ``live``, ``live_latency``, ``live_load``, ``live_soak``,
 ``live_bank`` (many live patterns), ``chapter4`` (kernels).
 """

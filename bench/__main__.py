@@ -1,7 +1,7 @@
 """Runs the benchmarks: ``python -m chronicle.bench [NAME ...] [--short]``.
 
-Each module named in :data:`BENCHMARKS` has ``run(short: bool) -> Section``.  ``--short`` uses
-small data: it shows that a benchmark works, and is not written to the document.
+Each benchmark module has ``run(short: bool) -> Section``.  ``--short`` uses small data to show that
+a benchmark works, and does not write to the document.
 """
 
 from __future__ import annotations
@@ -44,7 +44,6 @@ BENCHMARKS = [
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the named benchmarks, or all of them."""
     parser = argparse.ArgumentParser(prog="python -m chronicle.bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
     parser.add_argument("--short", action="store_true", help="small data; print, do not write")

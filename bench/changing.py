@@ -1,4 +1,4 @@
-"""Changing what is stored: events that are stored once, and scattered deletes."""
+"""Storing events once (unique keys), and scattered deletes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UNIQUE = {"unique": "device, seq", "within": "1 hour"}
 
 
 def events(first: int, count: int) -> pa.Table:
-    """Events every 10 ms of 500 devices in turn, each numbered on its own."""
+    """An event every 10 ms, of 500 devices in turn, each with its own sequence numbers."""
     numbers = np.arange(first, first + count)
     names = pa.array([f"device {i:04d}" for i in range(DEVICES)])
     return pa.table(
@@ -44,7 +44,6 @@ def events(first: int, count: int) -> pa.Table:
 
 
 def _appended(path: Path, batches: list[pa.Table], settings: dict[str, Any], repeat: bool) -> float:
-    """Seconds for appends to a stream that holds an hour already, or holds them all."""
     shutil.rmtree(path, ignore_errors=True)
     with chronicle.open(path) as db:
         stream = db.create_stream("s", SCHEMA, "t", options=settings)
@@ -95,7 +94,7 @@ def _deletes(section: Section, place: Path, short: bool) -> None:
         for first in range(0, total, 2_000_000):
             stream.append(events(first, 2_000_000), "none")
         stream.seal()
-        list(db.sql("SELECT count(*) FROM s WHERE seq < 0").batches())  # the engine is there
+        list(db.sql("SELECT count(*) FROM s WHERE seq < 0").batches())  # start the engine
         clean = medians(partial(_query, stream), 5)
         for what, condition in (("in runs of 500", "seq % 100 = 7"), ("one by one", "v < 0.01")):
             began, worked = time.perf_counter(), time.process_time()
@@ -117,7 +116,6 @@ def _deletes(section: Section, place: Path, short: bool) -> None:
 
 
 def _whole_segments(section: Section, place: Path, short: bool) -> None:
-    """A range of times of which only the segments at its ends hold more."""
     size = 200_000 if short else 2_000_000
     with chronicle.open(place / "segments") as db:
         stream = db.create_stream("s", SCHEMA, "t")
@@ -137,7 +135,6 @@ def _whole_segments(section: Section, place: Path, short: bool) -> None:
 
 
 def run(short: bool = False) -> Section:
-    """Measure and report."""
     section = Section(
         "Changing what is stored",
         "Time, a text of 500 values, a number and a double. Appends with durability none to a "

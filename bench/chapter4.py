@@ -1,16 +1,7 @@
-"""The experiments of chapter 4 of the thesis on the CPU: filter, aggregation, join, patterns.
+"""The CPU experiments of thesis chapter 4: filter, aggregation, join, patterns (figures 4.10-4.14).
 
-Purpose
-    The axes of figures 4.10 to 4.14, events with six float32 attributes drawn evenly from
-    [0, 1).  The peer of each kernel is the plain loop that the thesis has as its baseline: one
-    event after the other, the window read again.
-
-Guarantee
-    Both sides give the same answers, else the run fails.
-
-Limits
-    One thread.  Where a peer would take minutes its time is measured on fewer events and scaled.
-    Patterns look at one attribute.
+The peer of each kernel is the thesis's baseline, a plain loop over events that rereads the window.
+Both must agree.  One thread; slow peers are measured on fewer events and scaled.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -39,7 +30,7 @@ SHARES = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 
 @kernel
 def _one_by_one(columns, bound, out):
-    """The filter, an event at a time: evaluate, and put it out or not."""
+    """The filter, one event at a time."""
     n = 0
     for i in range(columns.shape[1]):
         total = np.float32(0.0)
@@ -63,7 +54,7 @@ def _read_again(values, window, out):
 
 @kernel
 def _near_one_by_one(columns, others, distance, left, right):
-    """The join, a pair at a time."""
+    """The join, one pair at a time."""
     n = 0
     for i in range(columns.shape[1]):
         for j in range(others.shape[1]):
@@ -83,7 +74,7 @@ def _near_one_by_one(columns, others, distance, left, right):
 def _one_partial_match_at_a_time(
     values, window, distance, shift, loop, once, last, begin, span, found
 ):
-    """Patterns, a partial match at a time; the parameters are those of ``follow``."""
+    """Patterns, one partial match at a time; parameters as for ``follow``."""
     states = last.shape[0]
     for i in range(values.shape[0]):
         x = values[i]
@@ -176,7 +167,7 @@ def _filters(section: Section, short: bool) -> None:
             found[1] = sum(_one_by_one(piece, bound, out) for piece in pieces)
 
         ours, theirs = _seconds(batched), _seconds(alone)
-        if abs(found[0] - found[1]) > 2:  # the root may round where the square did not
+        if abs(found[0] - found[1]) > 2:  # the root may round differently than the square
             raise AssertionError(f"filter: {found}")
         _add(section, f"4.10 filter, {share:g} hold, batch {batch:,}", size, ours, theirs, 0)
 
@@ -233,10 +224,9 @@ def _joins(section: Section, short: bool) -> None:
 def _matches(
     kernel_: Any, values: Any, window: int, near: list[float], loops: list[float], once: bool
 ) -> tuple[list[int], float]:
-    """What is found behind a full window of partial matches, and processor seconds an event."""
     states, room = len(near), 4 * window
     arguments = [np.array(each, np.float32) for each in (near, [0.0] * states, loops)]
-    if any(loops):  # what a loop takes is not what goes on
+    if any(loops):  # events of the loop do not advance the pattern
         arguments[1][-1] = 0.5
     last, begin = np.zeros((states, room), np.float32), np.zeros((states, room), np.int64)
     span, found = np.zeros((states, 2), np.int64), np.zeros(2, np.int64)
@@ -276,7 +266,6 @@ def _patterns(section: Section, short: bool) -> None:
 
 
 def run(short: bool = False) -> Section:
-    """Measure all cases."""
     section = Section(
         "Chapter 4 on the CPU",
         "Events of six float32 (one for patterns), one thread, processor time; the peer is one "

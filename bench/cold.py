@@ -1,18 +1,7 @@
-"""Cold reads: patterns and aggregates when nothing is in memory, from a disk and from objects.
+"""Cold reads of the thesis's synthetic stream: patterns and aggregates from disk and from objects.
 
-Purpose
-    The thesis's synthetic stream (:mod:`.pattern_stream`) with an index on each attribute, on a
-    disk whose page cache is empty, and with its segments in objects that answer each request 20 ms
-    late.  Patterns through indexes against a full replay under the same conditions, and an
-    aggregate by the bytes that it asks for.
-
-Guarantee
-    The rows of every plan are compared with those of a replay of the same query.
-
-Limits
-    The objects are files of another directory, read through :class:`_Late`, which waits before
-    each request and counts; how many bytes a second a network would bring is left out, which is in
-    favour of whoever reads more.
+With an empty page cache, or objects with 20 ms latency (files; bandwidth is not modelled, which
+favours the side that reads more), index-based patterns against a full replay with equal rows.
 """
 
 from __future__ import annotations
@@ -41,28 +30,24 @@ __all__ = ["LATE_SECONDS", "late_objects", "run"]
 
 LATE_SECONDS = 0.020
 SETTINGS = ((8, "a5", 5.0), (16, "a5", None), (8, "a2", None))
-"""Symbols, the attribute of one of them, and how many times a replay is asked for on a disk."""
+"""Symbols, the attribute of one of them, and the required speed-up over a replay from disk."""
 OBJECTS_BAR = 20.0
 BYTES_BAR = 0.01
 
 
 class _Late(ObjectStore):
-    """A place of objects that answers late, and counts what it is asked."""
-
     def __init__(self, url: str) -> None:
         super().__init__(url)
         self.requests = 0
         self._counting = threading.Lock()
 
     def read(self, key: str, offset: int, length: int) -> bytes:
-        """As :meth:`ObjectStore.read`, later."""
         with self._counting:
             self.requests += 1
         time.sleep(LATE_SECONDS)
         return super().read(key, offset, length)
 
     def contents(self, key: str, length: int) -> Iterator[memoryview | bytes]:
-        """As :meth:`ObjectStore.contents`, each :data:`.object_store.PIECE_BYTES` later."""
         came, asked = 0, 0
         for piece in super().contents(key, length):
             if came >= asked:
@@ -76,7 +61,6 @@ class _Late(ObjectStore):
 
 @contextmanager
 def late_objects(directory: Path) -> Iterator[_Late]:
-    """Objects in a directory, for everybody in this process who asks for its address."""
     place = _Late(f"file://{directory}")
     objects_room._stores.put(place.url, place)
     try:
@@ -86,7 +70,6 @@ def late_objects(directory: Path) -> Iterator[_Late]:
 
 
 def run(short: bool) -> Section:
-    """Measure; a million events when short, else 50 millions."""
     total = 1_000_000 if short else 50_000_000
     queries = 1 if short else 5
     section = Section(
@@ -112,8 +95,6 @@ def run(short: bool) -> Section:
 
 @dataclass
 class _Side:
-    """What one strategy took for each of some queries."""
-
     strategy: str
     milliseconds: list[float] = field(default_factory=list)
     processors: list[float] = field(default_factory=list)
@@ -122,7 +103,6 @@ class _Side:
     left: list[float] = field(default_factory=list)
 
     def run(self, bed: Bed, text: str, place: _Late | None) -> pa.Table:
-        """Run a query with nothing in memory; its rows."""
         self.left.append(bed.drop())
         asked, fetched = 0 if place is None else place.requests, cache.fetched
         begun = time.process_time()
@@ -137,10 +117,6 @@ class _Side:
 def _compared(
     bed: Bed, symbols: int, special: str, queries: int, place: _Late | None = None
 ) -> tuple[_Side, _Side, float, str]:
-    """Random queries planned and replayed: both sides, their ratio, and what it is of processors.
-
-    What the queries load when the first of a process runs (kernels, libraries) is not counted.
-    """
     rng = np.random.default_rng(symbols)
     ours, theirs = _Side("auto"), _Side("replay")
     for number in range(queries):
@@ -184,7 +160,6 @@ def _disk(
 
 
 def _moved(bed: Bed, place: ObjectStore) -> None:
-    """Have all segments in objects."""
     bed.close()
     with Store.open(bed.directory, "rw") as store:
         store.stream("s").move(place, "bench", bed.total + 1)  # type: ignore[union-attr]
@@ -192,7 +167,6 @@ def _moved(bed: Bed, place: ObjectStore) -> None:
 
 
 def _aggregate(bed: Bed, section: Section, place: _Late) -> None:
-    """An aggregate over nearly everything, which begins and ends within leaves."""
     bed.drop()
     state = bed.snapshot.state
     stored = sum(view.length for view in state.segments)

@@ -1,32 +1,9 @@
-"""Related crimes: robbery, then battery, then the theft of a car, within half an hour and close by.
+"""Related crimes: robbery, battery, car theft within half an hour and nearby (thesis 3.5.3).
 
-Purpose
-    The real-data experiment of thesis section 3.5.3 (Listing 3.1) on a stream that is made to be
-    like the public one: crimes reported in Chicago.  Variant (a) asks for one beat, all beats at
-    once with PARTITION BY or a single one; variant (b) for a box of latitude and longitude.  Other
-    crimes may lie between the three.
-
-Layout
-    7.2 million events from 2001 to 2023, in order of time, with a second's resolution.  The shares
-    of categories are approximations of the public data set's totals over those years, rounded to
-    a few per mille; what is not named is spread over smaller categories.  279 beats, numbered by
-    district as the police do, with shares from a log-normal distribution (the busiest has some
-    eight times the quietest); each beat has a place in the city's box and its crimes lie around
-    it.  The day has its rhythm (least at five in the morning, most in the evening) and the year
-    has one (summer over winter); the number of crimes falls by half over the years.
-
-    ==============  ============  ==================================================
-    ``time``        timestamp us  when it happened
-    ``category``    string        31 primary categories
-    ``beat``        int64         111 ... 2535
-    ``latitude``    double        41.64 to 42.02
-    ``longitude``   double        -87.94 to -87.52
-    ``arrest``      boolean
-    ==============  ============  ==================================================
-
-Guarantee
-    Rows are compared with those of a full replay for every query, and on a part of the stream with
-    DuckDB's answer to the same question asked by joins.
+Listing 3.1 on a generated stream like Chicago's public data, 7.2 M events from 2001 to 2023: for
+one beat or all (PARTITION BY), and for a box of coordinates.  Rows are compared with a full replay,
+and in part with DuckDB joins.  Shares of categories approximate the public totals; 279 beats have
+log-normal shares; rates vary by hour and season and halve over the years.
 """
 
 from __future__ import annotations
@@ -84,7 +61,6 @@ ORDERS = (
 
 
 def crimes(total: int = EVENTS, seed: int = 2001) -> pa.Table:
-    """The stream's events, in order of time."""
     rng = np.random.default_rng(seed)
     time_ = _times(rng, total)
     shares = np.array(list(SHARES.values()))
@@ -108,7 +84,6 @@ def crimes(total: int = EVENTS, seed: int = 2001) -> pa.Table:
 
 
 def _times(rng: np.random.Generator, total: int) -> npt.NDArray[Any]:
-    """Ascending times: days by year and season, seconds by the hour of the day."""
     day = np.arange(DAYS)
     season = 1.0 + 0.15 * np.sin(2 * np.pi * (day - 110) / 365.25)
     weight = season * np.linspace(1.3, 0.65, DAYS)
@@ -121,7 +96,6 @@ def _times(rng: np.random.Generator, total: int) -> npt.NDArray[Any]:
 
 
 def _query(order: tuple[str, str, str], where: str, partition: str, strategy: str) -> str:
-    """The three crimes with others between them, each in the place that ``where`` names."""
     place = f" AND {where}" if where else ""
     defined = ", ".join(
         f"{name} AS category = '{category}'{place}"
@@ -137,7 +111,6 @@ def _query(order: tuple[str, str, str], where: str, partition: str, strategy: st
 
 
 def _by_joins(order: tuple[str, str, str], where: str) -> str:
-    """The same by joins: for each first crime the next second one, then the next third one."""
     place = f" AND {where}" if where else ""
     first, second, third = (f"FROM crimes WHERE category = '{c}'{place}" for c in order)
     return f"""
@@ -153,7 +126,6 @@ def _by_joins(order: tuple[str, str, str], where: str) -> str:
 
 
 def _box(rng: np.random.Generator) -> str:
-    """A box of some kilometres, as a condition."""
     south, west = rng.uniform(41.66, 41.96), rng.uniform(-87.9, -87.6)
     height, width = rng.uniform(0.01, 0.04), rng.uniform(0.01, 0.05)
     return (
@@ -174,11 +146,10 @@ def _filled(directory: Path, table: pa.Table) -> Database:
 
 
 def _against_joins(rng: np.random.Generator, beats: npt.NDArray[Any]) -> int:
-    """Compare the rows of some queries over a small stream with DuckDB's; returns how many."""
     import duckdb
 
     table = crimes(120_000, seed=7)
-    # times of their own, close together: joins and matcher then mean the same by "next"
+    # distinct times, close together, so that "next" means the same for joins and matcher
     at = FIRST + (np.arange(table.num_rows) * 20).astype("timedelta64[s]")
     table = table.set_column(0, SCHEMA.field(0), pa.array(at.astype("datetime64[us]")))
     rows = 0
@@ -210,14 +181,12 @@ def _answer(
 
 
 def _timed(run: Callable[[], pa.Table]) -> tuple[float, float, pa.Table]:
-    """Milliseconds by the clock and of the processor, and rows."""
     begun, used = time.perf_counter(), time.process_time()
     rows = run()
     return (time.perf_counter() - begun) * 1000, (time.process_time() - used) * 1000, rows
 
 
 def run(short: bool) -> Section:
-    """Measure; 400,000 events and few queries when short, else 7.2 M."""
     total, queries = (400_000, 3) if short else (EVENTS, 25)
     rng = np.random.default_rng(22)
     table = crimes(total)

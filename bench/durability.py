@@ -1,4 +1,4 @@
-"""Durability: what small commits, late events and an opening after a crash cost."""
+"""Cost of small commits, late events, and opening after a crash."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STEP_MS = 10
 LATE_MS = 3_600_000
 BATCH = 100_000
 SMALL_BYTES = 400
-"""About what a log record of one such event takes."""
+"""Size of a log record of one event."""
 
 FILL = """
 import os, sys
@@ -54,7 +54,7 @@ os._exit(9)  # no close: what a kill leaves
 
 
 def batches(events: int, *, late: bool) -> Iterator[pa.RecordBatch]:
-    """Events every 10 ms; with ``late``, 10 % of them up to one hour of stream time late."""
+    """Events every 10 ms; with ``late``, 10 % of them up to one hour late."""
     random = np.random.default_rng(1)
     for first in range(0, events, BATCH):
         count = min(BATCH, events - first)
@@ -75,7 +75,6 @@ def batches(events: int, *, late: bool) -> Iterator[pa.RecordBatch]:
 
 
 def _raw(directory: Path, seconds: float) -> float:
-    """Writes of the same size, each with its fdatasync, per second."""
     path = directory / "raw"
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
     data = bytes(SMALL_BYTES)
@@ -92,7 +91,6 @@ def _raw(directory: Path, seconds: float) -> float:
 
 
 def _appends(stream: EventStream, one: pa.RecordBatch, threads: int, seconds: float) -> float:
-    """Durable appends of one event per second, over all threads."""
     counts = [0] * threads
     start = time.perf_counter()
 
@@ -135,7 +133,6 @@ def _small(section: Section, place: Path, short: bool) -> None:
 
 
 def _scan(snapshot: Snapshot) -> int:
-    """A scan that looks at what it reads."""
     events = 0
     for batch in snapshot.scan():
         events += batch.num_rows
@@ -145,7 +142,6 @@ def _scan(snapshot: Snapshot) -> int:
 
 
 def _load(place: Path, data: list[pa.RecordBatch]) -> tuple[float, float]:
-    """Events ingested per second, then events scanned per second while as many come in."""
     with Store.open(place) as store:
         stream = store.create_stream("s", SCHEMA)
         assert isinstance(stream, EventStream)
@@ -283,7 +279,6 @@ def _opening(section: Section, place: Path, short: bool) -> None:
 
 
 def run(short: bool = False) -> Section:
-    """Measure in a directory beside the system's temporary files."""
     if not short:
         figures.require()
     section = Section(

@@ -1,13 +1,4 @@
-"""Pictures of the benchmarks: lines and boxes as SVG files in ``docs/figures``.
-
-Purpose
-    The document of the benchmarks shows curves as the papers do: time by slide, speed-up by
-    symbols, errors as boxes.  matplotlib draws them (``pip install 'chronicle-eventstore[plot]'``);
-    a benchmark that draws says so before it measures, see :func:`require`.
-
-Guarantee
-    The same figures give the same file: no date, no random identifiers.
-"""
+"""Plots of the benchmarks as deterministic SVG files in ``docs/figures``, by matplotlib."""
 
 from __future__ import annotations
 
@@ -21,12 +12,7 @@ FIGURES = Path(__file__).resolve().parent.parent / "docs" / "figures"
 
 
 def require() -> None:
-    """End with what to install, where matplotlib is absent.
-
-    Raises
-    ------
-    SystemExit
-    """
+    """Exit if matplotlib is missing; call before measuring."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -45,21 +31,7 @@ def lines(
     log: str = "xy",
     ticks: Mapping[float, str] | None = None,
 ) -> Path:
-    """Draw curves.
-
-    Parameters
-    ----------
-    name : str
-        Of the file in ``docs/figures``, without its suffix.
-    x, y : str
-        What the axes show, with units.
-    series : mapping of str to sequence of (float, float)
-        Points of each curve, in the order of the legend.
-    log : str
-        Axes with a logarithmic scale: ``"xy"``, ``"x"``, ``"y"`` or ``""``.
-    ticks : mapping of float to str, optional
-        Where the horizontal axis is labelled, and how.
-    """
+    """Draw curves; ``log`` names the logarithmic axes, ``ticks`` labels the horizontal one."""
     figure, axes = _axes(title, x, y, log)
     for (label, points), marker in zip(series.items(), "osD^vP*X<>" * 4, strict=False):
         axes.plot([p[0] for p in points], [p[1] for p in points], marker=marker, label=label)
@@ -79,7 +51,7 @@ def boxes(
     *,
     log: str = "",
 ) -> Path:
-    """Draw a box (quartiles, whiskers at 1.5 times their distance, outliers) for each group."""
+    """Draw a box plot (whiskers at 1.5 IQR, outliers) per group."""
     figure, axes = _axes(title, x, y, log)
     axes.boxplot([list(values) for values in groups.values()], tick_labels=list(groups))
     return _write(figure, name)

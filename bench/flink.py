@@ -1,21 +1,9 @@
-"""Flink SQL as a peer: the same query over the same rows, in an environment of its own.
+"""Flink SQL as a peer: the same query over the same rows, in its own virtual environment.
 
-Purpose
-    apache-flink is not among Chronicle's dependencies: :func:`measure` makes a virtual environment
-    in :func:`directory`, once, installs it there, writes the rows as a CSV file (the one format
-    that Flink's distribution reads and writes without further jars) and runs all jobs in one
-    process, so that the JVM starts once.
-
-Guarantee
-    Every job runs once unmeasured, then ``runs`` times, and what counts is its fastest run.  Jobs
-    write their rows to a file, whose rows come back to be compared: nothing passes through Python.
-    A plain copy of the table into Flink's ``blackhole`` is measured too: that much of each job is
-    reading.
-
-Limits
-    Needs a Java runtime, and a network the first time.  Streaming mode, event time by watermark,
-    objects reused, no checkpoints: the settings under which this query is fastest.  Flink's WITHIN
-    is exclusive, so its intervals are a millisecond longer.
+Rows are written as CSV, all jobs run in one JVM, and their files are compared.  The fastest of
+``runs`` counts; a copy into ``blackhole`` measures reading.  Needs Java, and a network the first
+time.  Streaming mode with watermarks and object reuse, without checkpoints, is the fastest setting.
+Flink's WITHIN is exclusive, so intervals are one millisecond longer.
 """
 
 from __future__ import annotations
@@ -72,22 +60,12 @@ for job in work["jobs"]:
 
 
 class FlinkMissing(RuntimeError):
-    """Flink cannot be run here; the text says why."""
+    """Flink cannot run here; the text says why."""
 
 
 @dataclass(frozen=True)
 class FlinkJob:
-    """One clause.
-
-    Attributes
-    ----------
-    body : str
-        Of MATCH_RECOGNIZE, in Flink's words.
-    columns : str
-        Of the result, as DDL.  Empty: only read the table.
-    query : str
-        Any other SELECT over the table ``s``, instead of a body.
-    """
+    """A MATCH_RECOGNIZE ``body`` or a ``query`` over ``s``; without ``columns`` only a read."""
 
     name: str
     body: str
@@ -98,17 +76,7 @@ class FlinkJob:
 
 @dataclass(frozen=True)
 class FlinkAnswer:
-    """What a job gave.
-
-    Attributes
-    ----------
-    seconds : float
-        Its fastest run.
-    rows : pyarrow.Table or None
-        Columns ``f0``, ``f1`` ...; timestamps as such.  None when only the table was read.
-    version : str
-        Of Flink.
-    """
+    """Fastest run, rows (columns ``f0``, ``f1`` ...) and Flink's version."""
 
     seconds: float
     rows: pa.Table | None
@@ -116,7 +84,6 @@ class FlinkAnswer:
 
 
 def directory() -> Path:
-    """Where the environment is kept between runs: in ``CHRONICLE_BENCH_DIR``."""
     base = os.environ.get("CHRONICLE_BENCH_DIR") or os.path.join(
         tempfile.gettempdir(), "chronicle-bench"
     )
@@ -124,12 +91,6 @@ def directory() -> Path:
 
 
 def interpreter() -> Path:
-    """Python of an environment with apache-flink, which is made when there is none.
-
-    Raises
-    ------
-    FlinkMissing
-    """
     if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
         raise FlinkMissing("Flink needs a Java runtime (11 or newer), and there is none")
     home = directory()
@@ -152,19 +113,7 @@ def interpreter() -> Path:
 
 
 def measure(table: pa.Table, jobs: list[FlinkJob], runs: int) -> dict[FlinkJob, FlinkAnswer]:
-    """Run jobs over a table.
-
-    Parameters
-    ----------
-    table : pyarrow.Table
-        Columns ``t`` (milliseconds, int64, ascending), then int64 and float64 ones.
-    runs : int
-        Counted runs of each.
-
-    Raises
-    ------
-    FlinkMissing
-    """
+    """Run jobs over a table with ``t`` (ascending ms); may raise FlinkMissing."""
     python = interpreter()
     answers: dict[FlinkJob, FlinkAnswer] = {}
     with tempfile.TemporaryDirectory(dir=directory().parent) as scratch:
@@ -207,7 +156,6 @@ def measure(table: pa.Table, jobs: list[FlinkJob], runs: int) -> dict[FlinkJob, 
 
 
 def _rows(files: list[str]) -> pa.Table:
-    """Rows of all the files that a job has written."""
     options = pyarrow.csv.ReadOptions(autogenerate_column_names=True)
     tables = [pyarrow.csv.read_csv(name, read_options=options) for name in files]
     return pa.concat_tables(tables) if tables else pa.table({})

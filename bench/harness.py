@@ -1,12 +1,6 @@
-"""What every benchmark shares: paired medians, tables, and the document they are written to.
+"""Shared by all benchmarks: paired medians, tables, and the document.
 
-Purpose
-    A benchmark measures both sides in turn, A B A B, takes medians of at least five, and reports
-    the ratio.  :func:`write_section` keeps one section per benchmark in ``docs/benchmarks.md``, so
-    that one can be run again without the others.
-
-Limits
-    Absolute times belong to the machine of the run and are given only beside the ratio.
+Both sides are measured in turn; absolute times are given only beside the ratio.
 """
 
 from __future__ import annotations
@@ -31,19 +25,7 @@ DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 
 @dataclass
 class Row:
-    """One comparison.
-
-    Attributes
-    ----------
-    ours, theirs : str
-        Figures with units.
-    ratio : str
-        How many times better ours is (below 1: worse), or what else is compared.
-    bar : str
-        What was asked for.
-    reached : bool or None
-        None when nothing was asked for.
-    """
+    """One comparison; ``ratio`` is above 1 if ours is better, ``reached`` None without a bar."""
 
     what: str
     ours: str
@@ -55,15 +37,7 @@ class Row:
 
 @dataclass
 class Section:
-    """What a benchmark says.
-
-    Attributes
-    ----------
-    setting : str
-        Data and settings of both sides.
-    notes : list of str
-        What was lost and why; what a reader might misread.
-    """
+    """A benchmark's report: ``setting`` of both sides, rows, and notes."""
 
     title: str
     setting: str
@@ -71,7 +45,6 @@ class Section:
     notes: list[str] = field(default_factory=list)
 
     def markdown(self) -> str:
-        """The section as Markdown, without its heading."""
         lines = [self.setting, ""]
         lines.append("| what | Chronicle | peer | ratio | bar | reached |")
         lines.append("|---|---:|---:|---:|---|---|")
@@ -89,20 +62,7 @@ class Section:
 def paired(
     ours: Callable[[], float], theirs: Callable[[], float], runs: int = 5, warmup: int = 1
 ) -> tuple[float, float, float]:
-    """Measure two sides in turn.
-
-    Parameters
-    ----------
-    ours, theirs : callable
-        Each returns the seconds that it took.
-    runs : int
-        Counted runs of each.
-
-    Returns
-    -------
-    ours, theirs, ratio : float
-        Median seconds of each, and the median over the pairs of theirs / ours (above 1: ours wins).
-    """
+    """Median seconds of two sides measured in turn, and the median of theirs / ours."""
     for _ in range(warmup):
         ours()
         theirs()
@@ -120,7 +80,6 @@ def paired(
 
 
 def medians(measure: Callable[[], object], runs: int, warmup: int = 3) -> float:
-    """Median seconds of a call."""
     for _ in range(warmup):
         measure()
     times = []
@@ -132,7 +91,6 @@ def medians(measure: Callable[[], object], runs: int, warmup: int = 3) -> float:
 
 
 def environment() -> str:
-    """Date, machine and versions, for the head of a section."""
     names = ["numpy", "numba", "pyarrow", "duckdb", "pyspark", "polars"]
     versions = []
     for name in names:
@@ -148,7 +106,6 @@ def environment() -> str:
 
 
 def write_section(name: str, section: Section) -> None:
-    """Put a section into the document, replacing the one of the same name."""
     body = (
         f"<!-- {name} -->\n## {section.title}\n\n*{environment()}*\n\n{section.markdown()}\n"
         f"<!-- end {name} -->\n"

@@ -1,9 +1,4 @@
-"""Ingest with indexes kept up to date, against ingest without; and the size of the indexes.
-
-Layout
-    Sizes are those of the runs, per attribute, with the times that all indexes of a stream share
-    counted once; the peer is the plain triple (key, position, time) of 24 bytes per event.
-"""
+"""Ingest with and without index maintenance, and index size against 24-byte triples."""
 
 from __future__ import annotations
 
@@ -75,7 +70,6 @@ def _sizes(batches: list[pa.Table], total: int) -> list[Row]:
 
 
 def run(short: bool) -> Section:
-    """Measure; 2 M events when short, else 10 M."""
     total = 2_000_000 if short else 10_000_000
     rng = np.random.default_rng(2021)
     batches = [

@@ -1,9 +1,6 @@
-"""Isolation: what worker processes cost a query and a body.
+"""Cost of worker processes for queries and bodies.
 
-Two servers over copies of one store, one with ``CHRONICLE_ISOLATION=none`` (the peer), one with
-``process``; both in processes of their own on loopback, asked in turn, the first of each pair by
-turns, so that whatever else the machine does falls on both.  Medians, as a client measures them;
-the difference, or the ratio, is the median of that of the pairs.
+Two servers over copies of one store, with and without ``CHRONICLE_ISOLATION``, asked alternately.
 """
 
 from __future__ import annotations
@@ -54,7 +51,6 @@ LARGE = {
 
 
 def run(short: bool = False) -> Section:
-    """Ask two servers the same."""
     events = 200_000 if short else 2_000_000
     section = Section(
         "Isolation: queries and bodies in worker processes",
@@ -190,7 +186,6 @@ def _compare(
     ask: Callable[[http.client.HTTPConnection], None],
     runs: int,
 ) -> list[tuple[float, float]]:
-    """Seconds of each, in pairs."""
     pairs: list[tuple[float, float]] = []
     for run in range(-2, runs):
         taken = [0.0, 0.0]

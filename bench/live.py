@@ -1,19 +1,8 @@
-"""Live queries: events a second, beside Flink SQL and beside the same SELECT asked once.
+"""Live queries: events per second against Flink SQL and the same SELECT.
 
-Purpose
-    A stream grows by commits of :data:`COMMIT` events; what is measured is the time of the live
-    query's steps, the commits of its results included, and not the appends.  The peer is Flink's
-    job of the same query over the same rows, less the time in which Flink reads the rows.  Beside
-    it: what a paused live query takes to catch up, against the same SELECT over the whole stream.
-
-Guarantee
-    Both sides give the same rows, else the run fails; rows that are not closed at the end of the
-    input are left out on both sides.  Times are the fastest of :data:`RUNS` runs, of Flink's of one
-    less.
-
-Limits
-    Flink writes its rows to a file and keeps nothing; a live query makes them durable with each
-    step.  Where Flink takes about as long as reading alone, its time is within the noise of that.
+Steps are timed while a stream grows by commits of ``COMMIT`` events, including commits of results
+but not the appends.  The peer is Flink's job minus its reading time, without durability.  Also the
+catch-up of a paused query.  Rows must be equal, except those still open at the end.
 """
 
 from __future__ import annotations
@@ -40,7 +29,7 @@ COMMIT = 50_000
 RUNS = 3
 MINUTE = 60_000
 NOISE = 0.05
-"""A job of Flink that takes less than this beyond reading says nothing, as a share of reading."""
+"""Share of reading below which Flink's remaining time is noise."""
 MATCH = """PARTITION BY k ORDER BY t MEASURES A.t AS a, C.t AS c ONE ROW PER MATCH
     AFTER MATCH SKIP PAST LAST ROW PATTERN (A B+ C) {within}
     DEFINE A AS {a}v < 10000, B AS {b}v > 500000, C AS {c}v < 200000"""
@@ -51,7 +40,7 @@ PAIRS = """SELECT {a} AS a, {b} AS b, a.k AS k FROM s AS a JOIN s AS b
 
 @dataclass(frozen=True)
 class Case:
-    """A query in both languages; its first column is the time up to which rows are compared."""
+    """A query in both languages; rows are compared up to a time, its first column."""
 
     name: str
     sql: str
@@ -90,7 +79,6 @@ CASES = (
 
 
 def events(count: int) -> pa.Table:
-    """An event each 10 ms, evenly drawn keys and values."""
     drawn = np.random.default_rng(15)
     t = pa.array(1_500_000_000_000 + 10 * np.arange(count), pa.timestamp("ms"))
     return pa.table([t, drawn.integers(0, 100, count), drawn.integers(0, 1_000_000, count)], SCHEMA)
@@ -105,7 +93,6 @@ def _stored(work: Callable[[Any, Any], Any]) -> Any:
 
 
 def _live(case: Case, table: pa.Table) -> tuple[float, pa.Table]:
-    """Seconds of all steps while a stream grows, and the rows."""
 
     def grow(database: Any, stream: Any) -> tuple[float, pa.Table]:
         live = database.create_live("q", case.sql)
@@ -123,10 +110,7 @@ def _live(case: Case, table: pa.Table) -> tuple[float, pa.Table]:
 
 
 def _catching_up(case: Case, table: pa.Table) -> tuple[float, float]:
-    """Seconds to catch up with a stream, and of the SELECT over it.
-
-    Each in a store of its own: what comes second would find read what the first has read.
-    """
+    """Seconds to catch up, and of the SELECT, in separate stores."""
 
     def behind(database: Any, stream: Any) -> Any:
         stream.append(table.slice(0, COMMIT))
@@ -154,7 +138,6 @@ def _catching_up(case: Case, table: pa.Table) -> tuple[float, float]:
 
 
 def _rows(table: pa.Table, before: int) -> list[tuple[Any, ...]]:
-    """Rows whose first column lies before a time, sorted; times as milliseconds."""
     columns = []
     for column in table.columns:
         if pa.types.is_timestamp(column.type):
@@ -173,7 +156,6 @@ def _flink(
 
 
 def run(short: bool = False) -> Section:
-    """Measure all cases."""
     table = events(100_000 if short else 500_000)
     end = table["t"][-1].value - 2 * MINUTE
     reading = FlinkJob("read", "")

@@ -1,15 +1,7 @@
-"""Ten thousand saved patterns: the bank against the same patterns one by one.
+"""Ten thousand saved patterns: the pattern bank against separate patterns (a sample, scaled).
 
-Purpose
-    Patterns of three symbols over one stream, each symbol a range of one column that a given share
-    of the events falls into.  Printed are events a second by the number of patterns and the share;
-    one by one, a sample of the patterns is run and its time taken times their number.
-
-    Then the same as live queries that share a sink, through the engine: what it takes to create
-    one, a step, one of a few events, and to run them all again in a process of its own.
-
-Guarantee
-    Both sides find the same matches of the sampled patterns, else the run fails.
+Three symbols each, a symbol holds for a given share of the events.  Then the same as live queries
+with a shared sink: creation, steps, and a restart.
 """
 
 from __future__ import annotations
@@ -50,14 +42,12 @@ STEP = 1 << 16
 
 
 def events(count: int) -> pa.Table:
-    """Evenly drawn values in three columns."""
     drawn = np.random.default_rng(7)
     columns = {name: drawn.random(count) for name in ("x", "y", "z")}
     return pa.table({"t": np.arange(count), **columns}).cast(SCHEMA)
 
 
 def clause_of(rng: np.random.Generator, share: float) -> str:
-    """Three ranges, one after the other."""
     lows = rng.random(3) * (1 - share)
     defined = ", ".join(
         f"{v} AS {column} BETWEEN {low:.9f} AND {low + share:.9f}"
@@ -67,12 +57,10 @@ def clause_of(rng: np.random.Generator, share: float) -> str:
 
 
 def pattern(rng: np.random.Generator, share: float) -> Any:
-    """The clause, compiled."""
     return compiled(clause_of(rng, share), SCHEMA)
 
 
 def _steps(stream: Any, table: pa.Table) -> tuple[list[Any], float]:
-    """What a stream says in steps, and processor seconds."""
     begun = time.process_time()
     found = [
         stream.advance(table.slice(at, STEP), min(at + STEP, table.num_rows) - 1)
@@ -82,7 +70,6 @@ def _steps(stream: Any, table: pa.Table) -> tuple[list[Any], float]:
 
 
 def run(short: bool = False) -> Section:
-    """Measure all cases."""
     section = Section(
         "Ten thousand live patterns",
         "Patterns of three symbols; each symbol holds for the share of events that is named; one "
@@ -125,7 +112,6 @@ def run(short: bool = False) -> Section:
 
 
 def _add_engine_rows(section: Section, count: int, table: pa.Table) -> None:
-    """The patterns as live queries of a store."""
     rng = np.random.default_rng(count)
     with tempfile.TemporaryDirectory() as directory:
         with chronicle.open(directory) as db:
@@ -161,7 +147,6 @@ def _add_engine_rows(section: Section, count: int, table: pa.Table) -> None:
 
 
 def _taken(db: Any, events_: pa.Table) -> float:
-    """Seconds of the step that takes some events in."""
     db.stream("s").append(events_)
     begun = time.perf_counter()
     db.run_live()
@@ -169,7 +154,6 @@ def _taken(db: Any, events_: pa.Table) -> float:
 
 
 def _ticks_of(found: BankMatches, name: int) -> list[int]:
-    """First events of the matches of one pattern."""
     if name not in found.names:
         return []
     ticks: list[int] = found.first_tick[found.query == found.names.index(name)].tolist()

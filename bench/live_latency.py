@@ -1,21 +1,8 @@
-"""From a commit to a client of server-sent events: how long a result is on its way.
+"""Latency from a commit to a client of server-sent events.
 
-Purpose
-    A server as a process of its own, a client of ``/v1/live/.../rows`` as another, and this process
-    appends over HTTP, at a fixed rate, events of which a filter passes one in a hundred.  The time
-    of a row is that at which the client has read its last byte.
-
-Guarantee
-    The client gets every row that passes, once, else the run fails.
-
-Peer
-    Two syncs of the disk, one after the other: an append and the result of a live query are each
-    durable before anybody hears of them.
-
-Limits
-    A commit happens between the sending of its append and the answer to it; rows can come before
-    the answer.  Both ends are given.  Rows of the newest tick wait for the next commit, by the
-    rules of watermarks, and are not counted.
+Server, client and writer are processes; a filter passes 1 %.  A row's time is when the client has
+read it, from sending the append and from its answer.  The peer is two disk syncs.  Rows of the
+newest tick wait for the next commit (watermark) and are not counted.
 """
 
 from __future__ import annotations
@@ -54,7 +41,6 @@ def _batch(first: int, size: int, drawn: np.random.Generator) -> pa.RecordBatch:
 
 
 def _measured(size: int, seconds: float) -> tuple[Times, Times, Times, float]:
-    """Milliseconds of each row from sending and from answer, of each append, and the rate."""
     drawn = np.random.default_rng(8)
     sent: list[float] = []
     answered: list[float] = []
@@ -91,7 +77,6 @@ def _measured(size: int, seconds: float) -> tuple[Times, Times, Times, float]:
 
 
 def _syncs(times: int) -> Times:
-    """Milliseconds of two syncs of a few kilobytes each, in the directory of the benchmark."""
     found = []
     with tempfile.NamedTemporaryFile(prefix="chronicle-bench-") as file:
         for _ in range(times):
@@ -104,7 +89,6 @@ def _syncs(times: int) -> Times:
 
 
 def run(short: bool = False) -> Section:
-    """Measure commits of two sizes."""
     section = Section(
         "From a commit to a client",
         f"{EVENTS_PER_S:,} events a second, appended over HTTP as Arrow; a live filter of which "

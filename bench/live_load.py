@@ -1,14 +1,6 @@
-"""Live queries under load: late events, a restart, ingest beside many of them.
+"""Live queries under load: late events, restart after a kill, appends beside 0, 1 and 100 queries.
 
-Purpose
-    What a live query costs when events come late, how soon all of them are at work again after a
-    process was killed, and what an append costs beside none, one and a hundred.
-
-Guarantee
-    After each run ``verify`` finds no difference, else it fails.
-
-Limits
-    The peers are Chronicle's own: the same events in order, the same appends with no live query.
+``verify`` must find no difference.  The peers are Chronicle in order, or without live queries.
 """
 
 from __future__ import annotations
@@ -62,7 +54,7 @@ with chronicle.open(sys.argv[1]) as database:
 
 
 def events(count: int, late: float = 0.0, by_ms: int = 0) -> pa.Table:
-    """An event each 10 ms in the order of arrival, a share of them up to so much later."""
+    """An event every 10 ms, a share ``late`` by up to ``by_ms``."""
     drawn = np.random.default_rng(6)
     t = 1_500_000_000_000 + SPACING_MS * np.arange(count)
     behind = np.where(drawn.random(count) < late, drawn.integers(1, by_ms + 2, count), 0)
@@ -87,7 +79,6 @@ def _check(database: Any) -> None:
 
 
 def _grown(sql: str, table: pa.Table) -> float:
-    """Processor seconds of the steps of one live query while a stream grows."""
     with _store() as (database, stream):
         database.create_live("q", sql)
         taken = 0.0
@@ -101,7 +92,6 @@ def _grown(sql: str, table: pa.Table) -> float:
 
 
 def _late(section: Section, count: int) -> None:
-    """L6: the same number of events, some of them late; the fastest of some runs each."""
 
     def fastest(sql: str, table: pa.Table) -> float:
         return min(_grown(sql, table) for _ in range(RUNS))
@@ -122,7 +112,6 @@ def _late(section: Section, count: int) -> None:
 
 
 def _corrections(section: Section, count: int) -> None:
-    """L6: one late event among many, its step alone."""
     table, drawn = events(count), np.random.default_rng(9)
     for name, sql in QUERIES.items():
         with _store() as (database, stream):
@@ -150,7 +139,6 @@ def _corrections(section: Section, count: int) -> None:
 
 
 def _restart(section: Section, count: int) -> None:
-    """L5: killed in the middle of its work, with a commit that no live query has seen."""
     with tempfile.TemporaryDirectory(prefix="chronicle-bench-") as scratch:
         store = str(Path(scratch) / "store")
         done = subprocess.run([sys.executable, "-c", FILL, store, str(count)], check=False)
@@ -172,7 +160,6 @@ def _restart(section: Section, count: int) -> None:
 
 
 def _appends(queries: int, table: pa.Table) -> float:
-    """Median seconds of an append beside so many live queries."""
     with (
         tempfile.TemporaryDirectory(prefix="chronicle-bench-") as scratch,
         chronicle.open(Path(scratch) / "store", live=True) as database,
@@ -194,7 +181,6 @@ def _appends(queries: int, table: pa.Table) -> float:
 
 
 def _ingest(section: Section, count: int) -> None:
-    """L7: appends of a thousand events at 20,000 events a second."""
     table = events(count)
     none = _appends(0, table)
     for queries in (1, 100):
@@ -210,7 +196,6 @@ def _ingest(section: Section, count: int) -> None:
 
 
 def run(short: bool = False) -> Section:
-    """Measure all cases."""
     section = Section(
         "Live queries under load",
         f"Events each {SPACING_MS} ms, 100 keys, commits of {COMMIT:,} where nothing else is said; "

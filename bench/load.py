@@ -1,17 +1,7 @@
-"""Small requests to a server on this machine, as many as it answers or at a fixed rate.
+"""Load generator for small requests on loopback, at full speed or a fixed rate.
 
-Purpose
-    A client that costs little beside the server: one thread, one ``select``, requests made before
-    the clock starts.  It is run as a program of its own (:func:`drive`), so that it and the server
-    do not share an interpreter.
-
-Guarantee
-    Ends by itself.  Every answer is read whole; one whose status is not 200 ends the run with what
-    it said.  At a fixed rate the clock of a request starts when it was due, not when a connection
-    was free for it: a server that stalls is charged for all who waited.
-
-Limits
-    HTTP/1.1 with Content-Length, loopback addresses only.
+A separate program with one thread and prebuilt requests.  A status other than 200 ends the run.  At
+a fixed rate a request's time starts when it was due.
 """
 
 from __future__ import annotations
@@ -30,20 +20,12 @@ __all__ = ["Load", "acknowledged", "drive"]
 
 
 AHEAD = 100
-"""Commits that are sent before they were acknowledged."""
+"""Commits sent before their acknowledgement."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """What a run of requests has shown.
-
-    Attributes
-    ----------
-    rate : float
-        Answers a second.
-    p50, p99 : float
-        Seconds until an answer was there.
-    """
+    """Answers per second, and latency percentiles in seconds."""
 
     rate: float
     p50: float
@@ -57,15 +39,7 @@ def drive(
     seconds: float,
     rate: float | None = None,
 ) -> Load:
-    """Send requests in turn, over so many connections, for so long; in a process of its own.
-
-    Parameters
-    ----------
-    requests : list of bytes
-        Whole requests, head and body.
-    rate : float, optional
-        Requests a second, evenly; as many as are answered by default.
-    """
+    """Send requests in turn, from another process; ``rate`` is per second, by default unlimited."""
     job = {
         "port": port,
         "requests": [each.decode() for each in requests],
@@ -77,13 +51,7 @@ def drive(
 
 
 def acknowledged(port: int, stream: str, commits: list[bytes], size: int, seconds: float) -> float:
-    """Events a second that one connection with ``ack=each`` was told to be durable.
-
-    Parameters
-    ----------
-    commits : list of bytes
-        Lines of ``size`` events each, sent in turn; up to :data:`AHEAD` go before their answers.
-    """
+    """Durable events per second over one connection with ``ack=each``."""
     job = {
         "port": port,
         "stream": stream,
@@ -97,7 +65,6 @@ def acknowledged(port: int, stream: str, commits: list[bytes], size: int, second
 
 
 def _program(job: dict[str, Any]) -> Any:
-    """Run this module as a program."""
     done = subprocess.run(
         [sys.executable, __file__], input=json.dumps(job).encode(), capture_output=True, check=False
     )
@@ -107,8 +74,6 @@ def _program(job: dict[str, Any]) -> Any:
 
 
 class _Connection:
-    """One connection, and the answer that it waits for."""
-
     def __init__(self, port: int) -> None:
         self.line = socket.create_connection(("127.0.0.1", port))
         self.line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -120,7 +85,6 @@ class _Connection:
         self.line.sendall(request)
 
     def answered(self) -> bool:
-        """Take what has come; whether that completes the answer."""
         piece = self.line.recv(1 << 16)
         if not piece:
             raise RuntimeError("the server closed a connection")

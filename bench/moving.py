@@ -1,17 +1,6 @@
-"""Hot queries beside cold work: segments that move to objects, and patterns that read them there.
+"""Hot queries while segments move to objects, or while patterns read them there.
 
-Purpose
-    What a query of recent events costs while another thread of the process moves old segments, or
-    asks for events of those that have moved.
-
-Guarantee
-    Both sides are the same queries of the same events, run in turn, beside the work and without;
-    that the work went on throughout is asserted.
-
-Limits
-    The objects are files of another directory behind :data:`.cold.LATE_SECONDS` a request, so a
-    move writes to the disk that the queries read from.  A run is some tenths of a second: what a
-    move takes to begin, and to see that it is to rest, is a part of it.
+The objects are files behind ``cold.LATE_SECONDS``, so a move also writes to the queries' disk.
 """
 
 from __future__ import annotations
@@ -41,7 +30,6 @@ BAR = 0.9
 
 
 def run(short: bool) -> Section:
-    """Measure; two million events when short, else thirty millions."""
     total, queries, size = (2_000_000, 20, 1 << 19) if short else (30_000_000, 2000, 16 << 20)
     section = Section(
         "Hot queries beside cold work",
@@ -77,7 +65,6 @@ def run(short: bool) -> Section:
 
 
 def _hot(stream: EventStream, total: int, queries: int) -> float:
-    """Seconds of queries of recent events."""
     begun = time.perf_counter()
     snapshot = stream.snapshot()
     for number in range(queries):
@@ -90,7 +77,6 @@ def _hot(stream: EventStream, total: int, queries: int) -> float:
 
 @contextmanager
 def _beside(step: Callable[[], object]) -> Iterator[None]:
-    """Do something over and over in another thread meanwhile."""
     ended, begun = threading.Event(), threading.Event()
     failed: list[BaseException] = []
 
@@ -118,7 +104,6 @@ def _beside(step: Callable[[], object]) -> Iterator[None]:
 
 
 def _moving(stream: EventStream, place: ObjectStore, total: int, hot: Callable[[], float]) -> float:
-    """Seconds of the queries while segments move, one after the other."""
     recent = total - 400_000
 
     def step() -> None:
@@ -138,7 +123,6 @@ def _moving(stream: EventStream, place: ObjectStore, total: int, hot: Callable[[
 def _reading(
     stream: EventStream, place: ObjectStore, total: int, hot: Callable[[], float]
 ) -> float:
-    """Seconds of the queries while others ask for events in objects that are in no cache."""
     stream.move(place, "bench", total - 400_000)
     rng, limit = np.random.default_rng(1), cache.limit
     cache.limit = 1 << 20

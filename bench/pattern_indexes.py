@@ -1,19 +1,8 @@
-"""Patterns through indexes against our own full replay, on the thesis's synthetic stream.
+"""Index-based patterns against a full replay, on the thesis's synthetic stream (section 3.5.3).
 
-Purpose
-    The experiments of thesis section 3.5.3: run times and speed-up by number of symbols (Figure
-    3.9), error of the replay estimate (Figures 3.10, 3.14), selection time and combinations
-    examined (Figure 3.11), speed-up by distribution (Figure 3.13); then random queries in ``auto``
-    mode.  The same from cold caches is :mod:`.cold`.
-
-Guarantee
-    The rows of every plan are compared with those of a replay of the same query; a difference ends
-    the run.
-
-Layout
-    At 5 M events against the medians that the thesis's prototype (Java) had on a machine like
-    this, at 50 M events against our own replay.  Where a replay takes seconds, fewer queries are
-    run; the table says how many.
+Figures 3.9 (time by symbols), 3.10 and 3.14 (error of the replay estimate), 3.11 (selection) and
+3.13 (distributions), and random queries in ``auto``.  Rows must be equal.  At 5 M events the peer
+is the thesis's prototype.
 """
 
 from __future__ import annotations
@@ -35,10 +24,9 @@ from .pattern_stream import WINDOW, Bed, Measured, random_query
 __all__ = ["run"]
 
 PROTOTYPE_MS = {2: 1468, 4: 444, 8: 243, 16: 92, 32: 33}
-"""Medians of the thesis's prototype (Java) at 5 M events on a machine like this, symbols on A5."""
+"""Medians of the thesis's prototype (Java) at 5 M events on a similar machine, symbols on A5."""
 CHANCE = 0.674
-"""Median distance of a normal value from its mean, in deviations: what a plan that expects ``n``
-candidates, and finds ``n`` give or take ``sqrt(n)``, is off by in the median."""
+"""Median error in sigmas of an estimate ``n`` of a count that deviates by ``sqrt(n)``."""
 PAIRS_MORE = 6
 STRATEGIES = ("all", "greedy", "optimal", "auto")
 SYMBOLS = (2, 4, 8, 16, 32)
@@ -47,8 +35,6 @@ Curves = dict[str, list[tuple[float, float]]]
 
 @dataclass
 class _Setting:
-    """What the queries of one setting gave."""
-
     symbols: int
     special: str
     times: dict[str, list[float]] = field(default_factory=dict)
@@ -61,16 +47,13 @@ class _Setting:
     empty: int = 0
 
     def ratios(self, strategy: str) -> list[float]:
-        """Speed-up of a strategy over replay, by query."""
         pairs = zip(self.times["replay"], self.times[strategy], strict=True)
         return [theirs / ours for theirs, ours in pairs]
 
     def median(self, strategy: str) -> float:
-        """Median milliseconds."""
         return statistics.median(self.times[strategy])
 
     def estimate(self, measured: Measured) -> None:
-        """Note what the cost model said of a plan, and what the plan replays."""
         plan = measured.plan
         if plan.phases.get("selection_ms") is not None:
             self.choosing.append(plan.phases["selection_ms"])
@@ -93,7 +76,7 @@ def _measure(bed: Bed, symbols: int, special: str, queries: int) -> _Setting:
     bed.run(random_query(symbols, rng, special), "optimal")
     for _ in range(queries):
         text = random_query(symbols, rng, special)
-        bed.run(text, "replay")  # the first run of a plan warms it up, of this one as of the others
+        bed.run(text, "replay")  # warm-up, as for the other plans
         replayed = bed.run(text, "replay")
         setting.times.setdefault("replay", []).append(replayed.total)
         for strategy in STRATEGIES:
@@ -110,7 +93,6 @@ def _measure(bed: Bed, symbols: int, special: str, queries: int) -> _Setting:
 
 
 def run(short: bool) -> Section:
-    """Measure; a small stream and few queries when short, else 5 M and 50 M events."""
     if not short:
         figures.require()
     small, large = (400_000, 1_000_000) if short else (5_000_000, 50_000_000)
@@ -155,11 +137,7 @@ def _against_the_prototype(bed: Bed, section: Section, queries: int) -> None:
 
 
 def _random(bed: Bed, section: Section, queries: int) -> None:
-    """Queries of every kind in ``auto`` mode: it must not lose against replay.
-
-    Where ``auto`` decides for a replay both do the same, and what differs is what else the machine
-    did: where the first two pairs leave it behind, :data:`PAIRS_MORE` others follow, for both.
-    """
+    """Random queries in ``auto`` mode, repeated if it seems slower than replay."""
     rng = np.random.default_rng(500)
     ratios: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(queries):
@@ -198,7 +176,6 @@ def _random(bed: Bed, section: Section, queries: int) -> None:
 
 
 def _pairs(bed: Bed, text: str, pairs: int, best: dict[str, Measured]) -> dict[str, Measured]:
-    """The faster runs of both plans, by turns."""
     best = dict(best)
     for strategy in ("auto", "replay") * pairs:
         found = bed.run(text, strategy)

@@ -1,15 +1,8 @@
-"""The thesis's synthetic stream and its random pattern queries, on a store with indexes.
+"""The thesis's synthetic stream and random pattern queries (section 3.5.3), with indexes.
 
-Purpose
-    What the benchmarks of patterns and of index upkeep share: :func:`events` and
-    :func:`random_query` of thesis section 3.5.3, and :class:`Bed`, a store that holds the events,
-    an index on each attribute, and ways to run a query warm and cold.
-
-Layout
-    Five doubles per event, normal around a mean that grows from 0 to 1, with deviations 0, 0.001,
-    0.01, 0.1 and 1 (values outside of the unit interval are drawn again, so the last is near
-    uniform).  Queries: m symbols with ranges of up to a tenth of the domain, gaps placed as in the
-    thesis, window 300.
+Five doubles per event, normal around a mean that grows from 0 to 1, with deviations 0, 0.001, 0.01,
+0.1 and 1, redrawn outside the unit interval.  Queries: m symbols with ranges of up to a tenth of
+the domain, gaps as in the thesis, window 300.
 """
 
 from __future__ import annotations
@@ -47,7 +40,6 @@ SCHEMA = StreamSchema(
 
 
 def events(first: int, end: int, total: int, rng: np.random.Generator) -> pa.Table:
-    """Events ``first`` to ``end`` of ``total``."""
     mean = np.arange(first, end) / total
     columns: dict[str, Any] = {"t": np.arange(first + 1, end + 1)}
     for j, deviation in enumerate(DEVIATIONS, 1):
@@ -86,15 +78,7 @@ def random_query(symbols: int, rng: np.random.Generator, special: str = "a5") ->
 
 @dataclass(frozen=True)
 class Measured:
-    """One run of a query.
-
-    Attributes
-    ----------
-    total : float
-        Milliseconds from the text to the last row.
-    prepared : float
-        Of these, planning and running: what a prepared statement costs.
-    """
+    """One run: milliseconds in total, and without compilation (``prepared``)."""
 
     total: float
     prepared: float
@@ -103,13 +87,7 @@ class Measured:
 
 
 class Bed:
-    """The stream, its indexes and ways to run a query.
-
-    Parameters
-    ----------
-    total : int
-        Events.
-    """
+    """A store with events and indexes, and ways to run a query."""
 
     def __init__(self, directory: Path, total: int) -> None:
         self.directory = directory
@@ -129,13 +107,11 @@ class Bed:
         self.open()
 
     def open(self) -> None:
-        """Open the store and its indexes."""
         self.store = Store.open(self.directory, "r")
         self.indexes = StreamIndexes(self.directory / "bench-indexes", False)
         self.snapshot = self.store.stream("s").snapshot()
 
     def run(self, text: str, strategy: str) -> Measured:
-        """Run a query from its text to its rows."""
         begun = time.perf_counter()
         compiled = compile_match(clause_of_text(text), SCHEMA)
         ready = time.perf_counter()
@@ -146,24 +122,18 @@ class Bed:
         return Measured((done - begun) * 1000, (done - ready) * 1000, plan, rows)
 
     def cold(self, text: str, strategy: str) -> tuple[Measured, float]:
-        """Run a query with nothing of the store in the page cache; what of it was left there.
-
-        The store and its indexes are closed first, because pages that are mapped stay; what was
-        written is synced, because dirty pages stay; then the kernel is told to drop each file, and
-        asked what it still holds.  Opening again is not part of the time, and reads little.
-        """
+        """Run a query with an empty page cache; also the share that stayed cached."""
         left = self.drop()
         return self.run(text, strategy), left
 
     def drop(self) -> float:
-        """Open all anew with nothing in memory; what was left in the page cache."""
+        """Reopen with nothing in memory; returns the share that stayed cached."""
         self.close()
         left = drop_pages(self.directory)
         self.open()
         return left
 
     def close(self) -> None:
-        """Close the store and its indexes."""
         import gc
 
         del self.snapshot
@@ -176,13 +146,7 @@ class Bed:
 
 
 def drop_pages(directory: Path) -> float:
-    """Drop a directory's files from the page cache.
-
-    Returns
-    -------
-    float
-        Part of their bytes that is still there (``fincore``); NaN where that cannot be asked.
-    """
+    """Evict files from the page cache; returns the share left (``fincore``), or NaN."""
     files = [path for path in directory.rglob("*") if path.is_file()]
     size = 0
     for path in files:

@@ -1,24 +1,9 @@
-"""Row patterns: events per second of MATCH_RECOGNIZE on replay, beside DuckDB and Flink.
+"""MATCH_RECOGNIZE on replay: events per second, against DuckDB (``lead()``) and Flink SQL.
 
-Purpose
-    The synthetic stream of the thesis (§3.5.3), patterns of m basic symbols with range conditions
-    on A5, with and without Kleene symbols between them, a window of 300; V-shapes per aircraft over
-    the real flights a hundred times; path-dependent conditions; skip-till-any with six symbols.
-
-Peers
-    DuckDB answers a pattern of fixed length by ``lead()``, with one thread.  Flink 2 SQL answers
-    the same MATCH_RECOGNIZE, in an environment that :mod:`.flink` makes; where it cannot, a note
-    says why.
-
-Guarantee
-    Rows are checked: patterns on a prefix against a NumPy evaluation of their definition, Flink's
-    and ours against each other, skip-till-any against a count by dynamic programming.  A difference
-    ends the run.
-
-Limits
-    Time is that of scan, conditions and matcher, in one thread, from a stream in the page cache.
-    The flights are those of ``CHRONICLE_FLIGHTS`` (a JSON array, as the landing example takes it);
-    without them the V-shapes are left out, and a note says so.
+The thesis's stream (§3.5.3) with m symbols on A5, with and without Kleene symbols, window 300;
+V-shapes over flights of ``CHRONICLE_FLIGHTS``; path-dependent conditions; skip-till-any with six
+symbols.  Rows are checked against NumPy on a prefix, Flink, and a dynamic-programming count.  Scan,
+conditions and matcher in one thread, from the page cache.
 """
 
 from __future__ import annotations
@@ -60,7 +45,7 @@ Ranges = list[tuple[float, float]]
 
 
 def thesis_pattern(symbols: int, kleene: bool) -> tuple[str, list[Ranges]]:
-    """Body of the clause, and the ranges of its symbols, in blocks with a Kleene symbol between."""
+    """Body of the clause, and the ranges of its symbols in blocks separated by Kleene symbols."""
     rng = np.random.default_rng(symbols)
     gaps: set[int] = set()
     low = 0
@@ -88,10 +73,10 @@ def thesis_pattern(symbols: int, kleene: bool) -> tuple[str, list[Ranges]]:
 
 
 def first_rows(blocks: list[Ranges], values: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """Rows at which a match of a thesis pattern begins, from its definition; times are 1 apart."""
+    """Rows at which a thesis pattern matches, by definition; times are 1 apart."""
     n = len(values)
     far = np.int64(2**62)
-    after = np.arange(n + 1)  # last row of the earliest completion that begins at a row or later
+    after = np.arange(n + 1)  # last row of the earliest completion that starts at or after a row
     earliest = after
     for block in reversed(blocks):
         found = np.ones(n, np.bool_)
@@ -110,14 +95,13 @@ def first_rows(blocks: list[Ranges], values: npt.NDArray[np.float64]) -> npt.NDA
 
 
 def compiled(body: str, schema: pa.Schema | StreamSchema) -> CompiledMatch:
-    """The clause over a stream, or over a table with time ``t``."""
     clause = clause_of_text(f"SELECT * FROM s MATCH_RECOGNIZE ({body})")
     columns = schema if isinstance(schema, StreamSchema) else InputColumns(schema, "t")
     return compile_match(clause, columns)
 
 
 def replay(stream: EventStream, match: CompiledMatch, size: list[int] | None = None) -> float:
-    """Seconds of one run over a stream; appends the number of its rows to ``size``."""
+    """Seconds of one run over a stream; appends the row count to ``size``."""
     snapshot = stream.snapshot()
     begun = time.perf_counter()
     rows = sum(b.num_rows for b in match.run(snapshot.scan(columns=match.input_columns)))
@@ -128,13 +112,11 @@ def replay(stream: EventStream, match: CompiledMatch, size: list[int] | None = N
 
 
 def result(match: CompiledMatch, table: pa.Table) -> pa.Table:
-    """Rows of a clause over a table."""
     batches = table.select(match.input_columns).to_batches(max_chunksize=1 << 16)
     return pa.Table.from_batches(list(match.run(batches)), match.output_schema)
 
 
 def by_lead(ranges: Ranges, table: pa.Table) -> float:
-    """DuckDB's seconds for a pattern of fixed length."""
     columns = ", ".join(f"lead(a5, {i}) OVER (ORDER BY t) AS v{i}" for i in range(len(ranges)))
     tests = " AND ".join(f"v{i} BETWEEN {lo!r} AND {hi!r}" for i, (lo, hi) in enumerate(ranges))
     with duckdb.connect(config={"threads": 1}) as connection:
@@ -145,7 +127,6 @@ def by_lead(ranges: Ranges, table: pa.Table) -> float:
 
 
 def run(short: bool = False) -> Section:
-    """Measure every case: 50 M events; 1 M when short, and then without Flink and figure."""
     if not short:
         figures.require()
     n = 1_000_000 if short else 50_000_000
@@ -225,7 +206,6 @@ def _thesis(
 
 
 def _dependent(section: Section, stream: EventStream, n: int, runs: int) -> None:
-    """Conditions that look at what is matched already, with few and with many matches."""
     for more, what in ((0.5, "rises by 0.5"), (0.05, "rises by 0.05: match-heavy")):
         body = (
             "ORDER BY t MEASURES A.t AS a, C.t AS c PATTERN (A B* C) WITHIN 300 "
@@ -240,7 +220,6 @@ def _dependent(section: Section, stream: EventStream, n: int, runs: int) -> None
 
 
 def _flights(section: Section, directory: Path, copies: int, runs: int) -> None:
-    """V-shapes of ground speed over each of the aircraft, of which there are ``copies`` each."""
     source = Path(os.environ.get("CHRONICLE_FLIGHTS", FLIGHTS))
     if not source.exists():
         section.notes.append("V-shapes over flights were left out: CHRONICLE_FLIGHTS names none.")
@@ -319,14 +298,7 @@ def _add(section: Section, what: str, rate: float, peer: float | None, bar: floa
 
 
 def skip_any(rising: bool) -> dict[str, float]:
-    """Six tickers in a row, any events between, over 100,000 trades; meant for its own process.
-
-    Returns
-    -------
-    dict
-        ``rows``, ``expected``, ``events``, ``seconds``; ``megabytes`` of memory at the peak of the
-        process, and ``before``: at its peak before the run.
-    """
+    """Six tickers with any events between, over 100,000 trades; run in its own process."""
     rng = np.random.default_rng(35)
     n = 100_000
     ticker = rng.integers(0, 50, n)
@@ -366,7 +338,7 @@ def skip_any(rising: bool) -> dict[str, float]:
 
 
 def _peak_kib() -> int:
-    """Most memory that this program has had; getrusage would count the one that started it, too."""
+    """Peak memory of this program; getrusage would include its parent's."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(status.split("VmHWM:")[1].split()[0])
 
@@ -393,7 +365,6 @@ def _skip_any(section: Section) -> None:
 
 
 def _flink(section: Section, table: pa.Table, runs: int) -> None:
-    """The same clauses over the same rows; both sides' rows must be equal."""
     eight = " ".join(f"S{i}" for i in range(8))
     narrow, _ = thesis_pattern(8, kleene=False)
     defined = narrow[narrow.index("DEFINE") :]
@@ -474,7 +445,6 @@ def _flink(section: Section, table: pa.Table, runs: int) -> None:
 
 
 def _plain(rows: pa.Table | None) -> list[tuple[int, ...]]:
-    """Rows with times as integers, sorted."""
     if rows is None or rows.num_columns == 0:
         return []
     columns = []

@@ -1,24 +1,9 @@
-"""Recency joins: what regions and their union save, and which side runs first.
+"""RECENT JOIN: savings by regions and their union, and the order of sides.
 
-Purpose
-    The experiments of the DejaVu paper (Figures 10 to 14) with their query, on generated ticks, and
-    our own: rare live matches found through an index, over archives of different lengths.
-
-Data
-    Prices of one stock, one event a tick: a sawtooth of period 50 (a fall of two steps, then a rise
-    over its start), with live matches every 50 events as in the paper; and a random walk.  The
-    paper's own bars of XOM, January 2006, cannot be had.
-
-Peers
-    The recomputation of the archive pattern in the region of each live match, without a cache: the
-    regions one behind the other as partitions of one input, so that nothing but the matching is
-    counted.  Elsewhere the same query in another order, and an ordinary JOIN of both clauses.
-
-Guarantee
-    Both sides give the same number of rows, else the run fails; the recomputation counts no pairs.
-
-Limits
-    Processor seconds of the whole process, so that other work on the machine does not count.
+The experiments of the DejaVu paper (Figures 10 to 14) on generated ticks, a sawtooth with a live
+match per 50 events as in the paper and a random walk, and rare live matches found through an index.
+The peer recomputes the archive pattern per region, or uses another order, or an ordinary JOIN.  CPU
+time.
 """
 
 from __future__ import annotations
@@ -52,7 +37,7 @@ PAPER = f"""SELECT /*+ recent({{}}) */ count(*) FROM stocks MATCH_RECOGNIZE ({FA
 
 
 def sawtooth(count: int) -> npt.NDArray[np.float64]:
-    """Every 50 events a fall of two steps and a rise over its start, then nothing."""
+    """Every 50 events a fall of two steps and a rise above its start."""
     steps = np.full(50, 1.0)
     steps[:3] = 0.0, -1.0, -2.0
     at = np.arange(count)
@@ -61,14 +46,12 @@ def sawtooth(count: int) -> npt.NDArray[np.float64]:
 
 
 def walk(count: int) -> npt.NDArray[np.float64]:
-    """A random walk by ticks of one."""
     steps = np.random.default_rng(2006).choice([-1.0, 0.0, 1.0], count, p=[0.4, 0.2, 0.4])
     return 1000 + np.cumsum(steps)
 
 
 @contextmanager
 def store(columns: dict[str, Any], indexes: tuple[str, ...] = ()) -> Iterator[Any]:
-    """A store with one stream of events, one a tick."""
     count = len(next(iter(columns.values())))
     table = pa.table({"t": np.arange(count), **columns})
     with (
@@ -85,7 +68,6 @@ def store(columns: dict[str, Any], indexes: tuple[str, ...] = ()) -> Iterator[An
 
 
 def timed(database: Any, text: str, runs: int = 3) -> tuple[int, float]:
-    """What a query counts, and the least processor seconds; the first run does not count."""
     rows, best = database.sql(text).fetchall()[0][0], float("inf")
     for _ in range(runs):
         begun = time.process_time()
@@ -96,7 +78,7 @@ def timed(database: Any, text: str, runs: int = 3) -> tuple[int, float]:
 
 
 def recomputed(prices: npt.NDArray[np.float64], ends: Ints, distance: int) -> float:
-    """Processor seconds of the archive pattern in the region of each live match, by itself."""
+    """CPU seconds of the archive pattern in each live match's region separately."""
     schema = pa.schema([("t", pa.int64()), ("region", pa.int64()), ("price", pa.float64())])
     clause = clause_of_text(f"SELECT * FROM s MATCH_RECOGNIZE (PARTITION BY region {TICK})")
     compiled = compile_match(clause, InputColumns(schema, "t"))
@@ -118,12 +100,11 @@ def recomputed(prices: npt.NDArray[np.float64], ends: Ints, distance: int) -> fl
 
 
 def ratio(better: float, worse: float) -> str:
-    """How many times."""
     return f"{worse / better:.2f}x" if worse < 10 * better else f"{worse / better:.0f}x"
 
 
 def against_recomputation(count: int) -> Iterator[Row]:
-    """F14: the union of regions, and every region by itself."""
+    """F14: the union of regions against each region by itself."""
     prices = walk(count)
     with store({"price": prices}) as database:
         text = f"SELECT e FROM stocks MATCH_RECOGNIZE ({FALL})"
@@ -139,7 +120,7 @@ def against_recomputation(count: int) -> Iterator[Row]:
 
 
 def against_eager(count: int) -> Iterator[Row]:
-    """F10: the paper's stream, P varied; its throughput."""
+    """F10: the paper's stream, P varied; throughput."""
     with store({"price": sawtooth(count)}) as database:
         for distance in (10, 100, 1000):
             rows, ours = timed(database, PAPER.format("auto", distance))
@@ -162,7 +143,6 @@ RARE = """SELECT /*+ recent({}) */ count(*) FROM stocks MATCH_RECOGNIZE (
 
 
 def flags(count: int, rare: int, often: int, seed: int = 13) -> dict[str, Any]:
-    """Two columns that are 0 once in so many events."""
     rng = np.random.default_rng(seed)
     return {"u": rng.integers(0, rare, count), "v": rng.integers(0, often, count)}
 
@@ -204,12 +184,11 @@ def orders(count: int) -> Iterator[Row]:
 
 
 def _turned(text: str) -> str:
-    """The same with the sides exchanged."""
     return text.replace("u = 0", "w = 0").replace("v = 0", "u = 0").replace("w = 0", "v = 0")
 
 
 def lengths(count: int) -> Iterator[Row]:
-    """100 live matches over archives of which one is ten times as long."""
+    """100 live matches over two archives, one ten times longer."""
     found = []
     for size in (count // 10, count):
         u = np.random.default_rng(4).integers(1, 10**6, size)
@@ -235,7 +214,6 @@ def lengths(count: int) -> Iterator[Row]:
 
 
 def _joined(text: str) -> str:
-    """The ordinary JOIN that says the same."""
     text = text.replace("RECENT JOIN", "JOIN").replace("/*+ recent({}) */ ", "")
     return text.replace("AS a WITHIN {}", "AS a ON a.e < l.e AND a.b < l.b AND l.e - a.b <= 1000")
 
@@ -250,7 +228,7 @@ LIVE = """SELECT l.k, match_start(a) AS b, match_end(l) AS e FROM stocks MATCH_R
 
 
 def live(commits: int) -> Iterator[Row]:
-    """100,000 events a second in commits of 10 ms, P an hour: from the commit to its rows."""
+    """100,000 events a second in commits of 10 ms, P an hour: latency from commit to rows."""
     rng = np.random.default_rng(5)
     events = 1000
     schema = pa.schema([("t", pa.int64()), ("k", pa.int64()), ("x", pa.float64())])
@@ -278,7 +256,6 @@ def live(commits: int) -> Iterator[Row]:
 
 
 def run(short: bool = False) -> Section:
-    """All of them."""
     count = 100_000 if short else 4_000_000
     section = Section(
         "Recency joins",

@@ -1,15 +1,4 @@
-"""Queries over a roll-up, beside the tree, a replay of the events, and a scan by DuckDB.
-
-Purpose
-    A stream of machines, rolled up by the minute with and without their key; the same windows of an
-    hour asked of the roll-up, of the stream, and of DuckDB over a table of its own.
-
-Guarantee
-    All sides give the same rows: counts, sums and extremes of integers.
-
-Limits
-    Warm, and the roll-up has taken in everything.
-"""
+"""Queries over a roll-up, against the tree, a replay, and DuckDB, with equal rows; warm."""
 
 from __future__ import annotations
 
@@ -35,7 +24,6 @@ MINUTE, HOUR = 60_000, 3_600_000
 
 
 def run(short: bool = False) -> Section:
-    """Measure."""
     count = SHORT_EVENTS if short else EVENTS
     rng = np.random.default_rng(11)
     events = pa.table({
@@ -85,17 +73,13 @@ def run(short: bool = False) -> Section:
 
 
 class _Side:
-    """A query that can be run."""
-
     def __init__(self, ask: Callable[[], Any]) -> None:
         self._ask = ask
 
     def rows(self) -> list[Any]:
-        """What it gives, sorted."""
         return sorted(tuple(int(v) for v in row) for row in self._ask())
 
     def seconds(self) -> float:
-        """How long it takes."""
         begun = time.perf_counter()
         self._ask()
         return time.perf_counter() - begun

@@ -1,18 +1,7 @@
-"""Many segments: what a stream of so many costs to open, to plan over and to commit to.
+"""100,000 segments (docs/scale.md): time to open, aggregate over a range, and commit.
 
-Purpose
-    docs/scale.md reckons with 100,000 segments.  This measures a stream of that many: what it takes
-    to open it, to aggregate over a range of time that they are part of, and to commit beside them.
-
-Data
-    Made up.  The stream has a manifest with pages and a file for each segment, but only those at
-    the ends of the range have events in their files: the others are empty, so that whoever opens
-    one of them fails.  What the pages say of their events is what they would hold.
-
-Limits
-    The range ends inside of two segments, as most do.  Times are processor time, the least of some
-    runs, because the machine may be busy with other work; a commit also waits for the disk, and
-    says how long by the clock.
+The store is fabricated: only the segments at the ends of the range have events; reading another
+file fails.  Least CPU time of some runs; a commit also shows wall time.
 """
 
 from __future__ import annotations
@@ -48,7 +37,6 @@ OPEN_MS, PLAN_MS, COMMIT_MS = 200.0, 50.0, 10.0
 
 
 def run(short: bool) -> Section:
-    """Measure; a thousand segments when short."""
     count = 1_000 if short else WANTED
     section = Section(
         "Many segments",
@@ -68,7 +56,6 @@ def _batch(number: int) -> pa.RecordBatch:
 
 
 def _made_up(path: Path, count: int, whole: tuple[int, ...]) -> None:
-    """A store whose stream has so many segments, of which some have events in their files."""
     with Store.open(path, "rw") as store:
         stream = store.create_stream("s", SCHEMA, StreamOptions(compaction="manual"))
         directory = stream.commits.directory
@@ -101,7 +88,6 @@ def _made_up(path: Path, count: int, whole: tuple[int, ...]) -> None:
 
 
 def _root(entry: SegmentEntry) -> Root:
-    """What the root of a segment says of its events."""
     values = np.arange(entry.first, entry.last + 1) * 0.5
     words = np.zeros(ROW_ATTRIBUTES + 5, np.int64)
     words[:ROW_ATTRIBUTES] = 0, 0, entry.events, entry.first, entry.last
@@ -112,7 +98,6 @@ def _root(entry: SegmentEntry) -> Root:
 
 
 def _timed(work: Callable[[], object]) -> tuple[float, float]:
-    """Milliseconds of processor time, and by the clock: the least of some runs."""
     processor, clock = [], []
     for _ in range(RUNS):
         begun = time.process_time(), time.perf_counter()
@@ -128,7 +113,7 @@ def _row(
     processor, clock = found
     reached = None if bar is None else processor <= bar
     if reached and count < WANTED:
-        reached = None  # fewer prove nothing
+        reached = None  # fewer segments prove nothing
     told = "" if bar is None else f"{bar:.0f} ms at {WANTED:,}"
     section.rows.append(Row(what, f"{processor:.1f} ms ({clock:.1f})", "", "", told, reached))
 

@@ -1,21 +1,9 @@
-"""Random selective patterns of every kind: how little of the stream is read, and never slower.
+"""Random selective patterns of every kind: share of the stream read, and time against replay.
 
-Purpose
-    The patterns of :mod:`.pattern_indexes` have ranges of single columns.  Here they have all that
-    prunes: quantifiers, groups, alternation, PERMUTE, PARTITION BY, derived values (``price >
-    PREV(price) + c``) and conditions between events, under all three event selections.
-
-Layout
-    A stream of trades of 400 symbols, one a second: prices walk, a few jump; kinds, volumes and two
-    marks between 0 and 1.  Indexes on ``kind``, ``volume``, ``x``, ``(kind, symbol)``, on the steps
-    of ``price`` within a symbol, as differences and as quotients, and on those of ``x``.
-
-    A pattern is *selective* when the events from the first to the last of each match, of its symbol
-    where it is partitioned, are at most :data:`SELECTIVE` of the stream: of others no index can
-    spare one twentieth.  What is drawn and is not selective is drawn again.
-
-Guarantee
-    The rows of every pattern are those of a replay, in the same order; a difference ends the run.
+With quantifiers, groups, alternation, PERMUTE, PARTITION BY, derived values and conditions between
+events, under all three event selections, over trades of 400 symbols, one a second.  A pattern is
+*selective* if its matches, from first to last event (of the symbol, if partitioned), cover at most
+``SELECTIVE`` of the stream; others are redrawn.  Rows must equal those of a replay, in order.
 """
 
 from __future__ import annotations
@@ -72,11 +60,10 @@ SHAPES = {
         "B AS price > PREV(price) + 0.2)"
     ),
 }
-"""A fall and a rise of a symbol's price: one that looks before its match, one that does not."""
+"""V-shapes of a symbol's price, with and without a look before the match."""
 
 
 def trades(total: int, seed: int = 7) -> pa.Table:
-    """The stream's events, in order of time."""
     rng = np.random.default_rng(seed)
     busy = rng.lognormal(0.0, 0.8, SYMBOLS)
     symbol = rng.choice(SYMBOLS, total, p=busy / busy.sum())
@@ -107,38 +94,25 @@ def trades(total: int, seed: int = 7) -> pa.Table:
 
 @dataclass(frozen=True)
 class SelectivePattern:
-    """A clause, and what it is made of.
-
-    Attributes
-    ----------
-    text : str
-        The statement, with a place for its hint.
-    traits : frozenset of str
-        ``derived``, ``between events``, ``partition``, ``permute``, ``group``, ``loop`` or
-        ``either``.
-    """
+    """A statement with a placeholder for its hint, and its traits."""
 
     text: str
     partitioned: bool
     traits: frozenset[str]
 
     def with_strategy(self, name: str) -> str:
-        """The statement with a hint."""
         return self.text.replace("{}", f"/*+ strategy({name}) */", 1)
 
 
 class _Writer:
-    """Writes one pattern."""
-
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
         self._partitioned = bool(rng.random() < 0.4)
         self._traits = {"partition"} if self._partitioned else set[str]()
-        self._before: list[str] = []  # variables that stand alone, and come before
+        self._before: list[str] = []  # earlier singleton variables
         self._defined: list[str] = []
 
     def pattern(self) -> SelectivePattern:
-        """A statement."""
         rng = self._rng
         shape = self._pick(["chain", "chain", "chain", "group", "either", "permute"])
         body = {
@@ -172,7 +146,7 @@ class _Writer:
         self._traits.add("group")
         first = self._variable()
         inner = f"({first} {self._gap()} {self._variable(alone=False)})"
-        self._before.clear()  # what stands in the group may come again
+        self._before.clear()  # the group may repeat
         return f"{inner}{self._pick(['+', '{2,3}', '{1,2}'])} {self._gap()} {self._variable()}"
 
     def _either(self) -> str:
@@ -251,12 +225,10 @@ class _Writer:
 
 
 def random_pattern(rng: np.random.Generator) -> SelectivePattern:
-    """A pattern, selective or not."""
     return _Writer(rng).pattern()
 
 
 def filled(directory: Path, table: pa.Table) -> Database:
-    """A store of the events, with :data:`INDEXES`."""
     database = open_database(directory)
     stream = database.create_stream("s", table.schema, "t")
     for first in range(0, table.num_rows, 1 << 19):
@@ -268,7 +240,7 @@ def filled(directory: Path, table: pa.Table) -> Database:
 
 
 def read_share(database: Database, text: str) -> float:
-    """Part of the events that a statement gives to the matcher."""
+    """Share of the events that the matcher gets."""
     plan = database.explain(text, analyze=True)
     for operator in plan.operators():
         if operator.name == "Replay":
@@ -277,7 +249,7 @@ def read_share(database: Database, text: str) -> float:
 
 
 def covered(pattern: SelectivePattern, rows: pa.Table, total: int) -> float:
-    """Part of the stream from the first to the last event of each match, about."""
+    """Approximate share of the stream between the first and last event of matches."""
     first = rows.column("first").to_numpy().astype(np.int64)
     last = rows.column("last").to_numpy().astype(np.int64)
     if pattern.partitioned:
@@ -290,8 +262,6 @@ def covered(pattern: SelectivePattern, rows: pa.Table, total: int) -> float:
 
 @dataclass
 class _Figures:
-    """What was measured, pattern by pattern."""
-
     patterns: list[SelectivePattern] = field(default_factory=list)
     reads: list[float] = field(default_factory=list)
     truths: list[float] = field(default_factory=list)
@@ -300,7 +270,6 @@ class _Figures:
     drawn: int = 0
 
     def below(self, trait: str = "") -> tuple[int, int]:
-        """Patterns with a trait, and those of them that read under :data:`READ`."""
         some = [
             share
             for pattern, share in zip(self.patterns, self.reads, strict=True)
@@ -310,15 +279,11 @@ class _Figures:
 
 
 def run(short: bool) -> Section:
-    """Measure; 300,000 events and 40 patterns when short, else 5 M and 500.
-
-    In so short a stream a replay costs as much as planning does, and ``auto`` does not look far.
-    """
     return measured(300_000, 40) if short else measured(5_000_000, 500)
 
 
 def measured(total: int, wanted: int) -> Section:
-    """Measure so many patterns over a stream of so many events, and the V-shapes of prices."""
+    """Measure ``wanted`` patterns over ``total`` events, and the V-shapes of prices."""
     rng, figures, shapes = np.random.default_rng(18), _Figures(), list[Row]()
     with tempfile.TemporaryDirectory(dir=os.environ.get("CHRONICLE_BENCH_DIR")) as directory:
         database = filled(Path(directory) / "store", trades(total))
@@ -362,7 +327,6 @@ def measured(total: int, wanted: int) -> Section:
 
 
 def _shape(database: Database, name: str, text: str, total: int) -> Row:
-    """What one V-shape reads and costs."""
     pattern = SelectivePattern(text, "PARTITION" in text, frozenset())
     replay, auto = pattern.with_strategy("replay"), pattern.with_strategy("auto")
     expected, found = database.sql(replay).arrow(), database.sql(auto).arrow()
@@ -404,7 +368,6 @@ def _measure(database: Database, pattern: SelectivePattern, total: int, figures:
 def _faster(
     database: Database, texts: tuple[str, str], pairs: int, best: list[float]
 ) -> list[float]:
-    """The faster runs of two statements, by turns: processor seconds, all threads together."""
     best = list(best)
     for _ in range(pairs):
         for number, text in enumerate(texts):

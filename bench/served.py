@@ -1,13 +1,6 @@
-"""A server as a process of its own, and clients of its feeds as others, for benchmarks.
+"""A server on loopback and clients of its feeds as separate processes.
 
-Purpose
-    :class:`Served` runs ``chronicle serve`` on the loopback.  :class:`Follower` is a process that
-    reads a feed of server-sent events and notes when each piece of it came; what the pieces say is
-    looked at when it has ended, so that the reading costs next to nothing.
-
-Guarantee
-    Both end with their block.  Times are of ``time.monotonic``, one clock for all processes of a
-    machine.
+A ``Follower`` records arrival times (``time.monotonic``, system-wide) and is parsed afterwards.
 """
 
 from __future__ import annotations
@@ -49,7 +42,6 @@ with open(out, "wb", buffering=0) as file:
 
 
 def wait_until_ready(line: http.client.HTTPConnection) -> None:
-    """Wait until the server at the other end has loaded what requests need."""
     while True:
         line.request("GET", "/readyz")
         answer = line.getresponse()
@@ -60,13 +52,7 @@ def wait_until_ready(line: http.client.HTTPConnection) -> None:
 
 
 class Served:
-    """``chronicle serve`` over a store; a context manager.
-
-    Attributes
-    ----------
-    seconds : float
-        From its start until it listened.
-    """
+    """``chronicle serve`` over a store; ``seconds`` is its start-up time."""
 
     def __init__(self, store: Path) -> None:
         self._store = store
@@ -109,7 +95,7 @@ class Served:
         self._drain.join()
 
     def ask(self, path: str, body: Any = None) -> Any:
-        """POST a JSON body, or a batch of events as an Arrow stream; without one GET."""
+        """POST a JSON body or a batch as an Arrow stream; GET without a body."""
         headers, data = {"Content-Type": "application/json"}, None
         if isinstance(body, pa.RecordBatch):
             headers = {"Content-Type": "application/vnd.apache.arrow.stream"}
@@ -128,17 +114,13 @@ class Served:
 
     @property
     def memory(self) -> int:
-        """Bytes of memory that are the server's own.
-
-        Pages of mapped files are not among them: the system has them back when it needs them, and
-        :mod:`chronicle.store.residency` keeps them few.
-        """
+        """Bytes of the server's own memory, without mapped files, which the system can reclaim."""
         _, resident, of_files, *_ = Path(f"/proc/{self.process.pid}/statm").read_text().split()
         return (int(resident) - int(of_files)) * os.sysconf("SC_PAGE_SIZE")
 
     @contextlib.contextmanager
     def follower(self, query: str) -> Iterator[Follower]:
-        """Follow a live query for the length of a block."""
+        """Follow a live query during the block."""
         with tempfile.NamedTemporaryFile(prefix="chronicle-bench-") as file:
             path = f"/v1/live/{urllib.parse.quote(query)}/rows"
             process = subprocess.Popen(
@@ -155,13 +137,11 @@ class Served:
 
 
 class Follower:
-    """What a client of a feed has read."""
-
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
 
     def rows(self) -> list[tuple[float, dict[str, Any]]]:
-        """Each row with the time at which its last byte came."""
+        """Each row with the arrival time of its last byte."""
         self._file.seek(0)
         found: list[tuple[float, dict[str, Any]]] = []
         left = b""

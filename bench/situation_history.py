@@ -1,14 +1,7 @@
-"""Situations over history: through indexes, from the tree, beside a scan, over real flights.
+"""Situations over history: by indexes, from the tree, beside a scan, over real flights.
 
-Data
-    S1 to S3 are made here.  S4 are the flights over Switzerland of ``../shared/data``, a hundred
-    times, each time with aircraft of their own; without the file it is left out.
-
-Guarantee
-    Whatever is read, the rows are those over all events, else the run fails.
-
-Limits
-    Processor seconds of one thread, medians; but for two threads, by the clock.
+S1 to S3 are generated; S4 are the flights of ``../shared/data`` a hundred times, if present.  Rows
+must equal those over all events.  Medians of CPU seconds; wall time for two threads.
 """
 
 from __future__ import annotations
@@ -43,7 +36,6 @@ FLIGHTS = Path(__file__).resolve().parents[2] / "shared" / "data" / "opensky-swi
 
 
 def asked(place: Path, text: str, runs: int = 3) -> tuple[pa.Table, float]:
-    """Answer of a query, and the median of its processor seconds."""
     with open_database(place, mode="r") as database:
         answer = database.sql(text).arrow()
         times = []
@@ -55,7 +47,7 @@ def asked(place: Path, text: str, runs: int = 3) -> tuple[pa.Table, float]:
 
 
 def history(place: Path, text: str) -> tuple[float, float]:
-    """Seconds with what the planner chooses, and with all events."""
+    """Seconds with the planner's choice, and over all events."""
     found, chosen = asked(place, text.format(""))
     whole, full = asked(place, text.format("/*+ strategy(replay) */"))
     if not found.equals(whole):
@@ -93,7 +85,6 @@ def through_indexes(count: int, number: int = 842) -> Iterator[Row]:
 
 
 def selective(count: int, queries: int) -> Iterator[Row]:
-    """Random selective queries: what the planner chooses against reading all of it."""
     rng = np.random.default_rng(9)
     number = 50
     with tempfile.TemporaryDirectory(prefix="chronicle-bench-") as folder:
@@ -125,7 +116,7 @@ def selective(count: int, queries: int) -> Iterator[Row]:
                 sides = partial(spent, chosen), partial(spent, full)
                 for runs in (3, 15, 45):
                     gain = paired(*sides, runs=runs)[2]
-                    if gain >= 1:  # else: is it slower, or was something else going on?
+                    if gain >= 1:  # else measure again: slower, or noise?
                         break
                 gains.append(gain)
     yield Row(
@@ -136,7 +127,6 @@ def selective(count: int, queries: int) -> Iterator[Row]:
 
 
 def _query(rng: np.random.Generator, count: int) -> str:
-    """A start that is rare, a window, perhaps partitions, perhaps a range of time."""
     rare = float(10 ** rng.uniform(-6, -3))
     text = f"""SELECT {{}} * FROM s MATCH_SITUATIONS (
         {"PARTITION BY k" if rng.random() < 0.7 else ""}
@@ -150,7 +140,6 @@ def _query(rng: np.random.Generator, count: int) -> str:
 
 
 def in_threads(count: int) -> Iterator[Row]:
-    """One and two threads, by the clock: ranges of time side by side."""
     allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
     rng = np.random.default_rng(10)
     with tempfile.TemporaryDirectory(prefix="chronicle-bench-") as folder:
@@ -184,7 +173,6 @@ def in_threads(count: int) -> Iterator[Row]:
 
 
 def _by_the_clock(database: Database, text: str, processors: list[int]) -> float:
-    """Seconds of a query on some processors: it takes a thread for each."""
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, processors)
     try:
@@ -196,7 +184,7 @@ def _by_the_clock(database: Database, text: str, processors: list[int]) -> float
 
 
 def from_the_tree(count: int) -> Iterator[Row]:
-    """S2: long runs without PARTITION BY, a flip for each 100,000 events."""
+    """S2: long runs without PARTITION BY, one flip per 100,000 events."""
     flips = count // 100_000
     rng = np.random.default_rng(6)
     cuts = np.sort(rng.integers(0, count, flips))
@@ -251,11 +239,10 @@ LEAVING = """PARTITION BY icao24 PATTERN (H OVERLAPS D AND L BEFORE | MEETS D)
         L AS abs(vertical_rate) < 200 LASTING AT LEAST INTERVAL '2' MINUTE,
         D AS vertical_rate < -500 LASTING AT LEAST INTERVAL '1' MINUTE"""
 OF_ONE = 78
-"""Matches of the flights as they are."""
 
 
 def flights(times: int) -> Iterator[Row]:
-    """S4: leaving cruise level, over the flights so many times."""
+    """S4: leaving cruise level, over copies of the flights."""
     if not FLIGHTS.exists():
         return
     columns = ["timestamp", "icao24", "altitude", "vertical_rate"]

@@ -1,21 +1,13 @@
-"""What situations are measured against: ISEQ, gaps and islands in DuckDB, the same in Flink SQL.
+"""Peers of situations: ISEQ, gaps and islands in DuckDB, and Flink SQL; match counts must agree.
 
-Purpose
-    ISEQ (Li et al. 2011) is not public; :func:`iseq` is it again from what the TPStream papers say
-    of it.  Its input are whole situations in the order of their ends, which our deriver makes.
-    Each that may be the last of a match searches the others' buffers.  A buffer is ordered by ends:
-    a set of relations bounds the ends by binary search, and every candidate in between is looked
-    at, for nothing orders their starts.
+``iseq`` reimplements ISEQ (Li et al. 2011, not public) from the TPStream papers.  Its input are
+situations in order of their ends; each possible last one searches the other buffers.  Relations
+bound the ends by binary search, and all candidates between are examined, since starts are
+unordered.
 
-    In SQL a situation is an island: rows that hold, numbered by the changes before them; matches
-    are joins of islands.  In Flink each situation is a pattern, with the row before it as in the
-    papers (or each of its rows would begin one), and matches are interval joins.
-
-Guarantee
-    Each gives the number of matches, which is compared with the operator's.
-
-Limits
-    SQL formulations are those of the simplified aggressive drivers, A MEETS B AND B OVERLAPS C.
+In SQL a situation is an island of rows and matches are joins.  In Flink it is a pattern with the
+preceding row, as in the papers (else each row would begin one).  SQL covers only the simplified
+aggressive drivers, A MEETS B AND B OVERLAPS C.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -62,7 +54,7 @@ def _place(values, low, high, wanted):
 
 @kernel
 def _relation(a, b, c, d):
-    """Bit of the relation of one stretch to another."""
+    """Bit of the relation between two intervals."""
     if b < c or d < a:
         return _BEFORE if b < c else _AFTER
     if b == c or d == a:
@@ -73,7 +65,7 @@ def _relation(a, b, c, d):
 
 @kernel
 def _search(name, group, start, end, orders, allowed, window, starts, ends):
-    """Matches of situations in the order of ends, partition by partition: starts and ends."""
+    """Matches of situations in order of ends, by partition: starts and ends."""
     count, total = allowed.shape[0], 0
     out = np.empty((1024, count, 2), np.int64)
     arrived = np.zeros(count, np.int64)
@@ -100,7 +92,7 @@ def _search(name, group, start, end, orders, allowed, window, starts, ends):
                     out = np.concatenate((out, np.empty_like(out)))
                 out[total] = chosen
                 total += 1
-            else:  # where the ends of the next name may lie
+            else:  # bounds of the next name's ends
                 step += 1
                 p = orders[last, step]
                 while oldest[p] < arrived[p] and ends[p, oldest[p]] < now - window:
@@ -121,7 +113,7 @@ def _search(name, group, start, end, orders, allowed, window, starts, ends):
                         high = _place(ends[p], low, high, most + 1)
                 place[step] = low
                 until[step] = high
-            while step:  # the next candidate that fits
+            while step:  # find the next matching candidate
                 p = orders[last, step]
                 found = False
                 while place[step] < until[step] and not found:
@@ -145,7 +137,7 @@ def _search(name, group, start, end, orders, allowed, window, starts, ends):
 
 
 def iseq(clause: CompiledSituations, table: pa.Table) -> tuple[int, float]:
-    """Matches on completion, and processor seconds, deriving included."""
+    """Matches on completion, and CPU seconds including derivation."""
     window = clause.durations.window
     allowed = np.array(clause.allowed, np.int64)
     orders = join_orders(clause.implied, Statistics.first(clause.allowed))
@@ -160,7 +152,7 @@ def iseq(clause: CompiledSituations, table: pa.Table) -> tuple[int, float]:
     columns = [np.ascontiguousarray(runs[order, i]) for i in (NAME, GROUP, START, UNTIL)]
     room = np.empty((len(clause.names), len(runs) + 1), np.int64)
     limit = np.int64(2**62 if window >= FAR else window)
-    columns[-1] += 1  # ISEQ's situations end at the first tick that is no longer in them
+    columns[-1] += 1  # ISEQ's situations end at the first tick after them
     found = _search(*columns, orders, allowed, limit, room, np.empty_like(room))
     return len(found), time.process_time() - begun
 
@@ -182,7 +174,6 @@ def _conditions(limits: Limits) -> dict[str, str]:
 
 
 def islands(table: pa.Table, limits: Limits) -> tuple[int, float]:
-    """The simplified drivers by DuckDB: runs by window functions, pairs by joins."""
     connection = duckdb.connect(config={"threads": 1})
     connection.register("cars", table)
     names = ", ".join(ISLANDS.format(name, text) for name, text in _conditions(limits).items())
@@ -202,12 +193,7 @@ SPAN = "INTERVAL '5' MINUTE"
 
 
 def flink_drivers(table: pa.Table, limits: Limits, runs: int) -> tuple[int, float, float, str]:
-    """The simplified drivers by Flink: rows, seconds, seconds of reading alone, and its version.
-
-    Raises
-    ------
-    FlinkMissing
-    """
+    """The simplified drivers by Flink: rows, seconds, seconds of reading, and version."""
     a, b, c = (SITUATION.format(text) for text in _conditions(limits).values())
     query = f"""SELECT a.car, a.s, c.e FROM ({a}) AS a JOIN ({b}) AS b
         ON a.car = b.car AND a.e = b.s AND b.rt BETWEEN a.rt AND a.rt + {SPAN}
@@ -216,7 +202,7 @@ def flink_drivers(table: pa.Table, limits: Limits, runs: int) -> tuple[int, floa
         WHERE c.e <= a.s + {SPAN}"""
     reading = FlinkJob("read", "")
     drivers = FlinkJob("drivers", "", "car BIGINT, s TIMESTAMP(3), e TIMESTAMP(3)", query=query)
-    apart = pc.add(pc.multiply(table["t"], 1000), table["car"])  # its watermark allows no ties
+    apart = pc.add(pc.multiply(table["t"], 1000), table["car"])  # Flink's watermark allows no ties
     answers = measure(table.set_column(0, "t", apart), [reading, drivers], runs)
     found = answers[drivers]
     assert found.rows is not None

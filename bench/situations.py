@@ -1,24 +1,9 @@
-"""Situations: the experiments of the TPStream papers, with their parameters, and our own.
+"""Situations: the experiments of the TPStream papers with their parameters, and our own.
 
-Purpose
-    Aggressive drivers over partitioned data; windows from 500 to 100,000 s; patterns of 4 to 10
-    streams; the choice of join orders, and how it follows a stream whose rates change; how much
-    earlier a match is detected; history (:mod:`.situation_history`).
-
-Data
-    The papers' generator: one truth value per name and second, true for 10 to 100 s, false for 10
-    to 50 s, both drawn evenly.  Cars: one event a second and car; speed and acceleration wander.
-
-Peers
-    Our ISEQ; for the drivers DuckDB with gaps and islands, in one thread, and Flink
-    (:mod:`.situation_peers`).  Elsewhere the peer is the same operator with another order of joins,
-    or over all events.
-
-Guarantee
-    Both sides give the same number of rows, else the run fails.
-
-Limits
-    Times are processor seconds of one thread, so that other work on the machine does not count.
+Data as by the papers' generator: one truth value per name and second, true for 10 to 100 s, false
+for 10 to 50 s, uniform.  Cars: one event per second and car.  Peers: our ISEQ; for drivers DuckDB
+and Flink; elsewhere another join order, or all events.  Row counts must be equal.  CPU seconds of
+one thread.
 """
 
 from __future__ import annotations
@@ -66,7 +51,7 @@ def flickering(
     count: int, names: str, seed: int = 1, on: tuple[int, int] = (10, 100),
     off: tuple[int, int] = (10, 50),
 ) -> pa.Table:  # fmt: skip
-    """A truth value per name and second, true and false for times drawn evenly."""
+    """A truth value per name and second, with uniform durations."""
     rng = np.random.default_rng(seed)
     columns: dict[str, pa.Array] = {"t": pa.array(np.arange(count))}
     for name in names:
@@ -80,14 +65,12 @@ def flickering(
 
 
 def compiled(text: str, table: pa.Table) -> CompiledSituations:
-    """A clause over the columns of a table whose time is ``t``."""
     tree = parse_statement(f"SELECT * FROM s MATCH_SITUATIONS ({text})")
     node = tree.find(SituationRelation).args["match"]
     return compile_situations(situation_clause(node), InputColumns(table.schema, "t"))
 
 
 def matched(clause: CompiledSituations, table: pa.Table) -> tuple[int, float]:
-    """Rows, and processor seconds."""
     batches = table.to_batches(max_chunksize=BATCH_ROWS)
     stream = SituationStream(clause, MatchLimits())
     begun = time.process_time()
@@ -97,13 +80,11 @@ def matched(clause: CompiledSituations, table: pa.Table) -> tuple[int, float]:
 
 
 def median(clause: CompiledSituations, table: pa.Table, runs: int = 3) -> tuple[int, float]:
-    """Rows, and the median of the seconds; the first run does not count."""
     rows, _ = matched(clause, table)
     return rows, statistics.median(matched(clause, table)[1] for _ in range(runs))
 
 
 def same(ours: int, theirs: int, who: str) -> None:
-    """Both sides have the same number of matches."""
     if ours != theirs:
         raise AssertionError(f"{who} finds {theirs} matches, the operator {ours}")
 
@@ -119,12 +100,10 @@ def _by_iseq(clause: CompiledSituations, table: pa.Table) -> float:
 def against(
     clause: CompiledSituations, theirs: Callable[[], float], table: pa.Table, runs: int = RUNS
 ) -> tuple[float, float, float]:
-    """Seconds of a clause and of a peer, measured in turn, and how many times ours is faster."""
     return paired(partial(_seconds, clause, table), theirs, runs)
 
 
 def rate(count: int, seconds: float) -> str:
-    """Events per second."""
     found = count / seconds
     return f"{found / 1e6:.1f} M events/s" if found > 1e5 else f"{found / 1e3:.1f} k events/s"
 
@@ -139,7 +118,6 @@ SIMPLE = "A MEETS B AND B OVERLAPS C"
 
 
 def cars(count: int, number: int = 1000) -> pa.Table:
-    """One event a second and car, by second."""
     rng = np.random.default_rng(7)
     seconds = -(-count // number)
     noise = rng.normal(size=(seconds, number))
@@ -196,13 +174,11 @@ def drivers(count: int) -> Iterator[Row]:
 
 
 FLINK_ROWS = 500_000
-"""Flink reads text; more rows would measure that."""
 
 
 def _by_flink(
     table: pa.Table, clause: CompiledSituations, limits: tuple[float, float, float]
 ) -> Row:
-    """A pattern for each situation and interval joins; its reading is subtracted."""
     what = "aggressive drivers, simplified: Flink, a pattern each and interval joins"
     rows, ours = median(clause, table)
     try:
@@ -244,7 +220,6 @@ def windows(count: int) -> Iterator[Row]:
 
 
 def _resident(what: str, *, forget_peak: bool = False) -> float:
-    """Memory of this process in GB; its peak may begin anew (Linux)."""
     if forget_peak:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     status = Path("/proc/self/status").read_text(encoding="ascii")
@@ -255,7 +230,6 @@ SINGLE = [name for name in NAMES if name not in ("AFTER", "MET BY")]
 
 
 def patterns(kind: str, used: str, rng: np.random.Generator) -> str:
-    """A pattern of T 5.10 over some streams."""
 
     def chain(names: str) -> list[str]:
         fixed = {"Equal": "EQUALS", "Meets": "MEETS"}.get(kind)
@@ -306,11 +280,7 @@ DEFINED = "DEFINE A AS a, B AS b, C AS c"
 
 
 def orders(count: int) -> Iterator[Row]:
-    """T 5.13: the order that is chosen against the best of all.
-
-    The best of six is looked for first, then measured again in turn with the chosen one: the least
-    of six measurements is not the time of any order.
-    """
+    """T 5.13: the chosen join order against the best of all, which is measured again."""
     table = flickering(count, "abc", off=(10, 1000))
     for name, pattern in QUERIES.items():
         clause = compiled(f"PATTERN ({pattern}) WITHIN 5000 {DEFINED}", table)
@@ -326,7 +296,7 @@ def orders(count: int) -> Iterator[Row]:
 
 
 def changing(count: int) -> pa.Table:
-    """T 5.14: situations as 1:1:1, then 1:50:50, then 50:1:50; one is one in 50,000 s."""
+    """T 5.14: rates of 1:1:1, then 1:50:50, then 50:1:50, where 1 is one per 50,000 s."""
     third = count // 3
     parts = []
     for seed, ratio in enumerate(((1, 1, 1), (1, 50, 50), (50, 1, 50))):
@@ -369,7 +339,7 @@ def detection(count: int) -> Iterator[Row]:
     """T 5.11 and 5.12: how much earlier than on completion a match is certain."""
     for relation, formula in WAITS.items():
         gains = []
-        for length in (27, 55, 110):  # of B, on average; 55 of A
+        for length in (27, 55, 110):  # mean length of B; 55 for A
             a = flickering(count, "a", 1)
             b = flickering(count, "b", 2, on=(length * 10 // 55, length * 100 // 55))
             table = a.append_column("b", b["b"])
@@ -400,12 +370,10 @@ def detection(count: int) -> Iterator[Row]:
 
 
 def run(short: bool = False) -> Section:
-    """All of them."""
     return measured(*((300_000, 20, 3) if short else (20_000_000, 500, 20)))
 
 
 def measured(count: int, queries: int, kinds: int) -> Section:
-    """All of them, with so many events, selective queries, and patterns of a kind."""
     section = Section(
         "Situations",
         f"{count:,} events each (kinds of patterns: {count // 10:,}; S2: {5 * count:,}), in memory "

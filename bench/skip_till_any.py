@@ -1,18 +1,9 @@
-"""SKIP TILL ANY MATCH: lists and tree against the search, over the streams of Mikkelsen's thesis.
+"""SKIP TILL ANY MATCH: lists and tree against the search, on the streams of Mikkelsen's thesis.
 
-Purpose
-    The published grid has one event a second, six names and patterns of six variables (thesis,
-    chapter 6); the scaled one has 50 names, so that windows of hundreds of events still end.
-    Conditions between two variables are those of its queries: equal prices of overlapping pairs
-    (Q5), of neighbouring pairs (Q6), rising prices of overlapping pairs (Q10), and one pair of the
-    first and the last event.  Prices are 0 and 1 in the published grid, 100 values in the scaled
-    one.  Falling neighbours stand for the queries of HYPERSONIC (its Q2).  Counts stand beside
-    rows: where rows are many, both sides only write rows.
-
-Guarantee
-    Both sides give the same number of matches, else the run fails.  Ratios are of processor time,
-    each side the least of three runs (one where it takes seconds), so that other work on the
-    machine counts for little.
+The published grid (chapter 6) has one event a second, six names and six variables; the scaled one
+50 names, so that long windows end.  Pair conditions: equal prices of overlapping pairs (Q5), of
+neighbours (Q6), rising prices (Q10), and of the first and last event.  Counts are measured besides
+rows.  Match counts must be equal; ratios of CPU time.
 """
 
 from __future__ import annotations
@@ -34,13 +25,12 @@ from .patterns import compiled
 __all__ = ["run"]
 
 SEARCHED_MAX = 30_000_000
-"""Matches up to which the search is run, too."""
+"""Most matches for which the search also runs."""
 RUNS, LONG_SECONDS = 3, 2.0
 """Runs of a query, and seconds from which on it is not run again."""
 
 
 def events(count: int, names: int, seed: int) -> pa.Table:
-    """One event a second, names drawn evenly."""
     drawn = np.random.default_rng(seed).integers(0, names, count)
     return pa.table({"t": np.arange(count), "name": drawn})
 
@@ -51,11 +41,9 @@ PAIRS = {
     "Q10, rising pairs that overlap": {"D": "> A.", "E": "> B.", "F": "> C."},
     "first and last equal": {"F": "= A."},
 }
-"""Conditions on price by the variable that has them."""
 
 
 def events_with_prices(count: int, names: int, prices: int, seed: int) -> pa.Table:
-    """One event a second, names and prices drawn evenly."""
     rng = np.random.default_rng(seed)
     drawn = {"name": rng.integers(0, names, count), "price": rng.integers(0, prices, count)}
     return pa.table({"t": np.arange(count), **drawn})
@@ -75,7 +63,6 @@ def paired_clause(pairs: dict[str, str], variables: int, window: int) -> str:
 
 
 def self_join(pairs: dict[str, str], variables: int, window: int, table: pa.Table) -> int:
-    """Matches by DuckDB: one relation a variable, in one thread."""
     letters = "ABCDEFGHIJ"[:variables]
     join = [f"{v}.name = {i}" for i, v in enumerate(letters)]
     join += [f"{b}.t > {a}.t AND {b}.t <= A.t + {window}" for a, b in pairwise(letters)]
@@ -104,18 +91,15 @@ LISTED = {
     "first and last time": "A.t AS a, F.t AS f",
     "all six times": "A.t AS a, B.t AS b, C.t AS c, D.t AS d, E.t AS e, F.t AS f",
 }
-"""Measures by what is said of them."""
 
 
 def _timed(run: Callable[[], int]) -> tuple[int, float]:
-    """What comes of it, and the processor time that it takes."""
     begun = time.process_time()
     found = run()
     return found, time.process_time() - begun
 
 
 def _once(match: CompiledMatch, table: pa.Table, asked: dict[str, object]) -> int:
-    """Matches; with ``weighted`` they are counted."""
     asking = replace(match, selecting=Selecting(**asked))  # type: ignore[arg-type]
     total = 0
     for batch in asking.run(table.to_batches(max_chunksize=1 << 16)):
@@ -124,7 +108,6 @@ def _once(match: CompiledMatch, table: pa.Table, asked: dict[str, object]) -> in
 
 
 def _run(match: CompiledMatch, table: pa.Table, **asked: object) -> tuple[int, float]:
-    """Matches and the processor time that they take."""
     found, least = _timed(lambda: _once(match, table, asked))
     for _ in range(RUNS - 1):
         if least < LONG_SECONDS:
@@ -133,7 +116,6 @@ def _run(match: CompiledMatch, table: pa.Table, **asked: object) -> tuple[int, f
 
 
 def run(short: bool = False) -> Section:
-    """Measure all cases."""
     section = Section(
         "Skip till any match",
         "One event a second, names drawn evenly, one thread; the first column is the regime that "
@@ -180,7 +162,6 @@ def run(short: bool = False) -> Section:
 
 
 def _listing(section: Section, short: bool) -> None:
-    """Rows of one hot window, by one thread and by two; processor time counts all of them."""
     table = events(400 if short else 600, 6, seed=35)
     for title, measures in LISTED.items():
         text = clause(6, 200).replace("MATCH_NUMBER() AS n", measures)
@@ -202,7 +183,6 @@ def _listing(section: Section, short: bool) -> None:
 def _by_threads(
     match: CompiledMatch, table: pa.Table, asked: dict[str, object]
 ) -> tuple[dict[int, tuple[float, float]], int]:
-    """By number of threads the processor time of a run and its time by the clock; and matches."""
     taken: dict[int, tuple[float, float]] = {}
     found = 0
     for threads in (1, 2):
@@ -227,7 +207,6 @@ def _add_threads(section: Section, what: str, taken: dict[int, tuple[float, floa
 
 
 def _pairs(section: Section, size: int, short: bool) -> None:
-    """Conditions between two variables."""
     grid = [(6, 2, window, size, 1.0) for window in (20, 40)]
     grid += [(50, 100, 300, size, 10.0), (50, 100, 1000, size if not short else 10_000, 100.0)]
     for names, prices, window, count, bar in grid:
@@ -264,7 +243,6 @@ def _pairs(section: Section, size: int, short: bool) -> None:
 def _compare(
     section: Section, match: CompiledMatch, table: pa.Table, what: str, bar: float | None
 ) -> None:
-    """Rows and counts against the search over all events."""
     for wanted in ("auto", "search", "tree"):
         for weighted in (False, True):
             _run(match, table.slice(0, 5000), wanted=wanted, weighted=weighted)

@@ -1,13 +1,4 @@
-"""Small requests: durable appends and queries against the barest answer of the same server.
-
-Purpose
-    How much of what one process can answer at all is left when each answer is a durable event or a
-    query.  ``/healthz`` over the same connections is the peer, measured in turn in the same run, so
-    that the ratios say something on any machine.
-
-Limits
-    Client and server share the machine's processors; the disk's syncs are those of the machine.
-"""
+"""Small requests: durable appends and queries against ``/healthz`` on the same connections."""
 
 from __future__ import annotations
 
@@ -33,7 +24,6 @@ COUNT = "SELECT count(*) AS n, max(altitude) AS top FROM flights"
 
 
 def run(short: bool = False) -> Section:
-    """Measure; ``short`` shows that it works."""
     seconds, rounds = (0.5, 1) if short else (1.0, 5)
     with (
         tempfile.TemporaryDirectory(prefix="chronicle-bench-") as directory,
@@ -62,13 +52,10 @@ def _request(method: str, path: str, body: bytes = b"") -> bytes:
 
 
 class _Events:
-    """Events in order of time, each given out once."""
-
     def __init__(self) -> None:
         self._given = 0
 
     def next(self, count: int) -> list[bytes]:
-        """The next events, a line each."""
         first, self._given = self._given, self._given + count
         return [
             b'{"timestamp": "2018-08-%02dT%02d:%02d:%02dZ", "icao24": "4b%04x", "altitude": %d.5}\n'
@@ -83,7 +70,6 @@ HEALTHZ = [_request("GET", "/healthz")]
 def _against(
     served: Served, ours: Callable[[], Load], connections: int, seconds: float, rounds: int
 ) -> tuple[Load, float, float]:
-    """The median of ours, the median rate of the bare answer, and the median of their ratios."""
     pairs = []
     for _ in range(rounds):
         bare = drive(served.port, HEALTHZ, connections, seconds)

@@ -1,17 +1,8 @@
-"""Spark: what the connector costs beside the least that PySpark can do.
+"""The Spark connector against the least that PySpark can do.
 
-Purpose
-    Reading is compared with a Python data source that yields the same Arrow batches out of memory,
-    into the same ``noop`` sink: what is lost to it is the store's.  Writing is compared with Spark
-    writing the same DataFrame to uncompressed Parquet.  Pattern queries are :mod:`.spark_patterns`.
-
-    Writing is measured as ``docs/spark.md`` advises, without Spark's limit of bytes for an Arrow
-    batch, and once more with it: there a sink that drops what it gets stands beside it, because
-    most of the time is Spark's, on the way into Python.
-
-Limits
-    One machine, ``local[2]``, warm caches, everything in one session but the run on one processor;
-    the driver's heap is 2 GB.
+Reads: against a Python data source in memory, into ``noop``.  Writes: against uncompressed Parquet
+without Spark's byte limit for Arrow batches, as ``docs/spark.md`` advises, and with it against a
+sink that drops its input.  One machine, ``local[2]``, warm caches.
 """
 
 from __future__ import annotations
@@ -76,7 +67,6 @@ def _batches(events: int) -> Iterator[pa.RecordBatch]:
 
 
 def _peer(spark: Any, events: int, parts: int) -> Any:
-    """A data source that yields one Arrow batch again and again."""
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
     from ..spark_connector.types import spark_schema
@@ -130,7 +120,6 @@ def _peer(spark: Any, events: int, parts: int) -> Any:
 
 
 def _dropping(spark: Any, given: Any) -> None:
-    """Register ``dropping``, a data sink that drops every batch: the least that writing costs."""
     from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
     class Writer(DataSourceArrowWriter):
@@ -185,7 +174,6 @@ def _session(cores: int) -> Any:
 
 
 def run(short: bool = False) -> Section:
-    """Measure reading, writing and pattern queries."""
     events = EVENTS_SHORT if short else EVENTS
     matched = EVENTS_SHORT if short else EVENTS_PATTERN
     os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -1,27 +1,9 @@
-"""Spark: a pattern query through the connector, beside what Spark itself can be made to say.
+"""A pattern query through the Spark connector, against Spark's own formulations, with equal rows.
 
-Purpose
-    Spark has no MATCH_RECOGNIZE.  The pattern of three neighbouring events is therefore written
-    twice in its own terms, over Parquet of the same events: with window functions, and as a join
-    of the rare first events with what follows them.  Replay of the whole stream shows how the
-    time ranges of one query spread over processors.
-
-Layout
-    ======================  ====================================================================
-    formulation             how it is made to run in parallel
-    ======================  ====================================================================
-    window functions        ``lead`` over buckets of time; events at the beginning of a bucket
-                            are in the one before as well
-    join                    the first events, broadcast, with all events of their second and the
-                            next; then ``lead`` behind each of them
-    ======================  ====================================================================
-
-Guarantee
-    The rows of every run of every formulation are compared.
-
-Limits
-    ``local[2]``, and ``local[1]`` for the scaling; warm caches.  Ours is a median, Spark's own the
-    better of :data:`ROUNDS_THEIRS` runs.
+Spark has no MATCH_RECOGNIZE: a pattern of three neighbouring events is written over Parquet with
+window functions (``lead`` over time buckets that overlap) and as a join (rare first events,
+broadcast, with all events of their second and the next).  A replay shows how time ranges scale over
+processors.
 """
 
 from __future__ import annotations
@@ -59,15 +41,7 @@ COLUMNS = ("first_id", "began", "last_id", "weight")
 
 
 class PatternBench:
-    """One stream, indexed, and the same events as Parquet.
-
-    Parameters
-    ----------
-    place : Path
-        Where both are made.
-    schema : StreamSchema
-        With time ``t``, ``id`` and three doubles ``a``, ``b``, ``c``.
-    """
+    """One indexed stream and the same events as Parquet."""
 
     def __init__(
         self, place: Path, schema: StreamSchema, batches: Iterator[pa.RecordBatch], events: int
@@ -89,14 +63,12 @@ class PatternBench:
     # -- formulations -------------------------------------------------------------------------
 
     def ours(self, spark: Any, text: str, **options: object) -> Any:
-        """The pattern, through the connector."""
         reader = spark.read.format("chronicle").option("path", str(self.store))
         for name, value in options.items():
             reader = reader.option(name, value)
         return reader.option("query", text).load()
 
     def windowed(self, spark: Any) -> Any:
-        """The pattern by window functions."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F  # noqa: N812
 
@@ -111,7 +83,6 @@ class PatternBench:
         return self._followed(both, Window.partitionBy("bucket").orderBy("t")).where("own")
 
     def joined(self, spark: Any) -> Any:
-        """The pattern as a join of the first events with those after them."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F  # noqa: N812
 
@@ -141,7 +112,6 @@ class PatternBench:
     # -- measuring ----------------------------------------------------------------------------
 
     def compare(self, spark: Any) -> list[Row]:
-        """The selective pattern, against both formulations of Spark."""
         mine = self._rows(self.ours(spark, SELECTIVE))
         seconds = _median(lambda: self._rows(self.ours(spark, SELECTIVE)), ROUNDS)
         rows = []
@@ -171,7 +141,6 @@ class PatternBench:
         return rows
 
     def replay(self, spark: Any) -> float:
-        """Median seconds of a replay of the whole stream, in time ranges."""
         df = self.ours(spark, REPLAYED, numPartitions=PARTS)
         parts = df.rdd.getNumPartitions()
         if parts < PARTS // 2:
@@ -194,7 +163,6 @@ def _median(measure: Callable[[], object], rounds: int) -> float:
 
 
 def scaling_row(events: int, one: float, two: float) -> Row:
-    """What a second processor brings to a replay."""
     return Row(
         f"replay of {events / 1e6:g} M events in {PARTS} time ranges: local[2] against local[1]",
         f"{events / two / 1e6:.1f} M/s",

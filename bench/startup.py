@@ -1,4 +1,4 @@
-"""Start-up: what a process costs before it answers, the first time and the second."""
+"""Start-up time of a process, on its first and second run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ def _process(arguments: list[str]) -> float:
 
 
 def _first_and_second(arguments: list[str], store: Path) -> tuple[float, float]:
-    """Seconds of a command in a process of its own, the first time and the second."""
     taken = []
     for _ in range(2):
         shutil.rmtree(store, ignore_errors=True)
@@ -66,7 +65,6 @@ def heating(path: Path) -> None:
 
 
 def _first_commands(runs: int, scratch: Path) -> list[Row]:
-    """The first commands of a new user."""
     heating(scratch / "heating.csv")
     store, new = scratch / "heated", scratch / "new"
     ingest = ["ingest", str(scratch / "heating.csv"), "--stream", "heating", "--time", "at"]
@@ -99,7 +97,6 @@ def _first_commands(runs: int, scratch: Path) -> list[Row]:
 
 
 def run(short: bool = False) -> Section:
-    """Measure whole processes; the first run of each is not counted."""
     runs = 3 if short else 9
     section = Section(
         "Start-up of a cold process",

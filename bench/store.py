@@ -1,8 +1,4 @@
-"""The store against its peers: bulk load, scan, ad-hoc aggregates, memory, opening.
-
-Peers: an Arrow IPC file (what a bare columnar file costs) and DuckDB (what a database costs), on
-the same table, the same disk, in the same run.
-"""
+"""The store against an Arrow IPC file and DuckDB: bulk load, scan, aggregates, memory, opening."""
 
 from __future__ import annotations
 
@@ -33,7 +29,6 @@ TICKS = 10_000  # microseconds between events: 100 a second
 
 
 def table(events: int, attributes: int) -> pa.Table:
-    """Sorted events with noisy doubles (fixed seed)."""
     random_values = np.random.default_rng(2018)
     columns: dict[str, Any] = {"t": np.arange(events, dtype=np.int64) * TICKS}
     for i in range(attributes):
@@ -42,7 +37,6 @@ def table(events: int, attributes: int) -> pa.Table:
 
 
 def _fresh(path: Path) -> None:
-    """Remove what the last run left; the file system is done with it before the clock starts."""
     if path.is_dir():
         shutil.rmtree(path)
     else:
@@ -122,7 +116,6 @@ print(int(peak.split()[1]) / 1024)
 
 
 def _peak(path: Path, what: str, batches: int) -> float:
-    """Peak resident memory in MB of a process that ingests or scans."""
     done = subprocess.run(
         [sys.executable, "-c", PEAK, str(path), what],
         input=str(batches),
@@ -134,7 +127,7 @@ def _peak(path: Path, what: str, batches: int) -> float:
 
 
 def run(short: bool = False) -> Section:
-    """Measure and report; about 80 GB are written in the full profile."""
+    """Measure; the full profile writes about 80 GB."""
     wide_events, narrow_events, runs = (20_000_000, 60_000_000, 5)
     if short:
         wide_events, narrow_events, runs = (1_000_000, 2_000_000, 3)
@@ -162,7 +155,6 @@ def run(short: bool = False) -> Section:
 
 
 def _scratch() -> str | None:
-    """Directory for the data; ``CHRONICLE_BENCH_DIR`` moves it to another disk."""
     return os.environ.get("CHRONICLE_BENCH_DIR")
 
 

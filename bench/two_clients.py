@@ -1,21 +1,8 @@
-"""Two clients with big requests at once, against one: how far a server uses its processors.
+"""Two clients with large requests at once, against one: use of two processors (bar: 1.7 times).
 
-Purpose
-    Decoders and the relational executor are processes of their own, so that two big queries, or
-    two big bodies, run side by side although the server is one interpreter.  Two clients are asked
-    to get at least 1.7 times as much done as one, on two processors.
-
-Guarantee
-    One and two clients are measured in turn, and medians of the pairs are told.  Each client
-    appends to a stream of its own, in order of time, and each answer is read to its end.
-
-    The clock says what was gained where the processors are free.  The processor time says what
-    could be: all that a request takes, over what the server's own process takes of it, as if no two
-    of its threads ever ran at once.
-
-Limits
-    Clients are threads of this process that send bytes made beforehand: on two processors they take
-    their share of them.
+Decoders and the relational executor are worker processes.  Each client appends to its own stream.
+Wall time shows the gain; CPU time shows the upper bound: total over the server process's own, as if
+its threads never overlapped.  Clients are threads of this process and take their share.
 """
 
 from __future__ import annotations
@@ -67,20 +54,16 @@ MEDIA = {
 
 
 class _Cost(NamedTuple):
-    """What a request took, in seconds: by the clock, of the server's process, of its workers."""
-
     clock: float
     server: float
     workers: float
 
     @property
     def processors(self) -> float:
-        """How many of them were busy with it, the client's left out."""
         return (self.server + self.workers) / self.clock
 
 
 def run(short: bool = False) -> Section:
-    """Measure; ``short`` shows that it works."""
     events, part, requests, rounds = (50_000, 5_000, 1, 1) if short else (2_000_000, 200_000, 3, 5)
     rows = []
     with tempfile.TemporaryDirectory(prefix="chronicle-bench-") as directory:
@@ -153,7 +136,7 @@ def _row(
         made = [[next(source) for _ in range(requests)] for source in sources[:clients]]
         return _cost(served, media, made)
 
-    measured(2)  # workers are there
+    measured(2)  # start the workers
     pairs = [(measured(1), measured(2)) for _ in range(rounds)]
     one, two = (statistics.median(pair[side].clock for pair in pairs) for side in (0, 1))
     gain = statistics.median(alone.clock / both.clock for alone, both in pairs)
@@ -166,7 +149,6 @@ def _row(
 
 
 def _cost(served: Served, media: str, made: list[list[tuple[str, bytes]]]) -> _Cost:
-    """What one of these requests took; a client for each list."""
     process = psutil.Process(served.process.pid)
 
     def spent() -> tuple[float, float]:

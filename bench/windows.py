@@ -1,25 +1,10 @@
-"""Windowed aggregation: replay, index and DuckDB over the thesis's streams, as in its Figure 3.8.
+"""Windowed aggregation: replay, index and DuckDB, as in the thesis's Figure 3.8.
 
-Purpose
-    One week at 100 events a second (60,480,000 events) of one and of nine doubles, windows of one
-    day, slides from 10 ms to one day; sum, avg and count of one attribute.  Then the same number of
-    windows over ten times fewer and ten times more events.
-
-Peer
-    DuckDB over a table of its own, the better of two forms, found by trying both at one slide: rows
-    aggregated per slide (an integer division of the time), then a window function over the slides
-    with a RANGE of time or, because no slide is empty here, of ROWS.  One that takes longer than
-    :data:`PEER_SECONDS` is stopped, and said to be.
-
-Guarantee
-    All sides give out windows with the same counts and sums: each run makes a digest of what it
-    read, in which every window has the weight of its place, and different digests end the
-    benchmark.  DuckDB does not give out the windows that reach past the last event, so digests
-    leave those out; ours are made and read nevertheless.
-
-Limits
-    Warm: every form runs once before it is counted.  What takes more than :data:`LONG_SECONDS` is
-    run once; then auto is not run again but takes the time of what it chose.
+One week at 100 events a second of one and of nine doubles, windows of one day, slides from 10 ms to
+one day; sum, avg and count.  Then the same number of windows over ten times fewer and more events.
+DuckDB aggregates rows per slide, then applies a window function with RANGE or ROWS, whichever is
+faster; after ``PEER_SECONDS`` it is stopped.  Windows are compared by position-weighted digests,
+without those past the last event, which DuckDB lacks.
 """
 
 from __future__ import annotations
@@ -71,14 +56,14 @@ FORMS = ("RANGE", "ROWS")
 
 @dataclass(frozen=True)
 class Digest:
-    """What was read: windows, their counts and sums, each weighed by its window's place."""
+    """Windows, counts and sums, weighted by the window's position."""
 
     windows: int
     counts: int
     total: float
 
     def equals(self, other: Digest) -> bool:
-        """Whether windows and counts are the same and sums differ by rounding at most."""
+        """Equal windows and counts, and sums up to rounding."""
         return (self.windows, self.counts) == (other.windows, other.counts) and math.isclose(
             self.total, other.total, rel_tol=1e-9
         )
@@ -86,19 +71,7 @@ class Digest:
 
 @dataclass(frozen=True)
 class Point:
-    """Seconds of every side at one slide.
-
-    Attributes
-    ----------
-    seconds : dict of str to float
-        By side.
-    chosen : str
-        What auto chose.
-    break_even_ms : float or None
-        The slide from which on the cost model prefers the index.
-    stopped : bool
-        Whether the peer took longer than it was given.
-    """
+    """Seconds by side at one slide; ``break_even_ms`` is where the cost model prefers the index."""
 
     slide_ms: int
     seconds: dict[str, float]
@@ -108,12 +81,10 @@ class Point:
 
 
 class _Stopped(Exception):
-    """The peer took longer than it was given."""
+    """The peer exceeded its time."""
 
 
 class _Stream:
-    """Events in a store; in DuckDB as well where a peer is wanted."""
-
     def __init__(self, directory: Path, events: int, attributes: int, peer: bool) -> None:
         names = [f"x{i}" for i in range(attributes)]
         fields = [pa.field("t", pa.timestamp("ms")), *(pa.field(n, pa.float64()) for n in names)]
@@ -144,7 +115,6 @@ class _Stream:
 
     @staticmethod
     def text(slide_ms: int, strategy: str, size_ms: int = DAY_MS) -> str:
-        """The query."""
         return (
             f"SELECT /*+ strategy({strategy}) */ window_start, sum(x0) AS s, avg(x0) AS a, "
             f"count(x0) AS n FROM HOP(s, t, INTERVAL '{slide_ms} milliseconds', "
@@ -152,14 +122,12 @@ class _Stream:
         )
 
     def ours(self, slide_ms: int, strategy: str, size_ms: int = DAY_MS) -> Digest:
-        """Answer by Chronicle."""
         batches = self.db.sql(self.text(slide_ms, strategy, size_ms)).batches()
-        # DuckDB gives out the windows that end with a slide that has events
+        # DuckDB returns only windows whose last slide has events
         last_ms = (self.end_ms - 1) // slide_ms * slide_ms + slide_ms - size_ms
         return _digest(batches, slide_ms, last_ms)
 
     def theirs(self, slide_ms: int, form: str) -> Digest:
-        """Answer by DuckDB."""
         assert self.peer is not None
         reach = DAY_MS // slide_ms - 1
         query = f"""
@@ -180,7 +148,7 @@ class _Stream:
         timer.start()
         try:
             return _digest(cursor.sql(query).to_arrow_reader(), slide_ms, None)
-        except (duckdb.Error, OSError) as error:  # its Arrow reader has errors of its own
+        except (duckdb.Error, OSError) as error:  # its Arrow reader raises OSError
             if over.is_set():
                 raise _Stopped from error
             raise
@@ -190,13 +158,11 @@ class _Stream:
             cursor.close()
 
     def explained(self, slide_ms: int) -> dict[str, Any]:
-        """What the plan says of windows."""
         plan = self.db.explain(self.text(slide_ms, "auto"))
         (operator,) = [o for o in plan.operators() if o.name == "WindowAggregate"]
         return dict(operator.details)
 
     def close(self) -> None:
-        """Close both."""
         self.db.close()
         if self.peer is not None:
             self.peer.close()
@@ -220,7 +186,6 @@ def _digest(batches: Iterable[pa.RecordBatch], slide_ms: int, last_ms: int | Non
 
 
 def _values(batch: pa.RecordBatch, name: str) -> Any:
-    """The plain values of a column, of milliseconds where it is one of times."""
     array = batch.column(batch.schema.get_field_index(name))
     if pa.types.is_timestamp(array.type):
         array = array.cast(pa.timestamp("ms")).view(pa.int64())
@@ -230,7 +195,6 @@ def _values(batch: pa.RecordBatch, name: str) -> Any:
 
 @contextmanager
 def _stream(events: int, attributes: int, peer: bool) -> Iterator[_Stream]:
-    """A stream that is deleted afterwards; ``CHRONICLE_BENCH_DIR`` says where it lies."""
     scratch = os.environ.get("CHRONICLE_BENCH_DIR")
     directory = Path(tempfile.mkdtemp(prefix="chronicle-bench-windows-", dir=scratch))
     try:
@@ -245,8 +209,6 @@ def _stream(events: int, attributes: int, peer: bool) -> Iterator[_Stream]:
 
 
 class _Timed:
-    """Runs a call as often as is worth its time; keeps the digest."""
-
     def __init__(self, call: Callable[[], Digest]) -> None:
         self.digest: Digest | None = None
         begin = time.perf_counter()
@@ -267,7 +229,6 @@ class _Timed:
 
 
 def measure(stream: _Stream, slides: tuple[int, ...] = SLIDES_MS) -> list[Point]:
-    """Measure all sides at all slides."""
     tried = {form: _Timed(lambda f=form: stream.theirs(TRIAL_MS, f)).seconds for form in FORMS}  # type: ignore[misc]
     form = min(tried, key=lambda name: tried[name])
     points = []
@@ -298,7 +259,7 @@ def measure(stream: _Stream, slides: tuple[int, ...] = SLIDES_MS) -> list[Point]
 
 
 def crossing(points: list[Point]) -> float | None:
-    """The slide from which on the index is faster, on logarithmic scales; None without one."""
+    """The slide from which the index is faster, log-interpolated; None without one."""
     found = None
     for low, high in pairwise(points):
         a, b = (math.log(p.seconds["index"] / p.seconds["replay"]) for p in (low, high))
@@ -308,7 +269,6 @@ def crossing(points: list[Point]) -> float | None:
 
 
 def run(short: bool = False) -> Section:
-    """The section for ``docs/benchmarks.md``; the full size draws the figures as well."""
     if not short:
         require()
     events = SHORT_EVENTS if short else WEEK_EVENTS
@@ -372,7 +332,6 @@ def _compare(result: Section, attributes: int, points: list[Point]) -> None:
 
 
 def _index_seconds(stream: _Stream, events: int) -> float:
-    """Seconds of the same number of windows, however long the stream: 168 slides of 24 a window."""
     slide = STEP_MS * events // 168
     return _Timed(lambda: stream.ours(slide, "index", 24 * slide)).seconds
 

@@ -1,30 +1,21 @@
-"""A factory hall of machines: the synthetic stream of the demo and of examples.
+r"""Synthetic stream of factory machines, for the demo and examples; deterministic.
 
-Purpose
-    Two million events that look like something: machines report once a second, give or take; they
-    work in jobs and rest between them, get warm and cool down, follow the temperature of the day,
-    and now and then one breaks: its vibration climbs for minutes, then its temperature, then it
-    stops.
+Machines report about once a second, work in jobs, rest, warm up and cool down.
 
-Guarantee
-    The same arguments give the same events: a fixed seed of NumPy's PCG64, values rounded to a few
-    digits.  Events are in time order, ties in machine order.
+==============  ============  ==================================================
+``time``        timestamp us  one second apart per machine, 0.4 s of jitter
+``machine``     string        ``press-00`` ... ``robot-39``
+``state``       string        idle, running, degraded, stopped
+``temperature`` double        degrees Celsius
+``vibration``   double        mm/s
+``power``       double        kW
+``produced``    int64         pieces since the beginning of the stream
+==============  ============  ==================================================
 
-Layout
-    ==============  ============  ==================================================
-    ``time``        timestamp us  one second apart per machine, 0.4 s of jitter
-    ``machine``     string        ``press-00`` ... ``robot-39``
-    ``state``       string        idle, running, degraded, stopped
-    ``temperature`` double        degrees Celsius
-    ``vibration``   double        mm/s
-    ``power``       double        kW
-    ``produced``    int64         pieces since the beginning of the stream
-    ==============  ============  ==================================================
+A fault (400 steps)::
 
-How a fault looks (400 steps)::
-
-    vibration    ____________/~~~~~~~\\______      climbs from step 0, high from 200 to 320
-    temperature  ________________/~~~~\\____      follows from step 120
+    vibration    ____________/~~~~~~~\______      climbs from step 0, high from 200 to 320
+    temperature  ________________/~~~~\____      follows from step 120
     state        running  degraded     stopped    degraded from 100, stopped from 320 to 400
 """
 
@@ -67,18 +58,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def factory_events(events: int = EVENTS, seed: int = SEED) -> pa.Table:
-    """Generate the first so many events.
-
-    Parameters
-    ----------
-    events : int
-        At least 1; each machine gets the same share, rounded up before the end is cut off.
-
-    Returns
-    -------
-    pyarrow.Table
-        With :data:`SCHEMA`, in time order.
-    """
+    """The first ``events`` of the stream, in time order, ties in machine order."""
     steps = -(-events // MACHINES)
     random = np.random.default_rng(seed)
     working = _jobs(random, steps)
@@ -118,7 +98,6 @@ def factory_events(events: int = EVENTS, seed: int = SEED) -> pa.Table:
 
 
 def _jobs(random: np.random.Generator, steps: int) -> npt.NDArray[np.bool_]:
-    """When each machine works: in three of four quarters of an hour."""
     quarters = steps // JOB_STEPS + 2
     plan = np.repeat(random.random((MACHINES, quarters)) < 0.75, JOB_STEPS, axis=1)
     first = random.integers(0, JOB_STEPS, MACHINES)
@@ -127,7 +106,6 @@ def _jobs(random: np.random.Generator, steps: int) -> npt.NDArray[np.bool_]:
 
 
 def _faults(random: np.random.Generator, steps: int) -> npt.NDArray[np.int32]:
-    """Step within a fault, or -1; faults of a machine do not overlap (a later one wins)."""
     fault = np.full((MACHINES, steps + FAULT_STEPS), -1, np.int32)
     count = max(1, round(MACHINES * steps * FAULTS_PER_STEP))
     profile = np.arange(FAULT_STEPS, dtype=np.int32)
@@ -141,7 +119,6 @@ def _faults(random: np.random.Generator, steps: int) -> npt.NDArray[np.int32]:
 
 
 def _lagged(values: Floats) -> Floats:
-    """A moving average over the last :data:`LAG` steps: how slowly metal warms up."""
     sums = np.cumsum(np.pad(values, ((0, 0), (LAG, 0)), mode="edge"), axis=1)
     mean: Floats = (sums[:, LAG:] - sums[:, :-LAG]) / LAG
     return mean

@@ -1,28 +1,16 @@
-"""Identities: sixteen bytes that stay with a result while events come late around it.
+"""Stable result identifiers: 16-byte digests that late events do not change.
 
-Purpose
-    A result of a query has no number that lasts: a late event moves every position behind it.
-    What lasts is what the result is made of.  :func:`digests` makes one name of that for each of
-    many rows: BLAKE2b-128 (RFC 7693) of a seed, which stands for the query, and the values that
-    tell its results apart.
+A late event moves the position of every later result, so results are identified by content:
+BLAKE2b-128 (RFC 7693) of a seed for the query and of the values that distinguish its results::
 
-Layout
-    ::
+    message of a row   seed (16 bytes) | value | value | ...
+    value              00                           null
+                       01 | 8 bytes                 integers, times, booleans, floats
+                       02 | length (8 bytes) | ...  text, bytes; decimals as text
 
-        message of a row   seed (16 bytes) | value | value | ...
-        value              00                           null
-                           01 | 8 bytes                 integers, times, booleans, floats
-                           02 | length (8 bytes) | ...  text, bytes; decimals as text
-
-    Numbers are little-endian and signed; unsigned ones of 64 bits keep their bits.  Floats are
-    doubles, with one zero and one NaN.
-
-Guarantee
-    Equal values have equal digests, whatever the width of their type; the bytes are those of
-    :func:`hashlib.blake2b`.
-
-Cost
-    About 0.2 microseconds a row, in one pass over its message.
+Numbers are little-endian and signed; uint64 keeps its bits.  Floats are doubles, with one zero and
+one NaN.  Equal values have equal digests whatever their type's width; the bytes are those of
+``hashlib.blake2b``.  Cost: about 0.2 microseconds a row, in one pass.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -45,7 +33,7 @@ DIGEST_BYTES = 16
 
 _NULL, _FIXED, _VARIABLE = 0, 1, 2
 
-# the constants of SHA-512, and the orders in which BLAKE2b mixes the words of a block
+# SHA-512's initial values, and BLAKE2b's message schedule
 _START = np.array(
     [
         0x6A09E667F3BCC908, 0xBB67AE8584CAA73B, 0x3C6EF372FE94F82B, 0xA54FF53A5F1D36F1,
@@ -76,7 +64,7 @@ _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 @kernel
 def _turned(word, by):
-    """A word rotated to the right."""
+    """A word rotated right."""
     return (word >> np.uint64(by)) | (word << np.uint64(64 - by))
 
 
@@ -141,7 +129,7 @@ def _digest_rows(data, begin, start, orders, parameters, ones, out):
 
 @kernel
 def _put_fixed(words, valid, at, data):
-    """Write a tag and eight bytes for each row, and move its place on."""
+    """Write a tag and eight bytes for each row, and advance its position."""
     for row in range(words.shape[0]):
         place = at[row]
         if valid[row]:
@@ -157,7 +145,7 @@ def _put_fixed(words, valid, at, data):
 
 @kernel
 def _put_variable(offsets, values, valid, at, data):
-    """Write a tag, a length and bytes for each row, and move its place on."""
+    """Write a tag, a length and bytes for each row, and advance its position."""
     for row in range(offsets.shape[0] - 1):
         place = at[row]
         if valid[row]:
@@ -174,14 +162,14 @@ def _put_variable(offsets, values, valid, at, data):
 
 
 def seed_of(text: str) -> bytes:
-    """The seed that stands for a text."""
+    """The seed for a query's text."""
     return hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES).digest()
 
 
 def event_bytes(
     ticks: npt.NDArray[np.int64], ranks: npt.NDArray[np.int64], first: npt.NDArray[np.int64]
 ) -> pa.Array:
-    """The events ``first[i] .. first[i + 1]`` of each row as bytes: tick and rank of each."""
+    """Events ``first[i] .. first[i + 1]`` of each row as bytes: tick and rank of each."""
     pairs = np.ascontiguousarray(np.stack([ticks, ranks], axis=1), "<i8")
     offsets = (first * 16).astype(np.int64)
     return pa.LargeBinaryArray.from_buffers(
@@ -190,25 +178,7 @@ def event_bytes(
 
 
 def digests(seed: bytes, columns: Sequence[pa.Array]) -> pa.Array:
-    """A digest for each row of some columns.
-
-    Parameters
-    ----------
-    seed : bytes
-        See :func:`seed_of`.
-    columns : sequence of pyarrow.Array
-        At least one; all of one length.
-
-    Returns
-    -------
-    pyarrow.Array
-        ``binary``, 16 bytes each.
-
-    Raises
-    ------
-    UnsupportedType
-        A column of lists, structs or intervals.
-    """
+    """A 16-byte digest per row; UnsupportedType for lists, structs and intervals."""
     rows = len(columns[0])
     parts = [_plain(column) for column in columns]
     lengths = np.full(rows, len(seed), np.int64)
@@ -248,20 +218,7 @@ def words_of(ids: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.uint64]:
 
 
 def row_words(ids: pa.Array, columns: Sequence[pa.Array]) -> pa.Array | None:
-    """Rows as bytes that are equal where the rows have equal digests.
-
-    Parameters
-    ----------
-    ids : pyarrow.Array
-        Digests, a column of the rows.
-    columns : sequence of pyarrow.Array
-        The others.
-
-    Returns
-    -------
-    pyarrow.Array or None
-        None where the values of a column have no fixed width.
-    """
+    """Rows as bytes, equal for equal digests; None if a column has no fixed width."""
     parts = [_plain(column) for column in columns]
     if any(offsets is not None for _, _, offsets in parts):
         return None
@@ -279,7 +236,7 @@ _Plain = tuple[npt.NDArray[np.bool_], npt.NDArray[np.generic], npt.NDArray[np.in
 
 
 def _plain(column: pa.Array) -> _Plain:
-    """Validity, and words of 64 bits, or bytes with their offsets."""
+    """Validity, and 64-bit words, or bytes with their offsets."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if isinstance(column, pa.DictionaryArray):
@@ -318,7 +275,7 @@ def _large(column: pa.Array) -> pa.Array:
 
 
 def _words(column: pa.Array) -> npt.NDArray[np.int64]:
-    """Values of a fixed width, as signed words; any for nulls."""
+    """Fixed-width values as signed words; arbitrary for nulls."""
     type_ = column.type
     if pa.types.is_floating(type_):
         wide = column.cast(pa.float64())

@@ -1,29 +1,13 @@
-"""Text that is JSON: looked at whole, and without what means nothing.
+"""Validation and compaction of JSON text.
 
-Purpose
-    A column of type JSON holds one JSON value an event.  :func:`read_json` makes one of a column of
-    text, and says which of the texts are none, and why.
+Each result is one RFC 8259 value in UTF-8, as written except for white space between tokens:
+digits, escapes, member order and duplicate members stay, since a canonical form would read numbers
+as doubles and damage 64-bit identifiers.  White space is removed so that an NDJSON line that embeds
+the value stays one line.  Lone surrogates and numbers beyond doubles are refused, as readers would
+fail on them.
 
-Guarantee
-    What comes out is one value of RFC 8259, in UTF-8.  It is what was written, but for the white
-    space between its parts: no digit of a number, no escape and no order of members changes, and
-    members that occur twice stay.  So two texts of one value may differ; a canonical form would
-    have to read numbers as doubles, which identifiers of 64 bits do not survive.  White space has
-    to go: a line of NDJSON that such a value is written into must stay one.
-
-    Half of a surrogate pair is refused, because no text could hold it, and a number that no double
-    holds: whoever reads the value later would fail, or make infinity of it.
-
-Layout
-    Arrow's canonical extension type ``arrow.json`` over ``string``.  A missing value is null; the
-    JSON value ``null``, of a text ``null``, is a value.
-
-Limits
-    At most :data:`DEPTH_MAX` brackets inside each other, so that a record of a JSON array which
-    holds the value can be read by all readers.
-
-Cost (2 cores at 2.1 GHz)
-    One pass of compiled code.  Where nothing has to go, the text is not copied.
+The type is ``arrow.json`` over ``string``: a missing value is null, JSON ``null`` a value.  Nesting
+is limited to ``DEPTH_MAX``.  One pass of compiled code, without a copy if nothing changes.
 """
 
 from __future__ import annotations
@@ -50,7 +34,7 @@ __all__ = [
 
 DEPTH_MAX = 62
 JSON = pa.json_()
-"""The type of a column of JSON values."""
+"""Type of a column of JSON values."""
 
 REASONS = (
     "expected JSON, found {value}",
@@ -58,44 +42,35 @@ REASONS = (
     "expected JSON of whole characters, found half of a surrogate pair in {value}",
     "expected JSON with numbers that a double can hold, found {value}",
 )
-"""What is wrong, by fault - 1; ``{value}`` stands for the text."""
+"""Messages by fault - 1; ``{value}`` stands for the text."""
 
 GOOD, NO_JSON, DEEP, HALF, HUGE = range(5)
 QUOTE, BACKSLASH, COMMA, COLON, MINUS, PLUS, POINT, ZERO, NINE = 34, 92, 44, 58, 45, 43, 46, 48, 57
 OPEN, CLOSE, OPEN_LIST, CLOSE_LIST = 123, 125, 91, 93
 VALUE, FIRST_VALUE, KEY, FIRST_KEY, AFTER = range(5)
-"""What has to come next; the first of an object or a list may be its end."""
+"""The expected next token; FIRST_* may also be the end of the list or object."""
 
 EXPONENT_MAX = 308
 
 
 def is_json(type_: pa.DataType) -> TypeGuard[pa.JsonType]:
-    """Whether a type is that of JSON values, over text of any kind."""
     return isinstance(type_, pa.JsonType)
 
 
 class JsonTexts(NamedTuple):
-    """What a column of text is as JSON.
-
-    Attributes
-    ----------
-    values : pyarrow.Array
-        Of type :data:`JSON`; null where the text is none.
-    faults : uint8 array or None
-        Per value 0, or 1 + the number of its reason; None when all are good.
-    """
+    """A text column as JSON, null where invalid; faults are 0 or 1 + the reason's index."""
 
     values: pa.Array
     faults: npt.NDArray[np.uint8] | None
 
 
 def json_column(text: pa.Array) -> pa.Array:
-    """Text that is known to be compact JSON, as values; not looked at."""
+    """Text known to be compact JSON as values, unchecked."""
     return pa.ExtensionArray.from_storage(JSON, text)
 
 
 def json_value(text: object) -> pa.Scalar | None:
-    """A text as a JSON value; None where it is none."""
+    """A text as a JSON value; None if it is invalid."""
     try:
         found = read_json(pa.array([text], pa.string()))
     except (pa.ArrowException, TypeError, ValueError):
@@ -104,20 +79,14 @@ def json_value(text: object) -> pa.Scalar | None:
 
 
 def repeated(value: pa.Scalar, times: int) -> pa.Array:
-    """A value of any type so many times; Arrow repeats none of an extension."""
+    """A value of any type repeated; Arrow's ``repeat`` refuses extension types."""
     if isinstance(value, pa.ExtensionScalar):
         return json_column(pa.repeat(value.value, times))
     return pa.repeat(value, times)
 
 
 def read_json(text: pa.Array) -> JsonTexts:
-    """Read a column of text, or of JSON values that nobody has looked at.
-
-    Parameters
-    ----------
-    text : pyarrow.Array
-        Of a string type, its bytes UTF-8.
-    """
+    """Validate and compact a column of UTF-8 text, or of unchecked JSON values."""
     if is_json(text.type):
         text = text.storage
     if text.type != pa.string():
@@ -147,7 +116,7 @@ def read_json(text: pa.Array) -> JsonTexts:
 
 @kernel
 def _blanks(data, i, stop):  # type: ignore[no-untyped-def]
-    """Position of what is no white space."""
+    """Position after white space."""
     while i < stop and (data[i] == 32 or data[i] == 9 or data[i] == 10 or data[i] == 13):
         i += 1
     return i
@@ -155,7 +124,7 @@ def _blanks(data, i, stop):  # type: ignore[no-untyped-def]
 
 @kernel
 def _hex(data, i, stop):  # type: ignore[no-untyped-def]
-    """The number of four hexadecimal digits, or below zero."""
+    """Value of four hexadecimal digits, or -1."""
     if i + 4 > stop:
         return -1
     word = np.int64(0)
@@ -174,7 +143,7 @@ def _hex(data, i, stop):  # type: ignore[no-untyped-def]
 
 @kernel
 def _string(data, i, stop):  # type: ignore[no-untyped-def]
-    """Position after the string that begins here; below zero the fault."""
+    """Position after the string that begins here, or the negated fault."""
     half = False
     i += 1
     while i < stop:
@@ -211,7 +180,7 @@ def _string(data, i, stop):  # type: ignore[no-untyped-def]
 
 @kernel
 def _digits(data, i, stop):  # type: ignore[no-untyped-def]
-    """Position of what is no digit."""
+    """Position after the digits."""
     while i < stop and ZERO <= data[i] <= NINE:
         i += 1
     return i
@@ -219,11 +188,7 @@ def _digits(data, i, stop):  # type: ignore[no-untyped-def]
 
 @kernel
 def _number(data, i, stop):  # type: ignore[no-untyped-def]
-    """Position after the number that begins here; below zero the fault.
-
-    Its size is that of its first digit which is not zero; of those of the size of the greatest
-    double, digits are compared.
-    """
+    """Position after the number that begins here, or the negated fault; digits decide at 1e308."""
     if data[i] == MINUS:
         i += 1
     begin = i
@@ -252,7 +217,7 @@ def _number(data, i, stop):  # type: ignore[no-untyped-def]
             exponent = min(exponent * 10 + np.int64(data[k]) - ZERO, np.int64(1 << 40))
         if negative:
             exponent = -exponent
-    if whole - begin + exponent <= EXPONENT_MAX:  # as nearly all are
+    if whole - begin + exponent <= EXPONENT_MAX:  # the usual case
         return i
     at = begin
     while at < end and (data[at] == ZERO or data[at] == POINT):
@@ -269,10 +234,7 @@ def _number(data, i, stop):  # type: ignore[no-untyped-def]
 
 @kernel
 def _below_the_greatest(data, at, end):  # type: ignore[no-untyped-def]
-    """Whether digits, the first of them not zero, are below those of the greatest double.
-
-    Seventeen are compared; what is equal up to there rounds to it.
-    """
+    """Whether digits do not exceed the greatest double's; equal up to 17 digits rounds to it."""
     digits = np.uint64(0)
     taken = 0
     while taken < 17:
@@ -290,7 +252,7 @@ def _below_the_greatest(data, at, end):  # type: ignore[no-untyped-def]
 
 @kernel
 def _word(data, i, stop):  # type: ignore[no-untyped-def]
-    """Position after true, false or null; below zero the fault."""
+    """Position after true, false or null, or the negated fault."""
     c = data[i]
     if c == 116 and i + 4 <= stop:
         if data[i + 1] == 114 and data[i + 2] == 117 and data[i + 3] == 101:
@@ -308,7 +270,7 @@ def _word(data, i, stop):  # type: ignore[no-untyped-def]
 
 @kernel
 def _value(data, i, stop, stack, out, at):  # type: ignore[no-untyped-def]
-    """Copy one value without its white space: the position behind it, and what is wrong."""
+    """Copy one value without white space; returns the output position and the fault."""
     depth = 0
     expected = VALUE
     while True:
@@ -374,7 +336,7 @@ def _value(data, i, stop, stack, out, at):  # type: ignore[no-untyped-def]
 
 @kernel
 def _compact(offsets, data, present, stack, faults, ends, out):  # type: ignore[no-untyped-def]
-    """Copy the values one after the other; gives how many are none."""
+    """Copy the valid values one after the other; returns the number of invalid ones."""
     at = np.int64(0)
     bad = 0
     for row in range(len(offsets) - 1):

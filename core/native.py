@@ -1,20 +1,11 @@
-"""Kernels: the functions over arrays that are machine code in the installed package.
+"""Kernels: array functions that are machine code in the installed package.
 
-Purpose
-    A hot loop is written as a plain function over arrays (arrays, then scalars, then outputs), with
-    :func:`kernel` above it.  ``kernel_build/`` compiles all of them when the package is built and
-    links them into one extension module, ``_kernels``; :func:`kernel` gives what is there.
-
-Guarantee
-    No compiler is loaded at run time: a first call takes as long as a second.  A call releases the
-    GIL.  Arithmetic is exact: no fast-math, integers wrap, NaN and signed zeros mean what IEEE 754
-    says.  A kernel that was changed since the build, or a constant that it reads, is an error when
-    its module is imported, never stale machine code.
-
-Limits
-    ``kernel_build/forms.toml`` says for which types of arguments a kernel is compiled; a call with
-    others is a :class:`TypeError`.  Array arguments are contiguous where the form does not say
-    otherwise.  A kernel without a form can be called by other kernels only.
+A function over arrays (arrays, scalars, outputs) decorated with ``kernel`` is compiled at build
+time (``kernel_build/``) into the extension module ``_kernels``, for the argument types in
+``forms.toml``; other calls raise a TypeError.  Arrays are contiguous unless the form says
+otherwise.  A call releases the GIL.  No fast-math, integers wrap, NaN and signed zeros follow IEEE
+754.  If a kernel or a constant that it reads has changed since the build, importing its module
+fails.  A kernel without a form can be called only by kernels.
 """
 
 from __future__ import annotations
@@ -31,10 +22,10 @@ import numpy as np
 __all__ = ["carray", "digest_of", "kernel", "machine_operation", "trailing_zeros"]
 
 compiler: Any = None
-"""Set by ``kernel_build`` before other modules are imported: makes Numba's forms of kernels."""
+"""Set by ``kernel_build`` before other modules are imported; makes Numba's forms of kernels."""
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
-"""The Python functions of the kernels, by name: for debuggers and tests."""
+"""The kernels' Python functions by name, for debuggers and tests."""
 
 _machine_code: Any = None
 
@@ -45,7 +36,7 @@ def carray(*_: Any) -> Any:
 
 
 def trailing_zeros(word: Any) -> int:
-    """Number of the lowest bit of a word; 64 where there is none."""
+    """Index of the lowest set bit of a word; 64 for zero."""
     word = int(word)
     return (word & -word).bit_length() - 1 if word else 64
 
@@ -53,18 +44,11 @@ def trailing_zeros(word: Any) -> int:
 def machine_operation(
     plain: Callable[..., Any] = carray,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """An operation that kernels call, written in terms of LLVM: what Numba calls an intrinsic.
-
-    Parameters
-    ----------
-    plain : callable, optional
-        The same in Python.
-    """
+    """An operation for kernels in LLVM (a Numba intrinsic); ``plain`` is the same in Python."""
     return lambda generate: plain if compiler is None else compiler.operation(generate)
 
 
 def load() -> ModuleType:
-    """The extension module with the kernels."""
     global _machine_code
     if _machine_code is None:
         for name in dict.fromkeys((of_this_machine(), "_kernels")):
@@ -83,27 +67,21 @@ def load() -> ModuleType:
 
 
 def of_this_machine() -> str:
-    """The module of kernels for the processor at hand."""
+    """Name of the extension module for this processor."""
     features = importlib.import_module("numpy._core._multiarray_umath").__cpu_features__
     fast = all(features.get(name) for name in ("AVX2", "FMA3", "BMI2", "LZCNT"))
     return "_kernels_v3" if fast else "_kernels"
 
 
 def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Machine code of a function over arrays.
-
-    Raises
-    ------
-    ImportError
-        It is not what was compiled: ``make kernels`` compiles it.
-    """
+    """Machine code of a function; ImportError if the compiled one differs (``make kernels``)."""
     if compiler is not None:
         form: Callable[..., Any] = compiler.form(function)
         return form
     machine_code = load()
     name = f"{function.__module__.partition('.')[2]}.{function.__name__}"
     compiled = machine_code.DIGESTS.get(name)
-    if compiled != digest_of(function) and sys.flags.optimize < 2:  # -OO makes other byte code
+    if compiled != digest_of(function) and sys.flags.optimize < 2:  # -OO changes the byte code
         what = "is not among the compiled kernels" if compiled is None else "was changed"
         raise ImportError(f"the kernel {name} {what}: run `make kernels`")
     FUNCTIONS[name] = function
@@ -119,7 +97,7 @@ def _without_form(name: str) -> Callable[..., Any]:
 
 
 def digest_of(function: Callable[..., Any]) -> str:
-    """Of a kernel's code and the constants that it reads; not of the kernels that it calls."""
+    """Digest of a kernel's code and the constants it reads, without the kernels that it calls."""
     code, around = function.__code__, function.__globals__
     constants = [each for each in code.co_consts if each != function.__doc__]
     digest = hashlib.blake2b(repr((code.co_code, constants, code.co_varnames)).encode())

@@ -1,33 +1,22 @@
-"""What a process opened is its own: a forked child must not go on with it.
+"""Fork safety: what a process opened cannot be used in a forked child.
 
-Purpose
-    ``fork`` copies memory and shares open files.  A child that appended through what it inherited
-    would write between the records of its parent, and its copies of locks and thread pools wait for
-    threads that it does not have.  Here is how the layers above refuse instead.
+A child could write into its parent's files, and wait for threads that do not exist.
 
-Guarantee
-    ==========================  =================================================================
-    in a forked child
-    ==========================  =================================================================
-    handles (store, stream)     every method that reads or changes raises
-                                :class:`~chronicle.errors.StoreClosed`, before it takes a lock;
-                                closing does nothing
-    blocks of mapped files      raise the same, also out of a scan that the parent had begun
-    libraries with threads      are never torn down (:func:`leave_to_parent`): their destructors
-                                would write to the parent's files or wait for its threads
-    locks of module state       are free (:class:`ModuleLock`)
-    threads of modules          are begun anew (:class:`OwnThreads`)
-    imports inside functions    are never half done: a fork waits for them (:data:`LOADING`), and
-                                for kernels that are being compiled (:func:`fork_waits_for`)
-    ==========================  =================================================================
+==========================  =================================================================
+in a forked child
+==========================  =================================================================
+handles (store, stream)     every method that reads or changes raises ``StoreClosed`` before
+                            it takes a lock; closing does nothing
+blocks of mapped files      raise the same, even in a scan that the parent had begun
+libraries with threads      are never destroyed (``leave_to_parent``)
+module-level locks          are free (``ModuleLock``)
+module-level threads        are started anew (``OwnThreads``)
+imports inside functions    are never half done: a fork waits for ``LOADING`` and for locks
+                            registered with ``fork_waits_for``
+==========================  =================================================================
 
-    What the child opens itself works as anywhere.
-
-Limits
-    A process is identified by its number.  Linux gives a number again only when the process that
-    had it is gone, so a child never has its parent's.  What another library
-    imports on its first use, in another thread, in the moment of a fork, keeps its lock in the
-    child: no fork waits for that.
+What the child opens itself works.  Linux reuses a pid only after its process has ended, so a child
+never has its parent's.  A fork does not wait for imports by other libraries in other threads.
 """
 
 from __future__ import annotations
@@ -55,13 +44,7 @@ __all__ = [
 
 
 class Owner:
-    """The process that opened something.
-
-    Parameters
-    ----------
-    what : str
-        Begins the message, such as ``"the store flights"``.
-    """
+    """The process that opened something; ``what`` begins the message."""
 
     __slots__ = ("__weakref__", "_process", "_what")
 
@@ -71,11 +54,11 @@ class Owner:
 
     @property
     def here(self) -> bool:
-        """Whether this is that process."""
+        """Whether this is the owning process."""
         return os.getpid() == self._process
 
     def check(self) -> None:
-        """Raise :class:`StoreClosed` in any other process."""
+        """Raise ``StoreClosed`` in any other process."""
         if os.getpid() != self._process:
             raise StoreClosed(
                 f"{self._what} was opened in process {self._process}; process {os.getpid()} was "
@@ -85,13 +68,7 @@ class Owner:
 
 
 class OwnedLock(Owner):
-    """A re-entrant lock that only its process can take.
-
-    Parameters
-    ----------
-    what : str
-        See :class:`Owner`.
-    """
+    """A re-entrant lock that only its process can acquire."""
 
     __slots__ = ("_lock",)
 
@@ -100,12 +77,10 @@ class OwnedLock(Owner):
         self._lock = threading.RLock()
 
     def acquire(self, blocking: bool = True) -> bool:
-        """Take it, or say that it is taken."""
         self.check()
         return self._lock.acquire(blocking)
 
     def release(self) -> None:
-        """Give it back."""
         self._lock.release()
 
     def __enter__(self) -> None:
@@ -118,14 +93,9 @@ class OwnedLock(Owner):
 
 
 class ModuleLock:
-    """A lock of what a module keeps for the whole process; free in a forked child.
+    """A lock of process-wide module state, free in a forked child.
 
-    What it protects is whole after any one bytecode, because the child goes on from there.
-
-    Attributes
-    ----------
-    lock : threading.Lock
-        What hot paths take directly; another one in a child.
+    Protected state must be consistent after each bytecode, as the child continues from there.
     """
 
     def __init__(self) -> None:
@@ -133,7 +103,7 @@ class ModuleLock:
         _MODULES.add(self)
 
     def renew(self) -> None:
-        """Free it, no matter which thread of the parent held it."""
+        """Free it, whichever thread of the parent held it."""
         self.lock = threading.Lock()
 
     def __enter__(self) -> None:
@@ -144,15 +114,7 @@ class ModuleLock:
 
 
 class OwnThreads:
-    """Threads of this process for the whole of its life, begun when they are asked for.
-
-    Parameters
-    ----------
-    count : int
-        Most that run at a time.
-    name : str
-        Begins the name of each.
-    """
+    """A lazily started thread pool for the life of the process, with named threads."""
 
     def __init__(self, count: int, name: str) -> None:
         self._count = count
@@ -161,7 +123,7 @@ class OwnThreads:
         self._lock = ModuleLock()
 
     def pool(self) -> ThreadPoolExecutor:
-        """They; a forked child has its own."""
+        """The pool; a forked child has its own."""
         made = self._made
         if made is not None and made[0] == os.getpid():
             return made[1]
@@ -174,25 +136,20 @@ class OwnThreads:
 
 
 def leave_to_parent(owner: Any) -> None:
-    """Have a forked child never destroy an object, nor what it refers to.
+    """Never destroy an object, or what it refers to, in a forked child, even at interpreter exit.
 
-    RocksDB writes its tables when it is closed, and waits for its threads; DuckDB frees what the
-    threads of the parent still use.  In a child, even the end of the interpreter must not do that.
+    Closing RocksDB writes its tables and waits for threads; DuckDB frees what other threads use.
     """
     _LEFT.add(owner)
 
 
 def fork_waits_for(lock: Any) -> None:
-    """Have a fork wait until a re-entrant lock is free, because nobody could free it in a child.
-
-    Who holds :data:`LOADING` may wait for it, not the other way round.
-    """
+    """Make forks wait for a re-entrant lock; holders of ``LOADING`` may take it, not vice versa."""
     _WAITED_FOR.append(lock)
 
 
 LOADING = threading.RLock()
-"""Held around imports inside functions: a module that another thread was importing in the moment of
-a fork is locked in the child for ever."""
+"""Held during imports inside functions, whose lock a fork would leave held in the child."""
 
 _WAITED_FOR: list[Any] = [LOADING]
 _MODULES: weakref.WeakSet[ModuleLock] = weakref.WeakSet()
@@ -210,11 +167,11 @@ def _release() -> None:
 
 
 def _after_fork() -> None:
-    _release()  # the thread that forks is the one that goes on
+    _release()  # the child runs only the forking thread, which holds them
     for lock in list(_MODULES):
         lock.renew()
     for owner in list(_LEFT):
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))  # never given back
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))  # never released
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_release, after_in_child=_after_fork)

@@ -1,22 +1,14 @@
-"""The work of one answer in threads of this process, what comes of it in order.
+"""Parallel tasks in a thread pool, with results in task order.
 
-Purpose
-    :func:`in_order` runs tasks side by side and gives what they find task by task, whichever is
-    done first.  A task that turns out too large gives what it has and further tasks, which take
-    their turn where it stood::
+A task that turns out too large returns what it has and further tasks, which take its place::
 
-        tasks     1        2                3
-        found     a b      c, more: 4 5     f
-        given     a b      c  d (of 4)  e (of 5)     f
+    tasks     1        2                3
+    found     a b      c, more: 4 5     f
+    given     a b      c  d (of 4)  e (of 5)     f
 
-Guarantee
-    At most :data:`AHEAD` tasks more than there are threads have begun and are not taken yet, of
-    every level, so that what waits is bounded.  A consumer that stops ends those that run at their
-    next check, and no thread is left.  An error comes where what the task found would have come.
-    Tasks see the context variables of the thread that asks for the results.
-
-Limits
-    Threads help where the work is done outside the interpreter's lock: kernels, NumPy, Arrow.
+At most ``threads + AHEAD`` tasks per level have begun and are not consumed.  If the consumer stops,
+tasks end at their next check and no thread remains.  Errors come in order; tasks see the consumer's
+context variables.
 """
 
 from __future__ import annotations
@@ -40,67 +32,46 @@ Check = Callable[[], None]
 
 @dataclass(frozen=True)
 class Done(Generic[Found]):
-    """What a task found, and tasks that go on where it stopped."""
+    """A task's results, and tasks that continue where it stopped."""
 
     found: Iterable[Found]
     more: Iterator[Task[Found]] | None = None
 
 
 Task = Callable[[Check], Done[Found]]
-"""Calls the check that it is given now and then: it raises when the result is not wanted."""
+"""Calls its check regularly, which raises if the result is no longer wanted."""
 
 
 @dataclass
 class Busy:
-    """How threads were used.
-
-    Attributes
-    ----------
-    threads : int
-        Most that ran at a time.
-    seconds : dict of int to float
-        Processor time of each.
-    """
+    """Thread use: the most threads at a time, and CPU seconds by thread id."""
 
     threads: int = 1
     seconds: dict[int, float] = field(default_factory=dict)
 
     def add(self, seconds: float) -> None:
-        """Of a task, in the thread that ran it."""
         mine = threading.get_ident()
         self.seconds[mine] = self.seconds.get(mine, 0.0) + seconds
 
     @property
     def skew(self) -> float:
-        """Time of the busiest thread over the mean; 1 where nothing was measured."""
+        """Time of the busiest thread over the mean; 1 if nothing was measured."""
         total = sum(self.seconds.values())
         return max(self.seconds.values()) * len(self.seconds) / total if total else 1.0
 
 
 class _Stopped(Exception):
-    """The consumer has gone."""
+    """The consumer has stopped."""
 
 
 def processors() -> int:
-    """How many threads are worth having."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def in_order(
     tasks: Iterable[Task[Found]], threads: int, check: Check | None, busy: Busy | None = None
 ) -> Iterator[Found]:
-    """What tasks find, in their order.
-
-    Parameters
-    ----------
-    tasks : iterable of callable
-        Taken one by one, a little ahead of the results.
-    threads : int
-    check : callable, optional
-        Called in every thread; may raise to end the whole.
-    busy : Busy, optional
-        Added to.
-    """
+    """Results of tasks, in order; ``check`` runs in every thread and may raise to stop all."""
     stopped = threading.Event()
 
     def wanted() -> None:

@@ -1,9 +1,7 @@
-"""External formats: JSON, NDJSON, CSV, Arrow and Parquet, in and out, compressed or not.
+"""External formats: JSON, NDJSON, CSV, line protocol, Arrow and Parquet, compressed or not.
 
-Reading: :class:`EventReader` with a :class:`Layout` (types inferred or given, times, bad rows), or
-:func:`read_batches` for a stream that exists.  Writing: :func:`encode` turns record batches into
-chunks of bytes.  This package knows neither store nor server.  Importing it loads none of it: each
-name loads the module that has it.
+``EventReader`` reads with a ``Layout``, ``read_batches`` reads into an existing stream, ``encode``
+writes.  The package depends on neither store nor server.  Names load their modules lazily.
 
 Reading order::
 
@@ -17,7 +15,7 @@ Reading order::
     typed files       arrowframes  parquetpages  int96  columnar
     events            infer  localnumbers  layout  reader  looking
     in a worker       decoder  isolated
-    the way out       jsonout  writers
+    output            jsonout  writers
 """
 
 from __future__ import annotations
@@ -85,7 +83,6 @@ _HOMES = {
     "typenames": ("arrow_name_of_type", "name_of_type", "parse_pairs", "parse_type", "parse_types"),
     "writers": ("encode", "write"),
 }
-"""Where the names are: a table on a terminal needs none of what reads files."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,17 +1,8 @@
-"""Files that are ZIP archives: a ``.zip`` with one file in it, and ``.xlsx`` workbooks.
+"""ZIP archives that hold one file, and ``.xlsx`` workbooks, of which one sheet is read as CSV.
 
-Purpose
-    :func:`open_archive` gives the file in an archive as a source of its own.  Of a workbook it is
-    one sheet, as CSV: what tells types, times and bad rows of CSV does so for sheets.
-
-Guarantee
-    What an archive says that it unpacks to is held against a limit before it is unpacked, and no
-    more is: ``zipfile`` reads as much as was declared.  A sheet is read row by row.  Dates and
-    times are ISO text, numbers have all of their digits, text that looks like a number stays text.
-
-Limits
-    A formula has the value that Excel stored with it.  Workbooks need openpyxl; its table of texts
-    is held in memory.
+``zipfile`` reads no more than the declared size, which is checked first.  A sheet is read row by
+row: dates and times as ISO text, numbers with all digits, formulas by their stored value; text that
+looks like a number stays text.  Workbooks need openpyxl, which holds its string table in memory.
 """
 
 from __future__ import annotations
@@ -39,7 +30,6 @@ __all__ = ["open_archive"]
 
 _ROWS_TOGETHER = 1000
 _ROWS_MAX = 1 << 20
-"""Rows that a sheet can have; the numbers of rows in a file are not to be trusted."""
 
 _NUMBER = re.compile(FLOAT_TEXT)
 
@@ -51,21 +41,9 @@ def open_archive(
     limits: Limits,
     notes: dict[str, str],
 ) -> tuple[ByteSource, str | None, TextOptions]:
-    """The file in an archive, its format where that is known, and how its text is written.
+    """The file in an archive, its format if known, and its text options; fills ``notes``.
 
-    Parameters
-    ----------
-    format, text
-        What was said of these; which sheet of a workbook is read, too.
-    notes : dict of str to str
-        Takes what is assumed, by what it is about.
-
-    Raises
-    ------
-    InvalidData
-        When the archive is damaged or encrypted, or does not hold one file.
-    MissingDependency
-        When openpyxl is not installed.
+    Raises InvalidData unless it holds one readable file, MissingDependency without openpyxl.
     """
     file = source.seekable()
     source.at_share(1.0)
@@ -98,8 +76,6 @@ def _damaged(name: str, error: Exception) -> InvalidData:
 
 
 class _Entry(io.RawIOBase):
-    """The bytes of a file in an archive, whose damage is told as that of any source."""
-
     def __init__(self, name: str, file: IO[bytes]) -> None:
         self._name = name
         self._file = file
@@ -110,17 +86,14 @@ class _Entry(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         try:
             data = self._file.read(len(buffer))
-        except Exception as error:  # of zlib, bz2 and lzma: each has its own
+        except Exception as error:  # zlib, bz2 and lzma have their own errors
             raise _damaged(self._name, error) from None
         buffer[: len(data)] = data
         return len(data)
 
 
 class _Sheet(ByteSource):
-    """A sheet of a workbook, as CSV.
-
-    Its ``texts`` are the columns in which text that looks like a number was met so far.
-    """
+    """A sheet as CSV; ``texts`` are the columns that had text that looks like a number so far."""
 
     def __init__(
         self, whole: ByteSource, file: IO[bytes], text: TextOptions, notes: dict[str, str]
@@ -136,7 +109,7 @@ class _Sheet(ByteSource):
         try:
             book = openpyxl.load_workbook(file, read_only=True, data_only=True)
             names = [sheet.title for sheet in book.worksheets]
-        except Exception as error:  # of the parsers of XML and of what they call
+        except Exception as error:  # XML parsers raise errors of many classes
             raise self._unread(source, error) from None
         if not names:
             raise InvalidData(f"{source}: the workbook has no sheet with cells")
@@ -149,7 +122,7 @@ class _Sheet(ByteSource):
                 f"{source}: there is no sheet {name!r}{hint} sheets are {', '.join(names)}"
             )
         self._sheet: Any = book[names[0] if name is None else name]
-        self._sheet.reset_dimensions()  # which may claim any size
+        self._sheet.reset_dimensions()  # a file may declare any size
         super().__init__(self._pieces(source, text.skip), name=source, compression=None)
         self.keep(whole)
 
@@ -161,7 +134,6 @@ class _Sheet(ByteSource):
         )
 
     def _pieces(self, source: str, skip: int) -> Iterator[bytes]:
-        """Some rows at a time, as wide as the header at least; blank ones are blank lines."""
         out = io.StringIO()
         lines = csv.writer(out, lineterminator="\n")
         width = count = 0
@@ -169,7 +141,7 @@ class _Sheet(ByteSource):
         while True:
             try:
                 piece = [row for row, _ in zip(rows, range(_ROWS_TOGETHER), strict=False)]
-            except Exception as error:  # of the parsers of XML and of what they call
+            except Exception as error:  # XML parsers raise errors of many classes
                 raise self._unread(source, error) from None
             if not piece:
                 return
@@ -191,7 +163,6 @@ class _Sheet(ByteSource):
             out.truncate()
 
     def _text(self, at: int, cell: Any) -> str:
-        """A cell as CSV has it."""
         if cell is None:
             return ""
         if isinstance(cell, bool):
@@ -206,7 +177,6 @@ class _Sheet(ByteSource):
 
 
 def _trimmed(row: Iterable[Any]) -> list[Any]:
-    """The cells of a row without the empty ones at its end."""
     cells = list(row)
     while cells and cells[-1] is None:
         cells.pop()

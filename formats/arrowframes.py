@@ -1,25 +1,13 @@
-"""Sizes that Arrow messages declare, read before anything is decoded.
+"""Checks of the sizes that Arrow messages declare, before anything is decoded.
 
-Purpose
-    A compressed record batch says how large its buffers become, in eight bytes in front of each;
-    the library allocates as much before it looks further.  :class:`FramedStream` lets an IPC
-    stream through message by message and :func:`check_file` walks the blocks of an IPC file, and
-    both hold these sizes against a :class:`~chronicle.formats.limits.Meter`.
+A compressed buffer states its decoded size in its first eight bytes, and the library allocates that
+much at once.  Nothing is allocated for a length that the source has no bytes for.  Flatbuffer
+fields read (format/Message.fbs and File.fbs of Apache Arrow)::
 
-Layout
-    The parts of the flatbuffers that are read (format/Message.fbs and File.fbs of Apache Arrow)::
-
-        Message          1 type of header   2 header   3 body length
-        RecordBatch      0 rows   1 nodes   2 buffers (offset, length)   3 compression
-        DictionaryBatch  0 id     1 RecordBatch
-        Footer           2 dictionaries   3 record batches (offset, metadata length, body length)
-
-Guarantee
-    A stream that ends without its end-of-stream marker is recognised by :attr:`FramedStream.ended`.
-    Nothing is allocated by a length that the source does not have bytes for.
-
-Limits
-    Malformed flatbuffers are for the library to refuse; here they are reported as damaged.
+    Message          1 type of header   2 header   3 body length
+    RecordBatch      0 rows   1 nodes   2 buffers (offset, length)   3 compression
+    DictionaryBatch  0 id     1 RecordBatch
+    Footer           2 dictionaries   3 record batches (offset, metadata length, body length)
 """
 
 from __future__ import annotations
@@ -43,8 +31,6 @@ _MAGIC = b"ARROW1"
 
 
 class _Table:
-    """A table of a flatbuffer: fields by number."""
-
     def __init__(self, data: bytes, at: int) -> None:
         self._data = data
         self._at = at
@@ -64,7 +50,6 @@ class _Table:
         return offset and self._at + offset
 
     def number(self, field: int, code: str) -> int:
-        """A scalar; 0 when it is absent."""
         place = self._place(field)
         return int(struct.unpack_from(code, self._data, place)[0]) if place else 0
 
@@ -75,7 +60,6 @@ class _Table:
         return _Table(self._data, place + struct.unpack_from("<I", self._data, place)[0])
 
     def structs(self, field: int, code: str) -> list[tuple[int, ...]]:
-        """A vector of structs."""
         place = self._place(field)
         if not place:
             return []
@@ -88,7 +72,6 @@ class _Table:
 
 
 def _check_message(metadata: bytes, body: Callable[[int, int], bytes], meter: Meter) -> None:
-    """Hold the decoded size of one message against the limits."""
     message = _Table.root(metadata)
     kind = message.number(1, "<B")
     batch = message.table(2)
@@ -104,23 +87,17 @@ def _check_message(metadata: bytes, body: Callable[[int, int], bytes], meter: Me
         if compressed and length >= 8:
             head = body(offset, 8)
             unpacked = struct.unpack("<q", head)[0] if len(head) == 8 else length
-            if unpacked == -1:  # stored as it is
+            if unpacked == -1:  # stored uncompressed
                 unpacked = length - 8
         size += max(unpacked, 0)
     what = "a dictionary" if kind == _DICTIONARY_BATCH else "a record batch"
     meter.piece(size, what)
     if kind == _DICTIONARY_BATCH:
-        meter.hold(size)  # dictionaries stay until the end of the stream
+        meter.hold(size)  # dictionaries stay in memory until the stream ends
 
 
 class FramedStream:
-    """An IPC stream as a binary file, each message checked before it is handed out.
-
-    Attributes
-    ----------
-    ended : bool
-        Whether the end-of-stream marker has been read.
-    """
+    """An IPC stream as a file, each message checked first; ``ended`` after the end marker."""
 
     def __init__(self, source: ByteSource, meter: Meter) -> None:
         self._source = source
@@ -130,7 +107,6 @@ class FramedStream:
         self.closed = False
 
     def _exactly(self, size: int) -> bytes:
-        """So many bytes, or what there is; taken in steps, as a length may be a lie."""
         pieces = []
         while size > 0 and (piece := self._source.read(min(size, _READ_BYTES))):
             pieces.append(piece)
@@ -169,7 +145,6 @@ class FramedStream:
         self._pieces = [piece for piece in (head, metadata, body) if piece]
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes, ``size`` of them unless the stream ends."""
         taken: list[bytes] = []
         left = size if size >= 0 else 1 << 62
         while left:
@@ -201,14 +176,7 @@ class FramedStream:
 
 
 def check_file(file: IO[bytes], meter: Meter) -> None:
-    """Hold the declared sizes of every block of an IPC file against the limits.
-
-    Raises
-    ------
-    ResourceLimit
-    pyarrow.ArrowInvalid
-        When the footer or a message cannot be read.
-    """
+    """Check the sizes of all blocks of an IPC file; raises ResourceLimit or ArrowInvalid."""
     end = file.seek(0, 2)
     try:
         file.seek(max(0, end - 10))

@@ -1,13 +1,4 @@
-"""What is done about a row that cannot be read as an event.
-
-Purpose
-    A reader that meets a bad row describes it as a :class:`BadRow` and hands it to a *bad row
-    policy*: :func:`fail` raises, anything else may count, keep or drop it.
-
-Guarantee
-    A bad row is described once, with the source it is from, its row and (for text) line counted
-    from 1, and when one column is at fault that column and its value.
-"""
+"""Rows that cannot be read as events, and the policy for them, called with each ``BadRow``."""
 
 from __future__ import annotations
 
@@ -25,24 +16,11 @@ _SHOWN = 80
 
 @dataclass(frozen=True)
 class BadRow:
-    """A row that was not read.
+    """A row that could not be read.
 
-    Attributes
-    ----------
-    source : str
-        File or other source.
-    row : int
-        Number of the row among the source's rows, from 1 (a CSV header is no row).
-    reason : str
-        What was expected and what was found.
-    line : int, optional
-        Line of the (uncompressed) text in which the row begins, from 1.
-    column : str, optional
-        The column at fault; None when the row as a whole is.
-    value : str, optional
-        What stands in that column.
-    record : str
-        The row as it stands in the source (text), or as JSON.
+    ``row`` is its number in the source from 1 (a CSV header is no row), ``line`` the line of the
+    decompressed text at which it begins, ``column`` and ``value`` what is at fault (None if the row
+    as a whole is), ``record`` the row as in the source (text) or as JSON.
     """
 
     source: str
@@ -61,7 +39,6 @@ class BadRow:
         return f"{self.source}, {where}{column}: {self.reason}"
 
     def to_json(self) -> str:
-        """One line of JSON, as kept in a quarantine file."""
         return json.dumps(
             {
                 "source": self.source,
@@ -77,15 +54,15 @@ class BadRow:
 
 
 BadRowPolicy = Callable[[BadRow], None]
-"""Called with each bad row; when it returns, the row is left out."""
+"""Called with each bad row; if it returns, the row is skipped."""
 
 
 def fail(bad: BadRow) -> NoReturn:
-    """The strict policy: the first bad row ends the reading."""
+    """The strict policy: raise InvalidData."""
     raise InvalidData(str(bad), row=bad.row)
 
 
 def shown(value: object) -> str:
-    """A value as shown in a message: quoted, and cut when it is long."""
+    """A value quoted for a message, truncated if long."""
     text = value if isinstance(value, str) else str(value)
     return repr(text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "...")

@@ -1,14 +1,7 @@
-"""What a format reader gives to the event reader: chunks of records, parsed twice at most.
+"""Interface of format readers: chunks of complete records.
 
-Purpose
-    Every format is read in chunks of complete records.  A chunk is parsed *fast*, by the types
-    that are expected, and when that fails once more *carefully*, as text with a note of every
-    record that is broken.  :class:`RecordChunk` is that contract; ``csvtext.py``,
-    ``jsonchunk.py`` and ``columnar.py`` fulfil it.
-
-Invariants
-    Records are numbered from 0 within a chunk, broken ones included; ``first_row`` is the number
-    of the chunk's first record in its source, from 1.
+A chunk is parsed by type first; if that fails, as text, with all broken records.  Records are
+numbered from 0 in a chunk, broken ones included; ``first_row`` counts from 1 in the source.
 """
 
 from __future__ import annotations
@@ -34,29 +27,17 @@ __all__ = [
 ]
 
 CHUNK_BYTES = 4 << 20
-"""Text read at a time."""
 
 SAMPLE_BYTES = 8 << 20
-"""Text in the first chunk of a source, from which types are inferred."""
+"""Text in the first chunk, from which types are inferred."""
 
 
 @dataclass
 class Texts:
-    """A chunk parsed carefully.
+    """A chunk parsed as text, with the record number of each row.
 
-    Attributes
-    ----------
-    columns : dict of str to pyarrow.Array
-        Text (or typed) columns by the names in the source.
-    quoted : frozenset of str
-        Columns whose values are text in the source too (JSON strings): not to be read as numbers
-        when types are inferred.
-    records : int64 array
-        For each row of the columns, the number of its record in the chunk.
-    broken : list of (int, str)
-        Records that are no rows, with the reason.
-    nested : frozenset of str
-        Columns with JSON text of lists and objects.
+    ``quoted``: columns of JSON strings (digits are no numbers); ``nested``: JSON text of lists and
+    objects; ``broken``: records that are no rows, with the reason.
     """
 
     columns: dict[str, pa.Array]
@@ -67,27 +48,20 @@ class Texts:
 
 
 class TooWide(Exception):
-    """A chunk has too many cells to be decoded at once; its parts have fewer."""
+    """A chunk has too many cells to decode at once; read ``parts`` instead."""
 
     def __init__(self, *parts: RecordChunk) -> None:
         self.parts = parts
 
 
 class LineNumbers:
-    """Lines of a text by byte position.
-
-    Parameters
-    ----------
-    first : int
-        Number of its first line.
-    """
+    """Line numbers by byte position; ``first`` is the number of the first line."""
 
     def __init__(self, data: bytes, first: int) -> None:
         self._breaks = np.flatnonzero(np.frombuffer(data, np.uint8) == 10)
         self._first = first
 
     def at(self, position: int) -> int:
-        """Number of the line that a byte is on."""
         return self._first + int(np.searchsorted(self._breaks, position))
 
 
@@ -97,34 +71,21 @@ class RecordChunk(Protocol):
     first_row: int
 
     def parse(self, types: Mapping[str, pa.DataType | None] | None) -> dict[str, pa.Array]:
-        """Columns by their names in the source, parsed fast.
+        """Columns parsed by type (None: the parser's choice), some perhaps missing or additional.
 
-        ``types`` gives what to parse the wanted columns as: None for a column stands for "as you
-        see fit", None for all for "every column as you see fit".  A column that the records do not
-        have is absent from the answer; one that was not asked for may be in it.
-
-        Raises
-        ------
-        pyarrow.ArrowInvalid
-            When any record does not fit; :meth:`texts` says which.
+        Raises ArrowInvalid if any record does not fit.
         """
         ...
 
-    def texts(self) -> Texts:
-        """All columns as text, with the broken records."""
-        ...
+    def texts(self) -> Texts: ...
 
     def describe(self, record: int) -> BadRow:
-        """Where a record stands and what it says, as a :class:`BadRow` without a reason."""
+        """Position and text of a record, as a ``BadRow`` without a reason."""
         ...
 
 
 class ChunkReader(Protocol):
-    """The records of one source, chunk by chunk."""
-
     typed: bool
-    """Whether the format has types of its own (Parquet, Arrow)."""
+    """Whether the format has types (Parquet, Arrow)."""
 
-    def chunks(self) -> Iterator[RecordChunk]:
-        """Chunks in order; a reader counts its own rows."""
-        ...
+    def chunks(self) -> Iterator[RecordChunk]: ...

@@ -1,21 +1,8 @@
-"""Reading Parquet and Arrow: batches that have types already.
+"""Reading Parquet and Arrow: typed batches as the chunks that text readers give.
 
-Purpose
-    :class:`ParquetRecords` and :class:`ArrowRecords` give the same chunks as the text readers do,
-    so that renaming, casting, checking of times and the handling of bad rows are the same for all
-    formats.
-
-Guarantee
-    A file or stream that is cut off is an error even where the library would stop quietly: an
-    Arrow stream has to end with its end-of-stream marker.  Memory is bounded by some
-    pages of each column (Parquet) or one batch (Arrow), and what these unpack to is held against
-    the limits before it is unpacked (``arrowframes.py``, ``parquetpages.py``).  No value is
-    touched before its batch has been found sound (``core/soundness.py``).
-
-Limits
-    A Parquet file or Arrow file from a pipe goes through a temporary file (``sources.py``).  A
-    batch of an Arrow file is held as a whole.  A batch that is not sound is an error of its file,
-    not of a row.
+Truncated input is an error: an Arrow stream must have its end marker.  Sizes are checked before
+decoding (``arrowframes.py``, ``parquetpages.py``), batches before use (``soundness.py``); an
+invalid batch is an error of the file.  Memory: some pages per column, or one Arrow batch.
 """
 
 from __future__ import annotations
@@ -45,14 +32,12 @@ __all__ = ["ArrowRecords", "ParquetRecords"]
 
 _BATCH_ROWS = 1 << 16
 _ITEM_BYTES = 32
-"""Of an item of a list, for sizing batches."""
+"""Estimated bytes per list item, for sizing batches."""
 
 _BUFFER_BYTES = 1 << 20
 
 
 class BatchChunk:
-    """One typed batch; see :class:`~chronicle.formats.chunks.RecordChunk`."""
-
     def __init__(self, source: str, batch: pa.RecordBatch, first_row: int, meter: Meter) -> None:
         self._source = source
         self._batch = batch
@@ -60,7 +45,6 @@ class BatchChunk:
         self.first_row = first_row
 
     def parse(self, types: Mapping[str, pa.DataType | None] | None) -> dict[str, pa.Array]:
-        """Columns as they are, dictionaries and views decoded."""
         columns = {
             name: self._batch.column(at)
             for at, name in enumerate(self._batch.schema.names)
@@ -71,18 +55,15 @@ class BatchChunk:
         return {name: flatten(column) for name, column in columns.items()}
 
     def texts(self) -> Texts:
-        """Columns as they are: a typed batch has no broken rows."""
         return Texts(self.parse(None), np.arange(self._batch.num_rows))
 
     def describe(self, record: int) -> BadRow:
-        """Row number, and the row as JSON."""
         row = json_bytes(self._batch.slice(record, 1), last="}").decode()
         return BadRow(self._source, self.first_row + record, "", record=row)
 
 
 @contextlib.contextmanager
 def _explained(source: str, what: str) -> Iterator[None]:
-    """Turn what Arrow says of damaged bytes into an InvalidData."""
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError) as error:
@@ -98,8 +79,6 @@ def _explained(source: str, what: str) -> Iterator[None]:
 
 
 class ParquetRecords:
-    """The rows of a Parquet file."""
-
     typed = True
 
     def __init__(self, source: ByteSource, limits: Limits) -> None:
@@ -121,7 +100,7 @@ class ParquetRecords:
         self._columns = list(self.schema.names)
 
     def keep(self, columns: list[str], nested: Collection[str]) -> None:
-        """Read only these columns; ``nested`` are those that may be lists or structs."""
+        """Read only these columns; ``nested`` may be lists or structs."""
         self._columns = columns
         for name in columns:
             type_ = self.schema.field(name).type
@@ -132,11 +111,10 @@ class ParquetRecords:
                 )
 
     def _open(self) -> tuple[Any, int]:
-        """The file with its pages checked, and how many rows are read at a time.
+        """The file with its pages checked, and the rows to read at a time.
 
-        Strings that the file keeps in dictionaries stay in them: a dictionary of one long string
-        may stand for any number of rows.  Strings that are kept as differences to the one before
-        may each be as long as their page.
+        Dictionaries stay encoded, as any number of rows may refer to one long string; delta-encoded
+        strings may each be as long as their page.
         """
         with LOADING:
             import pyarrow.parquet as pq
@@ -155,7 +133,7 @@ class ParquetRecords:
         for group in range(metadata.num_row_groups):
             for leaf in leaves:
                 column = metadata.row_group(group).column(leaf)
-                if column.path_in_schema not in wanted:  # its rows may have any number of items
+                if column.path_in_schema not in wanted:  # a list: any number of items per row
                     items = column.num_values // max(1, metadata.row_group(group).num_rows)
                     most = self._meter.limits.piece_bytes // (_ITEM_BYTES * (items + 1))
                     rows = min(rows, max(1, most))
@@ -163,11 +141,11 @@ class ParquetRecords:
                     continue
                 if column.has_dictionary_page and column.path_in_schema in wanted:
                     dictionaries.add(column.path_in_schema)
-                elif column.has_dictionary_page:  # within a list or struct Arrow unpacks it
+                elif column.has_dictionary_page:  # Arrow decodes it inside lists and structs
                     rows = min(rows, max(1, self._meter.limits.piece_bytes // max(1, largest)))
                 if "DELTA_BYTE_ARRAY" in column.encodings:
                     rows = min(rows, max(1, self._meter.limits.piece_bytes // max(1, largest)))
-        # Columns are read in pieces: a row group may be larger than memory should get.
+        # Buffered reads: a row group may exceed the memory bound.
         file = pq.ParquetFile(
             self._bytes,
             pre_buffer=False,
@@ -177,7 +155,6 @@ class ParquetRecords:
         return file, rows
 
     def chunks(self) -> Iterator[BatchChunk]:
-        """Batches in file order."""
         row = 1
         with _explained(self._name, "Parquet file"):
             file, rows = self._open()
@@ -213,14 +190,11 @@ class ParquetRecords:
 
 
 def _values(metadata: Any, leaves: list[int]) -> int:
-    """Values of some columns, as the file tells: lists have more of them than rows."""
     groups = range(metadata.num_row_groups)
     return sum(metadata.row_group(g).column(leaf).num_values for g in groups for leaf in leaves)
 
 
 class ArrowRecords:
-    """The rows of an Arrow IPC stream or file."""
-
     typed = True
 
     def __init__(self, source: ByteSource, limits: Limits) -> None:
@@ -245,7 +219,6 @@ class ArrowRecords:
         self._columns: list[str] | None = None
 
     def keep(self, columns: list[str], nested: Collection[str]) -> None:
-        """Give only these columns; which may be nested is seen when they are converted."""
         del nested
         self._columns = columns
 
@@ -261,7 +234,6 @@ class ArrowRecords:
             raise pa.ArrowInvalid("the end-of-stream marker is missing")
 
     def chunks(self) -> Iterator[BatchChunk]:
-        """Batches in order, large ones in slices."""
         row = 1
         batches = self._batches()
         while True:

@@ -1,20 +1,12 @@
-"""Converting whole columns to the types of a stream, and finding the values that do not fit.
+"""Converting columns to the types of a stream, and finding the values that do not fit.
 
-Purpose
-    Whatever a reader produced (text from CSV, numbers from JSON, any type from Parquet) becomes
-    the attribute's type here.  The fast way is one Arrow cast; only when it fails are the bad
-    values looked for, by halving the set of distinct values.
+No value changes silently: no integer wraps, no digits are lost; only ``float64`` to ``float32`` and
+decimal text to floats round.  If one Arrow cast fails, bisecting the distinct values finds the bad.
 
-Guarantee
-    A conversion never changes a value silently: no integer wraps, no digits are cut off, no text
-    is guessed at.  The exception is meant: ``float64`` to ``float32`` rounds, and so does decimal
-    text to binary floats.
-
-Layout
-    text        becomes     by
-    number      integers    decimal digits, a sign, ``.0`` allowed
-    number      floats      decimal or scientific notation, nan, inf; where the type was told from
-                            the data, whole numbers that the type holds
+    text        to          accepted
+    number      integers    decimal digits, a sign, ``.0``
+    number      floats      decimal or scientific notation, nan, inf; where the type was inferred,
+                            whole numbers only if exact
     bool        bool        true, false, 1, 0 in any case
     times       timestamp   see ``times.py``
     date        date32      ISO date, or a time at midnight
@@ -55,7 +47,7 @@ __all__ = [
 ]
 
 EXACT_MAX = 2.0**53
-"""Floats below that are whole numbers of their own; from here on they may stand for others."""
+"""Below this, a float64 stands for one whole number only."""
 INTEGER_TEXT = r"^[+-]?\d+(\.0*)?$"
 FLOAT_TEXT = r"^(?i:[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|nan|inf|infinity))$"
 
@@ -68,7 +60,7 @@ _MISSING = "the value is missing, and the attribute is NOT NULL"
 
 
 def flatten(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """One contiguous array; dictionaries decoded, views and extensions made plain."""
+    """One contiguous array; dictionaries decoded, views and extension types made plain."""
     array = column
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
@@ -86,10 +78,7 @@ def flatten(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def decoded_bytes(array: pa.Array) -> int:
-    """Bytes of the text or binary values that :func:`flatten` writes out; sound arrays only.
-
-    Values that lie in a dictionary, or that views point to, may be named any number of times.
-    """
+    """Bytes after ``flatten``, which may repeat dictionary or view values; valid arrays only."""
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     if pa.types.is_dictionary(array.type):
@@ -105,7 +94,6 @@ def decoded_bytes(array: pa.Array) -> int:
 
 
 def _value_bytes(array: pa.Array) -> npt.NDArray[np.int64] | None:
-    """Length of each value in bytes; None where all are of one small size."""
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     type_ = array.type
@@ -131,27 +119,10 @@ def convert(
     told: bool = False,
     offsets: Offsets | None = None,
 ) -> Converted:
-    """Convert a column.
+    """Convert a flat column; ``rule`` is for timestamps, ISO by default.
 
-    Parameters
-    ----------
-    values : pyarrow.Array
-        As given by :func:`flatten`.
-    rule : TimeRule, optional
-        How numbers and text become timestamps; ISO text by default.
-    required : bool
-        Whether a null is a bad value.
-    exact : bool
-        Floats stand for decimal text; see ``times.py``.
-    told : bool
-        The type was told from the data: whole numbers in text that it does not hold are bad values.
-    offsets : Offsets, optional
-        See ``times.py``.
-
-    Raises
-    ------
-    UnsupportedType
-        When no value of the one type can become the other.
+    ``required``: a null is bad.  ``exact``: floats stand for decimal text.  ``told``: the type is
+    inferred, so integers it cannot hold are bad.  UnsupportedType if no value could fit.
     """
     type_ = values.type
     if is_nested(target):
@@ -187,7 +158,6 @@ def _nested(
     required: bool,
     told: bool,
 ) -> Converted:
-    """Lists and structs, from JSON text or from others."""
 
     def leaf(part: pa.Array, wanted: pa.DataType) -> Converted:
         rule = times if pa.types.is_timestamp(wanted) else None
@@ -205,7 +175,6 @@ def _nested(
 
 
 def _required(values: pa.Array, result: Converted) -> Converted:
-    """A null is a bad value, too."""
     if not values.null_count:
         return result
     codes: Codes = result.codes if result.codes is not None else np.zeros(len(values), np.uint8)
@@ -274,7 +243,7 @@ def _from_text(values: pa.Array, target: pa.DataType, told: bool) -> Converted:
 
 
 def inexact_wholes(texts: pa.Array, values: pa.Array) -> npt.NDArray[np.bool_]:
-    """Which of some numbers in text are whole ones, and floats of them something else."""
+    """Which numbers in text are whole numbers whose float value differs."""
     found = np.zeros(len(texts), np.bool_)
     long = pc.fill_null(pc.match_substring_regex(texts, _LONG_INTEGER), False)
     if not pc.any(long).as_py():
@@ -289,7 +258,6 @@ def inexact_wholes(texts: pa.Array, values: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _floats_from_text(trimmed: pa.Array, target: pa.DataType, told: bool) -> Converted:
-    """Numbers in text as floats; those beyond the range of the type are bad, not infinite."""
     fits = pc.fill_null(pc.match_substring_regex(trimmed, FLOAT_TEXT), True)
     digits = pc.replace_substring_regex(trimmed, r"^\+", "")
     if not pc.all(fits).as_py():
@@ -312,14 +280,13 @@ def _floats_from_text(trimmed: pa.Array, target: pa.DataType, told: bool) -> Con
 
 
 def _decimals_from_text(texts: pa.Array, target: pa.DataType) -> Converted:
-    """Numbers in text as decimals, none of their digits lost."""
     found = parse_decimals(texts, target.scale, target.precision)
     nulls = texts.is_null().to_numpy(zero_copy_only=False)
     return _outcome(found.values, (found.status != GOOD) & ~nulls, target)
 
 
 def _cast(values: pa.Array, target: pa.DataType) -> Converted:
-    """One cast; when it fails, the distinct values that cause it become null."""
+    """One cast; if it fails, the distinct values that cause it become null."""
     try:
         found = values.cast(target)
         if pa.types.is_float32(target) and pa.types.is_float64(values.type):
@@ -346,7 +313,6 @@ def _cast(values: pa.Array, target: pa.DataType) -> Converted:
 def _find_bad(
     values: pa.Array, target: pa.DataType, first: int, good: npt.NDArray[np.bool_]
 ) -> None:
-    """Mark the values that do not cast, halving what fails."""
     try:
         values.cast(target)
     except pa.ArrowInvalid:

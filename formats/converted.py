@@ -1,9 +1,4 @@
-"""A column after conversion: its values, and which of them could not be converted.
-
-Purpose
-    Converters work on whole columns.  :class:`Converted` carries the outcome so that good rows go
-    on and each bad one can be named with its reason, without a Python loop over the good ones.
-"""
+"""A converted column: its values, and the values that could not be converted, with reasons."""
 
 from __future__ import annotations
 
@@ -16,22 +11,12 @@ import pyarrow as pa
 __all__ = ["Codes", "Converted", "flag"]
 
 Codes = npt.NDArray[np.uint8]
-"""Per value 0 when it is good, else 1 + the position of its reason."""
+"""Per value 0 if good, else 1 + the index of its reason."""
 
 
 @dataclass(frozen=True)
 class Converted:
-    """Outcome of a conversion.
-
-    Attributes
-    ----------
-    values : pyarrow.Array
-        Of the type asked for; null where a value is bad.
-    codes : uint8 array, optional
-        Which values are bad, and why; None when all are good.
-    reasons : tuple of str
-        Reason of code 1, 2, ...; ``{value}`` in it stands for the offending value.
-    """
+    """A conversion's result; values are null where bad, ``{value}`` in a reason stands for them."""
 
     values: pa.Array
     codes: Codes | None = None
@@ -39,10 +24,8 @@ class Converted:
 
     @property
     def bad(self) -> int:
-        """Number of bad values."""
         return 0 if self.codes is None else int(np.count_nonzero(self.codes))
 
 
 def flag(codes: Codes, where: npt.NDArray[np.bool_], code: int) -> None:
-    """Give ``code`` to the values at ``where`` that have none yet."""
     codes[where & (codes == 0)] = code

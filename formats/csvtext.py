@@ -1,27 +1,12 @@
-"""Reading CSV: records cut out of the byte stream, parsed by Arrow in chunks.
+r"""Reading CSV: the byte stream is cut into chunks of complete records, which Arrow parses.
 
-Purpose
-    :class:`CsvRecords` cuts a stream of CSV text into chunks of complete records, so that memory
-    stays bounded and every row has a number; Arrow's parser does the rest.
-
-Guarantee
-    RFC 4180 with the usual liberties: any single-character delimiter (inferred from the header line
-    among comma, semicolon, tab and bar) and quote, line breaks inside quotes, ``""`` for a quote,
-    blank lines skipped.  Lines end in LF, CR LF or CR CR LF, or in CR where the file has no LF.  A
-    record with too few or too many values, or with another lone CR outside of quotes, is a bad
-    row.  A number that its type cannot hold is a bad value, never infinity.
-
-Layout
-    An empty value is null unless it is quoted; so are ``NULL``, ``null`` and ``\\N``, and what
-    ``nulls`` adds.  In a column of strings only the unquoted ones are.  Names of columns are
-    trimmed, values of text are not, as in DuckDB; so are its names for columns without one
-    (``column1``) and of the same name (``v``, ``v_1``).
-
-    A file that begins with a comment line, ``#`` at its beginning, has such lines left out
-    throughout; it does not where that line is the header.
-
-Limits
-    A single record must fit into 64 MB.
+RFC 4180 with any one-character delimiter (inferred among comma, semicolon, tab and bar) and quote,
+line breaks in quotes, and blank lines.  Lines end in LF, CR LF, CR CR LF, or in CR if there is no
+LF.  A wrong number of values or another lone CR outside quotes makes a bad row; a number beyond its
+type a bad value.  Empty values, ``NULL``, ``null``, ``\N`` and ``nulls`` are null, unless quoted
+(numbers: also quoted).  Column names are trimmed, values are not; unnamed and duplicate columns are
+named as by DuckDB (``column1``, ``v_1``).  If a ``#`` comment line precedes the header, such lines
+are skipped throughout.  A record must fit into 64 MB.
 """
 
 from __future__ import annotations
@@ -54,7 +39,6 @@ RECORD_BYTES_MAX = 64 << 20
 OTHER_ENCODING = "if the file has another encoding, give it: --encoding latin-1"
 HEAD_BYTES = 1 << 16
 _LINES_TRIED = 1000
-"""Line breaks inside of quotes that are passed over one by one, from the end."""
 
 _DELIMITERS = ",;\t|"
 LF, CR, HASH = b"\n\r#"
@@ -63,16 +47,7 @@ Positions = npt.NDArray[np.intp]
 
 
 class Quoting:
-    """What is inside of quotes, and what is not.
-
-    A quote opens a quoted value only where a value begins, as in Arrow's parser.  Where all quotes
-    stand so, every second one closes one, and counting them is enough; a pattern reads the others.
-
-    Parameters
-    ----------
-    delimiter, quote : str
-        One character; no quote where it is empty.
-    """
+    """Which bytes are inside quotes.  As in Arrow, a quote opens only where a value begins."""
 
     def __init__(self, delimiter: str, quote: str) -> None:
         self._delimiter = delimiter.encode()
@@ -84,7 +59,7 @@ class Quoting:
             )
 
     def _regular(self, data: bytes) -> Positions | None:
-        """Positions of the quotes, of which every second one closes; None for odd text."""
+        """Positions of the quotes if every second one closes; None for other text."""
         text = np.frombuffer(data, np.uint8)
         quotes = np.flatnonzero(text == self._quote[0])
         before = text[quotes - 1]
@@ -95,11 +70,9 @@ class Quoting:
         return quotes if (opens | (before == self._quote[0]))[::2].all() else None
 
     def may_quote(self, data: bytes) -> bool:
-        """Whether there is a quote."""
         return bool(self._quote) and self._quote in data
 
     def outside(self, data: bytes, wanted: int) -> Positions:
-        """Positions of LF, or of CR, outside of quotes."""
         found = np.flatnonzero(np.frombuffer(data, np.uint8) == wanted)
         if not self.may_quote(data):
             return found
@@ -112,7 +85,7 @@ class Quoting:
         return np.delete(found, inside)
 
     def last_end(self, data: bytes) -> int:
-        """Position after the last complete record, 0 when there is none."""
+        """Position after the last complete record, 0 if there is none."""
         end = data.rfind(b"\n") + 1
         if not self.may_quote(data):
             return end
@@ -129,8 +102,6 @@ class Quoting:
 
 
 class CsvChunk:
-    """Some complete records of a CSV source; see :class:`~chronicle.formats.chunks.RecordChunk`."""
-
     def __init__(self, owner: CsvRecords, data: bytes, first_row: int, first_line: int) -> None:
         self._owner = owner
         self.data = data
@@ -167,7 +138,6 @@ class CsvChunk:
         )
 
     def parse(self, types: Mapping[str, pa.DataType | None] | None) -> dict[str, pa.Array]:
-        """Columns parsed fast; undecided ones as text."""
         owner = self._owner
         if len(self._returns()):
             raise pa.ArrowInvalid("a CR stands outside of quotes")
@@ -184,7 +154,7 @@ class CsvChunk:
                 for at, (position, type_) in enumerate(wanted.items())
                 if pa.types.is_floating(type_) and pc.any(pc.is_inf(table.column(at))).as_py()
             ]
-            if endless:  # as text: whether infinity is what was written is to be seen
+            if endless:  # read as text, to tell a written infinity from overflow
                 table = self._read(self.data, wanted | dict.fromkeys(endless, pa.string()), None)
         except UnicodeDecodeError as error:
             raise pa.ArrowInvalid(str(error)) from None
@@ -196,7 +166,7 @@ class CsvChunk:
         }
 
     def texts(self) -> Texts:
-        """All columns as text; broken are records with a wrong number of values or not in UTF-8."""
+        """All columns as text; a wrong number of values or invalid UTF-8 makes a record broken."""
         owner = self._owner
         starts, ends = self._spans
         data = self.data
@@ -236,7 +206,7 @@ class CsvChunk:
         )
 
     def _returns(self) -> Positions:
-        """Positions of lone CRs outside of quotes, at which Arrow's parser would end a record."""
+        """Positions of lone CRs outside quotes, at which Arrow's parser would end a record."""
         if b"\r" not in self.data:
             return np.empty(0, np.intp)
         text = np.frombuffer(self.data, np.uint8)
@@ -248,7 +218,6 @@ class CsvChunk:
         return np.delete(found, ~alone[found])
 
     def _unreadable(self) -> dict[int, str]:
-        """Records that the parser must not see, with the reason."""
         found: dict[int, str] = {}
         starts, ends = self._spans
         for record in (np.searchsorted(starts, self._returns(), "right") - 1).tolist():
@@ -268,7 +237,6 @@ class CsvChunk:
         return LineNumbers(self.data, self.first_line)
 
     def describe(self, record: int) -> BadRow:
-        """Line and text of a record."""
         starts, ends = self._spans
         start, end = int(starts[record]), int(ends[record])
         return BadRow(
@@ -281,7 +249,6 @@ class CsvChunk:
 
     @lazy
     def _spans(self) -> tuple[Positions, Positions]:
-        """Where each record begins, and where it ends; blank lines are none."""
         text = np.frombuffer(self.data, np.uint8)
         ends = self._owner.quoting.outside(self.data, LF) + 1
         if not len(ends) or ends[-1] != len(text):
@@ -295,12 +262,11 @@ class CsvChunk:
 
     @property
     def rows(self) -> int:
-        """Number of records, broken ones included."""
         return len(self._spans[0]) if self._parsed is None else self._parsed
 
 
 class Careful:
-    """Collects the rows that Arrow's parser finds with a wrong number of values."""
+    """Collects the rows that Arrow's parser rejects for their number of values."""
 
     def __init__(self, expected: int) -> None:
         self.expected = expected
@@ -314,24 +280,7 @@ class Careful:
 
 
 class CsvRecords:
-    """The records of one CSV source.
-
-    Parameters
-    ----------
-    options : TextOptions
-    notes : dict of str to str, optional
-        Takes what is assumed, by what it is about.
-
-    Attributes
-    ----------
-    names : list of str
-        Of the columns, each once.
-
-    Raises
-    ------
-    InvalidData
-        When the source is empty or its header line cannot be read.
-    """
+    """The records of one CSV source; InvalidData if it is empty or its header unreadable."""
 
     typed = False
 
@@ -368,7 +317,6 @@ class CsvRecords:
         self.positions = [f"f{at}" for at in range(len(self.names))]
 
     def way_out(self) -> str:
-        """Which option may help where a name is not among the columns."""
         below = next((b for b in self.source.peek(HEAD_BYTES).splitlines() if b.strip()), b"")
         values = len(self._split(below.decode(errors="replace")))
         if not below or values == len(self.names) > 1:
@@ -382,11 +330,9 @@ class CsvRecords:
 
     @property
     def quoted(self) -> frozenset[str]:
-        """Columns of text in which digits are not numbers, as far as that is known."""
         return frozenset(self.names[at] for at in self.source.texts if at < len(self.names))
 
     def _next_line(self) -> bytes:
-        """The next line with its end; the source is not read."""
         size = HEAD_BYTES
         while True:
             head = self.source.peek(size)
@@ -398,26 +344,23 @@ class CsvRecords:
                 raise InvalidData(f"{self.source.name}: the header line does not end")
 
     def _take(self, lines: bytes) -> None:
-        """Read what was looked at."""
         self.source.read(len(lines))
         self._lines += max(1, lines.count(self._line_end))
 
     def _skip(self, lines: int) -> None:
-        """Pass over lines, all of what was looked at together."""
         while lines > 0 and (head := self.source.peek(HEAD_BYTES)):
             ends = np.flatnonzero(np.frombuffer(head, np.uint8) == self._line_end[0])[:lines]
             self._take(head[: ends[-1] + 1] if len(ends) else self._next_line())
             lines -= max(1, len(ends))
 
     def _first_line(self, header: bool) -> str:
-        """The first line that is neither blank nor a comment; what stands before it is read."""
         self._comments = False
         passed = re.compile(rb"(?:[ \t\r]*%b|#[^%b]*%b)++" % ((self._line_end,) * 3))
         while True:
             head = self.source.peek(HEAD_BYTES)
             lines = passed.match(head)
             start = 0 if lines is None else head.rfind(self._line_end, 0, lines.end() - 1) + 1
-            if start:  # the last of these may be the header
+            if start:  # keep the last one: it may be the header
                 self._comments |= b"#" in head[:start]
                 self._take(head[:start])
             line = self._next_line()
@@ -437,7 +380,6 @@ class CsvRecords:
             ) from None
 
     def _is_header(self, line: bytes) -> bool:
-        """Whether a line that begins like a comment names the values of the line below it."""
         more = self.source.peek(len(line) + HEAD_BYTES)[len(line) :]
         below = more.split(self._line_end, 1)[0].decode(errors="replace").strip()
         text = line.decode(errors="replace").strip()
@@ -452,7 +394,6 @@ class CsvRecords:
         )
 
     def _header(self, first: str) -> list[str]:
-        """The names in the header, which may go on over lines in quotes."""
         self._take(self._next_line())
         while self.quote and first.count(self.quote) % 2 and (line := self._next_line()):
             if len(first) > HEAD_BYTES:
@@ -465,7 +406,6 @@ class CsvRecords:
         return self._split(first)
 
     def _split(self, text: str) -> list[str]:
-        """The values of one record."""
         how: dict[str, Any] = {"quotechar": self.quote}
         if not self.quote:
             how = {"quoting": csv.QUOTE_NONE}
@@ -478,7 +418,7 @@ class CsvRecords:
             ) from None
 
     def names_for(self, target: StreamSchema | None) -> list[str]:
-        """The names; an error where one that is doubled became one that the stream lacks."""
+        """The names; an error if a duplicate was renamed to one that the stream lacks."""
         known = set() if target is None else {name.lower() for name in target.names}
         for given, name in self._doubled.items():
             if known and given.lower() not in known:
@@ -489,7 +429,6 @@ class CsvRecords:
         return self.names
 
     def _unique(self, names: list[str]) -> list[str]:
-        """Each name once, as DuckDB makes them; what is changed is noted."""
         found: dict[str, str] = {}
         taken = {name.lower() for name in names}
         numbers: dict[str, int] = {}
@@ -514,7 +453,6 @@ class CsvRecords:
         return list(found.values())
 
     def chunks(self) -> Iterator[CsvChunk]:
-        """Chunks of complete records."""
         carry = b""
         row, line = 1, 1 + self._lines
         size = SAMPLE_BYTES
@@ -553,7 +491,6 @@ class CsvRecords:
             line += int(np.count_nonzero(np.frombuffer(data, np.uint8) == LF))
 
     def _without_comments(self, data: bytes) -> bytes:
-        """The same with blank lines instead of comments, so that lines keep their numbers."""
         text = np.frombuffer(data, np.uint8)
         ends = self.quoting.outside(data, LF)
         starts = np.append(0, ends + 1)
@@ -572,7 +509,6 @@ class CsvRecords:
 
 
 def _delimiter_of(header: str, quote: str) -> str:
-    """The delimiter that a header line has most of, outside of quotes."""
     plain = "".join(header.split(quote)[::2]) if quote else header
     best = max(_DELIMITERS, key=plain.count)
     return best if plain.count(best) else ","

@@ -1,19 +1,8 @@
-"""Decimal text, read exactly: epoch numbers, plain ticks and decimals.
+"""Exact parsing of decimal text, never through a float: sign, digits, point, exponent.
 
-Purpose
-    :func:`parse_decimals` turns text such as ``-1533101250.125`` or ``1.5e3`` into whole numbers of
-    some power of ten.  Nothing goes through a float, so that digits that do not fit are found, not
-    rounded.
-
-Layout
-    Understood, blanks around it ignored: a sign, digits with a point anywhere among them, and an
-    exponent; at most 38 digits, those before the point and those asked for behind it.
-
-    Arrow casts what is sure to fit.  The rest is read one by one, by Python's decimals.
-
-Limits
-    Arrow is given no other text: beyond 38 digits it wraps, and exponents far below zero end the
-    process (libarrow 26).
+A number has at most 38 digits, those before the point plus those requested after it; digits that do
+not fit are reported.  Arrow casts texts that surely fit, Python's ``decimal`` the rest: beyond 38
+digits Arrow wraps, and exponents far below zero crash the process (libarrow 26).
 """
 
 from __future__ import annotations
@@ -34,22 +23,16 @@ _NUMBER = r"^[\t-\r ]*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[\t-\r ]*$"
 
 
 class Decimals(NamedTuple):
-    """Numbers read from text; one entry per value.
+    """Numbers read from text; null unless GOOD.
 
-    Attributes
-    ----------
-    values : decimal128 array
-        Null where the status is not GOOD.
-    status : uint8 array
-        GOOD, UNREAD (no decimal number, or null), TOO_FINE (digits below the power of ten that are
-        not zero) or TOO_LARGE (more digits than asked for).
+    UNREAD: null or no number; TOO_FINE: nonzero digits below the power of ten; TOO_LARGE: too many.
     """
 
     values: pa.Array
     status: npt.NDArray[np.uint8]
 
     def as_int64(self) -> npt.NDArray[np.int64]:
-        """The whole numbers; what does not fit becomes zero and gets the status TOO_LARGE."""
+        """Whole numbers; 0 and status TOO_LARGE if one does not fit."""
         first = self.values.offset
         words = np.frombuffer(self.values.buffers()[1], np.int64).reshape(-1, 2)
         low, high = words[first : first + len(self.values)].T
@@ -60,13 +43,7 @@ class Decimals(NamedTuple):
 
 
 def parse_decimals(texts: pa.Array, power: int, digits_max: int = DIGITS_MAX) -> Decimals:
-    """Read text as whole numbers of 10**-power.
-
-    Parameters
-    ----------
-    digits_max : int
-        Most digits of such a number, 38 at most.
-    """
+    """Read text as whole numbers of 10**-power, of at most ``digits_max`` (up to 38) digits."""
     type_ = pa.decimal128(digits_max, power)
     if _is_harmless(texts):
         try:
@@ -93,7 +70,7 @@ def parse_decimals(texts: pa.Array, power: int, digits_max: int = DIGITS_MAX) ->
 
 
 def _is_harmless(texts: pa.Array) -> bool:
-    """Whether no text has a letter, as of an exponent, or more digits than Arrow takes."""
+    """Whether no text has a letter (an exponent) or more digits than Arrow takes."""
     _, offsets, data = texts.buffers()
     if data is None:
         return True
@@ -105,14 +82,13 @@ def _is_harmless(texts: pa.Array) -> bool:
 
 
 def _read(text: str, power: int, digits_max: int) -> tuple[int, str | None]:
-    """One number: its status, and where it fits, a text that Arrow may be given."""
     mantissa, _, exponent = text.strip().lower().partition("e")
     sign, digits, place = Decimal(mantissa).as_tuple()
     figures = "".join(map(str, digits)).lstrip("0")
     figures, count = figures.rstrip("0"), len(figures)
     if not figures:
         return GOOD, "0"
-    end = Decimal(10**6 + len(text))  # a power that is out of reach of all the digits
+    end = Decimal(10**6 + len(text))  # a power beyond all the digits
     lowest = int(min(max(Decimal(exponent or 0), -end), end)) + int(place) + count - len(figures)
     if lowest + power < 0:
         return TOO_FINE, None

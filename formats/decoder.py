@@ -1,24 +1,13 @@
-"""Reading events in a worker: foreign bytes meet libarrow's decoders here and nowhere else.
+"""Worker process in which libarrow decodes untrusted bytes, without access to the store.
 
-Purpose
-    The entry module of a worker (:mod:`chronicle.isolation.nursery`).  It gets a file and what is
-    known of it from :mod:`.isolated`, and answers with batches in the stream's own schema and with
-    the rows that are no events.
+``isolated.py`` sends the jobs::
 
-Layout
-    ::
+    owner: {"job": "read", format, layout, ...} + the file, or its bytes
+    worker: {"bad": [row, ...]} and {"batch"} in source order, the last one with "end",
+            or {"error": [class, message, row]}; without a target, also {"columns"} on changes
 
-        owner: {"job": "read", format, layout, ...} + the file, or its bytes
-        worker: {"bad": [row, ...]} and {"batch"} in the order of the source, the last one with
-                "end", or {"error": [class, message, row]}; with {"columns"} where the layout has
-                no target and they are others than those of the batch before
-
-        owner: {"job": "look", ...} + the same
-        worker: {"look", "batch", "bad", "end"}, or {"error"}
-
-Guarantee
-    The file can be read, not the store; nothing can be written.  What a decoder does not survive
-    ends this process.
+    owner: {"job": "look", ...} + the same
+    worker: {"look", "batch", "bad", "end"}, or {"error"}
 """
 
 from __future__ import annotations
@@ -70,9 +59,9 @@ _SAMPLES: dict[str, bytes] = {
 
 
 def prepare() -> None:
-    """Load the readers, in the nursery: all but Arrow's parsers, which would begin threads.
+    """Load the readers in the nursery, except Arrow's parsers, which would start threads.
 
-    Patterns of times are read by an instance of one thread, which a fork survives.
+    DuckDB (time patterns) runs with one thread, which survives a fork.
     """
     load_encodings()
     open_patterns(threads=1, async_threads=0)
@@ -88,8 +77,7 @@ def prepare() -> None:
 
 
 def serve(channel: Channel, spec: Mapping[str, Any], confined: Confinement) -> None:
-    """Read bodies until the owner hangs up."""
-    mimetypes.knownfiles.clear()  # which openpyxl would have read
+    mimetypes.knownfiles.clear()  # openpyxl would read these files
     channel.send({"ready": asdict(confined)})
     while True:
         job, data = channel.receive()
@@ -109,13 +97,12 @@ def _opened(file: int | None, data: pa.Buffer | None, job: dict[str, Any]) -> An
     if file is not None:
         return os.fdopen(file, "rb")
     content = b"" if data is None else memoryview(data)[: job["size"]]
-    return io.BufferedReader(io.BytesIO(content))  # which can be looked into
+    return io.BufferedReader(io.BytesIO(content))  # can peek
 
 
 def _read(
     channel: Channel, source: Any, job: dict[str, Any]
 ) -> tuple[dict[str, Any], Sequence[Any]]:
-    """Read a body; what is left is its last message."""
     bad: list[dict[str, Any]] = []
     held: list[tuple[dict[str, Any], Sequence[Any]]] = []
 
@@ -148,14 +135,14 @@ def _read(
         message: dict[str, Any] = {"batch": node}
         if layout.target is None and told != (columns := [describe(batch.schema), layout.time]):
             message["columns"] = told = columns
-        if batch.num_rows < SMALL_ROWS and not bad:  # most likely the last one
+        if batch.num_rows < SMALL_ROWS and not bad:  # probably the last one
             held.append((message, pieces))
         else:
             channel.send(message, pieces)
     if bad:
         flush()
     last, left = held.pop() if held else ({}, ())
-    if layout.target is None:  # what came last may have told the type of a column without values
+    if layout.target is None:  # the last chunk may have settled an undecided type
         last = {**last, "settled": [describe(layout.schema()), layout.time]}
     return {**last, "notes": layout.notes}, left
 
@@ -163,9 +150,8 @@ def _read(
 def _look(
     channel: Channel, source: Any, job: dict[str, Any]
 ) -> tuple[dict[str, Any], Sequence[Any]]:
-    """Look at the beginning of a body."""
     del channel
-    opened: list[Any] = []  # one that is let go of would close the file below it
+    opened: list[Any] = []  # keeps them alive: a collected one would close the file below it
 
     def open_source() -> Any:
         source.seek(0)
@@ -178,16 +164,14 @@ def _look(
 
 
 def _decoded(source: Any, job: dict[str, Any]) -> Any:
-    """What is in a file, as its readers want it."""
     decoded: Any = unpacked(source, job["encoding"], job["decoded_max"])
     if job["encoding"] is not None and decoded.peek(6)[:6].startswith(_READ_FROM_THE_END):
-        return io.BytesIO(decoded.read())  # there is no disk to seek on
+        return io.BytesIO(decoded.read())  # there is no disk to seek on: use memory
     return decoded
 
 
 def _told(error: BaseException, job: dict[str, Any]) -> list[Any]:
-    """An error as its class, text and row."""
-    cause = error.__context__ or error  # a reader may have put it in words of its own
+    cause = error.__context__ or error  # a reader may have wrapped the error
     if isinstance(cause, (MemoryError, pa.ArrowMemoryError)) or "bad_alloc" in str(cause):
         return ["Memory", "", None]
     if isinstance(error, ChronicleError):

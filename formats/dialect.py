@@ -1,12 +1,6 @@
-"""How a text file is written: encoding, delimiter, quotes, header, nulls, decimal separator.
+"""Options of text files: encoding, delimiter, quotes, header, nulls, decimal separator.
 
-Purpose
-    :class:`TextOptions` has the options of text files by the names that they have in every face:
-    the command line, REST, Spark and Python.
-
-Guarantee
-    Options that construct are consistent.  The encodings are a fixed list, which is loaded before
-    a worker gives up its files: a name from outside never chooses what is imported.
+The encodings are a fixed list, loaded before a worker gives up file access.
 """
 
 from __future__ import annotations
@@ -33,32 +27,28 @@ _TABS = {"tab": "\t", "\\t": "\t"}
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions:
-    r"""How a text file is written; all but the encoding are for CSV.
+    r"""How a text file is written; all but ``encoding`` are for CSV.
 
     Attributes
     ----------
     encoding : str, optional
-        One of :data:`ENCODINGS`, for every text format; UTF-8 unless a byte order mark says
-        otherwise.
-    delimiter : str, optional
-        One ASCII character, ``tab`` for a tab; inferred from the header line by default.
+        One of ``ENCODINGS``; UTF-8 unless a byte order mark says otherwise.
+    delimiter, separator : str, optional
+        One ASCII character or ``tab``; inferred from the header line by default.
     quote : str
-        One ASCII character; the empty text where quotes have no meaning.
+        One ASCII character; empty for no quoting.
     skip : int
-        Lines before the header, or before the first row, that are passed over.
+        Lines to skip before the header or the first row.
     header : bool, optional
-        Whether the first line names the columns; it does unless ``columns`` names them.
+        Whether the first line names the columns; by default unless ``columns`` is given.
     columns : sequence of str, optional
-        Names of the columns; without them and a header they are column0, column1, ...
+        Column names; column0, column1, ... without them and a header.
     nulls : sequence of str
-        Spellings of null beside the empty value, ``NULL``, ``null`` and ``\N``.
+        Spellings of null besides the empty value, ``NULL``, ``null`` and ``\N``.
     decimal : {",", "."}, optional
-        The decimal separator of numbers in text; with it the other one of both, an apostrophe or
-        a blank may group digits in threes.
+        Decimal separator; the other one, an apostrophe or a blank may then group digits in threes.
     sheet : str, optional
-        Of an Excel workbook; the first by default.
-    separator : str, optional
-        Earlier name of ``delimiter``.
+        Sheet of an Excel workbook; the first by default.
     """
 
     encoding: str | None = None
@@ -96,23 +86,20 @@ class TextOptions:
             object.__setattr__(self, "encoding", _known_encoding(self.encoding))
 
     def by_name(self) -> dict[str, Any]:
-        """These options, and none of a class that has more."""
         return {field.name: getattr(self, field.name) for field in fields(TextOptions)}
 
     @property
     def text(self) -> TextOptions:
-        """The same of a class that has more."""
         return TextOptions(**self.by_name())
 
 
 def load_encodings() -> None:
-    """Import the decoders, for a process that will have no files."""
+    """Import the decoders before the process loses file access."""
     for name in ENCODINGS:
         codecs.getincrementaldecoder(name)
 
 
 def _known_encoding(name: str) -> str:
-    """The name of an encoding as ENCODINGS has it, whatever the spelling."""
     plain = name.strip().lower().replace("_", "-").replace(" ", "-")
     plain = plain.replace("cp125", "windows-125").replace("iso8859", "iso-8859")
     for known in ENCODINGS:

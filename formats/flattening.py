@@ -1,30 +1,17 @@
-"""What becomes of the members of JSON records: columns of their names, flat ones, CloudEvents.
+"""Mapping of JSON members to columns: unchanged, flattened, or as CloudEvents.
 
-Purpose
-    A stream has columns; JSON of devices and webhooks has objects in objects.  A *form* says which
-    objects are taken apart, and which column each of their members becomes.  :class:`Plain` takes
-    none apart.  :class:`Flattened` takes all apart and joins their names::
+``Plain`` opens no objects; ``Flattened`` opens all and joins the names; ``Unwrapped`` makes columns
+of the members of a CloudEvent's ``data``, and of attributes that the stream has columns for::
 
-        {"a": {"b": 1, "c": {"d": 2}}, "e": [3]}     a_b: 1, a_c_d: 2, e: [3]
+    {"a": {"b": 1, "c": {"d": 2}}, "e": [3]}     a_b: 1, a_c_d: 2, e: [3]
 
-    :class:`Unwrapped` reads CloudEvents: the members of ``data`` become columns, beside the
-    attributes that the stream has columns for; ``time`` becomes its time::
+    {"specversion": "1.0", "id": "7", "time": "2026-...", "data": {"x": 1}}
+                                                 x: 1, id: "7", timestamp: "2026-..."
 
-        {"specversion": "1.0", "id": "7", "time": "2026-...", "data": {"x": 1}}
-                                                     x: 1, id: "7", timestamp: "2026-..."
-
-Guarantee
-    An empty object has no members and leaves nothing.  A record with two members that would become
-    one column is broken.  What whole columns cannot say (two members that become one column, in
-    records of their own) is an ``ArrowInvalid``: the records are read one by one then.
-
-    Of a CloudEvent: a member of ``data`` wins over an attribute of the same name, and an event
-    without a time has that at which reading began.  Where the stream has a column ``data``, that is
-    kept whole, and only attributes stand beside it.
-
-Limits
-    Objects inside of arrays stay.  Names together have at most :data:`NAME_BYTES`.  That an event
-    has all attributes that the standard requires is not looked at.
+A record with two members for one column is broken; conflicts that columns cannot express raise
+ArrowInvalid, and the records are read one by one.  Members of ``data`` override attributes; a
+missing time is the time at which reading began.  A stream's column ``data`` gets it whole.
+Required attributes are not checked; objects inside arrays stay.
 """
 
 from __future__ import annotations
@@ -55,42 +42,35 @@ __all__ = [
 
 NAME_BYTES = 1 << 16
 CONTEXT = ("id", "source", "type", "subject", "datacontenttype", "dataschema")
-"""Attributes that become columns of a stream that is made of CloudEvents, beside the time."""
+"""Attributes that become columns of a stream created from CloudEvents, besides the time."""
 
 _SEPARATOR = re.compile(r"[A-Za-z0-9_.:/-]{1,8}")
 _FRACTION = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 Path = tuple[str, ...]
-"""The names that lead to a member of a record."""
 
 
 class Form(Protocol):
-    """What becomes of the members of records."""
-
     parent: str | None
-    """The one member whose own members become columns of their own names."""
+    """The one member whose own members become columns by their own names."""
 
-    def opens(self, path: Path) -> bool:
-        """Whether an object is taken apart."""
-        ...
+    def opens(self, path: Path) -> bool: ...
 
-    def column(self, path: Path) -> str | None:
-        """Name of the column that a member becomes; None for none."""
-        ...
+    def column(self, path: Path) -> str | None: ...
 
     def columns(
         self, found: Sequence[tuple[Path, pa.Array]], rows: int, nulls: bool
     ) -> dict[str, pa.Array]:
-        """The columns that members become; ``nulls``: a null may have been written as such."""
+        """The columns for members; ``nulls``: the text may have explicit nulls."""
         ...
 
     def record(self, found: Sequence[tuple[Path, Any]]) -> dict[str, Any]:
-        """The same for one record; a ValueError says what is wrong with it."""
+        """Columns for one record; a ValueError says what is wrong with it."""
         ...
 
 
 def opened(values: Mapping[str, pa.Array], form: Form, path: Path = ()) -> Iterator[Any]:
-    """The members of records as columns, with their paths, objects that are opened taken apart."""
+    """Members of records as columns with paths, objects opened as the form says."""
     for name, column in values.items():
         here = (*path, name)
         if pa.types.is_struct(column.type) and form.opens(here):
@@ -101,7 +81,6 @@ def opened(values: Mapping[str, pa.Array], form: Form, path: Path = ()) -> Itera
 
 
 def members(record: Mapping[str, Any], form: Form, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """The same of one record."""
     for name, value in record.items():
         here = (*path, name)
         if isinstance(value, dict) and form.opens(here):
@@ -111,43 +90,27 @@ def members(record: Mapping[str, Any], form: Form, path: Path = ()) -> Iterator[
 
 
 class Plain:
-    """Members become columns as they are."""
-
     parent: str | None = None
 
     def opens(self, path: Path) -> bool:
-        """Never."""
         del path
         return False
 
     def column(self, path: Path) -> str | None:
-        """The name of the member."""
         return path[0]
 
     def columns(
         self, found: Sequence[tuple[Path, pa.Array]], rows: int, nulls: bool
     ) -> dict[str, pa.Array]:
-        """Columns by their names."""
         del rows, nulls
         return _by_name((self.column(path), column) for path, column in found)
 
     def record(self, found: Sequence[tuple[Path, Any]]) -> dict[str, Any]:
-        """Values by their names."""
         return _once((self.column(path), value) for path, value in found)
 
 
 class Flattened(Plain):
-    """Nested objects become columns whose names are joined.
-
-    Parameters
-    ----------
-    separator : str
-        Between the names.
-
-    Raises
-    ------
-    InvalidArgument
-    """
+    """Opens all objects and joins the names with ``separator``."""
 
     def __init__(self, separator: str) -> None:
         if not _SEPARATOR.fullmatch(separator):
@@ -158,29 +121,17 @@ class Flattened(Plain):
         self._separator = separator
 
     def opens(self, path: Path) -> bool:
-        """Always."""
         del path
         return True
 
     def column(self, path: Path) -> str | None:
-        """The names, joined."""
         if len(path) > 1 and sum(map(len, path)) > NAME_BYTES:
             raise ResourceLimit(f"the names of nested members are longer than {NAME_BYTES:,}")
         return self._separator.join(path)
 
 
 class Unwrapped:
-    """CloudEvents become records of a stream.
-
-    Parameters
-    ----------
-    target : StreamSchema, optional
-        The stream; without one, attributes are kept as they are called.
-    time : str
-        Name of the time.
-    separator : str, optional
-        Joins the names of what is nested in ``data``.
-    """
+    """CloudEvents as records of a stream; without a ``target`` attributes keep their names."""
 
     def __init__(self, target: StreamSchema | None, time: str, separator: str | None) -> None:
         columns = {name.lower(): name for name in (CONTEXT if target is None else target.names)}
@@ -199,13 +150,11 @@ class Unwrapped:
         self._inner = Plain() if separator is None else Flattened(separator)
 
     def opens(self, path: Path) -> bool:
-        """``data``, and what is in it where names are joined."""
         if self.parent is None or path[0] != self.parent:
             return False
         return len(path) == 1 or self._inner.opens(path[1:])
 
     def column(self, path: Path) -> str | None:
-        """The name of a member of ``data``, or the column of an attribute."""
         if len(path) > 1:
             return self._inner.column(path[1:])
         return self._named.get(path[0], None if self._strict else path[0])
@@ -213,7 +162,6 @@ class Unwrapped:
     def columns(
         self, found: Sequence[tuple[Path, pa.Array]], rows: int, nulls: bool
     ) -> dict[str, pa.Array]:
-        """Members of ``data`` first, then attributes, and the present where no time is."""
         out = _by_name((self.column(path), column) for path, column in found if len(path) > 1)
         attributes = [(path, column) for path, column in found if len(path) == 1]
         for name, column in _by_name((self.column(p), column) for p, column in attributes).items():
@@ -233,7 +181,6 @@ class Unwrapped:
         return out
 
     def record(self, found: Sequence[tuple[Path, Any]]) -> dict[str, Any]:
-        """The same for one record."""
         out = _once((self.column(path), value) for path, value in found if len(path) > 1)
         listed = set(self._named.values())
         given = _once((self.column(path), value) for path, value in found if len(path) == 1)
@@ -249,7 +196,6 @@ class Unwrapped:
 def form_of(
     format: str, flatten: str | None, target: StreamSchema | None, time: str, source: str
 ) -> Form:
-    """What becomes of the members of records in a format."""
     if format == "cloudevents":
         return Unwrapped(target, time, flatten)
     if flatten is not None and format not in ("json", "ndjson"):
@@ -258,7 +204,6 @@ def form_of(
 
 
 def _now(unit: str) -> str:
-    """The present time, no finer than a unit."""
     digits = _FRACTION[unit]
     seconds, nanos = divmod(time.time_ns(), 10**9)
     text = dt.datetime.fromtimestamp(seconds, dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")

@@ -1,24 +1,14 @@
-"""Telling a column's type from a sample of its values.
+"""Type inference from a sample of values.
 
-Purpose
-    A new stream needs types before its first event is stored.  :func:`infer_text` tells them from
-    text (CSV, and JSON strings), :func:`infer_typed` from what a typed format says.
+A text column becomes
 
-Guarantee
-    The rule is short enough to know by heart: a column of text is
+1. ``int64`` (or ``uint64``) if its values are whole numbers,
+2. else ``float64`` if they are numbers, or ``decimal128(38, s)`` if a whole number among them has
+   no exact ``float64``,
+3. else ``bool``, ``date`` or ``timestamp`` if **all** of them are,
+4. else ``string``.
 
-    1. ``int64`` (``uint64`` where needed) when its values are whole numbers, 2. else ``float64``
-    when they are numbers, or ``decimal128(38, s)`` where some of them is a whole number that no
-    ``float64`` holds, 3. else ``bool``, ``date`` or ``timestamp`` when **all** of them are
-    ``true``/``false``, ISO dates or ISO times, 4. else ``string``.
-
-    For numbers four values in five suffice: one ``abc`` among numbers is a bad value to be
-    reported, not a reason to turn the column into text.  A column without any value stays
-    undecided until one comes.
-
-Limits
-    What the sample does not show cannot be known: whole numbers widen to floats later
-    (``layout.py``), everything else that does not fit is a bad value, and ``--types`` settles it.
+Four numbers in five suffice; the other values are bad.  A column without values stays undecided.
 """
 
 from __future__ import annotations
@@ -47,20 +37,13 @@ __all__ = [
 ]
 
 NUMERIC_SHARE = 0.8
-"""Share of a text column's values that must be numbers for the column to be numeric."""
 
 _BOOL_TEXT = r"^(?i:true|false)$"
 _PLAIN_NUMBER = r"^[+-]?(?P<w>\d*)\.?(?P<f>\d*)$"
 
 
 def infer_text(values: pa.Array, *, numbers: bool = True) -> pa.DataType | None:
-    """Type of a column of text; None when it has no values.
-
-    Parameters
-    ----------
-    numbers : bool
-        Whether digits count as numbers; they do not in JSON strings.
-    """
+    """Type of a text column, None without values; JSON strings are not inferred as numbers."""
     values = values.drop_null()
     if not len(values):
         return None
@@ -82,7 +65,7 @@ def infer_text(values: pa.Array, *, numbers: bool = True) -> pa.DataType | None:
 
 
 def clock_type(values: pa.Array | None, *, csv: bool) -> pa.DataType | None:
-    """What a parser is to make of a column of the time of day: the text that it is."""
+    """The parser's type for a time-of-day column: text."""
     if csv:
         return pa.string()
     if values is None or pa.types.is_null(values.type):
@@ -92,18 +75,7 @@ def clock_type(values: pa.Array | None, *, csv: bool) -> pa.DataType | None:
 
 
 def infer_nested(values: pa.Array) -> pa.DataType:
-    """Type of a column of lists or objects: JSON where they are not all alike.
-
-    Parameters
-    ----------
-    values : pyarrow.Array
-        As a parser of JSON gave them, or their text.
-
-    Returns
-    -------
-    pyarrow.DataType
-        With null for what has shown no value yet.  Times are text: what they mean is not told.
-    """
+    """Type of parsed lists or objects, or of their text: JSON if irregular; times stay text."""
     if is_text(values.type):
         try:
             values = parsed(values)
@@ -116,7 +88,6 @@ def infer_nested(values: pa.Array) -> pa.DataType:
 
 
 def _regular(type_: pa.DataType) -> pa.DataType:
-    """A type with text for times."""
     if is_list(type_):
         return pa.list_(_regular(type_.value_type))
     if pa.types.is_struct(type_):
@@ -139,7 +110,6 @@ def may_be_rounded(columns: Iterable[pa.Array]) -> bool:
 
 
 def _whole_type(digits: pa.Array) -> pa.DataType | None:
-    """The integer type that holds all of some numbers in text; None when none does."""
     if not pc.all(pc.match_substring_regex(digits, INTEGER_TEXT)).as_py():
         return None
     if pc.any(pc.match_substring(digits, ".")).as_py():
@@ -155,7 +125,7 @@ def _whole_type(digits: pa.Array) -> pa.DataType | None:
 
 
 def _exact_type(digits: pa.Array) -> pa.DataType | None:
-    """The decimal type of numbers in text, where floats would lose digits of a whole one."""
+    """The decimal type for numbers in text, if floats would lose digits of a whole number."""
     if not inexact_wholes(digits, digits.cast(pa.float64())).any():
         return None
     if not pc.all(pc.match_substring_regex(digits, _PLAIN_NUMBER)).as_py():
@@ -168,7 +138,7 @@ def _exact_type(digits: pa.Array) -> pa.DataType | None:
 
 
 def infer_typed(values: pa.Array) -> pa.DataType | None:
-    """Type of a column that has one already; None when it has no values or is of type null."""
+    """Type of a typed column; None if it has no values or the type null."""
     type_ = values.type
     if pa.types.is_null(type_):
         return None

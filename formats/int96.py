@@ -1,17 +1,8 @@
-"""Times of 96 bits in Parquet, of which no unit of 64 bits holds all.
+"""INT96 times of Parquet (a day and nanoseconds in it), read without overflow.
 
-Purpose
-    An INT96 has a day and the nanoseconds in it.  Arrow makes ticks of one unit of it and lets them
-    wrap around: nanoseconds where a year is not of 1678 to 2261, microseconds where it has more
-    than five digits.  :class:`Int96Columns` reads such columns in several units beside each other.
-
-Guarantee
-    No value is another one than in the file.  A column of a batch comes in microseconds where these
-    hold it, else in nanoseconds; where neither holds all of it, as text, of which the values that
-    do not fit a stream become bad rows.
-
-Limits
-    Within lists and structs there is no text: there that is an error of the file.
+Arrow wraps around: nanoseconds outside 1678 to 2261, microseconds beyond five-digit years.  Columns
+are read in several units and compared: a batch has microseconds if exact, else nanoseconds, else
+text (an error inside lists and structs), whose values that do not fit become bad rows.
 """
 
 from __future__ import annotations
@@ -33,22 +24,13 @@ Ticks = npt.NDArray[np.int64]
 
 
 def names_of_int96(metadata: Any) -> set[str]:
-    """Columns of a file that hold such times, also within lists and structs."""
+    """Columns of a file with INT96 times, also inside lists and structs."""
     leaves = (metadata.schema.column(at) for at in range(metadata.num_columns))
     return {leaf.path.split(".", 1)[0] for leaf in leaves if leaf.physical_type == "INT96"}
 
 
 class Int96Columns:
-    """Reads some columns of a file in step with all of them.
-
-    Parameters
-    ----------
-    source : str
-        Of the file, for errors.
-    names : sequence of str
-    batches : callable
-        Given a unit, the batches of these columns with times in it.
-    """
+    """Reads columns in step with the file; ``batches`` reads them in a given unit."""
 
     def __init__(
         self, source: str, names: list[str], batches: Callable[[str], Iterable[pa.RecordBatch]]
@@ -58,7 +40,6 @@ class Int96Columns:
         self._readers = {unit: _InStep(batches(unit)) for unit in UNITS}
 
     def into(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The next batch of the file, with its times exact."""
         read = {unit: reader.take(batch.num_rows) for unit, reader in self._readers.items()}
         for name in self._names:
             at = batch.schema.get_field_index(name)
@@ -87,8 +68,6 @@ class Int96Columns:
 
 
 class _InStep:
-    """Batches as pieces of any length."""
-
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._batches = iter(batches)
         self._held: list[pa.RecordBatch] = []
@@ -103,10 +82,7 @@ class _InStep:
 
 
 def _ticks_of(read: list[pa.Array]) -> Iterator[list[Ticks]]:
-    """Ticks in each unit of all times of 96 bits in an array; 0 for nulls.
-
-    They are those in seconds where seconds are asked for: Parquet has no others.
-    """
+    """Ticks in each unit of INT96 times, the only ones that come in seconds; 0 for nulls."""
     type_ = read[-1].type
     if pa.types.is_timestamp(type_) and type_.unit == UNITS[-1]:
         ticks = (values.cast(pa.int64()).fill_null(0) for values in read)

@@ -1,16 +1,7 @@
-"""Reading events in workers: what a stranger sends never meets a decoder in this process.
+"""Reading untrusted events in workers (``decoder.py``), as ``EventReader`` and ``look`` would here.
 
-Purpose
-    :meth:`IsolatedReader.read_batches` is :func:`.reader.read_batches` for a file of a stranger:
-    a worker (:mod:`.decoder`) reads it, the batches come back.  :meth:`IsolatedReader.events` is
-    :class:`.reader.EventReader`, for a stream that is still to be made as well, and
-    :meth:`IsolatedReader.look` is :func:`.looking.look`.
-
-Guarantee
-    Batches, bad rows and errors are those of reading here.  What arrives has been validated in
-    full on this side, in the stream's own schema where there is one.  A file that needs too much
-    memory is refused, a worker that dies, answers nonsense or is silent for too long costs its own
-    file only.
+Everything that a worker sends is validated.  A file that needs too much memory is refused; a worker
+that dies, sends invalid messages or is silent too long affects only its file.
 """
 
 from __future__ import annotations
@@ -55,16 +46,10 @@ Answer = TypeVar("Answer")
 
 
 class IsolatedReader:
-    """Workers that read events; any thread may use it.
+    """A thread-safe pool of workers that read events.
 
-    Parameters
-    ----------
-    memory_bytes : int
-        What reading one file may take; all of them together take up to four times as much.
-    silence_s : float
-        Longest time without a message of a worker.
-    reading_s : float
-        Longest time that reading one file may take, that of taking its batches included.
+    A file may take ``memory_bytes`` (all together four times that) and ``reading_s``, including the
+    time in which its batches are taken; ``silence_s`` is the longest wait for a message.
     """
 
     def __init__(
@@ -82,7 +67,6 @@ class IsolatedReader:
         )
 
     def close(self) -> None:
-        """Let go of the workers."""
         self.pool.close()
 
     def read_batches(
@@ -94,7 +78,6 @@ class IsolatedReader:
         time_format: str = "auto",
         **more: Any,
     ) -> Iterator[pa.RecordBatch]:
-        """Batches in exactly ``schema.arrow``; ``more`` as for :meth:`events`."""
         layout = Layout(time_format=time_format, target=schema)
         return self.events(source, format, layout=layout, **more)
 
@@ -111,22 +94,10 @@ class IsolatedReader:
         reading_s: float | None = None,
         **options: Any,
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of a layout, which learns from the source as it does from a reader here.
+        """Batches of a layout, which learns from the source as with a local reader.
 
-        Parameters
-        ----------
-        source : int or bytes
-            A descriptor that can be read and seeked, which stays open; or what there is to read.
-        format, layout, on_bad, name
-            As :class:`.reader.EventReader` takes them.
-        encoding : {None, "gzip", "zstd", "bz2", "lz4"}
-            What is to be undone first.
-        decoded_max : int
-            Most bytes that this may give.
-        reading_s : float, optional
-            Longest time that it may take, for a file that is known to be large.
-        **options
-            Further ones of :class:`.reader.EventReader`, such as its limits.
+        ``source`` is bytes or a seekable descriptor, which stays open; ``encoding`` is decompressed
+        to at most ``decoded_max`` bytes.
         """
         job: dict[str, Any] = {"job": "read", "format": format, "layout": layout, "name": name}
         job |= {"encoding": encoding, "decoded_max": decoded_max, "options": options}
@@ -166,7 +137,6 @@ class IsolatedReader:
         decoded_max: int = 1 << 62,
         **options: Any,
     ) -> Look:
-        """What :func:`.looking.look` sees, with its further ``options``."""
         job: dict[str, Any] = {"job": "look", "format": format, "name": name}
         job |= {"encoding": encoding, "decoded_max": decoded_max, "options": options}
 
@@ -196,7 +166,6 @@ class IsolatedReader:
         take: Callable[[dict[str, Any], pa.Buffer | None], Answer],
         reading_s: float | None = None,
     ) -> Iterator[Answer]:
-        """What is made of each message of a worker that has a job, up to the last one."""
         lease = self.pool.lease(self._reading_s if reading_s is None else reading_s)
         try:
             if isinstance(source, int):
@@ -227,7 +196,7 @@ class IsolatedReader:
         return message, data
 
     def _error(self, message: dict[str, Any], lease: WorkerLease) -> ChronicleError:
-        """What ended the reading; only after an error of the data is the worker kept."""
+        """The error that ended the reading; the worker is reused only if the data was at fault."""
         try:
             kind, text, row = message["error"]
             known = kind in _MAY_RAISE or kind == "Memory"
@@ -259,7 +228,6 @@ def _bad_rows(told: Any) -> list[BadRow]:
 
 
 def _adopt(layout: Layout, told: Any) -> pa.Schema:
-    """Have a layout take over the columns that a worker found; gives them."""
     try:
         described, time = told
     except (TypeError, ValueError):

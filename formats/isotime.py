@@ -1,30 +1,17 @@
-"""Reading ISO 8601 times from text, millions a second.
+"""Parsing ISO 8601 times from text columns, millions per second.
 
-Purpose
-    Event times mostly arrive as text.  :func:`parse_iso` turns a string column into seconds and
-    nanoseconds since 1970-01-01 00:00 UTC, and says for each value whether it was understood.
+Accepted forms, surrounding blanks ignored::
 
-Layout
-    Understood, blanks around it ignored::
+    2018-08-01                      a date: midnight
+    2018-08-01 05:00[:SS[.fff...]]  blank, 'T' or 't' between; '.' or ',' before 1-9 digits
+    2018/08/01 05:00:00             slashes as well
+    20180801T050000[.fff]           the basic form (a bare 20180801 is a number, not a time)
+    2018-08-01T05Z                  an hour alone, if an offset follows
+    ...Z  ...+02:00 ...+0200 ...+02 an offset; without one the time is UTC
 
-        2018-08-01                      a date: midnight
-        2018-08-01 05:00[:SS[.fff...]]  blank, 'T' or 't' between; '.' or ',' before 1-9 digits
-        2018/08/01 05:00:00             slashes as well
-        20180801T050000[.fff]           the basic form (a bare 20180801 is a number, not a time)
-        2018-08-01T05Z                  an hour alone, where an offset follows
-        ...Z  ...+02:00 ...+0200 ...+02 an offset; without one the time is UTC
-
-    The year is four digits, 0000-9999; 24:00:00 is the next midnight; second 60 (a leap second)
-    is the first second of the next minute, as POSIX has it.
-
-    A column of one form is one cast of Arrow.  Else the texts of each length are cast, and what
-    Arrow does not read is taken apart by a regular expression (RE2) and put together by NumPy.
-
-Guarantee
-    Days are checked against the month and leap year.  Digits beyond nanoseconds must be zero.
-
-Limits
-    Week dates, ordinal dates, named zones and signed years are not read.
+Years are 0000-9999; 24:00:00 is the next midnight; second 60 is the first of the next minute, as in
+POSIX.  Digits beyond nanoseconds must be zero.  Week dates, ordinal dates, zone names and signed
+years are not read.  Texts of one form take one Arrow cast, others a regular expression and NumPy.
 """
 
 from __future__ import annotations
@@ -42,16 +29,14 @@ __all__ = ["IsoTimes", "parse_iso"]
 
 _UNITS = {"us": 10**6, "ns": 10**9}
 _DATE, _HOUR, _LONG = 10, 13, 40
-"""Characters of a date, of one with an hour, and more than a usual time has."""
 _SAMPLE = 100
-"""Where these are not alike, all are not tried: each that fails costs Arrow a text."""
+"""Values tried first: a failing Arrow cast of the whole column is expensive."""
 _EDGE_NS = 2**63 - 86_400 * 10**9
-"""An offset can take nanoseconds from there on beyond 64 bits, which Arrow does not look for."""
+"""Beyond this, an offset may overflow int64 nanoseconds, which Arrow does not detect."""
 _TIME = re.compile(
     rb"\d{4}-\d\d-\d\d(?:[T ]\d\d(?::\d\d(?::\d\d(?:\.\d{1,6}(?P<fine>\d{1,3})?)?)?)?"
     rb"(?P<offset>Z|[+-]\d\d(?::?\d\d)?)?)?"
 )
-"""What Arrow reads as a time."""
 _PARTS = (
     r"^(?P<date>\d{4}-\d\d-\d\d|\d{4}/\d\d/\d\d|\d{8})"
     r"(?:[T ](?P<clock>\d\d(?::\d\d(?::\d\d)?|\d\d(?:\d\d)?)?)(?:\.(?P<fraction>\d{1,9})0*)?"
@@ -60,17 +45,10 @@ _PARTS = (
 
 
 class IsoTimes(NamedTuple):
-    """Times read from text; the arrays have one entry per value.
+    """Parsed times, one array entry per value.
 
-    Attributes
-    ----------
-    seconds : int64 array
-        Whole seconds since the epoch, UTC.
-    nanos : int64 array
-        Nanoseconds within the second, 0 to 999,999,999.
-    ok, has_offset, has_clock : bool arrays
-        Whether the text was understood, carried an offset or ``Z``, and had a time of day.
-        Nulls are not ``ok``.
+    ``seconds`` since 1970-01-01 UTC and ``nanos`` in them are int64.  ``ok``: the text was read
+    (not so for nulls); ``has_offset``: with an offset or ``Z``; ``has_clock``: with a time of day.
     """
 
     seconds: npt.NDArray[np.int64]
@@ -106,7 +84,6 @@ def _by_length(
     rows: npt.NDArray[np.int64],
     times: IsoTimes,
 ) -> npt.NDArray[np.int64]:
-    """Fill in the rows of some texts, read together where they are equally long; gives the rest."""
     lengths = np.minimum(_lengths(texts), _LONG)
     left = [rows[:0]]
     for length in range(_DATE, _LONG + 1):
@@ -123,7 +100,6 @@ def _by_length(
 
 
 def _lengths(texts: pa.Array) -> npt.NDArray[np.int64]:
-    """Bytes of each text, 0 of a null."""
     lengths = pc.binary_length(texts)
     if lengths.null_count:
         lengths = lengths.fill_null(0)
@@ -131,7 +107,6 @@ def _lengths(texts: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _cast(texts: pa.Array) -> IsoTimes | None:
-    """What Arrow reads, if it reads all of them in the way that the first one is written."""
     given = texts.drop_null() if texts.null_count else texts
     form = _TIME.fullmatch(given[0].as_buffer()) if len(given) else None
     if form is None:
@@ -158,7 +133,6 @@ def _cast(texts: pa.Array) -> IsoTimes | None:
 
 
 def _taken_apart(texts: pa.Array) -> IsoTimes:
-    """Times in capitals and with points, one by one."""
     parts = pc.extract_regex(texts, _PARTS)
     date, clock, fraction, offset = (
         pc.struct_field(parts, name).fill_null("")
@@ -170,7 +144,7 @@ def _taken_apart(texts: pa.Array) -> IsoTimes:
     nanos, shift = _number(fraction, 9), _number(offset, 4)
     year, month, day = day // 10_000, day // 100 % 100, day % 100
     hour, minute, second = moment // 10_000, moment // 100 % 100, moment % 100
-    ok = (month >= 1) & (month <= 12) & (day >= 1)  # not so where nothing was read
+    ok = (month >= 1) & (month <= 12) & (day >= 1)  # False if nothing was read
     first, end = (
         (year * 12 + np.where(ok, month, 1) + more - 1 - 1970 * 12)
         .astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
@@ -190,6 +164,5 @@ def _taken_apart(texts: pa.Array) -> IsoTimes:
 
 
 def _number(texts: pa.Array, digits: int) -> npt.NDArray[np.int64]:
-    """The digits of texts as numbers of some length, filled up at the right."""
     plain = pc.ascii_rpad(pc.replace_substring_regex(texts, "[^0-9]", ""), digits, "0")
     return np.asarray(plain.cast(pa.int64()).to_numpy(zero_copy_only=False), np.int64)

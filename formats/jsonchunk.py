@@ -1,24 +1,11 @@
-"""Some records of JSON, parsed whole by Arrow or one by one in Python.
+"""A chunk of JSON records, parsed by Arrow, or one by one in Python if some record does not fit.
 
-Purpose
-    Arrow's JSON parser makes numbers, text, lists and structs of records.  :class:`JsonChunk` gives
-    it what it reads exactly, takes out before what it does not (members for columns of type JSON,
-    which may be anything: ``jsonmarks.py``), and lets a form (``flattening.py``) say which columns
-    the members become.
-
-Guarantee
-    Nothing is read twice under one name, and no number that no ``float64`` holds as infinity.  What
-    is nested deeper than :data:`~chronicle.formats.limits.DEPTH_MAX` is a broken record, more
-    different keys than the limit an error: a chunk is parsed by the members that are known, each
-    other one an error; only then, and where brackets are many, it is looked at closely.
-    Where many rows meet many keys, a chunk is cut into smaller ones.
-
-    A member that is an object in one record and a number in the next is JSON text, byte by byte,
-    where its column has no other type yet.
-
-Limits
-    A chunk with a broken record, or with a field that is a number in one record and text in the
-    next, is read the slow way, in Python.
+Members for JSON columns, which may hold anything, are removed first (``jsonmarks.py``) and kept
+byte by byte; a form (``flattening.py``) maps the rest to columns.  Duplicate members, numbers
+beyond ``float64`` and nesting beyond ``DEPTH_MAX`` make a record broken; too many keys are an
+error.  A chunk is parsed by known members first and examined only if that fails; one with too many
+rows times keys is split.  A column of objects in one record and numbers in another becomes JSON
+text.
 """
 
 from __future__ import annotations
@@ -50,11 +37,11 @@ __all__ = ["JsonChunk", "Reading"]
 
 _BLOCK_BYTES = 1 << 20
 _CELLS_MAX = 16 << 20
-"""Rows times keys of a chunk: a decoder fills in a null for every key that a row does not have."""
+"""Rows times keys of a chunk: the decoder stores a null for every key that a row lacks."""
 
 _NAMES_BYTES = 16 << 20
 _TRIES_MAX = 16
-"""Columns that are found to be irregular one by one; more of them, record by record."""
+"""Irregular columns found one by one; with more, the records are read one by one."""
 _DEEP = f"expected at most {DEPTH_MAX} brackets inside each other, found more"
 _ODD_NUMBER = re.compile(rb"[0-9][eE][-+0-9]|[0-9.]{37}")
 _CHANGED = re.compile(r"Column\(/(.*)\) changed from (\w+) to (\w+)")
@@ -72,21 +59,11 @@ def _undecided(name: str) -> Kind:
 
 @dataclass
 class Reading:
-    """What the chunks of a source share.
+    """State that the chunks of a source share.
 
-    Attributes
-    ----------
-    form : Form
-        Which columns the members of records become.
-    kind : callable
-        Type of a column, by its name in the records, and whether that was given; None for a type
-        that is not known yet.
-    has_whole : callable
-        Whether some column is to be the JSON text of a member.
-    irregular : set of str
-        Columns that were found to be objects or lists in one record and something else in another.
-    shape : pyarrow.Schema, optional
-        The members that were seen, as the parser gives them.
+    ``kind`` gives a column's type (None: unknown) and whether it is fixed; ``irregular`` columns
+    mix objects or lists with other values; ``shape`` is the members seen so far, as Arrow parses
+    them.
     """
 
     source: str
@@ -99,24 +76,21 @@ class Reading:
     shape: pa.Schema | None = None
 
     def is_whole(self, name: str) -> bool:
-        """Whether a column is to be the JSON text of a member."""
+        """Whether a column stores the JSON text of a member."""
         if name in self.irregular:
             return True
         type_, given = self.kind(name)
         return type_ is not None and (is_json(type_) or (given and is_nested(type_)))
 
     def is_nested(self, name: str) -> bool:
-        """Whether a column is JSON, a list or a struct, or may become one."""
         type_ = self.kind(name)[0]
         return name in self.irregular or type_ is None or is_json(type_) or is_nested(type_)
 
     def taken(self, path: Path) -> str | None:
-        """The column that a member becomes as text; None for one that is parsed."""
         name = self.form.column(path)
         return name if name is not None and self.is_whole(name) else None
 
     def learn(self, schema: pa.Schema) -> None:
-        """Know the members of a chunk."""
         if self.shape is not None and self.shape.equals(schema):
             return
         known = pa.struct([] if self.shape is None else list(self.shape))
@@ -126,7 +100,6 @@ class Reading:
 
 
 def _merged(old: pa.DataType, new: pa.DataType) -> pa.DataType:
-    """A type with the members of both."""
     if pa.types.is_null(new):
         return old
     if is_list(old) and is_list(new):
@@ -140,7 +113,6 @@ def _merged(old: pa.DataType, new: pa.DataType) -> pa.DataType:
 
 
 def _leaves(type_: pa.DataType) -> int:
-    """How many members, those of objects in them included."""
     if is_list(type_):
         return _leaves(type_.value_type)
     if not pa.types.is_struct(type_):
@@ -149,10 +121,7 @@ def _leaves(type_: pa.DataType) -> int:
 
 
 def _plain(type_: pa.DataType, null: pa.DataType | None) -> pa.DataType | None:
-    """What the parser is told to make of what it made a type of: text stays text.
-
-    Text that looks like a time is made a time by the parser.  ``null`` for what is not known yet.
-    """
+    """The type for the parser, given its own choice: times stay text; ``null`` if undecided."""
     if pa.types.is_null(type_):
         return null
     if pa.types.is_timestamp(type_):
@@ -168,8 +137,6 @@ def _plain(type_: pa.DataType, null: pa.DataType | None) -> pa.DataType | None:
 
 
 class JsonChunk:
-    """Some complete JSON records; see :class:`~chronicle.formats.chunks.RecordChunk`."""
-
     def __init__(
         self,
         reading: Reading,
@@ -189,11 +156,9 @@ class JsonChunk:
 
     @property
     def rows(self) -> int:
-        """Number of records, broken ones included."""
         return len(self._spans)
 
     def _halves(self) -> tuple[JsonChunk, JsonChunk]:
-        """The chunk in two."""
         half = self.rows // 2
         cut = int(self._spans[half, 0])
         line = self.first_line
@@ -207,12 +172,11 @@ class JsonChunk:
     # ---------------------------------------------------------------------------- before parsing
 
     def _check_records(self) -> None:
-        """Refuse what a decoder is not to see."""
         text = np.frombuffer(self.data, np.uint8)
         starts, ends = self._spans[:, 0], self._spans[:, 1]
         if self.first_line is not None and not (
             (text[starts] == ord("{")).all() and (text[ends - 1] == ord("}")).all()
-        ):  # so no record can begin on one line and end on another
+        ):  # so no record spans lines
             raise pa.ArrowInvalid("some line does not hold exactly one object")
         if not self.data.isascii():
             try:
@@ -229,11 +193,9 @@ class JsonChunk:
 
     @lazy
     def _too_deep(self) -> frozenset[int]:
-        """Records that no decoder is to see."""
         return frozenset(np.flatnonzero(depths(self.data, self._spans) > DEPTH_MAX).tolist())
 
     def _check_keys(self) -> None:
-        """Refuse more keys than are read, and more cells than are decoded at once."""
         most, colons = self.reading.meter.limits.columns, self.data.count(b":")
         if self._counted or (colons <= most and self.rows * colons <= _CELLS_MAX):
             return
@@ -246,15 +208,11 @@ class JsonChunk:
     # ----------------------------------------------------------------------------------- parsing
 
     def parse(self, types: Types | None) -> dict[str, pa.Array]:
-        """Columns parsed fast; fields that ``types`` does not name as Arrow sees fit.
-
-        Text that looks like a time stays text: what it means is decided elsewhere.  Whole numbers
-        that only ``uint64`` holds are not made floats of.
-        """
+        """Columns parsed by type, or by Arrow's choice; times stay text, ``uint64`` stays exact."""
         self._check_records()
         if any(
             type_ is not None and pa.types.is_decimal(type_) for type_ in (types or {}).values()
-        ) and _ODD_NUMBER.search(self.data):  # which Arrow reads wrongly; see decimals.py
+        ) and _ODD_NUMBER.search(self.data):  # Arrow reads it wrongly; see decimals.py
             raise pa.ArrowInvalid("some number is to be read digit by digit")
         given = types or {}
         while True:
@@ -275,12 +233,12 @@ class JsonChunk:
             wanted = {**given, **dict.fromkeys(large, pa.uint64())}
             with contextlib.suppress(pa.ArrowInvalid):
                 columns = self._columns(self._read(wanted))
-        if any(_is_infinite(column) for column in columns.values()):  # JSON cannot say infinity
+        if any(_is_infinite(column) for column in columns.values()):  # JSON has no infinity
             raise pa.ArrowInvalid("some number is beyond the range of its type")
         return columns
 
     def _is_irregular(self, reason: str) -> bool:
-        """Whether a column turns out to be no list and no struct, but JSON of any kind."""
+        """Whether the error shows a column of mixed kinds, which is then stored as JSON text."""
         found = _CHANGED.search(reason)
         reading = self.reading
         self._tries += 1
@@ -290,7 +248,7 @@ class JsonChunk:
         if "/" not in path and not {"object", "array"} & set(kinds):
             return False
         name = path
-        while True:  # names may have a slash themselves
+        while True:  # names may contain a slash
             if reading.kind(name)[0] is None and name not in reading.irregular:
                 before = len(self._taken().members)
                 reading.irregular.add(name)
@@ -304,7 +262,6 @@ class JsonChunk:
             name = name.rpartition("/")[0]
 
     def _taken(self) -> Taken:
-        """The records without the members that are to be text, and these."""
         if self._without is None:
             self._without = self._take_out()
         return self._without
@@ -316,7 +273,6 @@ class JsonChunk:
         return taken_out(self.data, spans, reading.taken, parent)
 
     def _read(self, types: Types) -> pa.Table:
-        """The records as the parser gives them: by the members that are known, or all there are."""
         reading, data, form = self.reading, self._taken().data, self.reading.form
         shape = pa.schema([]) if reading.shape is None else reading.shape
         if reading.ignores_new and type(form) is Plain and types and None not in types.values():
@@ -338,7 +294,6 @@ class JsonChunk:
     def _told(
         self, schema: pa.Schema, types: Types, null: pa.DataType | None, only_given: bool = False
     ) -> pa.Schema:
-        """What the parser is told to make of members; ``null`` for those without a value yet."""
         reading, form = self.reading, self.reading.form
 
         def told(path: Path, type_: pa.DataType) -> pa.DataType | None:
@@ -379,7 +334,6 @@ class JsonChunk:
         return table
 
     def _columns(self, table: pa.Table) -> dict[str, pa.Array]:
-        """The columns that the members of records become."""
         reading, taken = self.reading, self._taken()
         known = {each.name: each.type for each in reading.shape or ()}
         given = {
@@ -401,7 +355,7 @@ class JsonChunk:
         return {**columns, **{name: taken.text(name, self.rows) for name in taken.members}}
 
     def texts(self) -> Texts:
-        """Every field as text, record by record in Python; only for chunks with a bad record."""
+        """Every field as text, record by record in Python."""
         self._check_keys()
         reading, taken = self.reading, self._taken()
         values: dict[str, list[str | None]] = {}
@@ -455,7 +409,6 @@ class JsonChunk:
         return Texts(columns, places, quoted, broken, frozenset(nested))
 
     def describe(self, record: int) -> BadRow:
-        """Row, line and text of a record."""
         start, end = self._spans[record].tolist()
         line = None if self._lines is None else self._lines.at(start)
         text = self.data[start:end].strip().decode(errors="replace")
@@ -468,7 +421,7 @@ class JsonChunk:
 
 
 def _undone(column: pa.Array, known: pa.DataType) -> pa.Array:
-    """A column whose parts without a value, now or before, have no type either."""
+    """The column, with type null for parts that never had a value."""
     if pa.types.is_null(known):
         return pa.nulls(len(column)) if column.null_count == len(column) else column
     if pa.types.is_struct(known) and pa.types.is_struct(column.type):
@@ -487,13 +440,12 @@ def _undone(column: pa.Array, known: pa.DataType) -> pa.Array:
 
 
 class _Text(str):
-    """JSON text of a value that is no string; of a number all its digits."""
+    """JSON text of a value that is not a string; a number keeps all digits."""
 
     __slots__ = ()
 
 
 def _is_infinite(column: pa.Array) -> bool:
-    """Whether some number, inside of others as well, is beyond all doubles."""
     if is_list(column.type):
         return _is_infinite(column.flatten())
     if pa.types.is_struct(column.type):
@@ -502,7 +454,6 @@ def _is_infinite(column: pa.Array) -> bool:
 
 
 def _only_large_integers(column: pa.Array) -> bool:
-    """Whether floats are whole numbers, at least one of them beyond what int64 holds."""
     low, high = pc.min_max(column).as_py().values()
     if low is None or low < 0 or not 2.0**63 <= high <= 2.0**64:
         return False
@@ -510,7 +461,6 @@ def _only_large_integers(column: pa.Array) -> bool:
 
 
 def _dump(value: object) -> str:
-    """A value as JSON text again, with the digits of its numbers as they were."""
     if isinstance(value, _Text):
         return value
     if isinstance(value, dict):
@@ -531,7 +481,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _load(text: bytes) -> dict[str, Any]:
-    """One record; a ValueError says what is wrong with it."""
     try:
         value = json.loads(
             text.decode(),

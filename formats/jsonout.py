@@ -1,11 +1,8 @@
-"""Columns as JSON or CSV text, put together by Arrow a whole batch at a time.
+"""Record batches as JSON or CSV text, built by Arrow kernels a column at a time.
 
-Purpose
-    Turning a batch into text by way of Python objects costs microseconds a value, most of it for
-    times. Here each column is cast to text at once and the rows are joined by one Arrow kernel;
-    the memory of the joined array *is* the output.
+The memory of the joined array is the output.  Up to ``FEW_ROWS`` rows are written value by value to
+the same bytes, since a kernel call costs more than a value in Python.
 
-Layout
     type            JSON                                CSV
     integers        all digits                          the same
     floats          shortest form that reads back,      the same
@@ -20,14 +17,6 @@ Layout
     json            the value itself                    its text
     interval        ISO 8601, "P1DT2H0.5S"              P1DT2H0.5S
     null            null                                empty (an empty string is "")
-
-    A fraction of a second has as many digits as the unit of the type, and none when it is zero.
-
-    A call of a kernel costs more than a value does in Python: batches of :data:`FEW_ROWS` rows, the
-    answers of most small queries, are written value by value, to the same bytes.
-
-Limits
-    JSON readers that keep numbers as doubles lose digits of integers beyond 2**53.
 """
 
 from __future__ import annotations
@@ -69,7 +58,6 @@ def _text(value: str) -> pa.Scalar:
 
 
 def _times(values: pa.Array, separator: str) -> pa.Array:
-    """Timestamps as ISO text without useless digits."""
     type_ = values.type
     per_second = TICKS_PER_SECOND[type_.unit]
     plain = values
@@ -91,7 +79,6 @@ def _times(values: pa.Array, separator: str) -> pa.Array:
 
 
 def _with_far_years(text: pa.Array, times: pa.Array, separator: str) -> pa.Array:
-    """The text of times, right also for those that Arrow cannot write."""
     per_second = TICKS_PER_SECOND[times.type.unit]
     ticks = times.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     first, end = FOUR_DIGIT_YEARS
@@ -105,7 +92,6 @@ def _with_far_years(text: pa.Array, times: pa.Array, separator: str) -> pa.Array
 
 
 def _floats(values: pa.Array) -> pa.Array:
-    """Floats in the shortest form that reads back; whole ones with ``.0``, to stay floats."""
     text = values.cast(_TEXT)
     whole = pc.equal(pc.trunc(values), values)
     if pc.any(whole).as_py():
@@ -122,7 +108,6 @@ def _base64(values: pa.Array) -> pa.Array:
 
 
 def _escaped(text: pa.Array) -> pa.Array:
-    """Text with what JSON strings must not contain replaced."""
     if not pc.any(pc.match_substring_regex(text, _NEEDS_ESCAPE)).as_py():
         return text
     text = pc.replace_substring(text, "\\", "\\\\")
@@ -134,7 +119,7 @@ def _escaped(text: pa.Array) -> pa.Array:
 
 
 def _json_column(column: pa.Array) -> tuple[pa.Array, bool]:
-    """A column as text, and whether it goes between quotes."""
+    """A column as text, and whether JSON quotes it."""
     values = flatten(column)
     if is_json(column.type):
         return values.cast(_TEXT), False
@@ -161,14 +146,13 @@ def _json_column(column: pa.Array) -> tuple[pa.Array, bool]:
         return iso_text(values), True
     if is_nested(type_) and not holds_intervals(type_):
         return nested_text(values, _json_column), False
-    nested = values.to_pylist()  # which only query results have
+    nested = values.to_pylist()  # only in query results
     if holds_intervals(type_):
         nested = [iso_nested(value) for value in nested]
     return pa.array([json.dumps(v, default=_plain) for v in nested], _TEXT), False
 
 
 def _few_values(column: pa.Array) -> list[str]:
-    """The values of a short column as JSON, each whole."""
     values = flatten(column)
     if is_json(column.type):
         return ["null" if v is None else v for v in values.to_pylist()]
@@ -189,14 +173,12 @@ def _few_values(column: pa.Array) -> list[str]:
 
 
 def _few_float(text: str | None) -> str:
-    """A float as JSON, out of what Arrow makes of it."""
     if text is None or text in ("nan", "inf", "-inf", "-nan"):
         return "null"
     return text + ".0" if text.removeprefix("-").isdigit() else text
 
 
 def _few_rows(batch: pa.RecordBatch, last: str, heads: pa.Array | None) -> bytes:
-    """A short batch, as :func:`json_bytes` writes it."""
     before = [""] * batch.num_rows if heads is None else heads.to_pylist()
     names = [json.dumps(name, ensure_ascii=False) for name in batch.schema.names]
     columns = [_few_values(column) for column in batch.columns]
@@ -217,9 +199,8 @@ def _plain(value: object) -> object:
 
 
 def _joined(parts: list[pa.Array | pa.Scalar], count: int) -> bytes:
-    """The rows that the parts make side by side, as bytes."""
     rows = pc.binary_join_element_wise(*parts, _text(""))
-    if isinstance(rows, pa.Scalar):  # every part was the same for all rows
+    if isinstance(rows, pa.Scalar):  # all parts are scalars
         return str(rows.as_py()).encode() * count
     rows = flatten(rows)
     _, offsets, data = rows.buffers()
@@ -232,7 +213,7 @@ def _joined(parts: list[pa.Array | pa.Scalar], count: int) -> bytes:
 
 
 def shown_columns(batch: pa.RecordBatch) -> list[list[str | None]]:
-    """The values of each column as people read them in a table; None for null."""
+    """The values of each column as displayed in a table; None for null."""
     columns: list[list[str | None]] = []
     for column in batch.columns:
         values = flatten(column)
@@ -252,19 +233,12 @@ def shown_columns(batch: pa.RecordBatch) -> list[list[str | None]]:
 
 
 def shown_value(values: pa.Array, at: int) -> str | None:
-    """One value as people read it, whatever Python can hold of it."""
     one = pa.record_batch([values.slice(at, 1)], names=["value"])
     return shown_columns(one)[0][0]
 
 
 def json_bytes(batch: pa.RecordBatch, *, last: str = "}\n", heads: pa.Array | None = None) -> bytes:
-    """Each row as a JSON object, followed by ``last`` (which closes it).
-
-    Parameters
-    ----------
-    heads : pyarrow.Array, optional
-        Large text in front of each row.
-    """
+    """Each row as a JSON object ended by ``last``; ``heads`` (large text) precede the rows."""
     if not batch.num_rows:
         return b""
     if batch.num_rows <= FEW_ROWS:
@@ -288,7 +262,6 @@ def json_bytes(batch: pa.RecordBatch, *, last: str = "}\n", heads: pa.Array | No
 
 
 def csv_header(schema: pa.Schema, line_end: str = "\r\n") -> bytes:
-    """The header line."""
     names = (f'"{n.replace(chr(34), chr(34) * 2)}"' if _odd(n) else n for n in schema.names)
     return (",".join(names) + line_end).encode()
 
@@ -298,7 +271,6 @@ def _odd(name: str) -> bool:
 
 
 def csv_bytes(batch: pa.RecordBatch, line_end: str = "\r\n") -> bytes:
-    """The rows as CSV (RFC 4180, but for the line ends asked for), without a header."""
     if not batch.num_rows or not batch.num_columns:
         return b""
     parts: list[pa.Array | pa.Scalar] = []
@@ -320,7 +292,9 @@ def csv_bytes(batch: pa.RecordBatch, line_end: str = "\r\n") -> bytes:
                 text = pc.if_else(odd, quoted, text)
         else:
             text, _ = _json_column(values)
-            if pa.types.is_binary(type_) or pa.types.is_large_binary(type_):  # null is nothing
+            if pa.types.is_binary(type_) or pa.types.is_large_binary(
+                type_
+            ):  # null is empty, an empty value is quoted
                 text = pc.if_else(pc.equal(text, ""), '""', text)
             if pa.types.is_nested(type_):
                 doubled = pc.replace_substring(text, '"', '""')
@@ -329,6 +303,6 @@ def csv_bytes(batch: pa.RecordBatch, line_end: str = "\r\n") -> bytes:
             text = pc.fill_null(text, "")
         parts += [text, _text(",")]
     parts[-1] = _text(line_end)
-    if batch.num_columns == 1:  # a lone null would be a blank line, which readers skip
+    if batch.num_columns == 1:  # a single null would be a blank line, which readers skip
         parts[0] = pc.if_else(pc.equal(parts[0], ""), "NULL", parts[0])
     return _joined(parts, batch.num_rows)

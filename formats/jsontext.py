@@ -1,16 +1,8 @@
-"""Reading JSON: records cut out of an array of any size, or lines of NDJSON, in chunks.
+"""Reading JSON in chunks of complete records of at most 64 MB.
 
-Purpose
-    Sources are read in chunks of complete records (``jsonchunk.py``), which ``jsonmarks.py`` finds.
-
-Guarantee
-    One array of objects, objects one after another, pretty-printed or not: ``json``.  One object a
-    line: ``ndjson``.  An array that is not closed is an error, as is anything but white space
-    after it.  A broken line of NDJSON costs that line only; a broken record of an array is
-    reported, and the rest read as far as its brackets balance.
-
-Limits
-    A record must fit into 64 MB.
+``json``: one array of objects, or objects one after another; ``ndjson``: one object a line.  An
+unclosed array is an error.  A broken line costs that line only; after a broken record of an array
+the rest is read while brackets balance.
 """
 
 from __future__ import annotations
@@ -31,8 +23,6 @@ RECORD_BYTES_MAX = 64 << 20
 
 
 class JsonLines:
-    """The records of an NDJSON source, one a line."""
-
     typed = False
 
     def __init__(self, source: ByteSource, reading: Reading) -> None:
@@ -40,7 +30,6 @@ class JsonLines:
         self.reading = reading
 
     def chunks(self) -> Iterator[JsonChunk]:
-        """Chunks of complete lines."""
         source = self.source
         source.begin_text()
         carry = b""
@@ -74,8 +63,6 @@ class JsonLines:
 
 
 class JsonRecords:
-    """The records of a JSON array (or of objects one after another)."""
-
     typed = False
 
     def __init__(self, source: ByteSource, reading: Reading) -> None:
@@ -83,7 +70,6 @@ class JsonRecords:
         self.reading = reading
 
     def chunks(self) -> Iterator[JsonChunk]:
-        """Chunks of complete records, one a line."""
         source, cutter = self.source, Cutter()
         source.begin_text()
         carry = held = b""
@@ -92,7 +78,7 @@ class JsonRecords:
         while more := source.read(size):
             size = CHUNK_BYTES
             more = held + more
-            kept = more.rstrip(b"\\")  # what a backslash means is seen by what follows
+            kept = more.rstrip(b"\\")  # a trailing backslash escapes what follows
             held = more[len(kept) :]
             text = bytearray(kept)
             begun = cutter.depth > 0
@@ -140,7 +126,7 @@ class JsonRecords:
 
 
 def looks_like_lines(head: bytes) -> bool:
-    """Whether text that starts with an object has that object on a line of its own."""
+    """Whether the text's first object stands on a line of its own."""
     line, newline, _ = head.lstrip(b"\xef\xbb\xbf \t\r\n").partition(b"\n")
     if not newline or not line.startswith(b"{"):
         return False

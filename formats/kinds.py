@@ -1,17 +1,7 @@
-"""The names of the external formats: what a file name, a media type or its first bytes say.
+"""Format names, and their detection from file names, media types and magic bytes.
 
-Purpose
-    Every face (command line, REST, Spark) speaks of a format by one short name.  This module knows
-    the names, the file suffixes and media types that stand for them, and the magic bytes of the
-    compressions around them.
-
-Guarantee
-    ``detect`` never opens anything: it judges a name and the first bytes that a caller has read.
-    Magic bytes win over suffixes, because files are renamed more often than they are rewritten.
-
-Limits
-    Text formats have no magic: a file without a telling suffix is taken for JSON when it starts
-    with ``[`` or ``{``, else for CSV.
+Magic bytes override suffixes.  Text without a known suffix is JSON if it starts with ``[`` or
+``{``, else CSV.
 """
 
 from __future__ import annotations
@@ -38,13 +28,12 @@ __all__ = [
 ]
 
 FORMATS = ("json", "ndjson", "csv", "arrow", "parquet")
-"""Formats by name.  ``json`` is one array of records, ``arrow`` the IPC stream (or file)."""
+"""``json`` is one array of records, ``arrow`` the IPC stream (or file)."""
 
 READ_FORMATS = (*FORMATS, "lineprotocol", "cloudevents")
 WRITE_FORMATS = FORMATS
 
 COMPRESSIONS = ("gzip", "zstd", "bz2", "lz4")
-"""Compressions by the name that pyarrow gives them."""
 
 _SUFFIX = {
     ".json": "json",
@@ -112,14 +101,11 @@ _MEDIA_OUT = {
 
 
 class SourceKind(NamedTuple):
-    """What something is: a format name and a compression (None when plain)."""
-
     format: str
     compression: str | None
 
 
 def media_type_of(format: str) -> str:
-    """Media type under which a format is sent."""
     try:
         return _MEDIA_OUT[format]
     except KeyError:
@@ -129,12 +115,11 @@ def media_type_of(format: str) -> str:
 
 
 def format_of_media_type(media_type: str) -> str | None:
-    """Format that a ``Content-Type`` or one ``Accept`` entry stands for; None when unknown."""
+    """Format for a ``Content-Type`` or one ``Accept`` entry; None if unknown."""
     return _MEDIA.get(media_type.split(";", 1)[0].strip().lower())
 
 
 def _split(name: str) -> tuple[str, str | None, str | None]:
-    """File name without known suffixes, the format and the compression that these name."""
     base = os.path.basename(name)
     stem, suffix = os.path.splitext(base)
     compression = _COMPRESSION_SUFFIX.get(suffix.lower())
@@ -146,22 +131,17 @@ def _split(name: str) -> tuple[str, str | None, str | None]:
 
 
 def stem_of(name: str) -> str:
-    """File name without its directory and without format and compression suffixes.
-
-    >>> stem_of("nab/realTweets/Twitter_volume_AAPL.csv.gz")
-    'Twitter_volume_AAPL'
-    """
+    """File name without its directory and its format and compression suffixes."""
     return _split(name)[0]
 
 
 def suffixes_of(name: str) -> SourceKind | None:
-    """What the suffixes of a file name say; None when they name no known format."""
+    """Format and compression by suffixes; None for unknown ones."""
     _, format_, compression = _split(name)
     return None if format_ is None else SourceKind(format_, compression)
 
 
 def sniff_compression(head: bytes) -> str | None:
-    """Compression that the first bytes show; None when there is none that is known."""
     for magic, compression in _COMPRESSION_MAGIC:
         if head.startswith(magic):
             return compression
@@ -169,34 +149,15 @@ def sniff_compression(head: bytes) -> str | None:
 
 
 def is_binary(head: bytes) -> bool:
-    """Whether the first bytes are those of a format that is no text."""
     return head.startswith((b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"))
 
 
 def is_archive(head: bytes) -> bool:
-    """Whether the first bytes are those of a ZIP archive, with files in it or without."""
     return head.startswith((b"PK\x03\x04", b"PK\x05\x06"))
 
 
 def detect(name: str, head: bytes, format: str | None = None) -> str:
-    """Decide the format of some bytes.
-
-    Parameters
-    ----------
-    name : str
-        File name or another label; its suffix is a hint.
-    head : bytes
-        The first bytes after decompression, ideally some hundred of them.
-    format : str, optional
-        What the caller says it is: believed, unless magic bytes prove it wrong.
-
-    Raises
-    ------
-    InvalidArgument
-        When ``format`` is no known name.
-    InvalidData
-        When magic bytes contradict ``format``.
-    """
+    """Format by decompressed first bytes and name; InvalidData if they contradict ``format``."""
     if format is not None and format not in READ_FORMATS:
         raise InvalidArgument(f"unknown format {format!r}; known are {', '.join(READ_FORMATS)}")
     found: str | None = None

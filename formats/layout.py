@@ -1,23 +1,10 @@
-"""The columns that a read gives: their names, their types, and how these were decided.
+"""The output columns of a read: names, types, and how they were decided.
 
-Purpose
-    One ingest may read many files of several formats into one stream.  A :class:`Layout` is shared
-    by the readers of all of them: it knows what was asked for (time, types, renames, selection),
-    what the stream already has, and what the files have contained so far.
-
-Guarantee
-    With a ``target`` the batches have exactly the stream's schema.  Without one, the types are
-    inferred from the first records (``infer.py``) and may widen while reading, never narrow: a
-    column that has shown whole numbers becomes floating point when a fraction comes, microseconds
-    become nanoseconds, a column without values takes its type from the first one.  :func:`conform`
-    brings earlier batches up to the final schema without loss.
-
-Layout
-    Renames come first; selection, types and the time column speak the new names.  Names are matched
-    exactly, else without regard to case.
-
-Limits
-    A type that was given (``types``, or the stream's own) never widens.
+The readers of all files of an ingest share a ``Layout``.  With a ``target``, batches have exactly
+its schema.  Else types are inferred from the first records (``infer.py``) and may widen later,
+never narrow: integers to floats, microseconds to nanoseconds; given types never widen.  ``conform``
+converts earlier batches to the final schema without loss.  Renames apply first.  Names match
+exactly, else case-insensitively.
 """
 
 from __future__ import annotations
@@ -42,20 +29,9 @@ __all__ = ["Field", "Layout", "conform", "widenings", "wider"]
 
 @dataclass
 class Field:
-    """One column to come out.
+    """An output column; ``type`` is None until a value shows it, ``fixed`` if given.
 
-    Attributes
-    ----------
-    type : pyarrow.DataType or None
-        None while no value has shown it.
-    fixed : bool
-        The type was given and stays.
-    required : bool
-        Nulls are bad values.
-    default : pyarrow.Scalar or None
-        Value where the source has no such column; in JSON, where a record has none.
-    decimal : str or None
-        The decimal separator that values of CSV have shown, where it is no point.
+    ``default`` fills absent values; ``decimal`` is a decimal separator seen in CSV, if no point.
     """
 
     name: str
@@ -69,29 +45,9 @@ class Field:
 class Layout:
     """Which columns of a source are read, under which names, as which types.
 
-    Parameters
-    ----------
-    time : str, optional
-        Name of the time column; the target's by default.
-    time_format : str, sequence of str, or TimeRule
-        See ``time_rules.py``; a rule has its zone itself.
-    time_zone, ambiguous : str, optional
-        Whose clocks times without an offset are read from, and which of both a time is that these
-        showed twice; see ``time_rules.py``.
-    time_of_day : str, optional
-        A column with the time of day, where the time column has the date only.  It becomes part of
-        the time, and comes out nowhere else.
-    types : mapping or ``name=type`` items
-    rename : mapping of str to str
-        New names by the names in the files.
-    select : sequence of str, optional
-        Columns to keep, by their new names; the time column is always kept.
-    target : StreamSchema, optional
-        Schema of the stream that the events go to.
-    file_column : str, optional
-        A further column of text that holds the name of the file.
-    timeless : bool
-        No column is the time: the source is only looked at.
+    ``time_of_day`` is a column to merge into the time; ``rename`` maps the files' names to new
+    ones; ``select`` (new names) always includes the time; ``file_column`` is a text column for the
+    file's name; ``timeless``: the source is only inspected.
     """
 
     def __init__(
@@ -123,11 +79,10 @@ class Layout:
         self.file_column = file_column
         self.fields: dict[str, Field] = {}
         self._folded: dict[str, str] = {}
-        """Their names by their lower case."""
         self.offsets: defaultdict[str, Offsets] = defaultdict(Offsets)
         """Whether times have offsets, by column."""
         self.notes: dict[str, str] = {}
-        """Things that were assumed, in sentences, by what they are about."""
+        """Assumptions by subject."""
         if target is not None:
             if time is not None and time.lower() != target.time.lower():
                 raise InvalidArgument(
@@ -165,7 +120,6 @@ class Layout:
             self._selected = {name.lower() for name in self.select} | {self.time.lower()}
 
     def _check_time_of_day(self, name: str) -> None:
-        """Refuse options that do not go with a time in two columns."""
         if self.rule.counting is not None or self.rule.kind == "ticks":
             raise InvalidArgument(
                 f"a time of day in a column of its own ({name}) goes with dates: the time format "
@@ -190,7 +144,6 @@ class Layout:
     # ---------------------------------------------------------------------------------- names
 
     def is_time_of_day(self, raw: str) -> bool:
-        """Whether a column of a source holds the time of day that belongs to its time."""
         name = self.time_of_day
         return name is not None and self.rename.get(raw, raw).lower() == name.lower()
 
@@ -209,13 +162,7 @@ class Layout:
         )
 
     def output(self, raw: str, source: str) -> str | None:
-        """Name under which a column of a source comes out; None when it is not wanted.
-
-        Raises
-        ------
-        SchemaMismatch
-            When the stream has no such attribute.
-        """
+        """Output name of a source column, None if not selected; may raise ``SchemaMismatch``."""
         name = self.rename.get(raw, raw)
         if self.is_time_of_day(raw):
             return None
@@ -246,15 +193,7 @@ class Layout:
     def bind(
         self, names: Sequence[str], source: str, way_out: Callable[[], str] = str
     ) -> dict[str, str]:
-        """Map a source's column names to the ones that come out, in the source's order.
-
-        ``way_out`` says what helps where the time is missing.
-
-        Raises
-        ------
-        InvalidData, SchemaMismatch, InvalidArgument
-            Doubled or unknown columns, a missing time, names in the options that no column has.
-        """
+        """Map a source's columns to output names; raises for duplicate, unknown or missing ones."""
         counts = Counter(names)
         if len(counts) != len(names):
             doubled, times = min((name, times) for name, times in counts.items() if times > 1)
@@ -293,7 +232,7 @@ class Layout:
         )
 
     def kind_of(self, raw: str) -> tuple[pa.DataType | None, bool]:
-        """Type of a column of a source, None where it is not known yet, and whether it stays."""
+        """Type of a source column (None if unknown), and whether it is fixed."""
         name = self.rename.get(raw, raw)
         field = self.fields.get(self._key(name))
         if field is not None:
@@ -302,18 +241,13 @@ class Layout:
         return given, given is not None
 
     def has_whole(self) -> bool:
-        """Whether some column is JSON, or a list or struct of a type that stays."""
+        """Whether some column is JSON, or a list or struct of a fixed type."""
         kinds = [(field.type, field.fixed) for field in self.fields.values()]
         kinds += [(type_, True) for type_ in self.types.values()]
         return any(t is not None and (is_json(t) or (fixed and is_nested(t))) for t, fixed in kinds)
 
     def check_names(self, names: Sequence[str], source: str) -> None:
-        """Refuse options that name columns which a source does not have.
-
-        Raises
-        ------
-        InvalidArgument
-        """
+        """Refuse options that name columns which the source lacks."""
         for old in self.rename:
             if old not in names:
                 raise self._unknown_name(old, f"{source}: rename", names)
@@ -328,7 +262,6 @@ class Layout:
     # ---------------------------------------------------------------------------------- types
 
     def check(self, field: Field, source: str) -> None:
-        """Refuse a type that no stream can store, with a way out."""
         type_ = field.type
         if type_ is None or storage_of(decided(type_)) is not None:
             return
@@ -340,7 +273,7 @@ class Layout:
             )
 
     def schema(self) -> pa.Schema:
-        """The columns that come out, as far as is known now; undecided ones count as text."""
+        """The output columns known so far; undecided ones as text."""
         if self.target is not None:
             return self.target.arrow
         return pa.schema(
@@ -351,25 +284,24 @@ class Layout:
         )
 
     def settle(self) -> None:
-        """Fix the types as they are now: what does not fit them from here on is a bad value."""
+        """Fix the types: later values that do not fit are bad."""
         for field in self.fields.values():
             field.type = decided(field.type or pa.null())
             field.fixed = True
 
     def adopt(self, schema: pa.Schema, time: str) -> None:
-        """Take over the columns that a reader elsewhere has found, by a copy of this layout."""
+        """Take over columns found by a copy in a worker."""
         if self.target is None:
             self.time = time
             self.fields = {f.name: Field(f.name, f.type, required=f.name == time) for f in schema}
 
     def note(self, about: str, text: str | None) -> None:
-        """Remember something that was assumed, once."""
         if text:
             self.notes.setdefault(about, text)
 
 
 def wider(old: pa.DataType, new: pa.DataType) -> pa.DataType | None:
-    """The smallest type that holds the values of both; None when there is none."""
+    """The smallest type that holds the values of both; None if there is none."""
     if old == new or pa.types.is_null(new):
         return old
     types = pa.types
@@ -409,7 +341,6 @@ def wider(old: pa.DataType, new: pa.DataType) -> pa.DataType | None:
 
 
 def widenings(type_: pa.DataType) -> tuple[pa.DataType, ...]:
-    """Types that an inferred type may widen to."""
     if pa.types.is_integer(type_):
         return (pa.int64(), pa.float64())
     if pa.types.is_timestamp(type_):
@@ -421,7 +352,6 @@ def widenings(type_: pa.DataType) -> tuple[pa.DataType, ...]:
 
 
 def _wider_nested(old: pa.DataType, new: pa.DataType) -> pa.DataType | None:
-    """The same for lists, and for structs: one with the fields of both."""
     if is_list(old) and is_list(new):
         item = wider(old.value_type, new.value_type)
         return None if item is None else pa.list_(item)
@@ -438,13 +368,7 @@ def _wider_nested(old: pa.DataType, new: pa.DataType) -> pa.DataType | None:
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Bring a batch that was read earlier up to a schema that has widened since.
-
-    Raises
-    ------
-    InvalidData
-        When a whole number is too large to become a float exactly.
-    """
+    """Convert an earlier batch to a wider schema; InvalidData for an integer without float."""
     if batch.schema.equals(schema):
         return batch
     arrays = []

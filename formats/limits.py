@@ -1,17 +1,6 @@
-"""What one source may cost at most: columns, nesting, and bytes once decoded.
+"""Resource limits of one source: columns, nesting, decoded bytes (not the decoders' own memory).
 
-Purpose
-    A small source can describe a large table: a page of Parquet that unpacks to 2 GB, a dictionary
-    whose one long entry a million rows name, a million different keys.  :class:`Limits` says how
-    much is read, :class:`Meter` counts what one source has taken.
-
-Guarantee
-    What a source declares is held against the limits before memory is taken for it, and what comes
-    out is counted whatever was declared.  An excess is a :class:`~chronicle.errors.ResourceLimit`
-    that names the limit.
-
-Limits
-    These are limits of what is decoded, not of the process: decoders need some memory of their own.
+Declared sizes are checked before memory is allocated; decoded bytes are counted in any case.
 """
 
 from __future__ import annotations
@@ -23,24 +12,15 @@ from ..errors import ResourceLimit
 __all__ = ["DEPTH_MAX", "Limits", "Meter"]
 
 DEPTH_MAX = 64
-"""Brackets that may be open at once in a JSON record: decoders recurse, and a stack ends."""
+"""Most brackets open at once in a JSON record; decoders are recursive."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one source.
+    """Limits of one source; None is unlimited.
 
-    Attributes
-    ----------
-    columns : int
-        Columns of a table, keys of all JSON records together (those of nested objects included).
-    piece_bytes : int
-        Bytes that are decoded at once: a record batch, a page, the strings that a slice of
-        dictionary indices stands for.
-    unpacked_bytes : int, optional
-        Bytes that a ZIP archive may unpack to.
-    total_bytes : int, optional
-        Bytes of all events together, where they are held in memory; None where they pass through.
+    ``columns`` also bounds distinct JSON keys; ``piece_bytes`` what is decoded at once;
+    ``unpacked_bytes`` a ZIP archive; ``total_bytes`` all events, if held in memory together.
     """
 
     columns: int = 10_000
@@ -50,13 +30,7 @@ class Limits:
 
 
 class Meter:
-    """What one source has taken of its limits.
-
-    Parameters
-    ----------
-    source : str
-        Name, for messages.
-    """
+    """What one source has used of its limits."""
 
     def __init__(self, limits: Limits, source: str) -> None:
         self.limits = limits
@@ -64,7 +38,6 @@ class Meter:
         self._held = 0
 
     def columns(self, count: int, what: str = "columns") -> None:
-        """Refuse more columns than the limit."""
         if count > self.limits.columns:
             raise ResourceLimit(
                 f"{self._source}: {count:,} {what}, and at most {self.limits.columns:,} are read; "
@@ -72,7 +45,6 @@ class Meter:
             )
 
     def piece(self, size: int, what: str) -> None:
-        """Refuse to decode so much at once."""
         most = self.limits.piece_bytes
         if self.limits.total_bytes is not None:
             most = min(most, self.limits.total_bytes)
@@ -83,12 +55,10 @@ class Meter:
             )
 
     def hold(self, size: int) -> None:
-        """Count bytes of events that came out."""
         self._held += size
         self.expect(self._held)
 
     def expect(self, size: int) -> None:
-        """Refuse a source whose events will take so many bytes in all."""
         most = self.limits.total_bytes
         if most is not None and size > most:
             raise ResourceLimit(

@@ -1,29 +1,17 @@
-"""Line protocol, as InfluxDB, Telegraf and QuestDB's clients write it, made NDJSON of.
+r"""InfluxDB line protocol (InfluxDB, Telegraf, QuestDB clients), translated to NDJSON.
 
-Purpose
-    :func:`json_lines` turns ``weather,city=Bonn temp=21.5,rain=t 1533099600000000000`` into
-    ``{"measurement":"weather","city":"Bonn","temp":21.5,"rain":true,"timestamp":1533...}``, in
-    compiled code, a line for a line, so that everything behind it is that of NDJSON.
+``weather,city=Bonn temp=21.5,rain=t 1533099600000000000`` becomes, in compiled code,
+``{"measurement":"weather","city":"Bonn","temp":21.5,"rain":true,"timestamp":1533...}``::
 
-Layout
-    ::
+    measurement[,tag=value...] field=value[,field=value...] [time]
 
-        measurement[,tag=value...] field=value[,field=value...] [time]
+    1.5 1e3    number          "a \" b"      text
+    1i  1u     whole number    t true f ...   truth value
 
-        1.5 1e3    number          "a \\" b"      text
-        1i  1u     whole number    t true f ...   truth value
-
-    In names, tags and the measurement ``\\,``, ``\\=`` and ``\\ `` stand for the sign itself.
-    Lines that begin with ``#``, and blank ones, are none.
-
-Guarantee
-    A line that is none of this becomes a line of JSON that is no object, so that it is refused
-    alone and with its number.  What is read is read inside the bytes that are there, whatever they
-    are.
-
-Limits
-    A text may hold a line break; numbers of the lines after it are then less by one each.  Times
-    are integers, in nanoseconds unless it is said otherwise: nothing is guessed from magnitudes.
+In names and tags ``\,``, ``\=`` and ``\ `` are escapes; ``#`` lines and blank lines are skipped.
+An invalid line becomes a JSON string, so that only it is refused.  Kernels never read outside the
+given bytes.  A line break in a text makes later line numbers too low.  Times are integers, in
+nanoseconds unless a format is given.
 """
 
 from __future__ import annotations
@@ -44,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["EXPECTED", "json_lines", "lines_by_measurement"]
 
 EXPECTED = "expected measurement[,tag=value...] field=value[,...] [time], in line protocol"
-"""What is said of a line that is none."""
 
 READ_BYTES = 1 << 20
 LINE_BYTES_MAX = 64 << 20
@@ -53,21 +40,13 @@ MEASUREMENTS_MAX = 1000
 COMMA, SPACE, EQUALS, QUOTE, BACKSLASH, REMARK = 44, 32, 61, 34, 92, 35
 TAB, NEWLINE, RETURN = 9, 10, 13
 _ROOM = 6
-"""Bytes that one may become: a control character as an escape."""
+"""Most output bytes per input byte: a control character becomes a six-byte escape."""
 
 
 def json_lines(
     source: ByteSource, time: str, now: int | None, measurement: str | None
 ) -> Iterator[bytes]:
-    """The lines of a source as NDJSON, piece by piece.
-
-    Parameters
-    ----------
-    time, measurement : str
-        Keys under which these are given; the measurement is left out under None.
-    now : int, optional
-        Time of a line that says none; null where not given.
-    """
+    """The lines of a source as NDJSON with these keys; ``now`` is the default time."""
     named = "" if measurement is None else f"{json.dumps(measurement)}:"
     said = (f"{json.dumps(time)}:", "null" if now is None else str(now), named)
     keys = [np.frombuffer(text.encode(), np.uint8) for text in said]
@@ -88,10 +67,7 @@ def json_lines(
 
 
 def lines_by_measurement(body: bytes) -> dict[str, bytes]:
-    """The lines of a body, in their order, by measurement, in the order of its first line.
-
-    A last line without a break is given one.
-    """
+    """The lines of a body by measurement, in order of first occurrence."""
     body = body if body.endswith(b"\n") else body + b"\n"
     data = np.frombuffer(body, np.uint8)
     most = body.count(b"\n") + 1
@@ -136,7 +112,7 @@ def _unescaped(name: bytes) -> str:
 
 @kernel
 def put(out, at, c):  # type: ignore[no-untyped-def]
-    """Write a character inside a JSON text; gives the next position."""
+    """Write a character of a JSON string; returns the next position."""
     if c in (QUOTE, BACKSLASH):
         out[at] = BACKSLASH
         out[at + 1] = c
@@ -155,7 +131,7 @@ def put(out, at, c):  # type: ignore[no-untyped-def]
 
 @kernel
 def put_all(out, at, text):  # type: ignore[no-untyped-def]
-    """Write bytes as they are."""
+    """Write bytes unchanged; returns the next position."""
     for i in range(len(text)):
         out[at + i] = text[i]
     return at + len(text)
@@ -163,10 +139,7 @@ def put_all(out, at, text):  # type: ignore[no-untyped-def]
 
 @kernel
 def name(data, i, out, at, key):  # type: ignore[no-untyped-def]
-    """Read a name up to its end; ``key``: ``=`` ends it, too.
-
-    Gives the position after it and the one in ``out``; the first is -1 for an empty name.
-    """
+    """Read a name, which ``=`` also ends if ``key``; returns the position after it (-1: empty)."""
     begin = i
     while i < len(data):
         c = data[i]
@@ -185,7 +158,7 @@ def name(data, i, out, at, key):  # type: ignore[no-untyped-def]
 
 @kernel
 def digits(data, i):  # type: ignore[no-untyped-def]
-    """Position after the digits that begin here."""
+    """Position after the digits at ``i``."""
     while i < len(data) and 48 <= data[i] <= 57:
         i += 1
     return i
@@ -212,7 +185,7 @@ F0, F1, F2, F3, F4 = _LIES
 
 @kernel
 def number(data, i, end, out, at):  # type: ignore[no-untyped-def]
-    """Write a number as JSON has it; gives the position in ``out``, -1 where it is none."""
+    """Write a number as JSON; returns the position in ``out``, -1 if it is no number."""
     if i < end and data[i] == 45:
         out[at] = 45
         at += 1
@@ -265,7 +238,7 @@ def number(data, i, end, out, at):  # type: ignore[no-untyped-def]
 
 @kernel
 def value(data, i, out, at):  # type: ignore[no-untyped-def]
-    """Read the value of a field; gives the position after it (-1: none) and the one in ``out``."""
+    """Read a field's value; returns the position after it (-1: invalid) and that in ``out``."""
     if i < len(data) and data[i] == QUOTE:
         out[at] = QUOTE
         at += 1
@@ -299,7 +272,7 @@ def value(data, i, out, at):  # type: ignore[no-untyped-def]
 
 @kernel
 def line(data, i, time_key, now, name_key, out, at):  # type: ignore[no-untyped-def]
-    """Read one line; gives its end, -1 where it is none, and the position in ``out``."""
+    """Read one line; returns its end (-1 if invalid) and the position in ``out``."""
     out[at] = 123
     at += 1
     begun = at
@@ -380,10 +353,10 @@ def line(data, i, time_key, now, name_key, out, at):  # type: ignore[no-untyped-
 
 @kernel
 def ending(data, i):  # type: ignore[no-untyped-def]
-    """Where the line that begins here ends: at a break outside of a text, or with the bytes."""
+    """End of the line that begins at ``i``: a newline outside a text, or the end of the data."""
     fields = False
     quoted = False
-    opens = False  # a quote here is that of a text
+    opens = False  # a quote here begins a text
     while i < len(data) and (quoted or data[i] != NEWLINE):
         c = data[i]
         if c == BACKSLASH and i + 1 < len(data) and data[i + 1] != NEWLINE:
@@ -399,10 +372,9 @@ def ending(data, i):  # type: ignore[no-untyped-def]
 
 @kernel
 def translate(data, final, time_key, now, name_key, out):  # type: ignore[no-untyped-def]
-    """Lines of line protocol to lines of JSON.
+    """Line protocol to JSON lines; returns the bytes read and written.
 
-    Gives the bytes taken, up to the last whole line unless this is the ``final`` piece, and those
-    written.
+    Without ``final``, an incomplete last line is not read.
     """
     i = 0
     at = 0
@@ -420,7 +392,7 @@ def translate(data, final, time_key, now, name_key, out):  # type: ignore[no-unt
             return begin, before
         if not remark and last > i:
             read, at = line(data[:last], i, time_key, now, name_key, out, at)
-            if read < 0:  # the line as a text, which is no object
+            if read < 0:  # write the line as a string, which is refused
                 at = before
                 out[at] = QUOTE
                 at += 1
@@ -438,10 +410,7 @@ def translate(data, final, time_key, now, name_key, out):  # type: ignore[no-unt
 
 @kernel
 def outline(data, starts, ends, names):  # type: ignore[no-untyped-def]
-    """Start and end of each line that is neither blank nor a remark, and the end of its first name.
-
-    Lines follow each other without a gap: what lies between belongs to the one before.
-    """
+    """Start and end of each line that is no comment, contiguous, and the end of its first name."""
     i = 0
     count = 0
     while i < len(data):

@@ -1,16 +1,7 @@
-"""Times as the clocks of a zone showed them, and the instants that they were.
+"""Local times of a named zone to UTC, a column at a time, by Arrow's time zone kernels.
 
-Purpose
-    :func:`instants_of` turns local times of a named zone into seconds of UTC, whole columns at
-    once, by Arrow's kernels over the system's time zone database.
-
-Guarantee
-    A local time that clocks were set forward over is no instant, and one that they showed twice is
-    two: both are told, neither is moved to another time unasked.  A *date* is the instant at which
-    its day began: the first midnight of two, the change where that skips midnight.
-
-Limits
-    Beyond the years 1 to 9999 a zone's offset is that at their ends.
+A time in a DST gap has no instant, one in an overlap two; both are reported.  A *date* is the
+instant at which its day begins: the first of two midnights, or the transition if it skips midnight.
 """
 
 from __future__ import annotations
@@ -29,21 +20,16 @@ __all__ = ["AMBIGUOUS", "DAY_SECONDS", "Instants", "check_zone", "instants_of"]
 AMBIGUOUS = ("refuse", "earlier", "later")
 DAY_SECONDS = 86_400
 FIRST_S, LAST_S = -62_135_596_800 + 2 * DAY_SECONDS, 253_402_300_800 - 2 * DAY_SECONDS
-"""The years 1 to 9999, less what a zone may differ by."""
+"""The years 1 to 9999, less the largest offset."""
 
 Seconds = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
 class Instants(NamedTuple):
-    """What local times were.
+    """Seconds since 1970-01-01 UTC of local times; the earlier neighbour in a gap or overlap.
 
-    Attributes
-    ----------
-    seconds : int64 array
-        Since 1970-01-01 UTC; of those that are no instant, or two, the earlier neighbour.
-    skipped, twice : bool arrays
-        Clocks never showed the time, or showed it twice and it was not said which is meant.
+    ``skipped``: in a gap; ``twice``: in an overlap, and the choice is "refuse".
     """
 
     seconds: Seconds
@@ -52,12 +38,7 @@ class Instants(NamedTuple):
 
 
 def check_zone(zone: str) -> None:
-    """Refuse what the time zone database has no zone of.
-
-    Raises
-    ------
-    InvalidArgument
-    """
+    """Raise ``InvalidArgument`` for a name that the time zone database lacks."""
     try:
         pc.assume_timezone(pa.array([0], pa.timestamp("s")), zone, ambiguous="earliest")
     except (pa.ArrowInvalid, pa.ArrowKeyError, OSError):
@@ -67,17 +48,7 @@ def check_zone(zone: str) -> None:
 
 
 def instants_of(walls: Seconds, zone: str, ambiguous: str, dates: Mask | bool) -> Instants:
-    """The instants at which the clocks of a zone showed some times.
-
-    Parameters
-    ----------
-    walls : int64 array
-        Local times: seconds since 1970-01-01 00:00 on these clocks.
-    ambiguous : {"refuse", "earlier", "later"}
-        Which of both a time is that was shown twice.
-    dates : bool array, or bool for all
-        Which of them stand for the beginning of a day.
-    """
+    """Instants of local times (seconds since 1970-01-01 00:00 there); ``dates`` begin a day."""
     within = np.clip(walls, FIRST_S, LAST_S)
     local = pa.array(within, pa.timestamp("s"))
     early, late = (

@@ -1,15 +1,7 @@
-"""Numbers as people write them: a decimal comma, digits in groups of three.
+"""Localised numbers: ``plain_numbers`` rewrites ``1.234,56`` as ``1234.56``, still as text.
 
-Purpose
-    :func:`plain_numbers` turns ``1.234,56`` into ``1234.56``, as text, so that what reads numbers
-    need not know of it.  :func:`decimal_of` says when a column leaves no doubt that its commas are
-    decimal ones, :func:`way_out` and :func:`kept_as_text` which option numbers need that were not
-    read.
-
-Guarantee
-    Digits are kept as they are, and only regular groups are joined: the first has one to three
-    digits and no zero in front, all others three, with the same character between them.  With a
-    decimal comma ``1.5`` is no number.
+Only regular groups of three with one separator are joined, without a leading zero.  With a decimal
+comma ``1.5`` is not a number.
 """
 
 from __future__ import annotations
@@ -25,11 +17,10 @@ from .infer import NUMERIC_SHARE
 __all__ = ["decimal_of", "is_number", "kept_as_text", "plain_numbers", "way_out"]
 
 _GROUPING = ("'", "\u2019", " ", "\u00a0", "\u202f")
-"""What groups digits beside the one of ``.`` and ``,`` that is not the decimal separator."""
+"""Group separators besides whichever of ``.`` and ``,`` is not the decimal separator."""
 
 
 def _grouped(decimal: str) -> str:
-    """Pattern of numbers with groups, by their decimal separator."""
     marks = ("." if decimal == "," else ",", *_GROUPING)
     groups = "|".join(rf"(?:{re.escape(mark)}\d{{3}})+" for mark in marks)
     return rf"^[+-]?[1-9]\d{{0,2}}(?:{groups})(?:{re.escape(decimal)}\d*)?$"
@@ -45,11 +36,11 @@ _PROOF = (
     r"^[+-]?(?:\d+,\d{1,2}|\d+,\d{4,}|0\d*,\d+|\d{4,},\d+|[1-9]\d{0,2}(?:\.\d{3})+,\d+"
     r"|\d+,\d+[eE][+-]?\d+)$"
 )
-"""A comma that no digits are grouped by."""
+"""Numbers in which the comma cannot be a group separator."""
 
 
 def plain_numbers(values: pa.Array, decimal: str) -> pa.Array:
-    """Text in which numbers have a point and no groups; what would be misread is no number."""
+    """Text with decimal points and no groups; ambiguous text is made unreadable as a number."""
     trimmed = pc.utf8_trim_whitespace(values)
     if not pc.any(pc.match_substring_regex(trimmed, _MARKS[decimal])).as_py():
         return trimmed if decimal == "." else pc.replace_substring(trimmed, ",", ".")
@@ -64,7 +55,7 @@ def plain_numbers(values: pa.Array, decimal: str) -> pa.Array:
 
 
 def decimal_of(values: pa.Array) -> str | None:
-    """A comma where all numbers of a column may have a decimal one and one of them must."""
+    """ "," if every number may have a decimal comma and at least one must have it; else None."""
     trimmed = pc.utf8_trim_whitespace(values.drop_null())
     if not pc.any(pc.match_substring(trimmed, ",")).as_py():
         return None
@@ -74,7 +65,7 @@ def decimal_of(values: pa.Array) -> str | None:
 
 
 def kept_as_text(name: str, values: pa.Array) -> str | None:
-    """What to say of a column of text that an option would make numbers of."""
+    """A note for a text column that ``--decimal`` would make numeric; None for others."""
     sample = values.drop_null().slice(0, 1000)
     for decimal in _GROUPED:
         found = pc.match_substring_regex(plain_numbers(sample, decimal), FLOAT_TEXT)
@@ -85,14 +76,13 @@ def kept_as_text(name: str, values: pa.Array) -> str | None:
 
 
 def is_number(type_: pa.DataType) -> bool:
-    """Whether a type is one of numbers."""
     return bool(
         pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
     )
 
 
 def way_out(text: str) -> str:
-    """The option that a number needs which was not read, behind a semicolon; or nothing."""
+    """A hint at the option that would read this number; "" if none does."""
     text = text.strip()
     fits = [d for d in _GROUPED if re.match(_GROUPED[d], text) or (d == "," and _comma(text))]
     if len(fits) > 1 and re.search(r"[.,]", text):

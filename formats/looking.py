@@ -1,24 +1,10 @@
-"""Looking at a source before it is read: format, columns, types, which column is the time.
+"""Previewing a source before an ingest: first rows, types, and the guessed time column.
 
-Purpose
-    :func:`look` tells somebody who has a file what an ingest would make of it: the first rows, with
-    the types that they show, and what is taken for the time.  They correct what is wrong, and ask
-    for the ingest with that.
-
-Guarantee
-    Types, times and bad rows are those of an ingest with the same options: the same reader finds
-    them (``reader.py``), from the first chunk, up to 8 MiB of text.
-
-    The time, where none is said: a column of times rather than one of dates or numbers, one with a
-    telling name (``timestamp``, ``event_time``, ``created_at``) rather than another, the first of
-    equals.  Text that a usual pattern reads (``01.02.2024 13:00``) is as good as an ISO time, and
-    the pattern is proposed; where several read it, which of them is left to be said.  A number is
-    taken for a time only under a telling name.  Where the best is a date, and another column has
-    times of day, both are the time.  None where nothing is like a time.
-
-Limits
-    What the first chunk does not show is not known.  Of a text source that was cut off, the last
-    record is left out where more comes before it; of a packed one, or of Parquet, all is needed.
+Types and bad rows are those of an ingest with these options, from the first chunk (8 MiB of text).
+Ranking of time columns: times before dates and numbers, then a telling name (``timestamp``,
+``created_at``), then the first.  Text that a common pattern reads counts like ISO text; if several
+patterns do, the user must choose.  Numbers need a telling name.  Dates may be joined by a column of
+times of day.  A truncated text loses its last record; compressed files must be complete.
 """
 
 from __future__ import annotations
@@ -51,35 +37,16 @@ _TELLING = re.compile(
 )
 _CLOCK = r"^\s*\d{1,2}:\d\d(:\d\d([.,]\d+)?)?(\s?[AaPp][Mm])?\s*$"
 _DATED = 3
-"""Most that a column of dates is like a time."""
 _AUTO = TimeRule("auto")
 
 
 @dataclass(frozen=True)
 class Look:
-    """What was seen of a source.
+    """A preview of a source.
 
-    Attributes
-    ----------
-    format : str
-    time : str or None
-        The column of the time; None where none is like one.
-    time_format : str, list of str, or None
-        How it was read, as an ingest takes it; None where that is to be said.
-    looked_at : int
-        Rows that were read, bad ones included.
-    bad : int
-        Those of them that are no events.
-    examples : list of BadRow
-        The first of these.
-    notes : list of str
-        What was assumed.
-    rows : pyarrow.RecordBatch
-        The first good ones.
-    time_formats : list of str
-        Patterns that were found to read the time; of several, somebody has to choose.
-    time_of_day : str or None
-        The column with the time of day that belongs to it.
+    ``time_format`` is None if the user must choose one of ``time_formats``.  ``rows`` are the first
+    good rows, ``examples`` the first of ``bad`` among ``looked_at``; ``time_of_day`` belongs to
+    ``time``.
     """
 
     format: str
@@ -94,7 +61,6 @@ class Look:
     time_of_day: str | None = None
 
     def told(self) -> dict[str, Any]:
-        """All but the rows, as plain values."""
         found = {name: value for name, value in vars(self).items() if name != "rows"}
         return {**found, "examples": [asdict(row) for row in self.examples]}
 
@@ -108,32 +74,19 @@ def look(
     layout: dict[str, Any],
     **options: Any,
 ) -> Look:
-    """Read the beginning of a source.
+    """Read the beginning of a source; raises what an ingest would, except for bad rows.
 
-    Parameters
-    ----------
-    open_source : callable
-        Gives the source from its beginning; called twice at most.
-    rows_max : int
-        Rows to give at most.
-    layout : dict
-        Arguments of :class:`.layout.Layout`; without ``time`` and ``target`` the time is guessed.
-    options
-        Further ones of :class:`.reader.EventReader`.
-
-    Raises
-    ------
-    ChronicleError
-        What an ingest would raise, but for bad rows.
+    ``open_source`` is called at most twice.  Without ``time`` and ``target`` in ``layout``, the
+    time is guessed.
     """
-    if format == "lineprotocol":  # which says itself what the time is, but no name for it
+    if format == "lineprotocol":  # its time has no name
         layout = {**layout, "time": layout.get("time") or "time"}
     chosen = Layout(**layout, timeless=layout.get("time") is None and layout.get("target") is None)
     guess = Guess()
     if chosen.timeless:
         _, first, _, _ = _first(open_source(), format, name, chosen, options)
         guess = Guess() if first is None else guess_times(first)
-        if layout.get("time_of_day") is not None:  # patterns of the dates alone are none for both
+        if layout.get("time_of_day") is not None:  # patterns of the dates alone do not fit both
             guess = Guess(guess.time)
         elif chosen.rule.kind != "auto":
             guess = replace(guess, formats=[])
@@ -154,7 +107,6 @@ def look(
 
 
 def _layout_of(guess: Guess, rule: TimeRule, layout: dict[str, Any]) -> Layout:
-    """The layout of a source whose time was guessed; without one where it is to be said how."""
     if guess.time is None or len(guess.formats) > 1:
         return Layout(**layout, timeless=True)
     if guess.formats:
@@ -167,7 +119,6 @@ def _layout_of(guess: Guess, rule: TimeRule, layout: dict[str, Any]) -> Layout:
 def _first(
     source: IO[bytes], format: str | None, name: str, layout: Layout, options: dict[str, Any]
 ) -> tuple[EventReader, pa.RecordBatch | None, int, list[BadRow]]:
-    """The first batch; how many rows before it, or in its chunk, are bad; the first of them."""
     count = 0
     bad: list[BadRow] = []
 
@@ -191,27 +142,22 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _text_of(rule: TimeRule) -> str | list[str]:
-    """A rule as an ingest takes it."""
     texts = rule.texts()
     return texts[0] if len(texts) == 1 else texts
 
 
 @dataclass(frozen=True)
 class Guess:
-    """What is taken for the time; see :class:`Look`."""
-
     time: str | None = None
     formats: list[str] = field(default_factory=list)
     time_of_day: str | None = None
 
 
 def guess_time(rows: pa.RecordBatch) -> str | None:
-    """The column that is most like the time of events; None where none is."""
     return guess_times(rows).time
 
 
 def guess_times(rows: pa.RecordBatch) -> Guess:
-    """The column that is most like the time of events, how it is written, and its time of day."""
     merit, guess = 0, Guess()
     columns = list(zip(rows.schema.names, rows.columns, strict=True))
     for name, values in columns:
@@ -234,7 +180,7 @@ def _count(values: pa.Array, pattern: str) -> int:
 
 
 def _merit(name: str, values: pa.Array) -> tuple[int, list[str]]:
-    """How much a column is like a time, and the patterns that read it."""
+    """How likely a column is the time (0: not), and the patterns that read it."""
     telling = bool(_TELLING.search(name) or _TELLING.search(name.lower()))
     type_, types = values.type, pa.types
     if 2 * values.null_count > len(values):

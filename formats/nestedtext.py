@@ -1,22 +1,7 @@
-"""Lists and structs as text: read out of JSON, and written as JSON.
+"""Lists and structs as JSON text, in both directions.
 
-Purpose
-    In text formats a list or a struct is JSON: ``[1, 2]``, ``{"a": 1, "b": "x"}``.
-    :func:`read_nested` makes a column of such a type of a column of text, :func:`nested_text` the
-    text of such a column.
-
-Guarantee
-    What cannot be one of the type's values is a bad value with a reason, as
-    :mod:`.convert` has them for other types: a member that the struct lacks, a fraction among
-    whole numbers, a number that is no time.  Members that are missing are null.
-
-Layout
-    Inside of a value, times, dates and binaries are strings, as they are in columns of their own;
-    nan and infinities are null.
-
-Cost
-    Columns are put together and taken apart by Arrow.  Only where some value is bad are halves, and
-    halves of halves, parsed again.
+Missing members are null; additional ones, or values of another type, make a bad value.  Times,
+dates and binaries inside are strings.  If some value is bad, halves are parsed recursively.
 """
 
 from __future__ import annotations
@@ -44,11 +29,10 @@ Leaf = Callable[[pa.Array, pa.DataType], Converted]
 
 
 class _Bad(Exception):
-    """Some value is none of the type's."""
+    """Some value does not fit the type."""
 
 
 def _parsed_as(type_: pa.DataType) -> pa.DataType:
-    """What the parser is to make of a part: text, where :mod:`.convert` reads it."""
     if is_list(type_):
         return pa.list_(_parsed_as(type_.value_type))
     if pa.types.is_struct(type_):
@@ -58,13 +42,7 @@ def _parsed_as(type_: pa.DataType) -> pa.DataType:
 
 
 def read_nested(text: pa.Array, type_: pa.DataType, leaf: Leaf) -> Converted:
-    """Read a column of JSON text.
-
-    Parameters
-    ----------
-    leaf : callable
-        Converts the values of a part that is neither list nor struct.
-    """
+    """Read a column of JSON text; ``leaf`` converts parts that are neither list nor struct."""
     checked = read_json(text)
     parsed_as = _parsed_as(type_)
     found, good = _halved(
@@ -76,13 +54,7 @@ def read_nested(text: pa.Array, type_: pa.DataType, leaf: Leaf) -> Converted:
 
 
 def conform_nested(values: pa.Array, type_: pa.DataType, leaf: Leaf) -> Converted:
-    """Lists and structs in another type; as :func:`read_nested`.
-
-    Raises
-    ------
-    UnsupportedType
-        The shapes differ.
-    """
+    """Lists and structs in another type; raises ``UnsupportedType`` if the shapes differ."""
     try:
         found, good = _halved(values, type_, lambda part: _rebuilt(part, type_, leaf))
     except TypeError as error:
@@ -110,7 +82,6 @@ def _outcome(found: pa.Array, good: npt.NDArray[np.bool_], type_: pa.DataType) -
 def _halved(
     values: pa.Array, type_: pa.DataType, read: Callable[[pa.Array], pa.Array]
 ) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """What reading gives, null for single values that fail, and which do not."""
     good = np.ones(len(values), np.bool_)
     pieces: list[pa.Array] = [pa.nulls(0, type_)]
     waiting = [(0, len(values))]
@@ -135,17 +106,7 @@ def _values(text: pa.Array, type_: pa.DataType, parsed_as: pa.DataType, leaf: Le
 
 
 def parsed(text: pa.Array, type_: pa.DataType | None = None) -> pa.Array:
-    """JSON text as Arrow's parser reads it.
-
-    Parameters
-    ----------
-    type_ : pyarrow.DataType, optional
-        What to make of it, members that it lacks an error; by default what is found.
-
-    Raises
-    ------
-    pyarrow.ArrowInvalid
-    """
+    """JSON text parsed by Arrow as ``type_``, without additional members, or inferred."""
     lines = _joined('{"v":', pc.fill_null(text, "null").cast(_TEXT), "}\n")
     _, offsets, data = lines.buffers()
     borders = np.frombuffer(offsets, np.int64)[lines.offset : lines.offset + len(lines) + 1]
@@ -164,13 +125,7 @@ def parsed(text: pa.Array, type_: pa.DataType | None = None) -> pa.Array:
 
 
 def nested_text(array: pa.Array, leaf: Callable[[pa.Array], tuple[pa.Array, bool]]) -> pa.Array:
-    """Lists and structs as JSON text; null stays.
-
-    Parameters
-    ----------
-    leaf : callable
-        Gives the text of values of another type, and whether it goes between quotes.
-    """
+    """Lists and structs as JSON text; ``leaf`` gives other values' text, and if it is quoted."""
     type_ = array.type
     if is_list(type_):
         array = as_list(array)
@@ -193,13 +148,11 @@ def _word(text: str) -> pa.Scalar:
 
 
 def _joined(*parts: pa.Array | str) -> pa.Array:
-    """Texts side by side."""
     given = [_word(part) if isinstance(part, str) else part for part in parts]
     return pc.binary_join_element_wise(*given, _word(""))
 
 
 def _member(array: pa.Array, leaf: Callable[[pa.Array], tuple[pa.Array, bool]]) -> pa.Array:
-    """Values inside of others as text, null as ``null``."""
     text, quoted = (nested_text(array, leaf), False) if is_nested(array.type) else leaf(array)
     text = text.cast(_TEXT)
     return pc.fill_null(_joined('"', text, '"') if quoted else text, _word("null"))

@@ -1,9 +1,4 @@
-"""Bytes that were sent packed: gzip or zstd undone, counted, stopped at a limit.
-
-Guarantee
-    Never more than the limit is unpacked, whatever a header says: a bomb stops at the limit, not
-    after it.
-"""
+"""Decompression (gzip, zstd) that counts bytes and stops at a limit, whatever a header declares."""
 
 from __future__ import annotations
 
@@ -26,16 +21,7 @@ def unpacked(
     limit: int,
     hold: Callable[[int], None] | None = None,
 ) -> IO[bytes]:
-    """A file, its encoding undone; seekable where it was not encoded.
-
-    Parameters
-    ----------
-    encoding : {None, "gzip", "zstd"}
-    limit : int
-        Bytes after which reading raises :class:`ResourceLimit`.
-    hold : callable, optional
-        Told the size of every piece that is unpacked.
-    """
+    """The file decompressed; reading beyond ``limit`` raises, ``hold`` gets each piece's size."""
     if encoding is None:
         check_size(file.seek(0, io.SEEK_END), limit)
         file.seek(0)
@@ -44,7 +30,6 @@ def unpacked(
 
 
 def check_size(size: int, limit: int) -> None:
-    """Refuse more than the limit."""
     if size > limit:
         raise ResourceLimit(
             f"the decoded body is larger than {limit:,} bytes (CHRONICLE_MAX_DECODED_BYTES); "
@@ -53,8 +38,6 @@ def check_size(size: int, limit: int) -> None:
 
 
 class Unpacked(io.RawIOBase):
-    """Decompressed bytes, counted; the parameters are those of :func:`unpacked`."""
-
     def __init__(
         self,
         file: IO[bytes],

@@ -1,19 +1,8 @@
-"""Sizes that the pages of a Parquet file declare, read before any page is unpacked.
+"""Check of the sizes that Parquet pages declare, before any page is decompressed.
 
-Purpose
-    The footer of a Parquet file says how large its columns become, and each page says it once more
-    in front of itself; a reader allocates by the page.  :func:`check_pages` walks the page headers
-    and holds them against a :class:`~chronicle.formats.limits.Meter`.
-
-Layout
-    A page header is a Thrift struct in the compact protocol (parquet.thrift)::
-
-        1 type   2 uncompressed size   3 compressed size   5, 7, 8 header of the kind of page
-
-    A field begins with a byte: four bits of distance to the field before, four bits of its type.
-
-Limits
-    Encrypted files are refused.  Columns that are not read are not walked.
+A page header is a Thrift struct in the compact protocol (parquet.thrift): 1 type, 2 uncompressed
+size, 3 compressed size; 5, 7, 8 header of the kind of page.  A field begins with a byte: four bits
+of distance to the previous field id, four bits of type.  Encrypted files are refused.
 """
 
 from __future__ import annotations
@@ -35,12 +24,10 @@ _BOOLEANS, _BYTE, _VARINTS, _DOUBLE, _BINARY, _LISTS, _MAP, _STRUCT = (
 
 
 class _Incomplete(Exception):
-    """The header goes on beyond the bytes at hand."""
+    """The header continues beyond the given bytes."""
 
 
 class _Compact:
-    """A cursor in the compact protocol."""
-
     def __init__(self, data: bytes) -> None:
         self._data = data
         self.at = 0
@@ -68,7 +55,6 @@ class _Compact:
         self.at += count
 
     def skip(self, kind: int, depth: int = 0, *, element: bool = False) -> None:
-        """Pass over a value; booleans of a struct stand in the field's own header."""
         if depth > _NESTING_MAX:
             raise ValueError("the header is nested too deeply")
         if kind in _BOOLEANS:
@@ -100,7 +86,6 @@ class _Compact:
             raise ValueError(f"a field has the unknown type {kind}")
 
     def page(self) -> tuple[int, int]:
-        """Uncompressed and compressed size of a page; the cursor stands behind its header."""
         sizes = {2: -1, 3: -1}
         field = 0
         while head := self.byte():
@@ -114,20 +99,9 @@ class _Compact:
 
 
 def check_pages(file: IO[bytes], metadata: Any, leaves: Iterable[int], meter: Meter) -> int:
-    """Walk the pages of some leaf columns; gives the size of the largest, unpacked.
+    """Walk the pages of some leaf columns; returns the largest uncompressed size.
 
-    Parameters
-    ----------
-    file : binary file
-        Seekable; its position is put back to its beginning.
-    leaves : iterable of int
-        Positions of the columns.
-
-    Raises
-    ------
-    InvalidData
-        When a header cannot be read or contradicts the footer.
-    ResourceLimit
+    Raises InvalidData for unreadable headers, ResourceLimit; ``file`` is rewound.
     """
     largest = 0
     size = file.seek(0, 2)
@@ -135,7 +109,7 @@ def check_pages(file: IO[bytes], metadata: Any, leaves: Iterable[int], meter: Me
         for leaf in leaves:
             column = metadata.row_group(group).column(leaf)
             if not metadata.row_group(group).num_rows:
-                continue  # offsets may be anything where nothing is
+                continue  # offsets are undefined in an empty group
             starts = [column.data_page_offset]
             if column.has_dictionary_page and (column.dictionary_page_offset or 0) > 0:
                 starts.append(column.dictionary_page_offset)
@@ -155,7 +129,6 @@ def check_pages(file: IO[bytes], metadata: Any, leaves: Iterable[int], meter: Me
 
 
 def _header(file: IO[bytes], at: int, end: int) -> tuple[int, int, int]:
-    """Length of a page header, and the sizes that it declares."""
     size = _HEADER_BYTES
     while True:
         file.seek(at)

@@ -1,20 +1,7 @@
-"""Reading events: any format from any source into batches of one layout.
+"""Reading events: any format from any source into batches of one layout, in source order.
 
-Purpose
-    :class:`EventReader` is where the parts meet: bytes (``sources.py``) are classified
-    (``kinds.py``), cut into chunks of records (``csvtext.py``, ``jsontext.py``, ``columnar.py``),
-    given types (``layout.py``, ``infer.py``), converted (``convert.py``, ``times.py``) and
-    checked.  :func:`read_batches` is the short form for a stream that exists.
-
-Guarantee
-    Rows come out in the order of the source.  Every row of the source is either in a batch or has
-    been handed to ``on_bad`` with its place and reason; the default policy ends the reading there.
-    Each chunk is parsed fast; only one that does not fit is parsed again with care.  Memory is
-    bounded by a few chunks.
-
-Limits
-    What the first 8 MB of a text source do not show about its types can only widen later
-    (``layout.py``).
+Each row is in a batch or passed to ``on_bad`` with position and reason; by default the first bad
+row ends the reading.  Memory is bounded by a few chunks.
 """
 
 from __future__ import annotations
@@ -61,39 +48,14 @@ NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 Columns = dict[str, pa.Array]
 BadValue = tuple[int, str, str | None, str]
-"""Record in its chunk, column, value, reason."""
+"""Record, column, value, reason."""
 
 
 class EventReader:
     """Reads one source; iterate over it for record batches.
 
-    Parameters
-    ----------
-    source : path, "-", bytes, binary file, or iterable of bytes
-    format : one of :data:`.kinds.READ_FORMATS`, optional
-        Inferred from the name and the first bytes by default.
-    layout : Layout
-        Shared by the readers of one ingest.
-    on_bad : callable
-        Called with each :class:`BadRow`; by default it raises :class:`InvalidData`.
-    name : str, optional
-        How messages call the source.
-    compression : {"auto", "gzip", "zstd", "bz2", "lz4", None}
-    flatten : str, optional
-        For JSON: what joins the names of nested members, see :class:`.flattening.Flattened`.
-    live : bool
-        See :class:`ByteSource`.
-    limits : Limits, optional
-        What the source may cost.
-    text, **options
-        How text is written: :class:`.dialect.TextOptions`, or its attributes.
-
-    Attributes
-    ----------
-    rows : int
-        Rows that came out so far.
-    bad : int
-        Rows that did not.
+    ``layout`` is shared by the readers of one ingest.  ``on_bad`` is called with each ``BadRow``.
+    ``flatten`` joins the names of nested JSON members; ``text`` or ``options`` are ``TextOptions``.
     """
 
     def __init__(
@@ -125,7 +87,6 @@ class EventReader:
         self._types: dict[str, pa.DataType | None] | None = None
         self._rule: TimeRule = layout.rule
         self._clock: str | None = None
-        """The column of the source with the time of day, where there is one."""
         try:
             head = self._source.peek(4096)
             if is_archive(head):
@@ -172,7 +133,7 @@ class EventReader:
             batches.keep([*self._bound, *clock], nested)
             return batches
         reading = Reading(self.name, self._meter, layout.select is not None, form)
-        if self.format == "lineprotocol":  # its text is text, in a JSON column the JSON itself
+        if self.format == "lineprotocol":  # text in a JSON column is JSON itself
             lines = ByteSource(self._translated(), name=self.name, compression=None)
             return JsonLines(lines, reading)
         reading.kind, reading.has_whole = layout.kind_of, layout.has_whole
@@ -181,7 +142,6 @@ class EventReader:
         return JsonRecords(self._source, reading)
 
     def _translated(self) -> Iterator[bytes]:
-        """Line protocol as NDJSON; a line without a time has that at which reading began."""
         layout, now, target = self.layout, None, self.layout.target
         counts = target is not None and target.time_unit is None
         if not counts and self._rule.kind != "ticks":
@@ -195,17 +155,14 @@ class EventReader:
 
     @property
     def rule(self) -> TimeRule:
-        """How times are read, as far as that is settled."""
         return self._rule
 
     @property
     def consumed(self) -> int:
-        """Raw bytes read from the source so far."""
         return self._source.consumed
 
     @property
     def size(self) -> int | None:
-        """Raw bytes of the source, where that is known beforehand."""
         return self._source.size
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -221,11 +178,9 @@ class EventReader:
             self.close()
 
     def close(self) -> None:
-        """Close the source."""
         self._source.close()
 
     def _batches(self) -> Iterator[pa.RecordBatch | None]:
-        """What each chunk gives; those that are too wide in pieces."""
         for chunk in self._reader.chunks():
             waiting: list[RecordChunk] = [chunk]
             while waiting:
@@ -263,7 +218,7 @@ class EventReader:
         return batch if good is None else batch.filter(pa.array(good))
 
     def _unrounded(self, columns: Columns) -> Columns:
-        """The same, unless a number in them may be another one than in the source."""
+        """The same columns; raises if an inferred float may have been rounded."""
         given = {raw for raw, out in self._bound.items() if self.layout.fields[out].fixed}
         told = (values for raw, values in columns.items() if raw not in given)
         if not self._reader.typed and may_be_rounded(told):
@@ -271,7 +226,7 @@ class EventReader:
         return columns
 
     def _learn(self, chunk: RecordChunk, columns: Columns) -> Columns:
-        """Settle what this chunk is the first to show; parse it again where that changes how to."""
+        """Settle what this chunk is the first to show; parse it again if types change."""
         quoted = frozenset(columns) if self.format in _OF_JSON else frozenset()
         quoted = self._reader.quoted if isinstance(self._reader, CsvRecords) else quoted
         self._observe(columns, quoted)
@@ -290,11 +245,7 @@ class EventReader:
     def _observe(
         self, columns: Columns, quoted: frozenset[str], nested: frozenset[str] | None = None
     ) -> None:
-        """Bind new columns, and tell the types of undecided ones.
-
-        ``quoted`` are the columns of text in which digits are not numbers, ``nested`` those in
-        which some of it is a list or an object, where records were read one by one.
-        """
+        """Bind new columns and infer undecided types; digits of ``quoted`` columns are text."""
         layout = self.layout
         if self.format in _OF_JSON:
             if not self._bound:
@@ -332,7 +283,6 @@ class EventReader:
                 field.type = wide
 
     def _observe_time(self, field: Field, columns: Columns, raw: str) -> None:
-        """Settle how the time column is read, from the first chunk that has a time."""
         if field.type is not None and self._rule is not self.layout.rule:
             return
         values = self._joined(columns)[raw]
@@ -361,7 +311,6 @@ class EventReader:
         return infer_text(values, numbers=raw not in quoted)
 
     def _plain(self, field: Field, values: pa.Array) -> pa.Array:
-        """Values of CSV that may be numbers with a decimal comma or groups, without these."""
         numeric = field.type is None or is_number(field.type)
         if not isinstance(self._reader, CsvRecords) or not (numeric and is_text(values.type)):
             return values
@@ -373,7 +322,6 @@ class EventReader:
         return values if decimal is None else plain_numbers(values, decimal)
 
     def _parse_type(self, raw: str, out: str, columns: Columns) -> pa.DataType | None:
-        """What the format's parser is to make of a column."""
         field = self.layout.fields[out]
         values = columns.get(raw)
         type_ = field.type
@@ -405,7 +353,6 @@ class EventReader:
         return type_ if direct else values.type
 
     def _joined(self, columns: Columns) -> Columns:
-        """The columns with the time in one, where the source has it in two."""
         layout, clock = self.layout, self._clock
         if clock is None:
             return columns
@@ -440,7 +387,6 @@ class EventReader:
         return results
 
     def _with_default(self, field: Field, values: Any, count: int) -> Converted:
-        """A column whose default stands where a value is absent; in JSON null is absent."""
         if values is None:
             return Converted(pa.repeat(field.default, count))
         values = flatten(values)
@@ -484,7 +430,6 @@ class EventReader:
         return convert(values, type_, rule=rule, **more)
 
     def _widen_parsing(self, name: str, type_: pa.DataType) -> None:
-        """Let the parser make floats of a column that it made whole numbers of."""
         for raw, out in self._bound.items():
             before = (self._types or {}).get(raw)
             if out == name and before is not None and pa.types.is_integer(before):
@@ -494,7 +439,7 @@ class EventReader:
     def _judge(
         self, columns: Columns, results: Mapping[str, Converted], records: Any
     ) -> tuple[Any, list[BadValue]]:
-        """Which rows are good (None: all); (record, column, value, reason) of the others."""
+        """Which rows are good (None: all), and the bad values of the others."""
         faulty = {name: r for name, r in results.items() if r.codes is not None and r.bad}
         if not faulty:
             return None, []
@@ -523,7 +468,6 @@ class EventReader:
         broken: Sequence[tuple[int, str]],
         found: Sequence[BadValue],
     ) -> None:
-        """Hand the bad rows of a chunk to the policy, in the order of the source."""
         rows: list[tuple[int, str | None, str | None, str]] = [
             *((record, None, None, reason) for record, reason in broken),
             *found,
@@ -561,29 +505,9 @@ def read_batches(
     nulls: Sequence[str] = (),
     limits: Limits | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Read events for a stream that exists: batches in exactly ``schema.arrow``.
+    """Batches in exactly ``schema.arrow``; options as for ``EventReader`` and ``Layout``.
 
-    Parameters
-    ----------
-    source : path, "-", bytes, binary file, or iterable of bytes
-    format : one of :data:`.kinds.READ_FORMATS`, optional
-        Inferred from the name and the first bytes by default.
-    time_format : str
-        ``"iso"`` refuses numbers as times, ``s``, ``ms``, ``us``, ``ns`` say what they count,
-        ``"auto"`` tells it from magnitudes; see ``times.py``.
-    on_bad : callable
-        Called with each bad row, which is then left out; by default it raises.
-    limits : Limits, optional
-        What the source may cost.
-
-    Raises
-    ------
-    InvalidData
-        With the row, for values that do not fit, a missing time, broken or cut off data.
-    ResourceLimit
-        When the source goes beyond its limits.
-    SchemaMismatch
-        For columns that the stream does not have.
+    Raises InvalidData (with the row), ResourceLimit, SchemaMismatch for unknown columns.
     """
     layout = Layout(time_format=time_format, rename=rename, select=select, target=schema)
     return iter(

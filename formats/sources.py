@@ -1,19 +1,8 @@
-"""Where bytes come from: paths, standard input, open files, byte strings, chunks of a request body.
+"""Byte sources: paths, standard input, open files, byte strings, request bodies.
 
-Purpose
-    :class:`ByteSource` gives every reader the same thing: a name for messages, the decompressed
-    bytes in order with a look ahead, text as UTF-8 whatever its encoding, and for formats that need
-    it a file that can be seeked in.
-
-Guarantee
-    Compression is recognised by its magic bytes.  A compressed source that ends too early is an
-    :class:`~chronicle.errors.InvalidData`, never a short but plausible answer.  ``consumed``
-    counts the raw bytes taken so far, for a progress bar.  Memory is bounded by the reads that are
-    asked for.  A byte that its encoding does not have is an error with its line.
-
-Limits
-    A Parquet file or an Arrow *file* (as opposed to a stream) from a pipe is first copied to an
-    unnamed temporary file, because both begin reading at their end.
+``ByteSource`` gives decompressed bytes with lookahead, text as UTF-8, and a seekable file for
+Parquet and Arrow files (a temporary copy of a pipe).  Truncated or undecodable input raises
+InvalidData.
 """
 
 from __future__ import annotations
@@ -38,15 +27,13 @@ from .kinds import sniff_compression
 __all__ = ["ByteSource", "Readable"]
 
 Readable = str | os.PathLike[str] | bytes | bytearray | memoryview | IO[bytes] | Iterable[bytes]
-"""What can be read: a path (``"-"`` is standard input), bytes, a binary file, chunks of bytes."""
+"""A path (``"-"`` is standard input), bytes, a binary file, or chunks of bytes."""
 
 _COPY_BYTES = 1 << 20
 LIVE_SECONDS = 0.5
 
 
 class _Counting(io.RawIOBase):
-    """A raw, read-only stream over a file or chunks that counts what went through it."""
-
     def __init__(self, file: IO[bytes] | None, chunks: Iterator[bytes] | None, head: bytes) -> None:
         self._file = file
         self._chunks = chunks
@@ -75,25 +62,10 @@ class _Counting(io.RawIOBase):
 
 
 class ByteSource:
-    """Bytes to read events from; a context manager that closes what it opened itself.
+    """A source of bytes; as a context manager it closes what it opened.
 
-    Parameters
-    ----------
-    source : path, "-", bytes, binary file, or iterable of bytes
-    name : str, optional
-        How messages call it; the path by default.
-    compression : {"auto", "gzip", "zstd", "bz2", "lz4", None}
-        ``"auto"`` looks at the first bytes; None takes the bytes as they are.
-    live : bool
-        Bytes are held back for half a second at most until ``read`` has as many as it was asked
-        for: for a pipe that does not end.
-
-    Attributes
-    ----------
-    size : int or None
-        Raw size in bytes, where it is known beforehand.
-    texts : set of int
-        Of a sheet, the columns with text that looks like a number.
+    With ``live``, ``read`` waits at most half a second (for endless pipes).  ``size`` is in raw
+    bytes, if known; ``texts`` are columns of a sheet with text that looks like a number.
     """
 
     def __init__(
@@ -126,7 +98,7 @@ class ByteSource:
             raise InvalidArgument(
                 f"expected a path, bytes or a binary file to read, found {type(source).__name__}"
             )
-        # a file that is given is the whole source if it is at its beginning
+        # a file at its beginning is the whole source
         known = self._path is not None or isinstance(file, io.BufferedReader | io.BytesIO)
         at_begin = known and file is not None and file.seekable() and file.tell() == 0
         self._whole = file if at_begin else None
@@ -171,27 +143,14 @@ class ByteSource:
 
     @property
     def consumed(self) -> int:
-        """Raw bytes taken from the source so far."""
         return self._raw.count
 
     def at_share(self, share: float) -> None:
-        """Say how far a reader that seeks has come, 0 to 1."""
         if self._path is not None and self.size is not None:
             self._raw.count = min(self.size, int(share * self.size))
 
     def begin_text(self, encoding: str | None = None) -> None:
-        """Make UTF-8 of text, and go past its byte order mark; only the first call does.
-
-        Parameters
-        ----------
-        encoding : str, optional
-            One of :data:`.dialect.ENCODINGS`; a byte order mark goes before it.
-
-        Raises
-        ------
-        InvalidData
-            When every second byte is zero, and no encoding is given.
-        """
+        """Decode text to UTF-8, once; a byte order mark overrides ``encoding``."""
         if self._is_text:
             return
         self._is_text = True
@@ -219,7 +178,6 @@ class ByteSource:
         self._head = self._decoded(begun) if begun else b""
 
     def _decoded(self, data: bytes) -> bytes:
-        """The next bytes of text as UTF-8; with no bytes at the end, what was left over."""
         assert self._decoder is not None
         pending = self._decoder.getstate()[0]
         try:
@@ -238,11 +196,10 @@ class ByteSource:
 
     @property
     def is_live(self) -> bool:
-        """Whether ``read`` may give less than it was asked for before the end."""
         return self._descriptor is not None
 
     def peek(self, size: int) -> bytes:
-        """The next bytes, up to ``size`` of them, without taking them; none at the end only."""
+        """Up to ``size`` next bytes without consuming them; empty only at the end."""
         until = None
         while len(self._head) < size:
             if self._head:
@@ -256,17 +213,13 @@ class ByteSource:
         return self._head[:size]
 
     def _more_soon(self, until: float) -> bool:
-        """Whether more comes before a time; always, unless the source is live."""
         if self._descriptor is None:
             return True
         left = until - time.monotonic()
         return left > 0 and bool(select.select([self._descriptor], [], [], left)[0])
 
     def read(self, size: int) -> bytes:
-        """The next bytes, ``size`` of them unless the source ends before; empty at the end.
-
-        Of text that is decoded, or comes through a pipe, they may be more or fewer.
-        """
+        """The next ``size`` bytes, fewer at the end; decoded text and pipes may differ."""
         if not self._head:
             return self._read_plain(size)
         if len(self._head) >= size:
@@ -281,7 +234,7 @@ class ByteSource:
         while self._decoder is not None:
             data = self._read_bytes(size)
             text = self._decoded(data)
-            if text or not data:  # a part of a character is none yet
+            if text or not data:  # a partial character gives no text yet
                 return text
         return self._read_bytes(size)
 
@@ -299,7 +252,6 @@ class ByteSource:
             ) from None
 
     def _read_live(self, size: int) -> bytes:
-        """What comes until there is enough, or half a second is over; empty at the end only."""
         data = self._buffered.read1(size)
         until = time.monotonic() + LIVE_SECONDS
         while 0 < len(data) < size and self._more_soon(until):
@@ -310,7 +262,7 @@ class ByteSource:
         return data
 
     def seekable(self) -> IO[bytes]:
-        """The whole source as a file that can be seeked in; call before any ``read``."""
+        """The whole source as a seekable file; call before ``read``."""
         regular = self._whole
         if regular is not None and self.compression is None:
             regular.seek(0)
@@ -324,7 +276,7 @@ class ByteSource:
         return copy
 
     def keep(self, whole: ByteSource) -> None:
-        """Close another source with this one, which is in it."""
+        """Close the source that contains this one, too."""
         self._owned.append(cast("IO[Any]", whole))
 
     def close(self) -> None:
@@ -341,7 +293,6 @@ class ByteSource:
 
 
 def _pipe_of(file: IO[bytes] | None) -> int | None:
-    """Descriptor of a pipe, socket or terminal; None for anything that need not be waited for."""
     try:
         descriptor = file.fileno() if file is not None else -1
         if stat.S_ISREG(os.fstat(descriptor).st_mode):

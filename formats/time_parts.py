@@ -1,12 +1,6 @@
-"""Times in two columns: the date in one, the time of day in the other.
+"""Times in two columns: date and time of day joined as text, which is then read as usual.
 
-Purpose
-    :func:`joined` makes text of both, with a blank between them, which is then read as any other
-    time: ISO text, or by a pattern for the two together (``%d.%m.%Y %H:%M``).
-
-Guarantee
-    A row without one of the two has no time.  Typed dates and times of day are written as ISO text;
-    a timestamp counts as a date if it is one, at midnight in every row.
+A row that lacks either has no time.  A timestamp column counts as dates if all are at midnight.
 """
 
 from __future__ import annotations
@@ -22,18 +16,7 @@ __all__ = ["joined"]
 
 
 def joined(dates: pa.Array, clocks: pa.Array, column: str, clock_column: str) -> pa.Array:
-    """Dates and times of day as text, null where one is missing.
-
-    Parameters
-    ----------
-    column, clock_column : str
-        Their names, for messages.
-
-    Raises
-    ------
-    InvalidData
-        For columns of types that are neither.
-    """
+    """Dates and times of day as text, null where either is missing."""
     days = _text_of_dates(flatten(dates), column)
     times = _text_of_clocks(flatten(clocks), clock_column)
     return pc.binary_join_element_wise(days, times, pa.scalar(" ", pa.large_string()))

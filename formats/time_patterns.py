@@ -1,8 +1,4 @@
-"""Times in text by a strptime pattern, whole columns at once.
-
-DuckDB's parser is used: it knows fractions, offsets and names of time zones, which Arrow's does
-not.  One instance of it lives as long as the process; it opens no file and loads no extension.
-"""
+"""Times in text by strptime patterns, by DuckDB's parser, as Arrow's lacks fractions and zones."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ __all__ = ["likely", "open_patterns", "strptime"]
 
 LOOKED_AT = 200
 YEAR_MIN = 1000
-"""%Y reads 24 as the year 24: no year of a pattern that is proposed."""
+"""%Y reads "24" as the year 24."""
 _DATES = (
     *("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y.%m.%d"),
     *("%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%Y-%m-%d", "%Y/%m/%d"),
@@ -39,7 +35,7 @@ _connecting = ModuleLock()
 
 
 def open_patterns(**settings: Any) -> Any:
-    """The instance of DuckDB that reads times by patterns, with settings of its first opening."""
+    """The process's DuckDB instance; ``settings`` apply when it is first opened."""
     global _connection
     with LOADING:
         import duckdb
@@ -56,10 +52,6 @@ def open_patterns(**settings: Any) -> Any:
 
 
 def strptime(values: pa.Array, pattern: str) -> pa.Array:
-    """Text by a strptime pattern, as a timestamp array; null where it does not fit.
-
-    The pattern travels as a literal, because a computed one is not type-checked.
-    """
     cursor = open_patterns().cursor()
     import duckdb
 
@@ -80,7 +72,7 @@ def strptime(values: pa.Array, pattern: str) -> pa.Array:
 
 
 def likely(values: pa.Array) -> list[str]:
-    """Patterns, of those that people use, that read most of some text; the ones that read most."""
+    """The common patterns that read most of a sample, and more than half of it."""
     sample = values.drop_null().slice(0, LOOKED_AT)
     dates = pc.sum(pc.match_substring_regex(sample, _DATE_LIKE), min_count=0).as_py()
     if 2 * dates <= len(sample):
@@ -91,5 +83,4 @@ def likely(values: pa.Array) -> list[str]:
 
 
 def _count(times: pa.Array) -> int:
-    """How many were read, as times that people write."""
     return int(pc.sum(pc.greater_equal(pc.year(times), YEAR_MIN), min_count=0).as_py())

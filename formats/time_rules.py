@@ -1,21 +1,12 @@
-"""What a time column's values mean, as it is asked for: formats, their order, a time zone.
+"""Time formats of a column: which apply, in which order, in which time zone.
 
-Purpose
-    A :class:`TimeRule` is what ``--time-format``, ``--time-zone`` and ``--ambiguous`` say together.
-    :func:`parse_time_formats` reads it; ``times.py`` settles and applies it.
-
-Layout
-    rule            reads
-    ``auto``        ISO text; numbers by magnitude, see ``times.py``
-    ``iso``         ISO text (see ``isotime.py``); numbers are bad values
-    ``s ms us ns``  numbers, also as text, since 1970-01-01 UTC; ISO text beside them
-    ``ticks``       whole numbers as they are; the stream's time is then a plain integer
-    ``%Y-%m-%d...`` text by a strptime pattern (%Y %m %d %H %M %S %f %z %b %p ...)
-    several         each value by the first of them that reads it
-
-Invariants
-    ``auto`` and ``ticks`` stand alone: the one looks at a sample before it reads, the other gives
-    no times.  At most one of several counts from 1970, for no second one would ever be asked.
+rule            reads
+``auto``        ISO text; numbers by magnitude, see ``times.py``
+``iso``         ISO text (see ``isotime.py``); numbers are bad values
+``s ms us ns``  numbers, also as text, since 1970-01-01 UTC; ISO text as well
+``ticks``       whole numbers unchanged; the stream's time is then a plain integer
+``%Y-%m-%d...`` text by a strptime pattern (%Y %m %d %H %M %S %f %z %b %p ...)
+several         each value by the first rule that reads it (not ``auto`` or ``ticks``)
 """
 
 from __future__ import annotations
@@ -44,23 +35,10 @@ _TELLS_CLOCK = re.compile(r"(?<!%)(?:%%)*%-?[HIMSfgncX]")
 
 @dataclass(frozen=True)
 class TimeRule:
-    """What a time column's values mean.
+    """How the values of a time column are read.
 
-    Attributes
-    ----------
-    kind : {"auto", "iso", "epoch", "pattern", "ticks", "several"}
-    unit : str, optional
-        Of epoch numbers: s, ms, us or ns.
-    pattern : str, optional
-        The strptime pattern.
-    assumed : bool
-        The unit was inferred from magnitudes: values outside of 1980-2100 are refused.
-    rules : tuple of TimeRule
-        Of ``several``, in order.
-    zone : str, optional
-        Whose clocks times without an offset were read from; UTC by default.
-    ambiguous : {"refuse", "earlier", "later"}
-        Which of both a time is that these clocks showed twice.
+    ``unit`` is for epoch numbers; if ``assumed`` from magnitudes, values outside 1980-2100 are bad.
+    ``zone`` (UTC) is for times without an offset, ``ambiguous`` for local times that occur twice.
     """
 
     kind: str
@@ -73,33 +51,24 @@ class TimeRule:
 
     @property
     def tells_offset(self) -> bool:
-        """Whether every text that its pattern reads has an offset or the name of a zone."""
         return self.pattern is not None and _TELLS_OFFSET.search(self.pattern) is not None
 
     @property
     def of_dates(self) -> bool:
-        """Whether what its pattern reads has no time of day."""
         return self.pattern is not None and _TELLS_CLOCK.search(self.pattern) is None
 
     @property
     def counting(self) -> TimeRule | None:
-        """The rule by which numbers are read; None where they are bad values."""
+        """The rule for numbers; None if numbers are bad values."""
         if self.kind == "several":
             return next((rule for rule in self.rules if rule.kind == "epoch"), None)
         return self if self.kind == "epoch" and self.unit is not None else None
 
     def as_iso(self) -> TimeRule:
-        """ISO text by the same clocks."""
         return TimeRule("iso", zone=self.zone, ambiguous=self.ambiguous)
 
     def of_others(self, *, given: bool) -> TimeRule:
-        """How columns of times beside the time column are read.
-
-        Parameters
-        ----------
-        given : bool
-            Their type was not told from ISO text, so a pattern may be that of their values.
-        """
+        """The rule for other time columns; ``given``: not inferred from ISO text."""
         rules = self.rules if self.kind == "several" else (self,)
         kinds = ("epoch", "pattern") if given else ("epoch",)
         mine = [rule for rule in rules if rule.kind in kinds]
@@ -110,29 +79,19 @@ class TimeRule:
         return replace(self.as_iso(), kind="several", rules=(*mine, self.as_iso()))
 
     def texts(self) -> list[str]:
-        """Its formats, as one asks for them."""
         rules = self.rules if self.kind == "several" else (self,)
         return [rule.pattern or rule.unit or rule.kind for rule in rules]
 
 
 @dataclass
 class Offsets:
-    """Whether ISO times of a column have an offset, as the first chunk of an ingest shows.
-
-    Attributes
-    ----------
-    present : bool, optional
-        Some of them have one; unknown before the first time.
-    """
+    """Whether ISO times of a column have an offset; None before the first."""
 
     present: bool | None = None
 
 
 def parse_time_format(text: str, *, tried: bool = True) -> TimeRule:
-    """Read one format: auto, iso, ticks, s, ms, us, ns, or a strptime pattern.
-
-    Whether a pattern can work is tried at once, or when it is used.
-    """
+    """Read one format; ``tried``: compile a pattern now."""
     word = text.strip().lower()
     if word in ("auto", "iso", "ticks"):
         return TimeRule(word)
@@ -155,20 +114,7 @@ def parse_time_formats(
     ambiguous: str = "refuse",
     tried: bool = True,
 ) -> TimeRule:
-    """Read formats, of which each value has the first that reads it.
-
-    Parameters
-    ----------
-    zone : str, optional
-        See :class:`TimeRule`, as for ``ambiguous``.
-    tried : bool
-        See :func:`parse_time_format`.
-
-    Raises
-    ------
-    InvalidArgument
-        For what is no format, formats that do not go together, an unknown time zone.
-    """
+    """Read formats, of which each value takes the first that reads it."""
     texts = [formats] if isinstance(formats, str) else list(formats) or ["auto"]
     if ambiguous not in AMBIGUOUS:
         raise InvalidArgument(

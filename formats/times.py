@@ -1,34 +1,15 @@
-"""How values of a time column become times: ISO text, patterns, epoch numbers, plain ticks.
+"""Converting the values of a time column: ISO text, patterns, epoch numbers, plain ticks.
 
-Purpose
-    A :class:`TimeRule` is what was asked for (``time_rules.py``).  :func:`decide` settles what
-    ``auto`` means for a column by looking at a sample, :func:`convert` then applies the settled
-    rule to any Arrow column.
+``decide`` settles ``auto`` from a sample and returns a note for every assumption; ``convert``
+applies the settled rule.  Numbers are an epoch if 80 % of the sample, in one unit, lie between 1980
+and 2100: units differ by factors of 1000 and the range spans a factor of 13, so at most one unit
+fits.  Others stay integer ticks.  With an assumed unit, numbers outside 1980-2100 are bad.
 
-Guarantee
-    Nothing is guessed without being said: ``decide`` returns a sentence for every assumption.
-    ``auto`` takes numbers for an epoch only when four in five numbers of the sample, read in one
-    and the same unit, lie between 1980 and 2100; the units differ by factors of 1000 and that span
-    by a factor of 13, so at most one unit fits.  Numbers that fit none stay plain integer ticks.
-    Once a unit has been assumed, a number outside of 1980-2100 is a bad value, not a year 52000.
-    ISO text without an offset is a bad value where others of the column have one, and the other way
-    around, unless a zone says what it means.
-    A value finer than the unit of the stream is a bad value, never rounded: numbers in text are
-    read digit by digit (``decimals.py``).  Only columns that are binary floats in their source are
-    rounded, as what they hold is an approximation already; ``exact`` takes floats that stand for
-    text (JSON), and refuses what is finer than their own precision explains.
-
-Layout
-    Text and typed times without an offset are UTC, or were read from the clocks of the rule's zone
-    (``local_times.py``); dates are then the beginning of a day there.  A new stream's time is
-    ``timestamp[us]`` (``ns`` where the data needs it), in UTC and without a zone, unless a type was
-    given or the data is zoned itself.
-
-    Of several rules each reads what those before it could not.  What a rule reads and the stream
-    cannot hold is a bad value, and no later rule is asked.
-
-Limits
-    Two-digit years follow the C convention (69-99 are 19xx).
+ISO text without an offset is bad if earlier values had one, and vice versa, unless a zone is given.
+A value finer than the stream's unit is bad: numbers in text are read digit by digit, and only
+columns of binary floats are rounded (with ``exact``, as in JSON, up to float precision).  Times
+without an offset are UTC or in the rule's zone.  A new stream's time is ``timestamp[us]`` (``ns``
+if needed) in UTC, unless a type or the data has a zone.  Two-digit years follow C (69-99: 19xx).
 """
 
 from __future__ import annotations
@@ -66,15 +47,12 @@ SKIPPED, TWICE, WITHOUT_OFFSET, WITH_OFFSET = range(8, 12)
 
 
 class Decision(NamedTuple):
-    """What was settled for a column: the rule, the type of a new stream's time, what to tell."""
-
     rule: TimeRule
     type: pa.DataType
     note: str | None
 
 
 def is_text(type_: pa.DataType) -> bool:
-    """Whether a type is one of Arrow's string types."""
     return bool(
         pa.types.is_string(type_)
         or pa.types.is_large_string(type_)
@@ -88,23 +66,9 @@ def is_text(type_: pa.DataType) -> bool:
 def decide(
     sample: pa.Array, rule: TimeRule, *, column: str, wanted: pa.DataType | None = None
 ) -> Decision:
-    """Settle a rule for a column from a sample of its values.
+    """Settle a rule from a sample; ``wanted`` is the time's type, if it exists.
 
-    Parameters
-    ----------
-    sample : pyarrow.Array
-        Values of any type; nulls are passed over.
-    rule : TimeRule
-        What was asked for, perhaps ``auto``.
-    column : str
-        Name, for messages.
-    wanted : pyarrow.DataType, optional
-        Type that the time has already (an existing stream, ``--types``).
-
-    Raises
-    ------
-    InvalidData
-        When ``auto`` finds neither ISO times nor whole numbers.
+    Raises InvalidData if ``auto`` finds neither ISO times nor whole numbers.
     """
     micros = pa.timestamp("us")
     type_ = sample.type
@@ -168,7 +132,6 @@ def decide(
 
 
 def _advised(values: pa.Array) -> str:
-    """Which pattern to give for texts that are no ISO times."""
     found = likely(values)
     if not found:
         return "a pattern such as '%d.%m.%Y %H:%M'"
@@ -177,7 +140,6 @@ def _advised(values: pa.Array) -> str:
 
 
 def _decide_numbers(values: pa.Array, column: str, wanted: pa.DataType | None) -> Decision:
-    """What a sample of numbers (or of numbers as text) stands for."""
     numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     numbers = numbers[np.isfinite(numbers)]
     if not len(numbers):
@@ -210,7 +172,6 @@ def _decide_numbers(values: pa.Array, column: str, wanted: pa.DataType | None) -
 
 
 def _finer_than_micros(values: pa.Array, unit: str) -> bool:
-    """Whether numbers in text have digits below the microsecond."""
     if not is_text(values.type):
         return False
     power = 6 - len(str(TICKS_PER_SECOND[unit])) + 1
@@ -233,22 +194,10 @@ def convert(
     exact: bool = False,
     offsets: Offsets | None = None,
 ) -> Converted:
-    """Convert a column to times.
+    """Convert a column to a timestamp, or to int64 for ticks, by a settled rule.
 
-    Parameters
-    ----------
-    values : pyarrow.Array
-        Text, numbers, timestamps or dates.
-    rule : TimeRule
-        Settled, not ``auto``.
-    target : pyarrow.DataType
-        A timestamp of any unit or zone, or ``int64`` for plain ticks.
-    required : bool
-        Whether a null is a bad value.
-    exact : bool
-        Floats stand for decimal text: a fraction finer than the unit is bad, not rounded.
-    offsets : Offsets, optional
-        Of the column, so far: ISO text that differs is bad, unless the rule has a zone.
+    ``required``: a null is bad.  ``exact``: floats stand for decimal text.  ``offsets``: seen so
+    far.
     """
     codes: Codes = np.zeros(len(values), np.uint8)
     per_second = None if pa.types.is_integer(target) else TICKS_PER_SECOND[target.unit]
@@ -315,13 +264,12 @@ def _reasons(rule: TimeRule, target: pa.DataType) -> tuple[str, ...]:
 
 
 def _plain_ticks(values: pa.Array, codes: Codes, exact: bool = False) -> Any:
-    """Whole numbers as they are."""
     type_ = values.type
     if is_text(type_):
         return _text_ticks(values, 0, codes, UNREADABLE)
     if pa.types.is_floating(type_):
         numbers = _floats(values, codes)
-        if exact:  # from here on a float may stand for a whole number that it is not
+        if exact:  # larger floats may stand for another whole number
             flag(codes, np.abs(numbers) > 2.0**53, UNREADABLE)
         far = np.abs(numbers) >= 2.0**63
         flag(codes, far, TOO_FAR)
@@ -339,7 +287,6 @@ def _plain_ticks(values: pa.Array, codes: Codes, exact: bool = False) -> Any:
 
 
 def _floats(values: pa.Array, codes: Codes) -> Any:
-    """Floats with NaN and infinities flagged and set to zero."""
     raw = values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
     bad = ~np.isfinite(raw)
     flag(codes, bad, NOT_FINITE)
@@ -349,7 +296,6 @@ def _floats(values: pa.Array, codes: Codes) -> Any:
 def _rescale(
     raw: npt.NDArray[np.int64], per_in: int, per_out: int, codes: Codes
 ) -> npt.NDArray[np.int64]:
-    """Integer ticks in another unit, exactly."""
     if per_out == per_in:
         return raw.copy()
     if per_out > per_in:
@@ -370,7 +316,6 @@ def _from_numbers(
     codes: Codes,
     exact: bool = False,
 ) -> npt.NDArray[np.int64]:
-    """Epoch numbers; integers exactly, floats rounded to the unit unless they are to be exact."""
     counting = rule.counting
     if counting is None or counting.unit is None:
         flag(codes, codes == 0, NO_UNIT)
@@ -389,7 +334,7 @@ def _from_numbers(
             scaled = np.where(far, 0.0, part * (per_out / per_in))
             if per_out < per_in:
                 scaled = np.where(far, 0.0, numbers * (per_out / per_in))
-            # Half the distance to the next float is what a text may have lost on its way.
+            # Parsing a text as float loses at most half the distance to the next float.
             lost = np.spacing(np.abs(numbers)) * (per_out / per_in) / 2 + np.spacing(np.abs(scaled))
             flag(codes, np.abs(scaled - np.rint(scaled)) > lost, TOO_FINE)
         if per_out >= per_in:
@@ -406,7 +351,6 @@ def _from_numbers(
 
 
 def _text_ticks(values: pa.Array, power: int, codes: Codes, fine: int) -> npt.NDArray[np.int64]:
-    """Decimal text as whole numbers of 10**-power; ``fine`` is the code of digits below that."""
     found = parse_decimals(values, power)
     ticks = found.as_int64()
     flag(codes, found.status == UNREAD, UNREADABLE)
@@ -416,7 +360,6 @@ def _text_ticks(values: pa.Array, power: int, codes: Codes, fine: int) -> npt.ND
 
 
 def _epoch_text(values: pa.Array, rule: TimeRule, unit: str, codes: Codes) -> npt.NDArray[np.int64]:
-    """Epoch numbers in text, exactly."""
     per_in, per_out = TICKS_PER_SECOND[rule.unit or "s"], TICKS_PER_SECOND[unit]
     power = len(str(per_out)) - len(str(per_in))
     found: Codes = np.zeros(len(values), np.uint8)
@@ -436,7 +379,6 @@ def _from_text(
     codes: Codes,
     offsets: Offsets | None,
 ) -> npt.NDArray[np.int64]:
-    """ISO text, text by a pattern, or epoch numbers as text with ISO text beside them."""
     if rule.kind == "pattern" and rule.pattern is not None:
         parsed = strptime(values, rule.pattern)
         flag(codes, parsed.is_null().to_numpy(zero_copy_only=False), UNREADABLE)
@@ -488,7 +430,6 @@ def _by_several(
     codes: Codes,
     offsets: Offsets | None,
 ) -> npt.NDArray[np.int64]:
-    """Text by the first rule that reads it."""
     ticks = np.zeros(len(values), np.int64)
     left = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
     for one in rule.rules:
@@ -513,7 +454,6 @@ def _from_clocks(
     *,
     dates: bool = False,
 ) -> npt.NDArray[np.int64]:
-    """Ticks of UTC for ticks of the clocks of the rule's zone."""
     edge = INT64_MAX - 2 * DAY_SECONDS * per_second
     far = (walls > edge) | (walls < -edge)
     flag(codes, far, TOO_FAR)
@@ -526,7 +466,6 @@ def _from_clocks(
 
 
 def _iso_from_clocks(times: IsoTimes, rule: TimeRule, codes: Codes) -> npt.NDArray[np.int64]:
-    """Seconds of UTC for ISO text, of which some has no offset."""
     local = np.flatnonzero(times.ok & ~times.has_offset)
     found = instants_of(
         times.seconds[local], rule.zone or "UTC", rule.ambiguous, ~times.has_clock[local]

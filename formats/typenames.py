@@ -1,13 +1,4 @@
-"""Column types as people write them: ``speed=double``, ``seen=timestamp``, ``price=decimal(10,2)``.
-
-Purpose
-    ``--types`` on the command line, ``types=`` in the library and CSV bodies over REST name types
-    in SQL or in Arrow words.  This module turns the words into Arrow types, and options of the
-    form ``name=value`` into dictionaries.
-
-Limits
-    Only types that a stream can store are known.
-"""
+"""Column types by SQL or Arrow name: ``speed=double``, ``price=decimal(10,2)``."""
 
 from __future__ import annotations
 
@@ -77,7 +68,6 @@ _TIMESTAMP = re.compile(r"timestamp\s*[\[(]\s*(s|ms|us|ns)\s*(?:,\s*(?:tz=)?([\w
 
 
 def _outside(text: str, separator: str) -> list[str]:
-    """A text cut where a separator stands outside of brackets and double quotes."""
     parts, depth, begin, quoted = [], 0, 0, False
     for at, letter in enumerate(text):
         quoted ^= letter == '"'
@@ -103,15 +93,7 @@ def _parse_struct(inside: str, text: str) -> pa.DataType:
 
 
 def parse_type(text: str) -> pa.DataType:
-    """Arrow type for a SQL or Arrow type name, whatever its case.
-
-    ``double[]`` is a list, ``struct(a bigint, b varchar)`` a struct.
-
-    Raises
-    ------
-    InvalidArgument
-        With the nearest known name.
-    """
+    """Arrow type by name; ``double[]`` is a list, ``struct(a bigint, b varchar)`` a struct."""
     word = re.sub(r"\s+", " ", text.strip())
     lower = word.lower()
     known = _NAMES.get(lower)
@@ -141,7 +123,6 @@ def parse_type(text: str) -> pa.DataType:
 
 
 def name_of_type(type_: pa.DataType) -> str:
-    """The name by which a type is shown to people: SQL's, where there is one."""
     if pa.types.is_decimal128(type_):
         return f"decimal({type_.precision},{type_.scale})"
     if pa.types.is_interval(type_) or pa.types.is_duration(type_):
@@ -158,20 +139,15 @@ def name_of_type(type_: pa.DataType) -> str:
 
 
 def _quoted(name: str) -> str:
-    """The name of a member, in double quotes where it is no plain word."""
     return name if re.fullmatch(r"\w+", name) else '"' + name.replace('"', '""') + '"'
 
 
 def arrow_name_of_type(type_: pa.DataType) -> str:
-    """The name by which Arrow knows a type."""
     return str(type_.extension_name if isinstance(type_, pa.BaseExtensionType) else type_)
 
 
 def parse_pairs(items: Iterable[str], what: str) -> dict[str, str]:
-    """Read ``a=b`` items, each possibly several with commas between them.
-
-    A comma inside brackets or parentheses does not separate: ``price=decimal(10,2),ok=bool``.
-    """
+    """Read ``a=b`` items, several separated by commas outside brackets."""
     pairs: dict[str, str] = {}
     for item in items:
         for part in _outside(item, ","):
@@ -187,7 +163,6 @@ def parse_pairs(items: Iterable[str], what: str) -> dict[str, str]:
 
 
 def parse_types(items: Iterable[str] | Mapping[str, str | pa.DataType]) -> dict[str, pa.DataType]:
-    """Types by column name, from ``name=type`` items or from a mapping."""
     if isinstance(items, Mapping):
         return {
             name: parse_type(value) if isinstance(value, str) else value

@@ -1,18 +1,7 @@
-"""Writing query results and events: record batches into chunks of bytes of any format.
+"""Writing record batches as chunks of bytes in any format.
 
-Purpose
-    :func:`encode` is a generator, so that a server can stream it and a command can write it to a
-    pipe; :func:`write` does the latter.
-
-Guarantee
-    Every answer is complete in its format: an empty result is ``[]``, a header line, or a stream
-    with a schema and no batches.  An error in the middle of the batches leaves the answer visibly
-    unfinished (no closing bracket, no end-of-stream marker, no footer).  Memory is bounded by one
-    batch and its text.
-
-Limits
-    NDJSON and CSV have no end marker: a reader cannot tell a complete answer from one that broke
-    off.
+An empty result is complete: ``[]``, a header line, a schema.  After an error the output is visibly
+unfinished, except for NDJSON and CSV, which have no end marker.
 """
 
 from __future__ import annotations
@@ -31,7 +20,6 @@ from .kinds import WRITE_FORMATS
 __all__ = ["encode", "write"]
 
 _ROWS = 1 << 16
-"""Rows turned into text at a time."""
 
 
 def encode(
@@ -42,25 +30,10 @@ def encode(
     codec: str | None = None,
     line_end: str = "\r\n",
 ) -> Iterator[bytes]:
-    """Encode batches as they come.
+    """Encode batches as they come, in whole rows for text formats; ``codec`` compresses inside.
 
-    Intervals with months are refused before anything is written where a format cannot hold them.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        Of the batches; what an empty answer is made from.
-    format : {"json", "ndjson", "csv", "arrow", "arrow file", "parquet"}
-        ``arrow`` is the IPC *stream* format, ``arrow file`` what is called ``.arrow``.
-    codec : str, optional
-        Compression inside Arrow (``lz4``, ``zstd``) and Parquet (default ``zstd``).
-    line_end : str
-        Of CSV; CR LF is RFC 4180's.
-
-    Yields
-    ------
-    bytes
-        Never empty; for the text formats, whole rows.
+    ``arrow`` is the IPC stream, "arrow file" the file.  Intervals with months are refused at once
+    if the format cannot store them.
     """
     if format == "json":
         return _json(batches)
@@ -90,7 +63,6 @@ def write(
     *,
     line_end: str = "\r\n",
 ) -> None:
-    """Encode batches into a binary file as they come; see :func:`encode`."""
     for chunk in encode(batches, schema, format, line_end=line_end):
         out.write(chunk)
 
@@ -124,8 +96,6 @@ def _csv(batches: Iterable[pa.RecordBatch], schema: pa.Schema, line_end: str) ->
 
 
 class _Drain(io.RawIOBase):
-    """A file to write to whose content is taken away piece by piece."""
-
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._written = 0

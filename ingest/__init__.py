@@ -1,4 +1,4 @@
-"""Files into streams: what ``chronicle ingest`` does, as a library.
+"""Files into streams: ``chronicle ingest`` as a library.
 
 ::
 
@@ -8,12 +8,10 @@
         IngestRequest(["data/*.csv.gz"], stream="pumps", time="when", create=True),
         Target(path="chronicle-data"),
     )
-    print(report.stored, report.bad)
 
-Reading order: ``request`` (what is asked), ``quarantine`` (rows that cannot be read), ``report``
-(what was done), ``external_sort``, ``sink`` (where events go) with ``store_sink`` and
-``server_sink``, ``target`` (which of them), ``pipeline`` (read, check, sort, store), ``engines``
-(who does it).
+Reading order: ``request`` (options), ``quarantine`` (bad rows), ``report`` (counters),
+``external_sort``, ``sink`` (bulk load protocol) with ``store_sink`` and ``server_sink``, ``target``
+(chooses the sink), ``pipeline`` (read, check, sort, store), ``engines`` (chooses the engine).
 """
 
 from __future__ import annotations

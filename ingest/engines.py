@@ -1,23 +1,6 @@
-"""Which engine ingests, and the one entry to all of them.
+"""Entry to the ingest engines ``arrow`` (this process) and ``spark`` (executors).
 
-Purpose
-    :func:`ingest` is what the command line and programs call.  It decides between the engines and
-    gives each the same three things: the request, the target, and who is told about progress.
-
-Layout
-    ==========  =======================================  =====================================
-    engine      runs in                                  entry
-    ==========  =======================================  =====================================
-    ``arrow``   this process                             :class:`chronicle.ingest.pipeline.Ingest`
-    ``spark``   executors; this process commits          ``chronicle.spark_connector.pipeline``:
-                                                         ``run(request, target, progress)``
-    ==========  =======================================  =====================================
-
-    ``auto`` is ``spark`` when a master is given and the inputs have :data:`SPARK_BYTES_MIN` or
-    more, else ``arrow``.
-
-Limits
-    The Spark engine needs PySpark and Java; without them a request for it is an error that says so.
+``auto`` is ``spark`` if a master is given and the inputs have ``SPARK_BYTES_MIN`` or more.
 """
 
 from __future__ import annotations
@@ -39,12 +22,10 @@ SPARK_ENGINE = "chronicle.spark_connector.pipeline"
 
 
 SPARK_BYTES_MIN = 64 << 20
-"""With a master given, ``auto`` still takes ``arrow`` for less input than this: starting Spark's
-session and its workers costs longer than reading that much in one process."""
+"""Below this, starting a Spark session takes longer than reading the input in one process."""
 
 
 def choose_engine(request: IngestRequest) -> str:
-    """``arrow`` or ``spark``."""
     if request.engine != "auto":
         return request.engine
     if request.master is None:
@@ -54,13 +35,12 @@ def choose_engine(request: IngestRequest) -> str:
 
 
 def _known_bytes(inputs: Sequence[str]) -> int | None:
-    """Size of the inputs; None when not all of it is known here."""
     if any(item == "-" or "://" in item for item in inputs):
         return None
     try:
         sizes = [source.size for source in expand(inputs)]
     except InvalidArgument:
-        return None  # said by the engine
+        return None  # the engine reports it
     return None if None in sizes else sum(size for size in sizes if size is not None)
 
 
@@ -69,10 +49,7 @@ def ingest(
 ) -> IngestReport:
     """Ingest files into a stream.
 
-    Raises
-    ------
-    ChronicleError
-        With a note that says what is in the store; :class:`InvalidData` names the row at fault.
+    A ChronicleError has a note on what is in the store; InvalidData names the row at fault.
     """
     if choose_engine(request) == "spark":
         return _ingest_by_spark(request, target, progress)

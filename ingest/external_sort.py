@@ -1,40 +1,19 @@
-"""Sorting events by time in bounded memory: runs in an unnamed temporary file, merged at the end.
+"""External merge sort of events by time, in bounded memory.
 
-Purpose
-    Whoever writes segments needs events in time order and cannot hold them all: an ingest that
-    stores nothing before it has read the last file, a Spark task, a part sent to a server.
-    :class:`ExternalSort` takes batches in any order and gives them back sorted.
-    :func:`runs_in_order` does so only where there is something to sort: what comes in order is
-    passed through.
+The sort is stable: equal times keep their order of arrival.  Memory is bounded by one run
+(``RUN_BYTES``, twice while sorting) and, while merging, one block of each of at most ``FAN_IN``
+runs.  The temporary file is unnamed, so a crash leaves nothing behind.  The schema may widen::
 
-Guarantee
-    The order is the stable sort by time of everything added: equal times keep their order of
-    arrival. Memory is bounded by a run (:data:`RUN_BYTES`, twice while it is sorted) and, while
-    merging, by one block of each of at most :data:`FAN_IN` runs.  The file has no name: whatever
-    happens to the process, nothing is left behind.  There is none while one run holds everything.
+    run     [block][block][block]      sorted by time; each block an Arrow IPC message
+    run     [block][block]
+    index   per block: offset, bytes, first and last time (in memory, 60 bytes a block)
 
-Layout
-    ::
+Runs with disjoint times are read one after another.  Of overlapping ones, the run whose current
+block ends first is the pivot; rows up to its end are concatenated in order of arrival and sorted::
 
-        run     [block][block][block]      sorted by time; each block an Arrow IPC message
-        run     [block][block]
-        index   per block: offset, bytes, first and last time (in memory, 60 bytes a block)
-
-    Runs whose times do not overlap are read one after another.  Overlapping ones are merged: the
-    run whose current block ends first is the pivot; what all runs have up to the pivot's end is
-    concatenated in order of arrival and stably sorted.
-
-    ::
-
-        run 0   |-----a-----|                    taken: a, and of b and c
-        run 1      |--------:b------|            what lies before the end of a
-        run 2         |-----:---c-------|
-
-Limits
-    The file takes as much disk as the events do in Arrow format.  The sort is one of whole rows by
-    one integer, and the schema may widen while events come.  DuckDB's ``ORDER BY`` needs one
-    schema, a sequence number for ties and a copy of every row into its format and back: measured on
-    six million rows of four columns, 1.5 times the processor time.
+    run 0   |-----a-----|                    taken: a, and of b and c
+    run 1      |--------:b------|            what lies before the end of a
+    run 2         |-----:---c-------|
 """
 
 from __future__ import annotations
@@ -56,7 +35,7 @@ __all__ = ["ExternalSort", "regroup", "runs_in_order"]
 
 RUN_BYTES = 32 << 20
 PREFIX_BYTES = 32 << 20
-"""Bytes in order after which :func:`runs_in_order` takes its input for sorted."""
+"""After this many bytes in order, ``runs_in_order`` stops buffering."""
 
 BLOCK_BYTES = 512 << 10
 BLOCK_ROWS_MIN = 1024
@@ -71,31 +50,19 @@ class _Block(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """A sorted run: where its blocks are, and the schema they were written with."""
-
     schema: pa.Schema
     blocks: list[_Block]
 
     def span(self, column: pa.Field) -> tuple[int, int]:
-        """First and last time, in the unit of another time column."""
         ends = pa.array([self.blocks[0].first, self.blocks[-1].last])
         own = self.schema.field(column.name).type
-        # What does not fit the other unit is told when its block is read.
+        # A value that does not fit the other unit is reported when its block is read.
         first, last = ends.cast(own).cast(column.type, safe=False).cast(pa.int64()).to_pylist()
         return first, last
 
 
 class ExternalSort:
-    """Takes events in any order, gives them back in time order; a context manager.
-
-    Parameters
-    ----------
-    directory : path, optional
-        Where the temporary file lives: a directory on a disk with room for the events.  The
-        system's temporary directory by default.
-    run_bytes : int
-        Bytes of events that are held and sorted at a time.
-    """
+    """Takes events in any order and returns them in time order; a context manager."""
 
     def __init__(
         self, directory: str | os.PathLike[str] | None = None, *, run_bytes: int = RUN_BYTES
@@ -112,7 +79,6 @@ class ExternalSort:
         self.bytes = 0
 
     def add(self, batch: pa.RecordBatch, time: str) -> None:
-        """Take a batch; ``time`` names its time column."""
         self._time = time
         if not batch.num_rows:
             return
@@ -126,13 +92,7 @@ class ExternalSort:
             self._spill()
 
     def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Everything in time order, in the final schema.
-
-        Raises
-        ------
-        InvalidData
-            When an early value does not fit a type that has widened since.
-        """
+        """All events in time order; InvalidData if an early value does not fit the final schema."""
         if self._runs:
             if self._pending:
                 self._spill()
@@ -143,7 +103,6 @@ class ExternalSort:
             yield from _sorted(batches, self._time)
 
     def close(self) -> None:
-        """Give the disk space back."""
         if self._file is not None:
             self._file.close()
         self._pending.clear()
@@ -157,7 +116,6 @@ class ExternalSort:
     # ------------------------------------------------------------------------------- writing
 
     def _spill(self) -> None:
-        """Sort what is pending and write it as a run."""
         schema = self._pending[0].schema
         batches = _sorted(self._pending, self._time)
         self._pending, self._pending_bytes = [], 0
@@ -197,7 +155,6 @@ class ExternalSort:
     # ------------------------------------------------------------------------------- merging
 
     def read(self, run: _Run, block: _Block, schema: pa.Schema) -> pa.RecordBatch:
-        """A block of a run, in the final schema."""
         assert self._file is not None
         data = os.pread(self._file.fileno(), block.size, block.offset)
         return conform(pa.ipc.read_record_batch(pa.py_buffer(data), run.schema), schema)
@@ -216,7 +173,6 @@ class ExternalSort:
                 yield from self._merge(cluster, schema)
 
     def _merge(self, runs: Sequence[_Run], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Merge runs, given in order of arrival."""
         cursors = [_Cursor(self, run, schema, self._time) for run in runs]
         while active := [cursor for cursor in cursors if cursor.load()]:
             pivot = min(range(len(active)), key=lambda at: active[at].last)
@@ -226,8 +182,6 @@ class ExternalSort:
 
 
 class _Cursor:
-    """A position in a run that is being merged."""
-
     def __init__(self, sort: ExternalSort, run: _Run, schema: pa.Schema, time: str) -> None:
         self._blocks = (sort.read(run, block, schema) for block in run.blocks)
         self._time = time
@@ -235,7 +189,6 @@ class _Cursor:
         self._ticks: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
     def load(self) -> bool:
-        """Read a block when none is at hand; False when the run is at its end."""
         if not self._ticks.size:
             self._batch = next(self._blocks, None)
             if self._batch is not None:
@@ -247,7 +200,6 @@ class _Cursor:
         return int(self._ticks[-1])
 
     def take(self, border: int, inclusive: bool) -> pa.RecordBatch:
-        """What lies before the border, or up to and with it."""
         assert self._batch is not None
         rows = int(np.searchsorted(self._ticks, border, "right" if inclusive else "left"))
         part, self._batch = self._batch.slice(0, rows), self._batch.slice(rows)
@@ -256,7 +208,7 @@ class _Cursor:
 
 
 def _clusters(runs: Sequence[_Run], time: pa.Field) -> Iterator[list[_Run]]:
-    """Groups of runs whose times overlap, in time order; each in order of arrival."""
+    """Groups of runs with overlapping times, in time order; each in order of arrival."""
     members: list[int] = []
     end: int | None = None
     for (first, last), at in sorted((run.span(time), at) for at, run in enumerate(runs)):
@@ -275,7 +227,6 @@ def _ticks(batch: pa.RecordBatch, time: str) -> npt.NDArray[np.int64]:
 
 
 def _sorted(batches: Sequence[pa.RecordBatch], time: str) -> list[pa.RecordBatch]:
-    """Batches stably sorted by time; as they are when they are in order."""
     times = [_ticks(batch, time) for batch in batches]
     ticks = times[0] if len(times) == 1 else np.concatenate(times)
     if bool(np.all(ticks[1:] >= ticks[:-1])):
@@ -296,27 +247,11 @@ def runs_in_order(
     directory: str | os.PathLike[str] | None = None,
     run_bytes: int = RUN_BYTES,
 ) -> Iterator[Iterator[pa.RecordBatch]]:
-    """Split batches into at most two runs in time order.
+    """Split batches of one schema into at most two runs in time order.
 
-    ::
-
-        batches --> hold up to PREFIX_BYTES --in order--> one run, passed through as it comes;
-                         |                                where order ends, so does the run
-                         '--out of order--> sort all --> one run
-
-    Parameters
-    ----------
-    batches : iterator of pyarrow.RecordBatch
-        All of one schema, in any order of time.
-    time : str
-        Name of the time column: an integer or a timestamp, without nulls.
-    directory, run_bytes
-        See :class:`ExternalSort`.
-
-    Yields
-    ------
-    iterator of pyarrow.RecordBatch
-        A run, never an empty one; it must be read to its end before the next is asked for.
+    Up to ``PREFIX_BYTES`` are buffered: if in order, they pass through, and a second run is sorted
+    from where order ends; else everything is sorted.  Each run must be read to its end before the
+    next.
     """
     ordered = _WhileInOrder(batches, time)
     prefix: list[pa.RecordBatch] = []
@@ -340,8 +275,6 @@ def runs_in_order(
 
 
 class _WhileInOrder:
-    """Batches as long as they are in time order; the first that is not is left in ``rest``."""
-
     def __init__(self, batches: Iterator[pa.RecordBatch], time: str) -> None:
         self._batches = batches
         self._time = time
@@ -363,7 +296,7 @@ class _WhileInOrder:
 def regroup(
     batches: Iterable[pa.RecordBatch], rows_max: int, bytes_max: int = 32 << 20
 ) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of at most ``rows_max`` rows, about ``bytes_max`` bytes."""
+    """The same rows in batches of at most ``rows_max`` rows and about ``bytes_max`` bytes."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for whole in batches:

@@ -1,27 +1,10 @@
-"""The embedded pipeline (``--engine arrow``): read, check, sort, store.
+"""The embedded engine (``--engine arrow``): read, check, sort, store::
 
-Purpose
-    One pass over the sources turns them into checked batches, which are sorted on disk
-    (``external_sort.py``); when all of them have been read, they go in time order into the sink
-    (``sink.py``) as one commit.
+    sources --readers--> batches --> sort --> stage, commit      commit="end"
+    sources --readers--> batches --> append                      commit="batch"
 
-Guarantee
-    *All or nothing*: with ``commit="end"`` (the default) an error in the third of five files, a
-    full disk, an interrupt or a crash leaves the stream as it was.  With ``commit="batch"`` each
-    batch is stored as it is read, whole; the report says how many events are in.  What was stored
-    is always in ``report``, whatever is raised; :meth:`Ingest.run` attaches its statement to the
-    error.
-
-Layout
-    ::
-
-        sources --readers--> batches --> sort --> stage, commit      commit="end"
-        sources --readers--> batches --> append                      commit="batch"
-
-Limits
-    ``commit="end"`` needs disk space for the events twice for a while: once to be
-    sorted, once stored.
-    With ``commit="batch"`` types cannot widen after the first batch.
+By default an ingest is atomic, and temporarily needs disk space for the events twice.  With
+``commit="batch"`` each batch is atomic, and types cannot widen after the first one.
 """
 
 from __future__ import annotations
@@ -54,33 +37,21 @@ __all__ = ["Ingest", "SourceReader"]
 
 
 class SourceReader(Protocol):
-    """What reads one source: an :class:`~chronicle.formats.EventReader`, or one elsewhere."""
+    """Reads one source: an ``EventReader``, or one elsewhere."""
 
     @property
-    def rows(self) -> int:
-        """Rows that came out so far."""
-        ...
+    def rows(self) -> int: ...
 
     @property
     def consumed(self) -> int:
-        """Bytes taken from the source so far."""
+        """Bytes of the source read so far."""
         ...
 
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Batches of the layout."""
-        ...
+    def __iter__(self) -> Iterator[pa.RecordBatch]: ...
 
 
 class Ingest:
-    """One ingest by the embedded engine.
-
-    What the sources are, and what reads them, can be said by a subclass: a server's are bodies.
-
-    Raises
-    ------
-    StreamNotFound, StreamExists
-        When there is no such stream and none is to be made, or one that was to be made.
-    """
+    """One ingest by the embedded engine; subclasses may override the sources."""
 
     def __init__(
         self,
@@ -95,13 +66,11 @@ class Ingest:
         self._progress: Progress = progress or Silent()
         self.report = IngestReport(request.stream)
         self._before: int | None = None
-        """Events in the stream before those that are being stored."""
         self._in_flight = 0
         self._stored = self._stream()
         self._layout: Layout = request.layout(self._stored)
 
     def _stream(self) -> StreamSchema | None:
-        """Schema of the stream; None when it is to be made."""
         request = self._request
         try:
             schema = self._sink.describe()
@@ -121,13 +90,7 @@ class Ingest:
         return schema
 
     def run(self) -> IngestReport:
-        """Read everything and store it.
-
-        Raises
-        ------
-        ChronicleError
-            With a note that says what is in the store.
-        """
+        """Read everything and store it; an error gets a note on what is in the store."""
         report = self.report
         report.dry_run = self._request.dry_run
         began = time.perf_counter()
@@ -141,7 +104,7 @@ class Ingest:
             if report.stored == 0:
                 self._bad_rows.discard()
             if report.created and report.stored == 0:
-                with contextlib.suppress(ChronicleError):  # the error at hand is what matters
+                with contextlib.suppress(ChronicleError):  # keep the original error
                     self._sink.drop()
                     report.created = False
             error.add_note(report.statement())
@@ -226,10 +189,10 @@ class Ingest:
         self._in_flight = rows
 
     def _account_for_what_was_stored(self) -> None:
-        """An interrupt may come when a batch is in the store and nobody has noted it yet."""
+        """Count a batch that was stored just before an interrupt."""
         if self._before is None or not self._in_flight:
             return
-        with contextlib.suppress(ChronicleError):  # the error at hand is what matters
+        with contextlib.suppress(ChronicleError):  # keep the original error
             gained = self._sink.count() - self._before
             self.report.stored += max(0, min(self._in_flight, gained))
 
@@ -242,7 +205,6 @@ class Ingest:
         self._before, self._in_flight = done.count, 0
 
     def _final_schema(self, rows: int) -> pa.Schema:
-        """The schema of the events; an error when there is none to tell it from."""
         given_up = self._bad_rows.count or self.report.broken_files
         if rows == 0 and (self._layout.target is None or given_up):
             if self.report.broken_files:
@@ -257,7 +219,6 @@ class Ingest:
     # ----------------------------------------------------------------------------------- reading
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        """Checked batches of all sources, in order."""
         sources = self.sources()
         sizes = [source.size for source in sources]
         total = None if None in sizes else sum(size for size in sizes if size is not None)
@@ -274,13 +235,11 @@ class Ingest:
                 self.report.broken_files.append(str(error))
 
     def sources(self) -> Sequence[InputSource]:
-        """What is read, in order."""
         return expand(self._request.inputs)
 
     def open_source(
         self, source: InputSource, layout: Layout, on_bad: BadRowPolicy
     ) -> SourceReader:
-        """Begin to read a source."""
         request = self._request
         return EventReader(
             source.path,

@@ -1,20 +1,11 @@
-"""Rows that could not be read: counted, and kept where asked for.
+"""Policies for bad rows: ``fail`` at the first, ``skip`` and count, or ``quarantine``.
 
-Purpose
-    The three answers to a bad row, as policies for the readers: ``fail`` stops at the first,
-    ``skip`` counts it, ``quarantine`` also keeps it in a file of NDJSON, with its place and the
-    reason, so that it can be mended and ingested again.
+A quarantine file is NDJSON, by default ``<store>-quarantine/<stream>-<UTC time>.ndjson``::
 
-Layout
-    One line a row::
+    {"source": "f.csv", "row": 16, "line": 17, "column": "speed", "value": "abc",
+     "reason": "expected a number (double), found 'abc'", "record": "2018-08-01,abc,7"}
 
-        {"source": "f.csv", "row": 16, "line": 17, "column": "speed", "value": "abc",
-         "reason": "expected a number (double), found 'abc'", "record": "2018-08-01,abc,7"}
-
-    By default in ``<store>-quarantine/<stream>-<UTC time>.ndjson``, beside the store's directory.
-
-Guarantee
-    The file is made with the first bad row.  When the ingest stores nothing, it is removed again.
+It is created with the first bad row, and removed if the ingest stores nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +27,7 @@ EXAMPLES = 5
 
 
 def quarantine_path(store: str | os.PathLike[str], stream: str) -> Path:
-    """Where the bad rows of an ingest that begins now are kept by default."""
+    """Default path for an ingest that begins now."""
     place = Path(os.path.abspath(store))
     now = dt.datetime.now(dt.timezone.utc).strftime("%Y%m%dT%H%M%S%fZ")
     name = re.sub(r"[^\w.-]", "_", stream)
@@ -44,21 +35,7 @@ def quarantine_path(store: str | os.PathLike[str], stream: str) -> Path:
 
 
 class BadRows:
-    """A policy for bad rows; call it with each.
-
-    Parameters
-    ----------
-    on_error : {"fail", "skip", "quarantine"}
-    path : Path, optional
-        For ``quarantine``.
-
-    Attributes
-    ----------
-    examples : list of str
-        The first few, for a report.
-    columns : Counter
-        How often each column was at fault.
-    """
+    """A policy for bad rows; call it with each."""
 
     def __init__(self, on_error: str, path: Path | None = None) -> None:
         self.count = 0
@@ -95,16 +72,15 @@ class BadRows:
 
     @property
     def kept(self) -> Path | None:
-        """The quarantine file, when there is one."""
+        """The quarantine file, if one was written."""
         return self.path if self._file is not None else None
 
     def close(self) -> None:
-        """Write what is buffered."""
         if self._file is not None:
             self._file.close()
 
     def discard(self) -> None:
-        """Remove the file: the ingest failed, nothing was left out of anything."""
+        """Remove the file after an ingest that stored nothing."""
         if self._file is not None:
             self._file.close()
             self._file = None

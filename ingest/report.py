@@ -1,9 +1,4 @@
-"""What an ingest did, in figures that add up.
-
-Guarantee
-    ``rows == stored + duplicates + bad`` for an ingest that ended well; with ``dry_run``, ``rows ==
-    good + bad``.
-"""
+"""Counters of an ingest: ``rows == stored + duplicates + bad``, or ``good + bad`` in a dry run."""
 
 from __future__ import annotations
 
@@ -19,44 +14,20 @@ __all__ = ["IngestReport", "Progress", "Silent"]
 
 @dataclass
 class IngestReport:
-    """Figures of an ingest; filled while it runs.
+    """Counters of an ingest, updated while it runs.
 
     Attributes
     ----------
-    engine : str
-        ``arrow`` or ``spark``.
-    files : int
-        Sources read to their end.
-    broken_files : list of str
-        Why sources were given up, with ``on_error`` other than ``fail``.
-    bytes : int
-        Raw bytes read.
-    rows : int
-        Rows read, good and bad.
-    bad : int
-        Rows left out.
-    stored : int
-        Events that are in the stream now because of this ingest.
-    late : int
-        Those of them that were older than what the stream had.
-    duplicates : int
-        Events that were left out because their keys were there before.
-    count : int or None
-        Events in the stream afterwards.
-    version : int or None
-        Commit position of the stream afterwards, where that is known.
-    created : bool
-        The stream was made.
-    schema : pyarrow.Schema or None
-        Of the events.
-    quarantine : Path or None
-        File with the bad rows.
-    examples : list of str
-        The first bad rows.
-    bad_columns : Counter
-        How often which column was at fault.
-    notes : list of str
-        What was assumed.
+    files, broken_files : int, list of str
+        Sources read to their end; errors of abandoned sources, unless ``on_error`` is ``fail``.
+    bytes, rows, bad : int
+        Raw bytes and rows read, and the bad rows among them.
+    stored, late, duplicates : int
+        Events stored, those of them older than the newest event, and events skipped by ``unique``.
+    count, version : int or None
+        Events and commit position of the stream afterwards, if known.
+    examples, bad_columns : list of str, Counter
+        The first bad rows; how often each column was at fault.
     """
 
     stream: str
@@ -82,11 +53,10 @@ class IngestReport:
 
     @property
     def good(self) -> int:
-        """Rows that are events."""
         return self.rows - self.bad
 
     def statement(self) -> str:
-        """What is in the store, for one who was interrupted."""
+        """What is in the store, as a note to an error."""
         if self.stored == 0:
             return f"nothing was stored in {self.stream!r}"
         return (
@@ -95,7 +65,6 @@ class IngestReport:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for programs."""
         return {
             "stream": self.stream,
             "engine": self.engine,
@@ -118,20 +87,18 @@ class IngestReport:
 
 
 class Progress(Protocol):
-    """Who is told how far an ingest is."""
+    """Callbacks for progress."""
 
     def phase(self, name: str, total: int | None) -> None:
-        """A new phase begins; ``total`` in bytes (reading) or events (storing), where known."""
+        """A phase begins; ``total`` is in bytes (reading) or events (storing), if known."""
         ...
 
     def at(self, done: int) -> None:
-        """How far the phase is, in the unit of its total."""
+        """Progress of the phase, in the unit of its total."""
         ...
 
 
 class Silent:
-    """Tells nobody."""
-
     def phase(self, name: str, total: int | None) -> None:
         """Nothing."""
 

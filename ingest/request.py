@@ -1,18 +1,4 @@
-"""What is to be ingested: the files, the stream, and how to read the one into the other.
-
-Purpose
-    :class:`IngestRequest` is the same for every engine: the command line makes one from its
-    options, a program makes one from keyword arguments.  :func:`expand` turns files, directories,
-    globs and ``-`` into the list of sources, in the order in which they are read.
-
-Guarantee
-    A request that constructs is consistent; a source list that returns is not empty, and each file
-    in it is there and readable now.  Files of a directory or glob come sorted by name.
-
-Limits
-    Of a directory, only files whose suffix names a format are read (``.csv``, ``.json.gz``, ...);
-    name others one by one.
-"""
+"""An ingest request: the inputs, the stream, and the options; the same for every engine."""
 
 from __future__ import annotations
 
@@ -44,7 +30,7 @@ _NEW_STREAM = "--retention, --codec, --unique and --within"
 
 @dataclass(frozen=True)
 class InputSource:
-    """One input: a path or ``-``, and its size in bytes where known."""
+    """A path or ``-``, and its size in bytes if known."""
 
     path: str
     size: int | None
@@ -52,53 +38,36 @@ class InputSource:
 
 @dataclass(frozen=True)
 class IngestRequest(TextOptions):
-    """An ingest, as asked for; with the options of text files.
+    """An ingest, as requested; also has the attributes of ``TextOptions``.
 
     Attributes
     ----------
     inputs : sequence of str
         Files, directories, globs, or ``-`` for standard input.
-    stream : str
-        Name of the stream.
-    time : str, optional
-        The time column; the stream's by default.
-    time_format : str, sequence of str, or TimeRule
-        Of several each value has the first that reads it; see
-        :mod:`chronicle.formats.time_rules`.
-    time_zone : str, optional
-        Whose clocks times without an offset were read from, as ``Europe/Berlin``; UTC by default.
-    ambiguous : {"refuse", "earlier", "later"}
-        Which of both a time is that these clocks showed twice.
-    time_of_day : str, optional
-        A column with the time of day, where the time column has the date only.
+    time, time_of_day : str, optional
+        Time column (the stream's by default), and one with the time of day if it has only the date.
+    time_format, time_zone, ambiguous
+        See ``chronicle.formats.time_rules``; UTC by default.
     format : str, optional
-        Of all inputs; told from names and bytes by default.
-    create : bool
-        Make the stream.
-    if_exists : {"fail", "append"}
-        With ``create``, what a stream of that name means: an error, or that its schema, codec and
-        retention stay and events are appended.
+        Format of all inputs; detected from names and bytes by default.
+    create, if_exists : bool, {"fail", "append"}
+        Create the stream; if it exists, raise, or append and keep its settings.
     types, rename, select, file_column
-        See :class:`chronicle.formats.Layout`.
+        See ``chronicle.formats.Layout``.
     on_error : {"fail", "skip", "quarantine"}
-        What a bad row does.
-    quarantine : path, optional
-        File for bad rows; beside the store by default.
-    engine : {"auto", "arrow", "spark"}
-    master : str, optional
-        Spark master, for ``spark``.
-    commit : {"end", "batch"}
-        Whether everything becomes visible at once at the end, or batch by batch.
-    batch_rows : int
-        Events in a batch at most.
+        What to do with a bad row; ``quarantine`` is its file, beside the store by default.
+    engine, master : {"auto", "arrow", "spark"}, str
+        The engine, and a Spark master.
+    commit, batch_rows : {"end", "batch"}, int
+        One commit at the end, or one for each batch; most events in a batch.
     dry_run : bool
         Read and check everything, store nothing.
     flatten : str, optional
-        For JSON; see :class:`chronicle.formats.flattening.Flattened`.
+        For JSON: joins the names of nested members.
     max_columns : int
-        Most columns, or different keys, that a file may have.
+        Most columns, or distinct keys, of a file.
     retention, codec, unique, within
-        For a stream that is created.
+        Settings of a stream that is created.
     """
 
     inputs: Sequence[str]
@@ -160,18 +129,11 @@ class IngestRequest(TextOptions):
 
     @property
     def _of_new_stream(self) -> bool:
-        """Whether settings of a new stream are given."""
         given = (self.retention, self.unique, self.within)
         return self.codec != "lz4" or any(setting is not None for setting in given)
 
     def found_existing(self, events: int | None, report: IngestReport) -> None:
-        """What ``create`` does about a stream that is there already.
-
-        Raises
-        ------
-        StreamExists
-            When one was to be made.
-        """
+        """Apply ``if_exists``; may raise StreamExists."""
         if self.if_exists == "fail":
             held = "" if events is None else f" and has {events:,} events"
             raise StreamExists(
@@ -184,7 +146,6 @@ class IngestRequest(TextOptions):
             )
 
     def layout(self, target: StreamSchema | None) -> Layout:
-        """The columns to read, for a stream that exists (target) or not."""
         return Layout(
             time=self.time,
             time_format=self.time_format,
@@ -200,17 +161,9 @@ class IngestRequest(TextOptions):
 
 
 def expand(inputs: Sequence[str], *, any_suffix: bool = False) -> list[InputSource]:
-    """The sources that inputs stand for.
+    """The nonempty list of readable sources, in order; InvalidArgument if something is missing.
 
-    Parameters
-    ----------
-    any_suffix : bool
-        Take every file of a directory, not only those with a known suffix.
-
-    Raises
-    ------
-    InvalidArgument
-        For a file that is not there or not readable, a pattern that nothing matches.
+    Of a directory only files with a format's suffix are read, unless ``any_suffix``.
     """
     found: dict[str, None] = {}
     for item in inputs:

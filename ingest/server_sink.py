@@ -1,19 +1,8 @@
-"""Loading through a server: parts of one transaction, committed once.
+"""The sink of a server's url: sorted parts of one transaction, committed once.
 
-Purpose
-    The :class:`~chronicle.ingest.sink.Sink` of a url: when nobody here sees the store's directory,
-    or a server has it open.  What is sent is checked and sorted; the server writes the segments.
-
-Guarantee
-    Those of ``/v1/streams/{s}/transactions``: parts are invisible until the commit names them, a
-    commit that is asked for again does nothing, and a part of a transaction that has ended is
-    refused.  Every attempt of a task sends parts of its own names.  A transaction that is neither
-    committed nor aborted is dropped by the server after a day.
-
-Limits
-    A part is one request body: the server's ``CHRONICLE_MAX_PART_BYTES`` bounds it, so larger
-    tasks send several.  A server does not tell what an earlier commit did, nor when the stream was
-    truncated: the commit itself says that it is repeated.
+Parts are invisible until the commit names them; a repeated commit does nothing.  Attempts of a task
+name their parts uniquely.  The server drops an open transaction after a day.  A part is one request
+body (``CHRONICLE_MAX_PART_BYTES``).
 """
 
 from __future__ import annotations
@@ -38,8 +27,6 @@ PART_BYTES = 48 << 20
 
 
 class ServerSink:
-    """Loads into a stream of a server."""
-
     append_rows = 0  # one transaction, however small
     sort_directory = None
 
@@ -47,11 +34,9 @@ class ServerSink:
         self._stream = StreamRoutes(transport, stream)
 
     def describe(self) -> StreamSchema:
-        """Schema of the stream."""
         return self._stream.schema()
 
     def count(self) -> int:
-        """Events in the stream."""
         return self._stream.count()
 
     def create(
@@ -64,7 +49,6 @@ class ServerSink:
         within: str | None = None,
         if_not_exists: bool = False,
     ) -> StreamSchema:
-        """Make the stream."""
         return self._stream.create(
             schema,
             codec=codec,
@@ -75,23 +59,19 @@ class ServerSink:
         )
 
     def drop(self) -> None:
-        """Remove the stream."""
         self._stream.drop()
 
     def append(self, batch: pa.RecordBatch) -> Outcome:
-        """Append a batch by one request."""
         with _in_doubt():
             return _outcome(self._stream.append(batch.schema, [batch]))
 
     def new_job(self) -> Job:
-        """A transaction of a new name."""
         return Job(f"load-{secrets.token_hex(12)}", self._stream.schema())
 
     def prepare(self, job: Job) -> None:
-        """Nothing: the server makes room with the first part."""
+        """Nothing: the server prepares staging with the first part."""
 
     def stage(self, job: Job, part: int, batches: Iterator[pa.RecordBatch]) -> list[str]:
-        """Sort a part's events and send them as parts of the transaction."""
         attempt = secrets.token_hex(6)
         sent: list[str] = []
         for run in runs_in_order(batches, job.schema.time):
@@ -112,29 +92,26 @@ class ServerSink:
         application: str | None = None,
         version: int | None = None,
     ) -> Outcome:
-        """Have the server make the parts events."""
         with _in_doubt():
             return _outcome(
                 self._stream.commit(job, sorted(staged), truncate, over, application, version)
             )
 
     def abort(self, job: str) -> None:
-        """Have the server drop the parts."""
         self._stream.abort(job)
 
     def outcome(self, application: str, version: int) -> Outcome | None:
-        """Not told by a server before the commit."""
+        """None: a server does not report it before the commit."""
         del application, version
         return None
 
     def epoch(self) -> int:
-        """Not told by a server."""
+        """0: a server does not report it."""
         return 0
 
 
 @contextlib.contextmanager
 def _in_doubt() -> Iterator[None]:
-    """Around a request that stores."""
     try:
         yield
     except ConnectionFailed as error:
@@ -156,14 +133,11 @@ def _outcome(answer: Any) -> Outcome:
 
 
 class _Pieces:
-    """Batches of a run, handed out until a part is full."""
-
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
         self.first = next(batches, None)
 
     def take(self) -> Iterator[pa.RecordBatch]:
-        """Batches of the next part, at least one."""
         size = 0
         while self.first is not None and size < PART_BYTES:
             batch, self.first = self.first, None

@@ -1,25 +1,13 @@
-"""Where events go: the one protocol for storing many events at once.
+"""The protocol for bulk loads, used by the command line, Spark and the server's transactions.
 
-Purpose
-    The command line, Spark and the server's transactions load alike: a *job* is prepared, its parts
-    are staged where nobody sees them, by this process or by executors, and one commit makes them
-    events.  :class:`~chronicle.ingest.store_sink.StoreSink` does it in a store's directory,
-    :class:`~chronicle.ingest.server_sink.ServerSink` through a server.
+Parts of a *job* are staged invisibly, and one atomic, idempotent commit makes them visible
+(``chronicle.store.staging``).  Sinks and jobs are picklable::
 
-Guarantee
-    Those of :mod:`chronicle.store.staging`: nothing is visible before the commit, and the commit
-    happens once however often it is asked for.  A sink is picklable, and so is a job.
-
-Layout
-    ::
-
-        driver      new_job, prepare ---- job ----.                    .--> commit (or abort)
-        executors                                 '--> stage, stage ---'
-                                                        |
-                        StoreSink:   segments in <store>/streams/<s>/staging/<job>
-                        ServerSink:  Arrow to the server, which stages the segments
-
-    A program that stages by itself calls :func:`load`.
+    driver      new_job, prepare ---- job ----.                    .--> commit (or abort)
+    executors                                 '--> stage, stage ---'
+                                                    |
+                    StoreSink:   segments in <store>/streams/<s>/staging/<job>
+                    ServerSink:  Arrow to the server, which stages the segments
 """
 
 from __future__ import annotations
@@ -37,22 +25,12 @@ from ..store.staging import StagingPlan
 __all__ = ["Job", "Outcome", "Over", "Sink", "load"]
 
 Over = tuple[int | None, int | None]
-"""A range of times to replace: ticks, half-open; None leaves a side open."""
+"""Time range to replace: ticks, half-open; None leaves a side open."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A load that is about to be staged.
-
-    Attributes
-    ----------
-    schema : StreamSchema
-        Of the stream.
-    plan : StagingPlan or None
-        Where a store stages.
-    newest : int or None
-        Tick of the newest event that a store had.
-    """
+    """A load to be staged; ``plan`` and ``newest`` (tick of the newest event) are for a store."""
 
     name: str
     schema: StreamSchema
@@ -62,20 +40,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an append or a commit did.
+    """Result of an append or a commit; ``count`` and ``position`` (of the commit) are after it.
 
-    Attributes
-    ----------
-    events, late : int
-        Events stored, and those among them that were older than stored ones.
-    count : int or None
-        Events in the stream afterwards, where that is known.
-    position : int or None
-        Commit position of the stream, where that is known.
-    repeated : bool
-        The same job or version had been committed before: the figures are those of then.
-    duplicates : int
-        Events that were left out because the stream, which has ``unique``, holds their keys.
+    ``late`` events were older than stored ones; ``duplicates`` were skipped by ``unique``;
+    ``repeated``: it had been committed before, with these figures.
     """
 
     events: int
@@ -87,11 +55,11 @@ class Outcome:
 
 
 class Sink(Protocol):
-    """A stream that events are loaded into; it need not exist yet."""
+    """A stream to load events into; it need not exist yet."""
 
     @property
     def append_rows(self) -> int:
-        """A load of no more events than this is better appended than staged."""
+        """Loads of up to this many events are appended instead of staged."""
         ...
 
     @property
@@ -100,12 +68,10 @@ class Sink(Protocol):
         ...
 
     def describe(self) -> StreamSchema:
-        """Schema of the stream; :class:`StreamNotFound` or :class:`NotAStore` without one."""
+        """Schema of the stream; raises ``StreamNotFound`` or ``NotAStore`` without one."""
         ...
 
-    def count(self) -> int:
-        """Events in the stream."""
-        ...
+    def count(self) -> int: ...
 
     def create(
         self,
@@ -117,39 +83,27 @@ class Sink(Protocol):
         within: str | None = None,
         if_not_exists: bool = False,
     ) -> StreamSchema:
-        """Make the stream; gives the schema that it has."""
+        """Create the stream; returns its actual schema."""
         ...
 
-    def drop(self) -> None:
-        """Remove the stream."""
-        ...
+    def drop(self) -> None: ...
 
     def append(self, batch: pa.RecordBatch) -> Outcome:
-        """Store one batch durably, or nothing of it."""
+        """Store one batch durably and atomically."""
         ...
 
     def new_job(self) -> Job:
-        """A job with a name that no other has; nothing is stored yet (driver)."""
+        """A job with a unique name; stores nothing (driver)."""
         ...
 
     def prepare(self, job: Job) -> None:
-        """Make the place where a job stages; without it a task takes the job for aborted."""
+        """Create the job's staging area, without which tasks consider it aborted."""
         ...
 
     def stage(self, job: Job, part: int, batches: Iterator[pa.RecordBatch]) -> list[Any]:
-        """Store a part's events where nobody sees them, sorted by time (executor).
+        """Stage a part's events invisibly, in time order; ``part`` orders equal times (executor).
 
-        Parameters
-        ----------
-        part : int
-            Position of the part in the job; decides between equal times.
-        batches : iterator of pyarrow.RecordBatch
-            In the stream's schema and any order.
-
-        Returns
-        -------
-        list
-            What was staged, for ``commit``; picklable.
+        Returns picklable items for ``commit``.
         """
         ...
 
@@ -163,39 +117,33 @@ class Sink(Protocol):
         application: str | None = None,
         version: int | None = None,
     ) -> Outcome:
-        """Make everything staged visible at once (driver).
+        """Make everything staged visible atomically (driver).
 
-        Parameters
-        ----------
-        truncate : bool
-            Remove every event that the stream had, in the same commit.
-        over : Over, optional
-            Remove those of a range; what is staged has to lie in it.
-        application, version : str and int, optional
-            Versions that are not above the application's last one do nothing.
+        ``truncate`` removes all earlier events in the same commit, ``over`` those of a range that
+        contains the staged ones.  A ``version`` not above the last one of ``application`` does
+        nothing.
         """
         ...
 
     def abort(self, job: str) -> None:
-        """Remove what was staged; doing so again does nothing (driver)."""
+        """Remove staged data; idempotent (driver)."""
         ...
 
     def outcome(self, application: str, version: int) -> Outcome | None:
-        """What an earlier commit of an application's version did; None where that is not known."""
+        """Outcome of an earlier commit of an application's version; None if unknown."""
         ...
 
     def epoch(self) -> int:
-        """Commit position of the stream's last truncation; 0 without one, or where not known."""
+        """Commit position of the stream's last truncation; 0 if none or unknown."""
         ...
 
 
 def load(sink: Sink, batches: Iterator[pa.RecordBatch]) -> Outcome:
-    """Stage events from this process and commit them: all of them, or none."""
     job = sink.new_job()
     try:
         sink.prepare(job)
         return sink.commit(job.name, sink.stage(job, 0, batches))
     except BaseException:
-        with contextlib.suppress(Exception):  # swept after a day if not now
+        with contextlib.suppress(Exception):  # else swept after a day
             sink.abort(job.name)
         raise

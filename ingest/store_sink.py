@@ -1,24 +1,11 @@
-"""Loading into a store's directory: segments written beside the stream, named by one commit.
+"""The sink of a store's directory: segments written beside the stream, added by one commit.
 
-Purpose
-    The :class:`~chronicle.ingest.sink.Sink` of a path that this process, or every executor, sees.
-    With a ``database`` that this process has open for writing, commits go through its handle;
-    otherwise a commit opens the store, and waits for at most ``timeout`` seconds while another
-    process has it open.  Staging needs no lock.
+Commits use an open ``database`` if given, else open the store, waiting at most ``timeout`` seconds
+for the lock; staging needs none.  Tasks also extract index entries, so the commit moves no data.
+Older events go into segments of their own, so that only those become late runs::
 
-Guarantee
-    The tasks that write segments extract the entries of their indexes, too, and the commit takes
-    them over: it moves no events and no index entries.
-
-Layout
-    What is older than the newest event that the stream had goes into segments of its own, so that
-    only those become late runs::
-
-        stored   |=======|
-        part        |--a--|--b--|        a becomes a late run, b a base segment
-
-Limits
-    A copy of the sink in another process has no database: it stages, the original commits.
+    stored   |=======|
+    part        |--a--|--b--|        a becomes a late run, b a base segment
 """
 
 from __future__ import annotations
@@ -64,19 +51,9 @@ LOCK_PAUSE_SECONDS = 0.2
 
 
 class StoreSink:
-    """Loads into a stream of a store's directory.
+    """Loads into a stream of the store at ``path``; ``database`` is the same store, open here."""
 
-    Parameters
-    ----------
-    path : path
-        Of the store.
-    database : Database, optional
-        The same store, open in this process.
-    timeout : float
-        Seconds to wait for the writer's lock.
-    """
-
-    append_rows = 65_536  # fewer fill no segment of their own
+    append_rows = 65_536  # fewer do not fill a segment
 
     def __init__(
         self,
@@ -96,14 +73,12 @@ class StoreSink:
 
     @property
     def sort_directory(self) -> str | None:
-        """The store's own directory where this process owns it: its disk has to have room."""
         return None if self._database is None else self._path
 
     # ------------------------------------------------------------------------------- the stream
 
     @contextlib.contextmanager
     def _store(self) -> Iterator[Store]:
-        """The store, for looking and for staging."""
         if self._database is not None:
             yield self._database.store
         else:
@@ -112,7 +87,6 @@ class StoreSink:
 
     @contextlib.contextmanager
     def _writable(self) -> Iterator[Store]:
-        """The store, for committing; waits while another process has it."""
         if self._database is not None:
             yield self._database.store
             return
@@ -135,12 +109,10 @@ class StoreSink:
         return handle
 
     def describe(self) -> StreamSchema:
-        """Schema of the stream."""
         with self._store() as store:
             return store.stream(self.stream).schema
 
     def count(self) -> int:
-        """Events in the stream."""
         with self._store() as store:
             return store.stream(self.stream).snapshot().count
 
@@ -154,14 +126,12 @@ class StoreSink:
         within: str | None = None,
         if_not_exists: bool = False,
     ) -> StreamSchema:
-        """Make the stream."""
         options = StreamOptions(codec, retention=retention, unique=unique, within=within)
         with self._writable() as store:
             made = store.create_stream(self.stream, schema, options, if_not_exists=if_not_exists)
             return made.schema
 
     def drop(self) -> None:
-        """Remove the stream."""
         if self._database is not None:
             self._database.drop_stream(self.stream)
         else:
@@ -169,7 +139,6 @@ class StoreSink:
                 store.drop_stream(self.stream)
 
     def append(self, batch: pa.RecordBatch | pa.Table) -> Outcome:
-        """Append a batch durably."""
         with self._writable() as store:
             done = self._writer(store).append(batch)
         return Outcome(
@@ -179,17 +148,16 @@ class StoreSink:
     # ------------------------------------------------------------------------------------- jobs
 
     def new_job(self) -> Job:
-        """A job of a new name; what others left behind for a day is swept."""
+        """A new job; abandoned ones are swept first."""
         self.sweep()
         return self.job(new_job())
 
     def sweep(self, clock: Callable[[], float] = time.time) -> list[str]:
-        """Remove the jobs that nobody has committed or aborted for a day; gives their names."""
+        """Remove jobs that were neither committed nor aborted for a day; returns their names."""
         with self._store() as store:
             return sweep_staging(store.files, store.directory_of(self.stream), clock=clock)
 
     def job(self, name: str) -> Job:
-        """A job of that name, for the stream as it is now."""
         with self._store() as store:
             stream = store.stream(self.stream)
             directory = store.directory_of(self.stream)
@@ -198,7 +166,6 @@ class StoreSink:
             return Job(name, stream.schema, plan, None if span is None else span[1])
 
     def prepare(self, job: Job) -> None:
-        """Make the job's directory, and say in it what is indexed."""
         plan = _plan_of(job)
         with self._store() as store:
             if not store.files.exists(plan.place):
@@ -206,7 +173,6 @@ class StoreSink:
                 announce(store.files, plan.directory, plan.place)
 
     def stage(self, job: Job, part: int, batches: Iterator[pa.RecordBatch]) -> list[StagedSegment]:
-        """Sort a part's events and write them as segments, with the runs of their indexes."""
         plan = _plan_of(job)
         runs = runs_in_order(batches, job.schema.time, directory=self.sort_directory)
         with self._store() as store:
@@ -225,7 +191,7 @@ class StoreSink:
         application: str | None = None,
         version: int | None = None,
     ) -> Outcome:
-        """Name the staged segments in the stream's manifest."""
+        """Add the staged segments to the stream's manifest."""
         indexes = None if self._database is None else self._database.indexes_of(self.stream)
         done: BulkCommit | None = None
         with self._writable() as store:
@@ -244,33 +210,30 @@ class StoreSink:
             except Exception:
                 if done is None:
                     raise
-                # What is committed is told as committed; the rest is made good later.
+                # The commit succeeded, so report it; the rest is repaired later.
                 logger.exception("%s: what follows the commit of %s failed", self.stream, job)
             return _outcome(done, stream.snapshot().count)
 
     def abort(self, job: str) -> None:
-        """Remove a job's directory; needs no lock, because only its own tasks know it."""
+        """Remove a job's directory; needs no lock, as only its own tasks use it."""
         with self._store() as store:
             abort_staged(store.files, store.directory_of(self.stream), job)
 
     def outcome(
         self, application: str | None, version: int | None, job: str = ""
     ) -> Outcome | None:
-        """What an earlier commit of an application's version, or of a job, did."""
         found = committed(self.jobs(), job, application, version)
         return None if found is None else _outcome(found, None)
 
     def epoch(self) -> int:
-        """Commit position of the stream's last truncation."""
         return truncated_at(self.jobs())
 
     def staged_jobs(self) -> list[str]:
-        """Names of the jobs that have a place to stage."""
         with self._store() as store:
             return staged_jobs(store.files, store.directory_of(self.stream))
 
     def jobs(self) -> dict[str, Any]:
-        """What the stream's manifest remembers of jobs."""
+        """The jobs recorded in the stream's manifest."""
         try:
             with self._store() as store:
                 if self._database is not None:
@@ -300,10 +263,7 @@ def _outcome(done: BulkCommit, count: int | None) -> Outcome:
 def _split(
     run: Iterator[pa.RecordBatch], time: str, newest: int | None
 ) -> Iterator[Iterator[pa.RecordBatch]]:
-    """A run in two: what is older than ``newest``, and what is not.
-
-    Each half has to be read to its end before the next one is asked for.
-    """
+    """Split a run at ``newest``; each half must be read to its end before the next."""
     if newest is None:
         yield run
         return

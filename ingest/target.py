@@ -1,4 +1,4 @@
-"""Where an ingest stores: a store's directory, an open database, or a server."""
+"""The target of an ingest."""
 
 from __future__ import annotations
 
@@ -22,18 +22,9 @@ __all__ = ["Target"]
 
 @dataclass(frozen=True)
 class Target:
-    """Where the events go: exactly one of a store's directory, an open database, a server.
+    """Exactly one of a store's directory, a database open for writing, and a server's url.
 
-    Attributes
-    ----------
-    database : Database, optional
-        Opened for writing.
-    token : str, optional
-        For the server.
-    timeout : float
-        Seconds to wait for the server, or for the writer's lock of a store.
-    retries : int
-        How often a request to the server is tried again.
+    ``timeout`` is in seconds, for the server or the writer's lock; ``retries`` is for requests.
     """
 
     path: str | os.PathLike[str] | None = None
@@ -48,7 +39,6 @@ class Target:
             raise InvalidArgument("give one target: a store's path, a database, or a url")
 
     def quarantine_path(self, request: IngestRequest) -> Path:
-        """Where bad rows are kept."""
         if request.quarantine is not None:
             return request.quarantine
         if self.url is not None:
@@ -59,7 +49,7 @@ class Target:
 
     @contextlib.contextmanager
     def opened(self, *, dry_run: bool) -> Iterator[Target]:
-        """The same with its store open for writing, which keeps others out; not for a dry run."""
+        """The target with its store open for writing and locked; unchanged for a dry run."""
         if self.path is None or dry_run:
             yield self
         else:
@@ -67,7 +57,6 @@ class Target:
                 yield Target(database=database)
 
     def sink(self, stream: str) -> Sink:
-        """A sink for one stream of the target."""
         if self.url is not None:
             return ServerSink(Transport(self.url, self.token, self.timeout, self.retries), stream)
         if self.database is not None:

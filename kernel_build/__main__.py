@@ -1,14 +1,9 @@
 """``python -m kernel_build DIRECTORY``: compile the kernels of this tree into an extension module.
 
-Purpose
-    ``setup.py`` and ``make kernels`` run it.  It imports the modules that have kernels, with Numba
-    in the place of machine code, compiles the forms of ``forms.toml`` in as many processes as there
-    are processors, and links them by the system's C compiler, or by ``ziglang``.
-
-Layout
-    ``DIRECTORY/_kernels.<abi>.so`` runs on every processor of its architecture, ``_kernels_v3``
-    on x86-64 with AVX2.  ``.build/kernels`` keeps objects, so that only what has changed is
-    compiled anew.
+``setup.py`` and ``make kernels`` run it.  It imports the modules with kernels under Numba, compiles
+the forms of ``forms.toml`` in one process per CPU, and links them with the system's C compiler, or
+``ziglang``.  ``_kernels.<abi>.so`` runs on every processor of its architecture, ``_kernels_v3`` on
+x86-64 with AVX2.  ``.build/kernels`` caches objects, so that only changes are recompiled.
 """
 
 from __future__ import annotations
@@ -31,14 +26,13 @@ from typing import Any
 
 SOURCE = Path(__file__).resolve().parent.parent
 LEVELS = {"_kernels": "x86-64-v2", "_kernels_v3": "x86-64-v3"}
-"""Modules of x86-64, and the processors that run them; other architectures have the first."""
+"""Modules of x86-64 and their CPU levels; other architectures have only the first."""
 
 FOLDERS = ("core", "store", "indexes", "query", "live", "formats")
 PROGRESS_EVERY = 20
 
 
 def main() -> None:
-    """Compile what the command line names."""
     parser = argparse.ArgumentParser(prog="kernel_build", description="compile the kernels")
     parser.add_argument("directory", type=Path, help="where the extension module goes")
     parser.add_argument("--modules", nargs="+", choices=LEVELS, help="default: this machine's")
@@ -57,7 +51,7 @@ def main() -> None:
 
 
 def is_current(directory: Path) -> bool:
-    """Whether the kernels of the tree are those that were compiled; asked in another process."""
+    """Whether the compiled kernels match the tree, checked in another process."""
     modules = list(directory.glob("_kernels*"))
     newest = max(file.stat().st_mtime for file in Path(__file__).parent.glob("*.*"))
     if not modules or min(file.stat().st_mtime for file in modules) < newest:
@@ -67,14 +61,14 @@ def is_current(directory: Path) -> bool:
 
 
 def check() -> None:
-    """Fail where a kernel, or a named tuple that one takes, is not as it was compiled."""
+    """Fail if a kernel, or a named tuple that one takes, has changed since the build."""
     native = import_kernels(None)
     if native.load().DIGESTS["forms.toml"] != digest_of_forms():
         raise SystemExit("kernel_build: arguments have changed")
 
 
 def digest_of_forms() -> str:
-    """Of all forms, and of the fields of their named tuples; behind :func:`import_kernels`."""
+    """Digest of all forms and the fields of their named tuples; call ``import_kernels`` first."""
     from .forms import fields_of, read_form
 
     found = hashlib.blake2b()
@@ -86,7 +80,6 @@ def digest_of_forms() -> str:
 
 
 def build(directory: Path, module: str, bounds: bool) -> None:
-    """Compile and link one extension module."""
     level = LEVELS[module] if platform.machine() == "x86_64" else "generic"
     os.environ.update(NUMBA_CPU_NAME=level, NUMBA_CPU_FEATURES="")
     print(f"compiling Chronicle's kernels for {level}", file=sys.stderr, flush=True)
@@ -115,14 +108,13 @@ def build(directory: Path, module: str, bounds: bool) -> None:
 
 
 def objects(bounds: bool) -> Path:
-    """Where objects are kept."""
     found = SOURCE / ".build" / ("kernels_bounds" if bounds else "kernels")
     found.mkdir(parents=True, exist_ok=True)
     return found
 
 
 def compile_part(part: int, bounds: bool) -> tuple[Any, dict[str, tuple[Any, list[str]]]]:
-    """Compile what no other process compiles, from the beginning or from the end."""
+    """Compile what no other process has claimed, from either end of the list."""
     from .compiling import Compiler
 
     compiler = Compiler(objects(bounds), bounds=bounds)
@@ -144,19 +136,8 @@ def compile_part(part: int, bounds: bool) -> tuple[Any, dict[str, tuple[Any, lis
 
 
 def import_kernels(compiler: Any) -> Any:
-    """Import the modules that have kernels; with a compiler, Numba's forms of these.
-
-    Returns
-    -------
-    module
-        ``chronicle.core.native``.
-
-    Raises
-    ------
-    ImportError
-        Without a compiler: a kernel has changed since it was compiled.
-    """
-    with tempfile.TemporaryDirectory() as names:  # the tree is the package, whatever its name
+    """Import the modules with kernels, compiled or as Numba's forms; returns ``native``."""
+    with tempfile.TemporaryDirectory() as names:  # the tree is the package, under any name
         os.symlink(SOURCE, Path(names) / "chronicle")
         sys.path.insert(0, names)
         native = importlib.import_module("chronicle.core.native")
@@ -174,7 +155,7 @@ def import_kernels(compiler: Any) -> Any:
 
 
 def forms_of(path: Path) -> dict[str, list[str]]:
-    """The forms of each kernel; where one is for several types ``T``, that of each."""
+    """The forms of each kernel, with ``T`` replaced by each of its types."""
     with path.open("rb") as file:
         modules = tomllib.load(file)
     found = {}
@@ -188,7 +169,7 @@ def forms_of(path: Path) -> dict[str, list[str]]:
 
 
 def link(directory: Path, module: str, source: Path, files: list[Path]) -> None:
-    """Make the extension module of C text and objects, and see that it can be imported."""
+    """Link the extension module, and check that it can be imported."""
     import numpy
 
     target = directory / f"{module}{sysconfig.get_config_var('EXT_SUFFIX')}"
@@ -205,7 +186,6 @@ def link(directory: Path, module: str, source: Path, files: list[Path]) -> None:
 
 
 def c_compiler() -> list[str]:
-    """The system's C compiler, or the one that comes as a Python package."""
     given = os.environ.get("CC", "").split()
     found = given or [name for name in ("cc", "gcc", "clang") if shutil.which(name)][:1]
     if not found and importlib.util.find_spec("ziglang"):

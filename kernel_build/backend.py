@@ -1,9 +1,4 @@
-"""The build backend: setuptools', which needs Numba and a C compiler to compile the kernels.
-
-Limits
-    With ``CHRONICLE_KERNELS=none`` nothing is compiled: ``make setup`` does so afterwards, with
-    what is installed then.
-"""
+"""Build backend: setuptools with Numba and a C compiler, unless ``CHRONICLE_KERNELS=none``."""
 
 from __future__ import annotations
 
@@ -17,7 +12,7 @@ from setuptools import build_meta
 from setuptools.build_meta import *  # noqa: F403
 
 NUMBA = "numba>=0.68,<0.69"
-"""The one whose calling convention ``wrappers.py`` knows."""
+"""The version whose calling convention ``wrappers.py`` implements."""
 
 
 def _needed() -> list[str]:
@@ -31,10 +26,8 @@ def _needed() -> list[str]:
 
 
 def get_requires_for_build_wheel(config_settings: Any = None) -> list[str]:
-    """What has to be there to build a wheel."""
     return [*build_meta.get_requires_for_build_wheel(config_settings), *_needed()]
 
 
 def get_requires_for_build_editable(config_settings: Any = None) -> list[str]:
-    """What has to be there for an editable install."""
     return [*build_meta.get_requires_for_build_editable(config_settings), *_needed()]

@@ -1,9 +1,7 @@
-"""Numba at build time: kernels to object code, each once for what it is made of.
+"""Numba at build time: kernels to object code, cached by content.
 
-Guarantee
-    An object is named by what it comes from: the code of the kernel and of all that it calls, the
-    constants that they read, the form, Numba's version and the processor.  So only what has changed
-    is compiled anew.
+An object's key is a digest of the code of the kernel and all it calls, the constants they read, the
+form, Numba's version and the processor.
 """
 
 from __future__ import annotations
@@ -37,15 +35,7 @@ _OPTIONS: dict[str, Any] = {
 
 
 class Compiler:
-    """Numba's forms of kernels while the package's modules are imported, then their object code.
-
-    Parameters
-    ----------
-    directory : Path
-        Where objects are kept.
-    bounds : bool
-        Whether indices are looked at: slow, for tests.
-    """
+    """Makes Numba's forms of kernels at import, then object code; ``bounds`` checks indices."""
 
     def __init__(self, directory: Path, *, bounds: bool = False) -> None:
         self.directory = directory
@@ -55,7 +45,6 @@ class Compiler:
         self._digests: dict[Any, str] = {}
 
     def form(self, function: Callable[..., Any]) -> Any:
-        """Numba's form of a kernel, which other kernels call."""
         from chronicle.core.native import digest_of
 
         made = numba.njit(boundscheck=self._bounds, **_OPTIONS)(function)
@@ -65,17 +54,15 @@ class Compiler:
         return made
 
     def operation(self, generate: Callable[..., Any]) -> Any:
-        """Numba's form of an operation that is written in terms of LLVM."""
         made = intrinsic(generate)
         self._digests[made] = hashlib.blake2b(generate.__code__.co_code).hexdigest()
         return made
 
     def digest(self, kernel: Any) -> str:
-        """Of a kernel's own code."""
         return self._digests[kernel]
 
     def compile(self, kernel: Any, text: str) -> Form:
-        """A form of a kernel; compiled unless it is there, or another process does so."""
+        """Compile a form of a kernel unless it is cached or another process compiles it."""
         form = Form(self.directory, self._key(kernel, text))
         if form.is_there() or not form.claimed():
             return form
@@ -111,7 +98,6 @@ class Compiler:
         return hashlib.blake2b(json.dumps([*of, self._bounds, *machine]).encode()).hexdigest()[:24]
 
     def _reached(self, kernel: Any) -> set[str]:
-        """Digests of a kernel and of all that it calls."""
         waiting, seen = [kernel], {id(kernel): self._digests[kernel]}
         while waiting:
             function = getattr(waiting.pop(), "py_func", None)
@@ -133,7 +119,7 @@ class Compiler:
 
 
 class Form:
-    """One form of a kernel in the directory of objects."""
+    """One form of a kernel in the object cache."""
 
     def __init__(self, directory: Path, key: str) -> None:
         self.symbol = f"chronicle_{key}"
@@ -142,11 +128,10 @@ class Form:
         self._claim = directory / f"{key}.claim"
 
     def is_there(self) -> bool:
-        """Whether it was compiled."""
         return self.object.exists()
 
     def claimed(self) -> bool:
-        """Whether this process is the one that compiles it."""
+        """Whether this process is the first to claim it."""
         try:
             self._claim.touch(exist_ok=False)
         except FileExistsError:
@@ -154,7 +139,6 @@ class Form:
         return True
 
     def write(self, data: bytes, text: str) -> None:
-        """Keep the object and its wrapper."""
         self._wrapper.write_text(text)
         part = self.object.with_suffix(".part")
         part.write_bytes(data)
@@ -167,7 +151,7 @@ class Form:
 
 
 def _by_types(template: Callable[..., Any]) -> Callable[..., Any]:
-    """How a kernel finds another that it calls: by types, not once more for each literal."""
+    """Resolve calls between kernels by type, not separately for each literal."""
 
     def found(arguments: Any, named: Any) -> Any:
         return template(tuple(unliteral(each) for each in arguments), named)

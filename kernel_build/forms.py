@@ -1,15 +1,12 @@
-"""The types of arguments for which kernels are compiled, as ``forms.toml`` writes them.
+"""Parser of ``forms.toml``, the argument types for which kernels are compiled::
 
-Layout
-    A form is the list of a kernel's arguments::
-
-        int64, bool, float64            scalars
-        int64[:], uint8[:, :]           contiguous arrays that may be written
-        const float64[:]                one that is only read; a writable array fits, too
-        const int64[any]                of any strides
-        T[:]                            of each type that ``T`` lists, in a table with ``form``
-        Task(int64, const uint64[:])    a named tuple, by the name of its class
-        (int64, float64)                a plain one
+int64, bool, float64            scalars
+int64[:], uint8[:, :]           contiguous writable arrays
+const float64[:]                read-only; a writable array fits, too
+const int64[any]                of any strides
+T[:]                            of each type that ``T`` lists, in a table with ``form``
+Task(int64, const uint64[:])    a named tuple, by the name of its class
+(int64, float64)                a plain tuple
 """
 
 from __future__ import annotations
@@ -76,12 +73,11 @@ class _Reader:
 
 
 def read_form(text: str, module: str) -> tuple[Any, ...]:
-    """Numba's types of a form of a kernel in a module."""
     return tuple(_Reader(text, module).several())
 
 
 def _class_of(name: str, fields: int, module: str) -> Any:
-    """The named tuple of a name that is nearest to the kernel's module."""
+    """The named tuple of this name that is nearest to the kernel's module."""
     found: dict[Any, int] = {}
     for around in [module for module in sys.modules if module.startswith("chronicle.")]:
         kind = getattr(sys.modules[around], name, None)
@@ -95,7 +91,7 @@ def _class_of(name: str, fields: int, module: str) -> Any:
 
 
 def fields_of(types_: tuple[Any, ...]) -> list[Any]:
-    """The fields of the named tuples of a form, in their order."""
+    """The fields of the named tuples of a form, in order."""
     return [
         (getattr(type_, "fields", ()), fields_of(tuple(type_)))
         for type_ in types_

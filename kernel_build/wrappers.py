@@ -1,10 +1,8 @@
-"""C text of the functions that Python calls: they unpack arguments, call a kernel, pack its result.
+"""C text of the functions that Python calls: unpack arguments, call a kernel, pack its result.
 
-Layout
-    Numba's calling convention: a function gives a status and takes a place for its result, a place
-    for an exception, and its arguments in a row.  An array is taken apart into the memory that owns
-    it (none here), the object that does, its number of elements and their size, the address, and
-    the shape and the strides; a tuple into its parts.
+Numba's convention: a function returns a status and takes pointers for result and exception, then
+flat arguments.  An array is passed as meminfo (NULL here), parent object, number of elements, item
+size, address, shape and strides; a tuple as its parts.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ _C = {
 
 
 def wrapper(symbol: str, signature: Any) -> str:
-    """The function ``call_<symbol>``: it says whether the arguments are those of this form."""
+    """The function ``call_<symbol>``, which returns 0 if the arguments do not fit this form."""
     arguments = _Arguments()
     for number, type_ in enumerate(signature.args):
         arguments.add(type_, f"arguments[{number}]")
@@ -47,7 +45,6 @@ def wrapper(symbol: str, signature: Any) -> str:
 
 
 def extension(module: str, kernels: dict[str, list[Form]], digests: dict[str, str]) -> str:
-    """C text of an extension module with all kernels, and the digests of their code."""
     functions, methods = [], []
     for name, forms in kernels.items():
         plain = name.replace(".", "_")
@@ -105,8 +102,6 @@ def _packed(type_: Any, value: str) -> str:
 
 
 class _Arguments:
-    """How the arguments of one form are taken from Python's."""
-
     def __init__(self) -> None:
         self.checks: list[str] = []
         self.parameters: list[str] = []

@@ -1,12 +1,12 @@
-"""The Spark connector: ``spark.read.format("chronicle")`` and its three siblings.
+"""The Spark connector: batch and streaming reads and writes of ``format("chronicle")``.
 
-Spark finds the format by itself through the top-level package ``pyspark_chronicle`` that is
-installed with Chronicle; :func:`register` does the same by hand where that search does not work.
+Spark finds the format through the installed top-level package ``pyspark_chronicle``; ``register``
+does the same by hand.
 
 Reading order::
 
-    what is asked     options  types  source
-    where it lies     backend  task_metrics  local  server_backend  opening  view_reading
+    options           options  types  source
+    backends          backend  task_metrics  local  server_backend  opening  view_reading
     batch reads       pushdown  reader  measuring
     queries           pinned_catalog  queries  query_reader  query_plan
     writes            overwriting  writer  loading
@@ -25,7 +25,7 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format ``chronicle`` known to a session."""
+    """Register the format ``chronicle`` with a session."""
     from .source import DefaultSource
 
     spark.dataSource.register(DefaultSource)

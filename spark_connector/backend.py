@@ -1,19 +1,7 @@
-"""What a reader needs of a store, whether it lies on a shared file system or behind a server.
+"""Interface between Spark's read protocol and a store, by path or by url.
 
-Purpose
-    :class:`Backend` is the narrow waist between Spark's reading protocol and Chronicle.  A reader
-    describes what it wants as a :class:`ScanRequest`, asks the backend to cut it into partitions on
-    the driver, and to read one partition on an executor.
-
-Guarantee
-    A plan is pinned: every partition names the same commit position, so two runs of one DataFrame
-    see the same events although the stream grows meanwhile.  The partitions of a plan are disjoint
-    and cover the scan.
-
-Limits
-    A pinned position stays readable while the store keeps the files that it needs; after a
-    compaction or retention has removed them a read ends with an error that says so, and ``load()``
-    plans anew.
+The driver cuts a ``ScanRequest`` into disjoint partitions of one commit, which executors read, so
+repeated runs see the same events, until compaction or retention has removed the commit's files.
 """
 
 from __future__ import annotations
@@ -34,34 +22,17 @@ if TYPE_CHECKING:
 __all__ = ["Backend", "EventPartition", "ScanRequest", "time_bounds"]
 
 PARTITION_BYTES = 64 << 20
-"""Size that a partition should have: a task costs about 30 ms, reading this much about 100 ms."""
+"""Target size of a partition: a task costs about 30 ms, reading this much about 100 ms."""
 
 PARTITIONS_MAX = 20_000
-"""More partitions than this are made larger instead: planning is the driver's work."""
+"""Most partitions by size, to bound the driver's planning."""
 
 
 @dataclass(frozen=True)
 class ScanRequest:
-    """What is read of a stream.
+    """A scan of a stream: half-open ticks, a SQL predicate, the first ``limit`` events.
 
-    Attributes
-    ----------
-    columns : tuple of str
-        In the stream's spelling.
-    start, end : int or None
-        Ticks, half-open.
-    filter : str or None
-        SQL predicate.
-    limit : int or None
-        The first so many events in time order.
-    batch_size : int
-        Rows of a batch handed to Spark.
-    prune : Prune or None
-        Blocks to skip; Spark applies the filters that this came from itself.
-    as_of : int or None
-        Commit position to read; None is the latest at planning.
-    parts : int or None
-        Partitions to aim for; None is by size.
+    ``prune`` only skips blocks, as Spark filters again; ``as_of`` is a commit position.
     """
 
     columns: tuple[str, ...]
@@ -76,15 +47,7 @@ class ScanRequest:
 
 
 class EventPartition(InputPartition):
-    """A time range of a stream at one commit position.
-
-    Parameters
-    ----------
-    start, end : int or None
-        Ticks, half-open; None is open.
-    pin : object
-        The backend's name of the commit position; pickled.
-    """
+    """A time range (half-open ticks, None is open) at a pinned commit."""
 
     def __init__(self, start: int | None, end: int | None, pin: Any) -> None:
         super().__init__(None)
@@ -97,26 +60,18 @@ class EventPartition(InputPartition):
 
 
 class Backend(Protocol):
-    """One stream, on a path or behind a url."""
+    def describe(self) -> StreamSchema: ...
 
-    def describe(self) -> StreamSchema:
-        """The stream's schema, as of now."""
-        ...
+    def has_view(self, name: str) -> bool: ...
 
-    def has_view(self, name: str) -> bool:
-        """Whether there is a view of that name."""
-        ...
-
-    def count(self) -> int:
-        """Events in the stream, as of now."""
-        ...
+    def count(self) -> int: ...
 
     def plan(self, scan: ScanRequest) -> list[EventPartition]:
         """Cut a scan into partitions (driver)."""
         ...
 
     def read(self, scan: ScanRequest, partition: EventPartition) -> Iterator[pa.RecordBatch]:
-        """Read one partition (executor); batches hold at least the scan's columns."""
+        """Read one partition (executor); batches have at least the scan's columns."""
         ...
 
     def query_schema(self, text: str) -> pa.Schema:
@@ -133,16 +88,7 @@ class Backend(Protocol):
 
 
 def time_bounds(options: Options, schema: StreamSchema) -> tuple[int | None, int | None]:
-    """The options ``startTime`` and ``endTime`` as ticks.
-
-    A number is a count of microseconds since the epoch, as everywhere in Spark; for a stream whose
-    time is a plain integer it is that integer.
-
-    Raises
-    ------
-    InvalidArgument
-        When one is no time, or finer than the stream's unit.
-    """
+    """``startTime`` and ``endTime`` in ticks; numbers are microseconds, or integer ticks."""
     return _ticks(options.start_time, schema), _ticks(options.end_time, schema)
 
 
@@ -159,7 +105,7 @@ def _ticks(text: str | None, schema: StreamSchema) -> int | None:
 
 
 def partition_count(wanted: int | None, stored_bytes: int) -> int:
-    """Number of partitions: as wanted, else one for each :data:`PARTITION_BYTES`."""
+    """Number of partitions: ``wanted``, else one per ``PARTITION_BYTES``."""
     if wanted is not None:
         return wanted
     return min(PARTITIONS_MAX, max(1, -(-stored_bytes // PARTITION_BYTES)))
@@ -168,11 +114,7 @@ def partition_count(wanted: int | None, stored_bytes: int) -> int:
 def rebatch(
     batches: Iterator[pa.RecordBatch], rows: int, names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Gather small batches, and slice large ones, towards `rows` rows each.
-
-    A batch of at least half the size is passed on as it is: copying it would cost more than the
-    smaller number of batches saves.
-    """
+    """Merge or slice batches to about ``rows`` rows; those of half the size are not copied."""
     held: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:

@@ -1,22 +1,10 @@
-"""What the streaming source needs of a store, whether it lies on a file system or behind a server.
+"""Interface between the streaming source and a store: named commits and the events between them.
 
-Purpose
-    :class:`Follower` is to :mod:`chronicle.spark_connector.stream_reader` what
-    :class:`~chronicle.spark_connector.backend.Backend` is to a batch read: it keeps commits under
-    names, tells what is new between two of them, and reads it.
+A kept commit stays readable in any process until it is dropped or expires, seven days after its
+last use (by url: ``CHRONICLE_POSITION_TTL_HOURS``).  The events between two are always the same::
 
-Guarantee
-    A kept commit can be read until it ends or is dropped, in any process, also after a restart of
-    Spark or of the server.  What lies between two of them is the same events every time, each once.
-
-Layout
-    ::
-
-        path    <stream>/pins/<name>.pin, written by the driver, read by executors
-        url     POST /positions, GET /changes, GET /changes/events: the same files, in the server
-
-Limits
-    Names end seven days after their last use (by url: ``CHRONICLE_POSITION_TTL_HOURS``).
+    path    <stream>/pins/<name>.pin, written by the driver, read by executors
+    url     POST /positions, GET /changes, GET /changes/events: the same files, in the server
 """
 
 from __future__ import annotations
@@ -50,17 +38,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class CommitSpan:
-    """New events between two kept commits.
-
-    Attributes
-    ----------
-    before, after : str
-        Their names; `before` is empty for the stream before its first event.
-    start, end : int or None
-        Ticks, half-open.
-    skip, take : int
-        How many new events of that time range are left out, and how many are wanted then.
-    """
+    """New events between two kept commits, in half-open ticks: ``take`` of them after ``skip``."""
 
     before: str
     after: str
@@ -71,35 +49,30 @@ class CommitSpan:
 
 
 class Follower(Protocol):
-    """One stream that is followed, on a path or behind a url."""
-
-    def describe(self) -> StreamSchema:
-        """The stream's schema, as of now."""
-        ...
+    def describe(self) -> StreamSchema: ...
 
     def keep(self, position: int | None = None) -> str:
-        """Keep the last commit, or an earlier one, and give it a name (driver)."""
+        """Keep the last commit, or the one at ``position``, and return its name (driver)."""
         ...
 
     def keep_later(self, name: str) -> str | None:
-        """Keep the last commit when it is later than a kept one, which is renewed (driver)."""
+        """Keep the last commit if later than ``name``, which is renewed; else None (driver)."""
         ...
 
     def drop(self, name: str) -> None:
-        """Give a kept commit up (driver)."""
+        """Release a kept commit (driver)."""
         ...
 
     def ranges(self, before: str, after: str) -> list[NewRange]:
-        """Where there is something new between two kept commits (driver)."""
+        """Time ranges with new events between two kept commits (driver)."""
         ...
 
     def events(self, piece: CommitSpan, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Read what is new (executor): exactly the events of the piece."""
+        """Exactly the new events of a span (executor)."""
         ...
 
 
 def open_follower(options: Options) -> Follower:
-    """The follower of the stream that the options name."""
     return LocalFollower(options) if options.path is not None else ServerFollower(options)
 
 
@@ -113,32 +86,27 @@ def _leads_nowhere() -> InvalidArgument:
 
 
 class LocalFollower:
-    """Follows a stream by the files in its directory."""
-
     def __init__(self, options: Options) -> None:
         assert options.path is not None
         self._path = local_path(options.path)
         self._stream = options.stream or ""
         with self._open() as store:
-            store.stream(self._stream)  # raises, with the names that there are
+            store.stream(self._stream)  # raises, with the known names
             self._directory = store.directory_of(self._stream)
 
     def _open(self) -> Store:
         return Store.open(self._path, mode="r")
 
     def describe(self) -> StreamSchema:
-        """Schema of the stream."""
         with self._open() as store:
             return store.stream(self._stream).schema
 
     def keep(self, position: int | None = None) -> str:
-        """Keep a commit in the stream's directory."""
         with self._open() as store:
             sweep_pins(store.files, self._directory)
             return keep_pin(store.files, self._directory, position=position)
 
     def keep_later(self, name: str) -> str | None:
-        """Keep the last commit, unless it is the one that is kept already."""
         with self._open() as store:
             if name:
                 renew_pin(store.files, self._directory, name)
@@ -147,17 +115,14 @@ class LocalFollower:
             return keep_pin(store.files, self._directory)
 
     def drop(self, name: str) -> None:
-        """Remove the kept commit's file."""
         with self._open() as store:
             drop_pin(store.files, self._directory, name)
 
     def ranges(self, before: str, after: str) -> list[NewRange]:
-        """Compare the manifests, and the trees' counts."""
         with self._open() as store:
             return new_ranges(store.files, *self._pins(store, before, after))
 
     def events(self, piece: CommitSpan, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Read the files of both commits."""
         skip, left = piece.skip, piece.take
         with self._open() as store:
             before, after = self._pins(store, piece.before, piece.after)
@@ -180,21 +145,16 @@ class LocalFollower:
 
 
 class ServerFollower:
-    """Follows a stream through a server."""
-
     def __init__(self, options: Options) -> None:
         self._stream = remote_stream(options)
 
     def describe(self) -> StreamSchema:
-        """Schema of the stream."""
         return self._stream.schema()
 
     def keep(self, position: int | None = None) -> str:
-        """Have the server keep a commit."""
         return str(self._stream.keep_position(at=position))
 
     def keep_later(self, name: str) -> str | None:
-        """Have the server keep its last commit, unless it is the one that is kept already."""
         if name:
             return self._stream.keep_position(after=name)
         kept = self.keep()
@@ -204,11 +164,9 @@ class ServerFollower:
         return None
 
     def drop(self, name: str) -> None:
-        """Have the server give a kept commit up."""
         self._stream.drop_position(name)
 
     def ranges(self, before: str, after: str) -> list[NewRange]:
-        """Have the server compare two commits."""
         if not after:
             raise _leads_nowhere()
         return [
@@ -217,13 +175,7 @@ class ServerFollower:
         ]
 
     def events(self, piece: CommitSpan, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Stream what is new.
-
-        Raises
-        ------
-        ResourceLimit
-            When the server sent fewer events than it had announced.
-        """
+        """Stream the new events; ResourceLimit if the server sends too few."""
         left = piece.take
         for batch in self._stream.new_events(
             piece.before or None,

@@ -1,19 +1,8 @@
-"""The inputs of a pipeline: files found, cut into pieces of work, and looked at once.
+"""Inputs of a pipeline: files, directories, globs and URIs, in pieces of one task each.
 
-Purpose
-    :func:`find_pieces` turns files, directories, globs and URIs into pieces, each the work of one
-    task. :func:`settle` looks at the beginning of some of them on the driver and decides the
-    stream's schema.
-
-Guarantee
-    Pieces are in the order in which ``--engine arrow`` would read the files, and that order decides
-    between events of equal time.  A large file of NDJSON, or of CSV without quotes, is cut at line
-    ends; any other file is one piece.
-
-Limits
-    Types of a new stream are told from the first 16 MB of up to :data:`SAMPLED_FILES` files; a
-    later value that does not fit is a bad row.  Line numbers of bad rows count from the beginning
-    of a piece.
+Pieces are in the reading order of ``--engine arrow``, which orders events of equal time.  Large
+NDJSON files, and CSV files without quotes, are split at line ends; line numbers of bad rows count
+from a piece's beginning.  A new stream's schema is inferred from up to ``SAMPLED_FILES`` files.
 """
 
 from __future__ import annotations
@@ -43,12 +32,12 @@ if TYPE_CHECKING:
 __all__ = ["SPLIT_BYTES", "FilePiece", "find_pieces", "read_slice", "settle", "total_bytes"]
 
 SPLIT_BYTES = 256 << 20
-"""Text files larger than this are cut into pieces of about that size."""
+"""Text files larger than this are split into pieces of about this size."""
 
 SAMPLED_FILES = 8
 HEAD_BYTES = 1 << 20
 SPARK_FORMATS = {".orc": "orc", ".avro": "avro"}
-"""Formats that only Spark's own readers know, by suffix."""
+"""Formats that only Spark's readers know, by suffix."""
 
 AVRO_PACKAGE = "org.apache.spark:spark-avro_2.13"
 SCHEME_PACKAGES = {
@@ -60,21 +49,7 @@ SCHEME_PACKAGES = {
 
 @dataclass(frozen=True)
 class FilePiece:
-    """One file, or a part of one: the work of one task.
-
-    Attributes
-    ----------
-    index : int
-        Rank of the file.
-    format : str or None
-        None is told by the reader.
-    start, end : int
-        Bytes of the file, half-open; a line belongs to the piece in which it begins.
-    size : int
-        Of the whole file.
-    remote : bool
-        The path is a URI that only Spark can open.
-    """
+    """One file, or a part of one (half-open bytes); a line belongs to where it begins."""
 
     index: int
     path: str
@@ -86,21 +61,13 @@ class FilePiece:
 
     @property
     def whole(self) -> bool:
-        """Whether the piece is a file of its own."""
         return self.start == 0 and self.end >= self.size
 
 
 def find_pieces(
     request: IngestRequest, spark: SparkSession, split_bytes: int = SPLIT_BYTES
 ) -> list[FilePiece]:
-    """Files of a request, in order, cut where they are large.
-
-    Raises
-    ------
-    InvalidArgument
-        For standard input, a file that is not there, a pattern that nothing matches, or inputs of
-        which some only Spark can read and some it cannot.
-    """
+    """Files of a request, in order, with large ones split; may raise InvalidArgument."""
     pieces: list[FilePiece] = []
     for item in request.inputs:
         if item == "-":
@@ -122,7 +89,6 @@ def find_pieces(
 
 
 def total_bytes(pieces: Sequence[FilePiece]) -> int:
-    """Bytes of all pieces."""
     return sum(piece.end - piece.start for piece in pieces)
 
 
@@ -140,7 +106,6 @@ def _local(item: str) -> list[tuple[str, int]]:
 
 
 def _odd_files(item: str) -> list[str]:
-    """ORC and Avro files of a directory, which the other engine does not look for."""
     if not os.path.isdir(item):
         return []
     return sorted(
@@ -151,7 +116,6 @@ def _odd_files(item: str) -> list[str]:
 
 
 def _listed(spark: SparkSession, uri: str) -> list[tuple[str, int]]:
-    """Files behind a URI, listed by Spark without reading them."""
     with readable(uri):
         rows = (
             spark.read.format("binaryFile")
@@ -168,17 +132,7 @@ def _listed(spark: SparkSession, uri: str) -> list[tuple[str, int]]:
 
 @contextmanager
 def readable(place: str) -> Iterator[None]:
-    """Say in our words why Spark cannot open a file or a directory.
-
-    Raises
-    ------
-    InvalidArgument
-        When there is no such file.
-    MissingDependency
-        When Spark lacks the package for the format or the file system.
-    ConnectionFailed
-        When the file system does not answer.
-    """
+    """Translate Spark's errors on opening a file."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import AnalysisException
 
@@ -228,7 +182,7 @@ def _pieces(
 
 
 def _splittable(path: str, format_: str | None, request: IngestRequest) -> str | None:
-    """The format of a file of which every line end is the end of a record; None for others."""
+    """The format if every line end also ends a record; else None."""
     if request.encoding not in (None, "utf-8"):
         return None
     kind = suffixes_of(path)
@@ -248,7 +202,7 @@ def _splittable(path: str, format_: str | None, request: IngestRequest) -> str |
 
 
 def read_slice(path: str, start: int, end: int, chunk_bytes: int = 1 << 20) -> Iterator[bytes]:
-    """The lines of a file that begin in a range of its bytes."""
+    """The lines of a file that begin in a byte range."""
     with open(path, "rb") as file:
         at = start
         if start:
@@ -266,7 +220,7 @@ def read_slice(path: str, start: int, end: int, chunk_bytes: int = 1 << 20) -> I
 
 
 def behind_header(path: str, text: TextOptions) -> TextOptions:
-    """How a piece of a CSV file is read whose header stands in the first one."""
+    """Options for a CSV piece whose header is in the first piece."""
     with ByteSource(path) as source:
         records = CsvRecords(source, text)
     delimiter = records.delimiter
@@ -275,16 +229,6 @@ def behind_header(path: str, text: TextOptions) -> TextOptions:
 
 @dataclass(frozen=True)
 class Settled:
-    """What was decided about the columns.
-
-    Attributes
-    ----------
-    schema : StreamSchema
-        Of the stream, which exists or is to be created.
-    notes : tuple of str
-        What was assumed.
-    """
-
     schema: StreamSchema
     notes: tuple[str, ...] = ()
 
@@ -295,18 +239,7 @@ def settle(
     existing: StreamSchema | None,
     opened: Callable[[FilePiece], bytes] | None = None,
 ) -> Settled:
-    """Decide the schema by reading the beginning of some files on the driver.
-
-    Parameters
-    ----------
-    opened : callable, optional
-        Gives the bytes of a piece that only Spark can read, or some rows of it as an Arrow stream.
-
-    Raises
-    ------
-    InvalidData, SchemaMismatch, InvalidArgument
-        As the readers of ``--engine arrow`` do.
-    """
+    """Decide the schema on the driver; ``opened`` reads a piece that only Spark can open."""
     layout = request.layout(existing)
     for piece in [piece for piece in pieces if piece.start == 0][:SAMPLED_FILES]:
         foreign = piece.format in SPARK_FORMATS.values()
@@ -331,12 +264,11 @@ def settle(
 
 
 def _overlook(bad: BadRow) -> None:
-    """Bad rows of the sample are met again by the task that reads the file."""
     del bad
 
 
 def for_spark(schema: StreamSchema) -> StreamSchema:
-    """The schema with times that Spark can hold: nanoseconds become microseconds."""
+    """The schema with microseconds in place of nanoseconds."""
     fields = [
         field.with_type(pa.timestamp("us", field.type.tz))
         if pa.types.is_timestamp(field.type) and field.type.unit == "ns"

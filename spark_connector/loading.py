@@ -1,17 +1,7 @@
-"""Loading a DataFrame into a stream by a program that commits itself.
+"""Loading a DataFrame with a commit by the driver, which therefore learns the outcome.
 
-Purpose
-    The pipeline range-partitions and sorts, stages the events in its tasks, and commits from the
-    driver, so that it knows what the commit did.  ``df.write.format("chronicle")`` is for
-    everybody else: there Spark commits, and tells nobody what came of it.
-
-Guarantee
-    Those of :mod:`chronicle.ingest.sink`.  Only what the attempts that Spark counts have staged is
-    committed: it comes back as the result of the tasks.
-
-Limits
-    The path of a store that this process has open for writing must be visible to the executors all
-    the same.
+Only results of successful task attempts are committed.  The store's path must be visible to the
+executors.
 """
 
 from __future__ import annotations
@@ -38,8 +28,6 @@ __all__ = ["load_sorted", "stored_keys", "ticks_of"]
 
 @dataclass(frozen=True)
 class _Stage:
-    """Stages the rows of a task; picklable, for ``mapInArrow``."""
-
     sink: Sink
     job: Job
     given: T.StructType
@@ -59,22 +47,10 @@ def load_sorted(
     order: Sequence[str] = (),
     committing: Callable[[str], None] = lambda _: None,
 ) -> Outcome:
-    """Range-partition rows by time, sort, stage and commit them.
+    """Range-partition rows by time into ``parts`` tasks, sort, stage and commit them.
 
-    Parameters
-    ----------
-    rows : DataFrame
-        With the stream's columns; others are left out.
-    schema : StreamSchema
-        Of the stream, which exists.
-    parts : int
-        Loading tasks.
-    application : str
-        Name of this work, committed once.
-    order : sequence of str
-        Columns that decide between equal times.
-    committing : callable
-        Told the application when everything is staged: from here on it may be stored.
+    ``order`` columns order equal times.  ``application`` is committed at most once; ``committing``
+    is called with it before the commit.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -100,10 +76,7 @@ def load_sorted(
 def stored_keys(
     spark: SparkSession, target: Target, stream: str, keys: Sequence[str], first: int, last: int
 ) -> DataFrame:
-    """Key columns of the stored events of a time range.
-
-    ``first`` and ``last`` are as :func:`ticks_of` gives them, both inclusive.
-    """
+    """Key columns of the stored events from ``first`` to ``last`` (see ``ticks_of``), inclusive."""
     from . import register
 
     register(spark)
@@ -125,10 +98,7 @@ def stored_keys(
 
 
 def ticks_of(column: str, type_: T.DataType) -> str:
-    """SQL for a time column as the reader's options take it: microseconds, or the integer itself.
-
-    Spark hands timestamps to Python in the zone of the driver's system; integers have none.
-    """
+    """SQL for a time column in the reader's units: microseconds, or the integer itself."""
     name = f"`{column}`"
     if isinstance(type_, T.TimestampType):
         return f"unix_micros({name})"

@@ -1,17 +1,7 @@
-"""A stream in a directory that the driver and all executors see.
+"""Backend for ``option("path", ...)``: executors open the files of a shared directory.
 
-Purpose
-    The :class:`~chronicle.spark_connector.backend.Backend` for ``option("path", ...)``: executors
-    open the store's files themselves, so reading scales with them and needs no server.
-
-Guarantee
-    Reading takes no lock and works beside a writer.  A plan is a
-    :class:`~chronicle.store.pins.Pin`: every task opens that very commit, and only the segments
-    that its time range meets.
-
-Limits
-    The path must mean the same directory on every node (a shared file system; in local mode any).
-    The plan keeps the files of its commit for :data:`~chronicle.store.pins.PIN_SECONDS`.
+Reading takes no lock.  Every task opens the commit of the plan's ``Pin``, which keeps its files for
+``PIN_SECONDS``.
 """
 
 from __future__ import annotations
@@ -43,12 +33,10 @@ __all__ = ["LocalBackend"]
 logger = logging.getLogger("chronicle.spark")
 
 SEGMENTS_PER_PART = 8
-"""With that many segments to a partition, cutting at segment borders is balanced well enough."""
+"""With this many segments per partition, cuts at segment borders are balanced enough."""
 
 
 class LocalBackend:
-    """Reads a store's files; see the module."""
-
     def __init__(self, options: Options) -> None:
         assert options.path is not None
         self._path = local_path(options.path)
@@ -61,17 +49,14 @@ class LocalBackend:
         return Store.open(self._path, mode="r")
 
     def describe(self) -> StreamSchema:
-        """Schema of the stream."""
         with self._open() as store:
             return store.stream(self._stream).schema
 
     def has_view(self, name: str) -> bool:
-        """Whether there is a view of that name."""
         with self._open() as store:
             return name.lower() in map(str.lower, kept_views(store.files))
 
     def count(self) -> int:
-        """Events in the stream."""
         with self._open() as store:
             return store.stream(self._stream).snapshot().count
 
@@ -80,7 +65,7 @@ class LocalBackend:
         with self._open() as store:
             directory = store.directory_of(self._stream)
             if self._stream not in store.streams():
-                store.stream(self._stream)  # raises, with the names that there are
+                store.stream(self._stream)  # raises, with the known names
             if scan.filter is not None:
                 self._check_filter(store, scan)
             pin = pin_stream(store.files, directory, position=scan.as_of)
@@ -91,7 +76,6 @@ class LocalBackend:
             ]
 
     def read(self, scan: ScanRequest, partition: EventPartition) -> Iterator[pa.RecordBatch]:
-        """Read one partition from the pinned commit."""
         columns = list(dict.fromkeys(scan.columns))
         with (
             self._open() as store,
@@ -112,7 +96,7 @@ class LocalBackend:
             )
 
     def _check_filter(self, store: Store, scan: ScanRequest) -> None:
-        """Ask a stream without events, so that a wrong predicate is told before tasks run."""
+        """Run the filter on an empty stream, to report errors before tasks run."""
         from .pinned_catalog import PinnedCatalog, query_engine
 
         assert scan.filter is not None
@@ -131,7 +115,6 @@ class LocalBackend:
         columns: list[str],
         metrics: ScanMetrics,
     ) -> Iterator[pa.RecordBatch]:
-        """Read one partition through the query engine, which knows predicates."""
         from .pinned_catalog import PinnedCatalog, query_engine
 
         assert scan.filter is not None
@@ -149,11 +132,11 @@ class LocalBackend:
             )
 
     def query_schema(self, text: str) -> pa.Schema:
-        """Schema of a query's result, learned from streams without events."""
+        """Schema of a query's result, from streams without events."""
         from .pinned_catalog import PinnedCatalog, bare, query_engine
         from .queries import query_tree
 
-        query_tree(text)  # refuses what is no query
+        query_tree(text)  # refuses other statements
         with self._open() as store, query_engine(PinnedCatalog(store, empty=True)) as engine:
             result = engine.run(text, read_only=True)
             try:
@@ -174,11 +157,10 @@ class LocalBackend:
         return [QueryPartition(part, catalog.pins) for part in cut.parts]
 
     def run_query(self, text: str, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Run one part of a query."""
         from .pinned_catalog import PinnedCatalog, query_engine
         from .queries import QueryPartition
 
-        if not isinstance(partition, QueryPartition):  # Spark's stand-in for an empty plan
+        if not isinstance(partition, QueryPartition):  # Spark's placeholder for an empty plan
             return
         with self._open() as store:
             catalog = PinnedCatalog(store, partition.pins, ticks=partition.part.ticks)
@@ -191,13 +173,7 @@ class LocalBackend:
 
 
 def local_path(path: str) -> str:
-    """A path as the file system knows it; ``file:`` in front of it is accepted.
-
-    Raises
-    ------
-    InvalidArgument
-        For any other scheme: stores lie on file systems, not in object stores.
-    """
+    """An absolute path, also of a ``file:`` URI; InvalidArgument for other schemes."""
     if path.startswith("file:"):
         rest = path.removeprefix("file:")
         path = "/" + rest.lstrip("/")
@@ -214,7 +190,6 @@ def _some(low: int | None, high: int | None) -> bool:
 
 
 def _cut(store: Store, pin: Pin, scan: ScanRequest) -> list[tuple[int | None, int | None]]:
-    """Time ranges of the partitions, cut down to the scan's."""
     catalog = catalog_of(store.files, pin)
     entries = [
         entry
@@ -245,7 +220,6 @@ def _bytes_of(snapshot: Snapshot) -> int:
 
 
 def _fine(snapshot: Snapshot, parts: int, scan: ScanRequest) -> list[tuple[int | None, int | None]]:
-    """Ranges at leaf borders; more of them when the scan covers only a piece of the segments."""
     if scan.start is None and scan.end is None:
         return snapshot.ranges(parts)
     span = snapshot.time_range

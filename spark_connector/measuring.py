@@ -1,22 +1,9 @@
-"""What a read touches: told before it runs, and recorded when it has run.
+"""Planned and actual I/O of reads by path, as PySpark 4.3 has no metrics for Python sources.
 
-Purpose
-    PySpark 4.3 gives Python data sources no metrics of their own: the plan in Spark's UI shows the
-    rows and bytes that came out of Python, not the blocks that were read for them.
-    :func:`plan_read` says what a read with some options would read and skip; with the option
-    ``metricsPath`` every task leaves a record of what it did read, and :func:`read_metrics` gathers
-    them.
-
-Guarantee
-    Both count what the scan itself counts, by the same walk over the same trees: for a read that
-    runs to its end on the same commit the figures are equal.
-
-Limits
-    By path only: behind a url the server does the reading, and ``/metrics`` counts it.  A block
-    that is skipped may be a node and stand for many leaves.  Leaves outside of the time range are
-    neither read nor skipped, and events that wait in the log are in no block.  ``limit`` ends a
-    read earlier than :func:`plan_read` says.  Parts of a query (option ``query``) are not measured:
-    ``chronicle sql`` explains those.
+``plan_read`` says what a read would read and skip; with the option ``metricsPath`` tasks record
+what they read, for ``read_metrics``.  Both are equal for a complete read of the same commit.  A
+skipped block may be a node of many leaves; leaves outside the time range and events in the log do
+not count.
 """
 
 from __future__ import annotations
@@ -69,17 +56,7 @@ RECORD = pa.schema(
 
 @dataclass(frozen=True)
 class PlannedRead:
-    """What one partition would read.
-
-    Attributes
-    ----------
-    start, end : int or None
-        Ticks, half-open.
-    blocks_read, blocks_skipped : int
-        Leaves, and blocks that the filter excludes.
-    events : int
-        Events of the zones that are left.
-    """
+    """Planned read of a partition: leaves, blocks that the filter excludes, events to decode."""
 
     start: int | None
     end: int | None
@@ -90,24 +67,21 @@ class PlannedRead:
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """What a read would touch; ``str()`` shows it to people."""
+    """What a read would touch; ``str()`` formats it."""
 
     stream: str
     parts: tuple[PlannedRead, ...]
 
     @property
     def blocks_read(self) -> int:
-        """Leaves, over all partitions."""
         return sum(part.blocks_read for part in self.parts)
 
     @property
     def blocks_skipped(self) -> int:
-        """Blocks that the filter excludes, over all partitions."""
         return sum(part.blocks_skipped for part in self.parts)
 
     @property
     def events(self) -> int:
-        """Events that are decoded, over all partitions."""
         return sum(part.events for part in self.parts)
 
     def __str__(self) -> str:
@@ -124,23 +98,9 @@ class ReadPlan:
 
 
 def plan_read(**options: object) -> ReadPlan:
-    """Say what a read would read and skip, from the trees, without decoding an event.
+    """What a read with these options would read and skip, without decoding events.
 
-    Parameters
-    ----------
-    **options
-        Those of ``spark.read.format("chronicle")``: ``path``, ``stream``, ``filter``,
-        ``startTime``, ``numPartitions``, ...
-
-    Returns
-    -------
-    ReadPlan
-        For the stream's present commit, or ``asOf``.
-
-    Raises
-    ------
-    InvalidArgument
-        For ``url`` and ``query``, and whatever the read itself would refuse.
+    Raises InvalidArgument for ``url`` and ``query``, and whatever the read would refuse.
     """
     asked = Options.parse({name: _text(value) for name, value in options.items()}, "r")
     if asked.path is None or asked.query is not None:
@@ -174,7 +134,6 @@ def _text(value: object) -> str:
 def _walk(
     store: Store, stream: str, scan: ScanRequest, partition: EventPartition, metrics: ScanMetrics
 ) -> None:
-    """Let a read take its course over a snapshot that counts and gives nothing."""
     catalog = PinnedCatalog(store, {stream: partition.pin})
     state = catalog.bounded(stream, partition.start, partition.end).state
     snapshot = _Walked(state, metrics)
@@ -216,10 +175,7 @@ class _Walked(CountedSnapshot):
 
 
 def read_metrics(directory: str | os.PathLike[str]) -> pa.Table:
-    """Gather what tasks have left under ``metricsPath``, a row a task.
-
-    Attempts that failed or lost a race are rows too: Spark ran them, and they did read.
-    """
+    """Records of tasks below ``metricsPath``, a row per task attempt, failed ones included."""
     place = Path(local_path(os.fspath(directory)))
     rows = [json.loads(path.read_text(encoding="utf-8")) for path in place.glob("*.json")]
     rows.sort(key=lambda row: [row[name] or 0 for name in ("stage", "partition", "attempt")])

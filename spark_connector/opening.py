@@ -1,4 +1,4 @@
-"""Which backend a read has: the store's files by ``path``, a server by ``url``."""
+"""Choice of the backend: the store's files by ``path``, a server by ``url``."""
 
 from __future__ import annotations
 
@@ -11,5 +11,4 @@ __all__ = ["open_backend"]
 
 
 def open_backend(options: Options) -> Backend:
-    """The backend that the options ``path`` or ``url`` name."""
     return LocalBackend(options) if options.path is not None else ServerBackend(options)

@@ -1,20 +1,8 @@
-"""The options of the ``chronicle`` format: names, types, and what goes with what.
+"""Options of the ``chronicle`` format, parsed once on the driver.
 
-Purpose
-    Spark hands a data source a bag of strings.  :class:`Options` turns it into typed values once,
-    on the driver, before anything is opened.
-
-Guarantee
-    A name that is not listed in :data:`OPTIONS` is an error with the nearest known name, never
-    ignored. Values are checked against their kind, and options that contradict each other are
-    refused.  Names are camelCase and compared without regard to case, as Spark does.  The token is
-    never part of a message or of ``repr``.
-
-Layout
-    :data:`OPTIONS` is the one table; ``docs/spark.md`` repeats it and a test compares the two.
-
-Limits
-    Options that Spark itself adds (``checkpointLocation`` and its like) are let through.
+An unknown name is an error with the nearest known name; names are case-insensitive, and Spark's own
+options are ignored.  The token never appears in messages or ``repr``.  ``docs/spark.md`` repeats
+the table ``OPTIONS``; a test compares the two.
 """
 
 from __future__ import annotations
@@ -31,7 +19,7 @@ __all__ = ["OPTIONS", "Option", "Options"]
 
 
 class Option(NamedTuple):
-    """One option: where it applies, what it looks like, its default and meaning."""
+    """One option: its uses, kind, default and meaning."""
 
     name: str
     uses: str  # letters: r batch read, s streaming read, w batch write, x streaming write
@@ -100,7 +88,6 @@ def _whole(option: Option, text: str, least: int) -> int:
 
 
 def _names(option: Option, text: str) -> tuple[str, ...]:
-    """Split a column list; names may be quoted with ``"`` or backticks to hold commas."""
     names: list[str] = []
     rest = text.strip()
     while rest:
@@ -156,10 +143,7 @@ def _parse(option: Option, text: str) -> object:
 
 @dataclass(frozen=True, repr=False)
 class Options:
-    """The typed options of one read or write.  Picklable; fields are named as in Python.
-
-    Build one with :meth:`parse`.  Times stay text until the stream's schema is known.
-    """
+    """The typed options of one read or write; picklable.  Times are still text."""
 
     path: str | None = None
     url: str | None = None
@@ -192,22 +176,7 @@ class Options:
 
     @classmethod
     def parse(cls, raw: Mapping[str, str], use: str) -> Options:
-        """Check and convert the options of one use.
-
-        Parameters
-        ----------
-        raw : mapping of str to str
-            As Spark passes them; names in any case.
-        use : str
-            ``r`` batch read, ``s`` streaming read, ``w`` batch write, ``x`` streaming write; ``a``
-            accepts the options of every use (Spark asks for a schema before it says what for).
-
-        Raises
-        ------
-        InvalidArgument
-            For a name that is unknown or belongs to another use, a value of the wrong kind, a
-            missing option, or options that exclude each other.
-        """
+        """Check and convert the options of one use: r, s, w, x as in ``Option``, or a for any."""
         values: dict[str, object] = {}
         for name, text in raw.items():
             option = _BY_NAME.get(name.lower())

@@ -1,13 +1,6 @@
-"""Overwriting a range of times: which one the options of a write mean.
+"""The time range that an overwrite replaces: ``startTime`` and ``endTime``, or ``replaceWhere``.
 
-Purpose
-    :func:`replaced_range` makes ticks of ``startTime`` and ``endTime``, or of ``replaceWhere``,
-    which users of lake formats know.  :func:`inside` refuses rows that the range does not hold.
-
-Guarantee
-    ``replaceWhere`` is planned as any predicate, over a stream of that schema without events: it
-    means the events that a SELECT with it would return.  One that says more than a range of times
-    is refused before anything runs.
+``replaceWhere`` means the events that a SELECT with it would return, and must be a time range.
 """
 
 from __future__ import annotations
@@ -27,7 +20,7 @@ __all__ = ["inside", "replaced_range", "replaces_range"]
 
 
 def replaces_range(options: Options) -> str | None:
-    """Name of the option that says that a range is replaced; None without one."""
+    """Name of the option that gives a range; None without one."""
     given = {
         "replaceWhere": options.replace_where,
         "startTime": options.start_time,
@@ -37,15 +30,7 @@ def replaces_range(options: Options) -> str | None:
 
 
 def replaced_range(options: Options, schema: StreamSchema) -> Over:
-    """The range, in ticks.
-
-    Raises
-    ------
-    InvalidArgument
-        A time cannot be read, or nothing lies in the range.
-    SqlError
-        ``replaceWhere`` is no range of times.
-    """
+    """The range in ticks; SqlError if ``replaceWhere`` is no time range."""
     if options.replace_where is not None:
         return _range_of(options.replace_where, schema)
     start, end = time_bounds(options, schema)
@@ -68,15 +53,9 @@ def _range_of(predicate: str, schema: StreamSchema) -> Over:
 
 
 def inside(batch: pa.RecordBatch, schema: StreamSchema, over: Over) -> pa.RecordBatch:
-    """A batch, when all of its events lie in the range.
-
-    Raises
-    ------
-    InvalidData
-        With the first event that does not.
-    """
+    """The batch, if all its events are in the range; else InvalidData."""
     if batch.column(schema.time).null_count:
-        return batch  # refused with the name of the column when it is stored
+        return batch  # refused at the write, with the column's name
     start, end = over
     ticks = ticks_of(batch, schema)
     outside = np.zeros(ticks.size, np.bool_)

@@ -1,30 +1,18 @@
-"""From files to events on the executors: types, times, and a reason for each row that is none.
+"""Parsing files on the executors with the readers of ``--engine arrow``; every row comes out.
 
-Purpose
-    :class:`FileParser` reads files, or pieces of large ones, with the readers of ``--engine
-    arrow``, so that both engines agree on what a record, a time, a number or a bad value is.
-    :class:`RowParser` does the same for the rows of Spark's own readers (ORC, Avro).
+The output has the stream's columns in Spark's types (finer times are bad rows), then:
 
-Layout
-    The output has the stream's columns in types that Spark has, and behind them:
-
-    ===========  ======  ====================================================================
-    ``_reason``  string  null for a good row, else what is wrong with it
-    ``_line``    long    line of the file, or of the piece; null where it is unknown
-    ``_column``  string  the column at fault, null when the row as a whole is
-    ``_value``   string  what stands in that column
-    ``_record``  string  the row as it stands in the file
-    ``_source``  string  the file
-    ``_file``    int     order of events with equal times: rank of the file,
-    ``_block``   long    place of the piece in the file,
-    ``_row``     long    row in the piece
-    ===========  ======  ====================================================================
-
-Guarantee
-    No row vanishes: each comes out, good or bad.  A value is never changed silently.
-
-Limits
-    Spark has microseconds: a finer time is a bad row here; use ``--engine arrow`` for such streams.
+===========  ======  ====================================================================
+``_reason``  string  null for a good row, else the error
+``_line``    long    line of the file, or of the piece; null if unknown
+``_column``  string  the column at fault, null for the whole row
+``_value``   string  the value in that column
+``_record``  string  the row as in the file
+``_source``  string  the file
+``_file``    int     order of events with equal times: rank of the file,
+``_block``   long    position of the piece in the file,
+``_row``     long    row in the piece
+===========  ======  ====================================================================
 """
 
 from __future__ import annotations
@@ -61,44 +49,34 @@ TRAIL = pa.schema(
     ]
 )
 ORDER = 3
-"""Columns at the end of the trail that good rows have too."""
+"""Trailing columns that good rows also have."""
 
 
 @dataclass(frozen=True)
 class _RowOrigin:
-    """Where rows stand: rank of their file, their piece, and the first one's number."""
-
     file: int
     block: int
     row: int
 
 
 class RowAssembler:
-    """Puts good and bad rows into one form.
-
-    Parameters
-    ----------
-    schema : StreamSchema
-        Columns of the events.
-    """
+    """Builds output batches of good and bad rows."""
 
     def __init__(self, schema: StreamSchema) -> None:
         events = spark_schema(schema.arrow)
         self._conversion = ReadConversion(schema.arrow, events)
-        # Every column may be null here, because those of bad rows are.
+        # All columns are nullable, because bad rows have nulls.
         fields = [field.with_nullable(True) for field in arrow_schema(events)]
         self.schema = pa.schema([*fields, *TRAIL])
         self._events = len(fields)
 
     def good(self, batch: pa.RecordBatch, origin: _RowOrigin) -> pa.RecordBatch:
-        """Events, in the columns and types of the stream."""
         count = batch.num_rows
         empty = [pa.nulls(count, TRAIL.field(i).type) for i in range(len(TRAIL) - ORDER)]
         rows = pa.array(np.arange(origin.row, origin.row + count))
         return self._assembled([*self._conversion(batch).columns, *empty], origin, rows)
 
     def bad(self, rows: list[BadRow], origin: _RowOrigin) -> pa.RecordBatch:
-        """Rows that are no events."""
         columns = [pa.nulls(len(rows), self.schema.field(i).type) for i in range(self._events)]
         columns += [
             pa.array([row.reason for row in rows], pa.string()),
@@ -130,7 +108,6 @@ def _parsed(
     source: Any,
     **how: Any,
 ) -> Iterator[pa.RecordBatch]:
-    """Read one source: batches of good rows, and of bad ones."""
     bad: list[BadRow] = []
     try:
         reader = EventReader(source, layout=request.layout(schema), on_bad=bad.append, **how)
@@ -150,23 +127,13 @@ def _parsed(
 
 @dataclass(frozen=True)
 class FileParser:
-    """Reads the pieces that its rows name; picklable, for ``mapInArrow``.
-
-    Attributes
-    ----------
-    schema : StreamSchema
-        Columns to come out.
-    pieces : tuple of FilePiece
-        A row names one by its position, in the column ``piece``, and brings its ``content`` where
-        only Spark can open the file.
-    """
+    """Reads the pieces that rows name, or their ``content``; picklable, for ``mapInArrow``."""
 
     request: IngestRequest
     schema: StreamSchema
     pieces: tuple[FilePiece, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the pieces of each row."""
         output = RowAssembler(self.schema)
         for batch in batches:
             for row in batch.to_pylist():
@@ -180,7 +147,7 @@ class FileParser:
         source: Any = piece.path if content is None else content
         if not piece.whole:
             source = read_slice(piece.path, piece.start, piece.end)
-            if piece.start and piece.format == "csv":  # the header stands in the first piece
+            if piece.start and piece.format == "csv":  # the header is in the first piece
                 text = behind_header(piece.path, text)
         return _parsed(
             request,
@@ -196,22 +163,14 @@ class FileParser:
 
 @dataclass(frozen=True)
 class RowParser:
-    """Turns rows that Spark has read into events; picklable, for ``mapInArrow``.
-
-    Attributes
-    ----------
-    schema : StreamSchema
-        Columns to come out.
-    ranks : dict of str to int
-        Of the files.
-    """
+    """Converts rows that Spark has read (ORC, Avro); picklable, for ``mapInArrow``."""
 
     request: IngestRequest
     schema: StreamSchema
     ranks: dict[str, int]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Parse rows with the columns of the files, ``_path``, ``_block`` and ``_row``."""
+        """Parse rows with the files' columns, ``_path``, ``_block`` and ``_row``."""
         output = RowAssembler(self.schema)
         for batch in batches:
             for part in _by_file(batch):
@@ -234,7 +193,6 @@ class RowParser:
 
 
 def _by_file(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Slices of a batch that come from one file each."""
     if batch.num_rows == 0:
         return
     paths = batch.column("_path").dictionary_encode().indices.to_numpy(zero_copy_only=False)
@@ -244,12 +202,10 @@ def _by_file(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _plain(path: str) -> str:
-    """A path as Spark names it, as the file system does."""
     return unquote(path.removeprefix("file://")) if path.startswith("file:///") else path
 
 
 def ipc_bytes(data: pa.RecordBatch | pa.Table) -> bytes:
-    """Rows as an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, data.schema) as out:
         out.write(data)

@@ -1,18 +1,7 @@
-"""The query engine over pinned streams: the same SQL, in any process, on the same events.
+"""Query catalog over pinned streams, so that all processes see the same events.
 
-Purpose
-    :class:`PinnedCatalog` shows streams of a store to :class:`~chronicle.query.engine.QueryEngine`
-    as of pins.  The driver makes the pins as a query names streams; executors open the very same
-    ones.
-
-Guarantee
-    Read only.  A stream that the driver did not pin is not there for an executor.
-
-Indexes
-    A stream's secondary indexes are opened for reading beside the writer, when a plan first asks
-    for them.  They may be ahead of the pin or behind it: what an index says of a segment stays
-    true, and what it does not cover is replayed.  An index that cannot be opened costs time, not
-    answers.
+The driver pins streams as a query names them; executors open only these, read-only.  Indexes may be
+ahead of or behind the pin: entries stay valid per segment, and uncovered segments are replayed.
 """
 
 from __future__ import annotations
@@ -39,25 +28,11 @@ __all__ = ["PinnedCatalog", "bare", "query_engine", "task_processors"]
 
 
 MEMORY_BYTES = 512 << 20
-"""Memory of one task's relational operators before they spill."""
+"""Memory of a task's relational operators before they spill."""
 
 
 class PinnedCatalog:
-    """Streams as of pins.
-
-    Parameters
-    ----------
-    store : Store
-        Opened for reading.
-    pins : dict of str to Pin
-        By name; extended while `growing`.
-    growing : bool
-        Pin streams as they are asked for (driver).
-    empty : bool
-        Show streams without their events, to learn what a query's result looks like.
-    ticks : (int or None, int or None)
-        Half-open range of time that is read of a stream: only its segments are opened.
-    """
+    """Streams as of pins; ``growing``: pin on first use (driver); ``empty``: without events."""
 
     def __init__(
         self,
@@ -78,40 +53,32 @@ class PinnedCatalog:
 
     @property
     def path(self) -> Path | None:
-        """Directory of the store, where it has one."""
         local = self._store.files.local_path("")
         return None if local is None else Path(local)
 
     @property
     def mode(self) -> str:
-        """Always ``"r"``."""
         return "r"
 
     @property
     def live_statements(self) -> LiveStatements:
-        """None: they are for the process that writes to the store."""
         raise ReadOnlyStore("statements about live queries are for the process that writes")
 
     def views(self) -> Mapping[str, KeptView]:
-        """The views of the store, as of now."""
         return kept_views(self._store.files)
 
     def streams(self) -> list[str]:
-        """Names of all streams."""
         driver = self._growing or self._empty
         return self._store.streams() if driver else sorted(self.pins)
 
     @property
     def frames(self) -> dict[str, Any]:
-        """None: they stay in the process that registered them."""
         return {}
 
     def damaged(self) -> dict[str, str]:
-        """None of those that were pinned."""
         return {}
 
     def stream_schema(self, name: str) -> StreamSchema:
-        """Schema of a stream."""
         return self.snapshot(name).schema
 
     def snapshot(self, name: str) -> Snapshot:
@@ -129,7 +96,7 @@ class PinnedCatalog:
         if pin is None:
             if not self._growing:
                 raise StreamNotFound(f"no stream {name!r} was pinned when the query was planned")
-            self._store.stream(name)  # raises, with the names that there are
+            self._store.stream(name)  # raises, with the known names
             pin = pin_stream(self._store.files, self._store.directory_of(name))
             self.pins[name] = pin
         return open_pinned(self._store.files, pin, *self._ticks)
@@ -153,18 +120,15 @@ class PinnedCatalog:
         return None
 
     def close(self) -> None:
-        """Close the indexes that were opened."""
         opened, self._indexes = list(self._indexes.values()), {}
         for indexes in opened:
             if indexes is not None:
                 indexes.close()
 
     def rollups_of(self, name: str) -> tuple[()]:
-        """None: executors read the stream itself."""
         return ()
 
     def list_indexes(self, name: str) -> list[dict[str, Any]]:
-        """Coverage, runs and size of the indexes of a stream."""
         indexes = self.indexes_of(name)
         if indexes is None:
             return []
@@ -172,11 +136,9 @@ class PinnedCatalog:
         return [indexes.figures(attribute, state) for attribute in indexes.attributes]
 
     def stream_options(self, name: str) -> dict[str, Any]:
-        """Settings of a stream."""
         return self._store.stream(name).options.to_json()
 
     def told(self, table: str) -> tuple[()]:
-        """Nothing: what runs is known elsewhere."""
         return ()
 
     def bounded(self, name: str, start: int | None, end: int | None) -> Snapshot:
@@ -192,7 +154,7 @@ class PinnedCatalog:
 
 
 def task_processors() -> int:
-    """Processors that Spark gives this task (``spark.task.cpus``); on the driver 1."""
+    """Processors of this task (``spark.task.cpus``); 1 on the driver."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -201,10 +163,7 @@ def task_processors() -> int:
 
 @contextmanager
 def query_engine(catalog: PinnedCatalog) -> Iterator[QueryEngine]:
-    """An engine over a catalog, for the length of the block.
-
-    It uses as many threads as its task has processors.
-    """
+    """An engine over a catalog for the block, with a thread per processor of the task."""
     engine = QueryEngine(catalog, memory_bytes=MEMORY_BYTES, threads=task_processors())
     try:
         yield engine
@@ -214,5 +173,5 @@ def query_engine(catalog: PinnedCatalog) -> Iterator[QueryEngine]:
 
 
 def bare(schema: pa.Schema) -> pa.Schema:
-    """A result's schema in which every column may be null."""
+    """The schema with all columns nullable."""
     return pa.schema([field.with_nullable(True) for field in schema])

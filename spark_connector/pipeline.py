@@ -1,31 +1,19 @@
-"""The ingest pipeline on Spark: files to events, in parallel, in one commit.
+"""The ingest pipeline on Spark (``--engine spark``): files to events, in parallel.
 
-Purpose
-    What ``chronicle ingest --engine spark`` does, as a library: :func:`run` for the command line's
-    requests, :func:`run_pipeline` with everything that it can do.
+::
 
-Layout
-    ::
+    pieces of files                                     driver: find, sample, decide the schema
+      | parse, convert, check          executors        rows, good and bad
+      | derive, filter                 executors        Spark SQL expressions
+      |---- bad rows --> fail / skip / quarantine       driver
+      | first of each key              executors        also against what is stored
+      | range-partition by time, sort  executors
+      | load: one segment a task       executors        staged, invisible
+      '--> commit                      driver           everything at once
 
-        pieces of files                                     driver: find, sample, decide the schema
-          | parse, convert, check          executors        rows, good and bad
-          | derive, filter                 executors        Spark SQL expressions
-          |---- bad rows --> fail / skip / quarantine       driver
-          | first of each key              executors        also against what is stored
-          | range-partition by time, sort  executors
-          | load: one segment a task       executors        staged, invisible
-          '--> commit                      driver           everything at once
-
-Guarantee
-    The figures add up: rows read are events stored, bad rows, duplicates and rows filtered out.  A
-    chunk of the inputs is committed as a whole or not at all, under a name made of the files and
-    the request: a run that is repeated, or goes on after a crash, skips the chunks that are in the
-    stream.
-
-Limits
-    What was parsed is kept on the executors' disks until the chunk is committed, because it is read
-    twice: to find the time ranges, and to load.  A file that has changed (size or time of change)
-    makes a new job.  What is stored after a failure is a note of the error that is raised.
+A chunk of the inputs is committed atomically under a name derived from the files (with size and
+mtime) and the request, so a repeated run skips stored chunks.  Parsed rows are persisted on the
+executors' disks until the commit, as they are read twice: for the time ranges, and to load.
 """
 
 from __future__ import annotations
@@ -71,40 +59,34 @@ if TYPE_CHECKING:
 __all__ = ["PipelineReport", "Steps", "run", "run_pipeline"]
 
 CHUNK_BYTES = 64 << 30
-"""Input that is committed at once; more is committed chunk by chunk."""
+"""Input committed at once; larger inputs are committed in chunks."""
 
 PARTITION_BYTES = 128 << 20
-"""Input that one loading task gets, about."""
+"""Approximate input of one loading task."""
 
 UNIMPORTANT = (
     "engine", "master", "batch_rows", "commit", "create", "if_exists", "codec", "retention",
     "unique", "within", "quarantine", "dry_run", "split_bytes", "partitions", "resume",
 )  # fmt: skip
-"""What may differ between two runs of the same job."""
+"""Options that may differ between two runs of the same job."""
 
 NAMES = [column.name for column in TRAIL]
 
 
 @dataclass(frozen=True)
 class Steps:
-    """What the pipeline does beyond reading and storing.
+    """Steps of the pipeline beyond reading and storing.
 
     Attributes
     ----------
     derive : mapping of str to str
-        Columns computed by Spark SQL expressions over the columns read, in this order; one that has
-        the name of a column replaces it.
+        Columns computed by Spark SQL expressions, in order; an existing name is replaced.
     where : str, optional
-        Spark SQL predicate; rows of which it is not true are left out.
+        Spark SQL predicate; rows for which it is not true are dropped.
     unique : sequence of str
-        Key columns: of the rows with one key the first in time is stored, unless the stream has an
-        event with that key in the same time range already.
-    chunk_bytes : int
-        Input that is committed at once.
-    split_bytes : int
-        Size above which a file is read by several tasks, where its format allows that.
-    partitions : int, optional
-        Loading tasks of a chunk; by size unless given.
+        Key columns: only the first event of each key is stored, if the stream has none nearby.
+    chunk_bytes, split_bytes, partitions : int
+        Input of one commit; size above which several tasks read a file; loading tasks.
     resume : bool
         Skip chunks that an earlier run of the same job has committed.
     """
@@ -120,20 +102,9 @@ class Steps:
 
 @dataclass
 class PipelineReport(IngestReport):
-    """Figures of a pipeline: ``rows == stored + bad + duplicates + filtered``.
+    """Counters of a pipeline: ``rows == stored + bad + duplicates + filtered``.
 
-    Attributes
-    ----------
-    filtered : int
-        Rows left out by ``where``.
-    chunks, skipped : int
-        Chunks of the inputs, and those that were in the stream already.
-    unsure : bool
-        A commit failed in such a way that it is not known whether it came about.
-    resumes : bool
-        Whether a run of the same job skips what this one has stored.
-    remote : bool
-        Whether the stream is a server's.
+    ``skipped`` of the ``chunks`` were stored before.  ``unsure``: a commit's outcome is unknown.
     """
 
     filtered: int = 0
@@ -144,7 +115,6 @@ class PipelineReport(IngestReport):
     remote: bool = field(default=False, repr=False)
 
     def statement(self) -> str:
-        """What is in the store, and how to go on, for one whose run failed or was interrupted."""
         if self.unsure:
             told = f"at least {self.stored:,} events are" if self.stored else "it is not known what"
             told += f" stored in {self.stream!r}: the commit at hand was not answered"
@@ -165,7 +135,6 @@ class PipelineReport(IngestReport):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for programs."""
         return super().to_dict() | {
             "filtered": self.filtered,
             "chunks": self.chunks,
@@ -174,7 +143,7 @@ class PipelineReport(IngestReport):
 
 
 def run(request: IngestRequest, target: Target, progress: Progress | None = None) -> PipelineReport:
-    """Ingest by Spark, as the command line asks for it."""
+    """Ingest by Spark, for the command line."""
     return run_pipeline(request, target, Steps(), progress=progress)
 
 
@@ -186,19 +155,10 @@ def run_pipeline(
     spark: SparkSession | None = None,
     progress: Progress | None = None,
 ) -> PipelineReport:
-    """Ingest files into a stream by Spark.
+    """Ingest files into a stream by Spark; executors must see the target.
 
-    Parameters
-    ----------
-    target : Target
-        A store's path that every executor sees, or a server.
-    spark : SparkSession, optional
-        The active one, else one for ``request.master``.
-
-    Raises
-    ------
-    InvalidData
-        For the first bad row, unless ``on_error`` says otherwise; nothing of its chunk is stored.
+    ``spark`` is the active session by default, else one for ``request.master``.  Raises InvalidData
+    for the first bad row if ``on_error`` is ``fail``; nothing of its chunk is stored.
     """
     steps, progress = steps or Steps(), progress or Silent()
     report = PipelineReport(
@@ -213,14 +173,12 @@ def run_pipeline(
             return _Pipeline(request, target, steps, spark, progress, report).run()
         with pipeline_session(request.master, f"chronicle ingest {request.stream}") as session:
             return _Pipeline(request, target, steps, session, progress, report).run()
-    except BaseException as error:  # here, because the session turns errors of Spark into ours
+    except BaseException as error:  # here, since the session translates Spark's errors
         error.add_note(report.statement())
         raise
 
 
 class _Pipeline:
-    """One run."""
-
     def __init__(
         self,
         request: IngestRequest,
@@ -239,14 +197,11 @@ class _Pipeline:
         self.target = target
         self.sink = target.sink(request.stream)
         self.missing = False
-        """The stream is to be made."""
         self.asked: str | None = None
-        """The work whose commit was begun last."""
         self.bad_rows = BadRows(request.on_error, target.quarantine_path(request))
         self.report = report
 
     def run(self) -> PipelineReport:
-        """Run it."""
         started = time.perf_counter()
         report = self.report
         try:
@@ -287,10 +242,7 @@ class _Pipeline:
         return report
 
     def _goes_on(self, job: str, chunks: int) -> bool:
-        """Whether the stream was made by an earlier run of this job, as far as can be known.
-
-        A server tells of a chunk only to who commits it again.
-        """
+        """Whether an earlier run of this job created the stream, as far as the sink tells."""
         if not self.steps.resume:
             return False
         known = (self.sink.outcome(f"{job} {number}", 0) for number in range(chunks))
@@ -302,7 +254,6 @@ class _Pipeline:
         return None
 
     def _create(self, schema: StreamSchema) -> None:
-        """Make the stream when it is to be made."""
         if self.missing:
             self.sink.create(
                 schema,
@@ -318,17 +269,17 @@ class _Pipeline:
         self.asked = application
 
     def _look_up(self) -> None:
-        """After a failure: count the chunk whose commit was begun, if it came about."""
+        """After a failure, count the chunk of an unfinished commit if it succeeded."""
         if self.asked is None:
             return
         self.report.unsure = True
-        with contextlib.suppress(Exception):  # the failure itself is what matters
+        with contextlib.suppress(Exception):  # keep the original error
             done = self.sink.outcome(self.asked, 0)
             if done is not None:
                 self.report.stored += done.events
                 self.report.late += done.late
                 self.report.duplicates += done.duplicates
-            # of a commit a server tells only who repeats it
+            # a server reports a commit only when it is repeated
             self.report.unsure = done is None and self.target.url is not None
 
     # ------------------------------------------------------------------- schema
@@ -336,7 +287,6 @@ class _Pipeline:
     def _schema(
         self, pieces: list[FilePiece], existing: StreamSchema | None, read: StreamSchema
     ) -> StreamSchema:
-        """The stream's schema: what is read, and what is derived."""
         events = self._events(pieces[:1], read)
         schema = _with_derived(existing, read, events, list(self.steps.derive))
         for name in self.steps.unique:
@@ -344,7 +294,6 @@ class _Pipeline:
         return schema
 
     def _opened(self, piece: FilePiece) -> bytes:
-        """The bytes of a file that only Spark can open, or some of its rows."""
         with readable(piece.path):
             if piece.format in SPARK_FORMATS.values():
                 frame = self.spark.read.format(str(piece.format)).load(piece.path)
@@ -355,7 +304,6 @@ class _Pipeline:
     # -------------------------------------------------------------------- rows
 
     def _parsed(self, pieces: Sequence[FilePiece], read: StreamSchema) -> DataFrame:
-        """Rows of some pieces, good and bad."""
         schema = for_spark(read)
         events = spark_schema(schema.arrow)
         output = spark_schema(
@@ -382,7 +330,6 @@ class _Pipeline:
         return tasks.mapInArrow(parser, output)
 
     def _tasks(self, pieces: Sequence[FilePiece]) -> DataFrame:
-        """One row a piece, spread over tasks of about equal size."""
         if pieces[0].remote:
             numbers = {piece.path: number for number, piece in enumerate(pieces)}
             known = self.spark.createDataFrame(list(numbers.items()), "path string, piece int")
@@ -402,7 +349,6 @@ class _Pipeline:
         return self.spark.createDataFrame(rows, "piece int")
 
     def _events(self, pieces: Sequence[FilePiece], read: StreamSchema) -> DataFrame:
-        """Rows of some pieces with derived columns."""
         from pyspark.sql import functions as F  # noqa: N812
 
         rows = self._parsed(pieces, read)
@@ -413,7 +359,6 @@ class _Pipeline:
     # ------------------------------------------------------------------- chunks
 
     def _job(self, pieces: Sequence[FilePiece]) -> str:
-        """A name for this work: the same files and request give the same one."""
         files = sorted({(piece.path, piece.size, _changed(piece)) for piece in pieces})
         asked = {
             name: value for name, value in vars(self.request).items() if name not in UNIMPORTANT
@@ -431,7 +376,6 @@ class _Pipeline:
         read: StreamSchema,
         schema: StreamSchema,
     ) -> None:
-        """Read, check and store one chunk."""
         report, size = self.report, total_bytes(pieces)
         if self.steps.resume and not self.request.dry_run:
             done = self.sink.outcome(f"{job} {number}", 0)
@@ -476,7 +420,7 @@ class _Pipeline:
             if self.request.dry_run or wanted == 0:
                 return
             self.progress.phase("storing", wanted)
-            self._create(schema)  # not before the rows have proved good
+            self._create(schema)  # only after the rows were checked
             parts = self.steps.partitions or max(
                 1, min(-(-size // PARTITION_BYTES), 20_000), self._parallelism(wanted)
             )
@@ -490,7 +434,7 @@ class _Pipeline:
                 committing=self._committing,
             )
             self.asked = None
-            if outcome.repeated:  # a server tells only now that the chunk was stored before
+            if outcome.repeated:  # a server reports a stored chunk only now
                 report.skipped += 1
                 report.duplicates += wanted
             else:
@@ -502,12 +446,10 @@ class _Pipeline:
             rows.unpersist()
 
     def _parallelism(self, events: int) -> int:
-        """Loading tasks that small input is spread over: a task is worth 200,000 events."""
         cores = int(self.spark.sparkContext.defaultParallelism)
         return max(1, min(cores, events // 200_000))
 
     def _judge(self, bad: DataFrame) -> None:
-        """Hand the bad rows to the policy, in the order of the files."""
         names = ["_reason", "_line", "_column", "_value", "_record", "_source", "_row"]
         for row in bad.orderBy("_file", "_block", "_row").select(*names).toLocalIterator():
             self.bad_rows(
@@ -525,7 +467,7 @@ class _Pipeline:
     def _first_of_each(
         self, good: DataFrame, schema: StreamSchema, first: int | None, last: int | None
     ) -> DataFrame:
-        """Rows whose key is new: the first of each in time, and none that the stream has."""
+        """The first row in time of each key, without keys that the stream has."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F  # noqa: N812
 
@@ -551,7 +493,6 @@ class _Pipeline:
 
 
 def _chunks(pieces: list[FilePiece], chunk_bytes: int) -> list[list[FilePiece]]:
-    """Pieces in order, cut into chunks of about a size."""
     if chunk_bytes < 1:
         raise InvalidArgument(f"chunk_bytes is at least 1, found {chunk_bytes}")
     chunks: list[list[FilePiece]] = []
@@ -572,7 +513,6 @@ def _changed(piece: FilePiece) -> int:
 def _with_derived(
     existing: StreamSchema | None, read: StreamSchema, rows: DataFrame, derived: list[str]
 ) -> StreamSchema:
-    """Schema of a stream with derived columns, whose types Spark tells."""
     if not derived:
         return existing or read
     given = arrow_schema(rows.schema)

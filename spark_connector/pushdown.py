@@ -1,18 +1,9 @@
-"""What Spark's filters exclude, in the store's terms.
+"""Predicate pushdown of Spark's filters to time ranges and minima and maxima of blocks.
 
-Purpose
-    :func:`narrow` takes one filter that Spark pushed and makes a scan smaller by it: a tighter time
-    range, or a predicate over the minima and maxima of blocks.
-
-Guarantee
-    Nothing that satisfies the filter is left out; what does not satisfy it may still be read,
-    because Spark applies the filter again.  Bounds are therefore rounded outwards: a microsecond
-    that lies between two ticks of a coarser stream keeps both.  Spark's order of floats is the
-    store's: NaN equals itself and is greater than everything else.
-
-Limits
-    ``Not``, ``StringEndsWith``, ``StringContains`` and comparisons of decimals exclude nothing.  A
-    scan with a ``limit`` is left alone: its first events are those before Spark's filter.
+No matching event is lost; Spark filters again.  Bounds are rounded outwards: a microsecond between
+two coarser ticks keeps both.  NaN equals itself and is greater than other floats, in Spark as in
+the store.  ``Not``, ``StringEndsWith``, ``StringContains`` and decimals exclude nothing.  A scan
+with ``limit``, which applies before Spark's filter, is unchanged.
 """
 
 from __future__ import annotations
@@ -39,13 +30,7 @@ _MICROS = 1_000_000
 
 
 def narrow(scan: ScanRequest, item: spark.Filter, stream: StreamSchema) -> ScanRequest:
-    """The scan without what a filter surely excludes.
-
-    Raises
-    ------
-    AttributeNotFound
-        When the filter names a column that the stream does not have.
-    """
+    """The scan without what a filter excludes; AttributeNotFound for an unknown column."""
     path: tuple[str, ...] = getattr(item, "attribute", ())
     if len(path) != 1 or scan.limit is not None:
         return scan
@@ -73,7 +58,7 @@ def _narrow_time(scan: ScanRequest, item: spark.Filter, attribute: Attribute) ->
 
 
 def _interval(item: spark.Filter, attribute: Attribute) -> tuple[Any, Any]:
-    """Least and greatest value that can satisfy a filter, both inclusive; None where unbounded."""
+    """Least and greatest matching value, both inclusive; None if unbounded."""
     if isinstance(item, spark.EqualTo | spark.EqualNullSafe):
         return _bounds(item.value, attribute) or (None, None)
     if isinstance(item, spark.GreaterThan | spark.GreaterThanOrEqual):
@@ -115,7 +100,6 @@ def _is_text(type_: pa.DataType) -> bool:
 
 
 def _after(prefix: str) -> str | None:
-    """Least text that is greater than everything with a prefix; None when there is none."""
     for length in range(len(prefix), 0, -1):
         point = ord(prefix[length - 1]) + 1
         if 0xD800 <= point <= 0xDFFF:  # surrogates are no characters
@@ -126,7 +110,7 @@ def _after(prefix: str) -> str | None:
 
 
 def _bounds(value: Any, attribute: Attribute) -> tuple[Any, Any] | None:
-    """A literal as the closest stored values around it; None when it cannot be compared."""
+    """The stored values nearest to a literal, below and above; None if not comparable."""
     type_ = attribute.type
     if pa.types.is_timestamp(type_):
         if not isinstance(value, dt.datetime):

@@ -1,17 +1,7 @@
-"""The option ``query``: one SQL text, planned once, run inside the executors in parts.
+"""The option ``query``: SQL planned once on the driver, run in parts on executors.
 
-Purpose
-    :func:`divided` parses, plans and divides a query on the driver, over streams that are pinned as
-    it names them.  A :class:`QueryPartition` takes one part of the plan and the pins to an
-    executor, which runs it as it is (:mod:`chronicle.query.plan.division`).
-
-Guarantee
-    The parts are disjoint and their union is the query's result, each row once.  Nothing is parsed
-    or planned on executors.
-
-Limits
-    Parts come in no order.  How a query was cut, and why not further, is logged under
-    ``chronicle.spark`` (level INFO) and told by :mod:`.query_plan`.
+The parts (``chronicle.query.plan.division``) are disjoint, unordered, and give each row once.  The
+division and its reason are logged as ``chronicle.spark`` (INFO).
 """
 
 from __future__ import annotations
@@ -34,8 +24,6 @@ __all__ = ["QueryPartition", "divided", "query_tree"]
 
 
 class QueryPartition(InputPartition):
-    """One part of a query on pinned streams."""
-
     def __init__(self, part: Part, pins: dict[str, Pin]) -> None:
         super().__init__(None)
         self.part = part
@@ -43,13 +31,7 @@ class QueryPartition(InputPartition):
 
 
 def query_tree(text: str) -> Any:
-    """The tree of a query.
-
-    Raises
-    ------
-    SqlError
-        For anything that is not a query.
-    """
+    """The syntax tree of a query; SqlError for other statements."""
     tree = parse_statement(text)
     if isinstance(tree, StatementNode | exp.Insert) or not isinstance(tree, exp.Query):
         raise SqlError("option 'query' takes a SELECT; change the store with chronicle sql")
@@ -59,16 +41,6 @@ def query_tree(text: str) -> Any:
 def divided(
     text: str, engine: QueryEngine, catalog: PinnedCatalog, wanted: int | None
 ) -> tuple[QueryPlan, Division]:
-    """Plan a query and cut it (driver).
-
-    Parameters
-    ----------
-    engine : QueryEngine
-        Over the catalogue.
-    catalog : PinnedCatalog
-        A growing one: it pins the streams that the query names.
-    wanted : int, optional
-        Parts to aim for; by the stream's size unless given.
-    """
+    """Plan a query over a growing ``catalog``, and divide it into about ``wanted`` parts."""
     plan = engine.plan(query_tree(text), text)
     return plan, divide(plan, catalog.snapshot, lambda size: partition_count(wanted, size))

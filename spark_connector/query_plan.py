@@ -1,13 +1,4 @@
-"""How Spark would run a query: said before it runs.
-
-Purpose
-    ``df.explain()`` shows a Python data source as one opaque scan.  :func:`plan_query` plans the
-    option ``query`` as the driver would, and says into which parts it would be cut, why not into
-    more, and what each of them reads.
-
-Guarantee
-    The parts are those that ``load()`` would make of the same options and commit.
-"""
+"""EXPLAIN for the option ``query``: the parts that ``load()`` would make."""
 
 from __future__ import annotations
 
@@ -24,18 +15,9 @@ __all__ = ["CutPlan", "plan_query"]
 
 @dataclass(frozen=True)
 class CutPlan:
-    """What would be run.
+    """How a query would be divided; ``parts`` say what each task reads.
 
-    Attributes
-    ----------
-    kind : str
-        ``rows``, ``windows``, ``match`` or ``whole``; ``none`` when there is nothing to find.
-    reason : str
-        Why the query is cut as it is.
-    parts : tuple of str
-        What each task reads.
-    plan : Plan
-        Of the query as one piece, as EXPLAIN shows it.
+    ``kind`` is ``rows``, ``windows``, ``match``, ``whole`` or ``none`` (empty result).
     """
 
     kind: str
@@ -50,19 +32,9 @@ class CutPlan:
 
 
 def plan_query(**options: object) -> CutPlan:
-    """Say how a query would be run by executors.
+    """How executors would run a query, given ``path``, ``query``, ``numPartitions``.
 
-    Parameters
-    ----------
-    **options
-        Those of ``spark.read.format("chronicle")``: ``path``, ``query``, ``numPartitions``.
-
-    Raises
-    ------
-    InvalidArgument
-        Without ``path`` and ``query``: behind a url a query is run in one piece.
-    SqlError
-        As the query itself.
+    Raises InvalidArgument without ``path`` and ``query``, and SqlError as the query itself.
     """
     from ..store import Store
     from .local import local_path

@@ -1,19 +1,9 @@
 """Batch reads: one scan of a stream, cut into Spark partitions.
 
-Purpose
-    :class:`ScanReader` is what Spark pickles to its executors.  It holds the checked options, the
-    columns asked for and the scan in the store's terms; the store itself is opened where it is
-    read.
-
-Guarantee
-    The plan is pinned when it is made (see :mod:`chronicle.spark_connector.backend`).  Batches have
-    exactly the Arrow schema that Spark derives from the DataFrame's schema.
-
-Filters of Spark
-    :class:`FilteringScanReader` also takes the filters that Spark pushes, and only skips blocks by
-    them: Spark applies every one of them again.  It is used for ``pushFilters=true`` alone, because
-    PySpark 4.3 keeps one plan for all scans of a DataFrame: filters of one scan leak into the
-    others.  With the option on, give every DataFrame a single filter, or a ``load()`` of its own.
+Batches have exactly the Arrow schema that Spark derives from the DataFrame's schema.
+``FilteringScanReader`` (``pushFilters=true``) skips blocks by Spark's filters.  PySpark 4.3 shares
+one plan between all scans of a DataFrame, so filters of one scan leak into the others: give each
+such DataFrame one filter, or a ``load()`` of its own.
 """
 
 from __future__ import annotations
@@ -42,18 +32,7 @@ logger = logging.getLogger("chronicle.spark")
 
 
 class ScanReader(DataSourceReader):
-    """Reads events of one stream.
-
-    Parameters
-    ----------
-    wanted : StructType
-        Schema of the DataFrame: the stream's, or the user's.
-
-    Raises
-    ------
-    SchemaMismatch
-        When the user's schema does not fit the stream.
-    """
+    """Reads events of one stream; pickled to executors, where it opens the store."""
 
     def __init__(self, options: Options, wanted: StructType) -> None:
         self.options = options
@@ -85,14 +64,12 @@ class ScanReader(DataSourceReader):
         )
 
     def partitions(self) -> list[InputPartition]:
-        """Cut the scan at leaf borders; runs once, on the driver."""
         if self.scan.limit == 0:
             return []
         return list(open_backend(self.options).plan(self.scan))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one partition; runs on an executor."""
-        if not isinstance(partition, EventPartition):  # Spark's stand-in for an empty plan
+        if not isinstance(partition, EventPartition):  # Spark's placeholder for an empty plan
             return iter(())
         return self._batches(open_backend(self.options), partition)
 
@@ -109,10 +86,8 @@ class ScanReader(DataSourceReader):
 
 
 class FilteringScanReader(ScanReader):
-    """A :class:`ScanReader` that skips blocks by the filters that Spark pushes."""
-
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Remember what the filters exclude; hand every one of them back to Spark."""
+        """Narrow the scan by the filters; return all of them for Spark to apply again."""
         from .pushdown import narrow
 
         scan = self.scan

@@ -1,18 +1,8 @@
-"""A stream behind a Chronicle server, read as Arrow over HTTP.
+"""Backend for ``option("url", ...)``: a stream read from a server as Arrow over HTTP.
 
-Purpose
-    The :class:`~chronicle.spark_connector.backend.Backend` for ``option("url", ...)``: no shared
-    file system is needed, and the server that owns the store may write to it meanwhile.
-
-Guarantee
-    ``GET .../partitions`` pins a version on the server, and every task reads that version.  A
-    version that the server no longer keeps answers 410, which ends the task with an error, not with
-    other events.
-
-Limits
-    All bytes go through one server process.  A pinned version is kept for
-    ``CHRONICLE_SNAPSHOT_TTL_MS`` after its last use (ten minutes unless set): a DataFrame that is
-    read again after that must be loaded again.  ``pushFilters`` narrows the time range only.
+``GET .../partitions`` pins a version on the server for ``CHRONICLE_SNAPSHOT_TTL_MS`` after its last
+use (default ten minutes); an expired one answers 410, an error.  ``pushFilters`` narrows only the
+time.
 """
 
 from __future__ import annotations
@@ -33,24 +23,19 @@ __all__ = ["ServerBackend", "remote_stream"]
 
 
 def remote_stream(options: Options) -> StreamRoutes:
-    """The stream behind a server that the options name."""
     assert options.url is not None
     transport = Transport(options.url, options.token, options.timeout, options.retries)
     return StreamRoutes(transport, options.stream or "")
 
 
 class ServerBackend:
-    """Reads through a server; see the module."""
-
     def __init__(self, options: Options) -> None:
         self._stream = remote_stream(options)
 
     def describe(self) -> StreamSchema:
-        """Schema of the stream."""
         return self._stream.schema()
 
     def has_view(self, name: str) -> bool:
-        """Whether there is a view of that name."""
         text = (
             "SELECT table_name FROM information_schema.tables WHERE table_schema = 'main' AND "
             "table_type = 'VIEW'"
@@ -59,11 +44,10 @@ class ServerBackend:
         return name.lower() in map(str.lower, found.column(0).to_pylist())
 
     def count(self) -> int:
-        """Events in the stream."""
         return self._stream.count()
 
     def plan(self, scan: ScanRequest) -> list[EventPartition]:
-        """Have the server pin a version and cut it; a wrong predicate is told before tasks run."""
+        """Have the server pin a version and cut it; a wrong predicate fails before tasks run."""
         if scan.filter is not None:
             self._stream.check_filter(scan.filter)
         answer = self._stream.partitions(
@@ -75,7 +59,6 @@ class ServerBackend:
         ]
 
     def read(self, scan: ScanRequest, partition: EventPartition) -> Iterator[pa.RecordBatch]:
-        """Stream one partition."""
         return iter(
             self._stream.events(
                 list(dict.fromkeys(scan.columns)),
@@ -92,7 +75,7 @@ class ServerBackend:
         return self._stream.query_schema(text)
 
     def plan_query(self, text: str, parts: int | None) -> list[InputPartition]:
-        """One partition: the server runs the query itself."""
+        """One partition: the server runs the query."""
         if parts is not None and parts > 1:
             raise InvalidArgument(
                 "a query behind a url runs in the server, in one piece; leave out the option "
@@ -101,7 +84,6 @@ class ServerBackend:
         return [InputPartition(text)]
 
     def run_query(self, text: str, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Stream the rows of a query."""
         del partition
         transport = self._stream.transport
         return iter(transport.batches(query(text)))

@@ -1,18 +1,7 @@
-"""A Spark session for the ingest pipeline, when there is none yet.
+"""The Spark session of the ingest pipeline: the active one, or a new one.
 
-Purpose
-    :func:`pipeline_session` gives the session that is active, or makes one with settings that suit
-    the pipeline.  Under spark-submit the session is the submitter's business.
-
-Guarantee
-    Executors run the interpreter of this process where that is possible (local masters): a worker
-    that starts another ``python3`` without Chronicle fails with little to go by.  What the JVM and
-    the Python processes below it say goes to a file instead of the terminal; the file is removed
-    when all went well, and an error that Spark alone understands names it.
-
-Limits
-    For a remote master the executors' interpreter comes from ``PYSPARK_PYTHON``, which must have
-    Chronicle installed.
+With local masters, executors run this process's interpreter, else ``PYSPARK_PYTHON`` with
+Chronicle.  Output of the JVM goes to a log file, removed after success.
 """
 
 from __future__ import annotations
@@ -37,8 +26,8 @@ __all__ = ["pipeline_session"]
 
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
-    # Limited by rows alone: with a limit of bytes Spark measures a batch after every row, which
-    # takes longer than sending it.  The rows are about as many as Spark's own default.
+    # Limited by rows only: with a byte limit Spark measures the batch after every row, which takes
+    # longer than sending it.  The number of rows is about Spark's default.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     "spark.sql.adaptive.coalescePartitions.enabled": "false",
@@ -49,26 +38,14 @@ SETTINGS = {
 
 
 _OURS = re.compile(r"^(?:\w+\.)*chronicle\.errors\.(\w+): (.*)$", re.MULTILINE)
-"""One of our errors in the traceback of an executor."""
 
 
 @contextlib.contextmanager
 def pipeline_session(master: str | None, name: str) -> Iterator[Any]:
-    """The active session, else one for the length of the block.
+    """The active session, else a new one for the block (``local[*]`` by default).
 
-    Parameters
-    ----------
-    master : str, optional
-        ``local[*]`` unless given or set by spark-submit.
-    name : str
-        Of the application.
-
-    Raises
-    ------
-    MissingDependency
-        When there is no Java.
-    IngestError
-        When Spark gives up; an error of ours that an executor raised is raised as what it is.
+    Raises MissingDependency without Java, IngestError if Spark fails; an executor's ChronicleError
+    is raised as such.
     """
     from pyspark.sql import SparkSession
 
@@ -119,10 +96,7 @@ def _started(settings: Mapping[str, str], log: Path) -> Any:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Let an interrupt wait for the end of the block.
-
-    A JVM that PySpark leaves in the middle of its launch does not notice, and stays for ever.
-    """
+    """Defer an interrupt to the block's end: a JVM whose launch PySpark abandons never exits."""
     waiting: list[int] = []
     here = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT) if here else signal.SIG_IGN
@@ -140,7 +114,6 @@ def _uninterrupted() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _log() -> Iterator[Path]:
-    """A file for what Spark says; it stays when something went wrong that Spark should explain."""
     handle, name = tempfile.mkstemp(prefix="chronicle-spark-", suffix=".log")
     os.close(handle)
     path = Path(name)
@@ -157,7 +130,6 @@ def _log() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _quiet_py4j() -> Iterator[None]:
-    """Py4J logs a traceback whenever a call is interrupted; who interrupts knows."""
     logger, root = logging.getLogger("py4j"), logging.getLogger()
     before = logger.level
 
@@ -165,7 +137,7 @@ def _quiet_py4j() -> Iterator[None]:
         return f"{os.sep}py4j{os.sep}" not in record.pathname
 
     logger.setLevel(logging.CRITICAL + 1)
-    root.addFilter(of_others)  # an interrupt is logged there, under no name
+    root.addFilter(of_others)  # interrupts are logged by the root logger
     try:
         yield
     finally:
@@ -175,7 +147,6 @@ def _quiet_py4j() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _explained(log: Path) -> Iterator[None]:
-    """Turn errors of PySpark and of the JVM into ours."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -186,7 +157,6 @@ def _explained(log: Path) -> Iterator[None]:
 
 
 def _ours(text: str, log: Path) -> ChronicleError:
-    """The error of ours in a traceback; else one with the first line that says something."""
     found = _OURS.search(text)
     if found is not None:
         kind = getattr(errors, found[1], None)

@@ -1,17 +1,8 @@
-"""The data source itself: what Spark asks first, and who answers.
+"""The data source ``format("chronicle")``: checks options and makes readers and writers.
 
-Purpose
-    :class:`DefaultSource` is the class behind ``format("chronicle")``.  It checks the options of
-    the use at hand and hands over to one reader or writer each for batch and streaming.
-
-Guarantee
-    Importing this module loads neither the store nor the query engine: Spark imports it in every
-    Python process that looks for formats.  A reader that takes filters from Spark is made only for
-    ``pushFilters=true``, because Spark refuses any other plan when such a reader is not asked for.
-
-Limits
-    Modes ``errorifexists`` and ``ignore``, ``partitionBy`` and ``writeTo`` are refused by Spark
-    itself before this class is asked.
+Spark imports this module in every Python process, so it loads neither store nor query engine.  A
+reader that accepts filters is made only for ``pushFilters=true``, since Spark rejects plans without
+any.
 """
 
 from __future__ import annotations
@@ -39,11 +30,10 @@ class DefaultSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
         return "chronicle"
 
     def schema(self) -> StructType:
-        """Schema of the stream, of the columns chosen, or of the query's result."""
+        """Schema of the stream, the chosen columns, or the query's result."""
         from .opening import open_backend
         from .types import spark_schema
         from .view_reading import of_view
@@ -56,7 +46,6 @@ class DefaultSource(DataSource):
         return spark_schema(stream.arrow, stream.select(options.columns))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch read."""
         from .view_reading import of_view
 
         options = of_view(Options.parse(self.options, "r"))
@@ -69,19 +58,16 @@ class DefaultSource(DataSource):
         return (FilteringScanReader if options.push_filters else ScanReader)(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """A streaming read."""
         from .stream_reader import EventStreamReader
 
         return EventStreamReader(Options.parse(self.options, "s"), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A batch write."""
         from .writer import EventWriter
 
         return EventWriter(Options.parse(self.options, "w"), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """A streaming write."""
         from .stream_writer import EventStreamWriter
 
         return EventStreamWriter(Options.parse(self.options, "x"), schema, overwrite)

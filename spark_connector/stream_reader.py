@@ -1,28 +1,16 @@
-"""The streaming source: every event of a stream, once, in the order of commits.
+"""The streaming source: every event of a stream, once, in commit order.
 
-Purpose
-    :class:`EventStreamReader` follows a stream by commit position.  A micro-batch holds what a
-    later commit has beyond an earlier one: events in order, late events and bulk loads alike.
+A micro-batch holds the events that a later commit adds to an earlier one.  Offsets name commits
+whose files are kept, so a repeated batch has the same events, also after a restart: exactly once
+into an idempotent sink.  An offset is JSON, its keys in this order::
 
-Guarantee
-    Exactly once into a sink that is idempotent: offsets name commits whose files are kept, so a
-    batch that is run again, also after a restart from the checkpoint, holds the same events.
+    {"v": 1, "pin": "41-9f...", "next": "57-03...", "rows": 20000, "last": ""}
 
-Layout
-    An offset is JSON, its keys in this order::
-
-        {"v": 1, "pin": "41-9f...", "next": "57-03...", "rows": 20000, "last": ""}
-
-    ``pin`` is a commit that was read completely (empty: none), ``rows`` how many of the events that
-    ``next`` adds have been read, in time order.  When all of them have, ``next`` takes the place of
-    ``pin``, ``rows`` is 0, and ``last`` is the pin before, which is given up as soon as Spark says
-    that the batch is done, be it in another run.
-
-Limits
-    The commits that an offset names are kept for seven days after their last use (see
-    :mod:`chronicle.spark_connector.following`).  A query that stopped for longer, or whose stream
-    was truncated, ends with an error and needs a new checkpoint.  Events within a batch come in
-    time order for each partition; a batch as a whole is a step in commit order.
+``pin`` is a commit that was read completely (empty: none), ``rows`` how many of the events that
+``next`` adds have been read, in time order.  When all have, ``next`` replaces ``pin``, ``rows`` is
+0, and ``last`` is the previous pin, which is dropped once Spark reports the batch as done, even in
+another run.  A query that stopped for over seven days, or whose stream was truncated, needs a new
+checkpoint.
 """
 
 from __future__ import annotations
@@ -53,20 +41,17 @@ if TYPE_CHECKING:
 __all__ = ["ChangePartition", "EventStreamReader", "Offset"]
 
 EVENT_BYTES = 64
-"""What an event is taken to weigh when a micro-batch is cut into partitions."""
+"""Assumed size of an event when a micro-batch is cut into partitions."""
 
 
 @dataclass(frozen=True)
 class Offset:
-    """How far a query has read; see the module."""
-
     pin: str = ""
     next: str = ""
     rows: int = 0
     last: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The form that Spark keeps."""
         return {
             "v": 1,
             "pin": self.pin,
@@ -77,13 +62,7 @@ class Offset:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Offset:
-        """Read what :meth:`to_json` wrote.
-
-        Raises
-        ------
-        InvalidArgument
-            When it was written by something else.
-        """
+        """Parse an offset; InvalidArgument if it has another format."""
         try:
             if document["v"] != 1:
                 raise InvalidArgument(
@@ -102,21 +81,13 @@ class Offset:
 
 
 class ChangePartition(InputPartition):
-    """What one task reads of a micro-batch."""
-
     def __init__(self, piece: CommitSpan) -> None:
         super().__init__(None)
         self.piece = piece
 
 
 class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows a stream; lives in a process of the driver.
-
-    Parameters
-    ----------
-    wanted : StructType
-        Schema of the DataFrame: the stream's, or the user's.
-    """
+    """Follows a stream, in a process of the driver."""
 
     def __init__(self, options: Options, wanted: StructType) -> None:
         self.options = options
@@ -143,7 +114,7 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ------------------------------------------------------------------ offsets
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where a new query begins; asked for once or twice, and answered alike."""
+        """Start of a new query; idempotent, as Spark may ask twice."""
         if self._initial is None:
             where = self.options.starting_position
             if where == "earliest" or where == 0:
@@ -154,16 +125,14 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """The option ``maxRowsPerTrigger``."""
         rows = self.options.max_rows_per_trigger
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Remember the last commit: what comes after it is left to the next run."""
+        """Keep the last commit as the end of this run."""
         self._target = self._keep()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """How far the next micro-batch goes."""
         offset = Offset.from_json(start)
         if offset.rows == 0:
             following = self._following(offset.pin)
@@ -183,15 +152,14 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Offset(offset.next, offset.next, 0, offset.pin).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Not known without keeping it."""
+        """None: unknown without keeping a commit."""
         return None
 
     def _following(self, pin: str) -> str | None:
-        """A later commit than that of a pin; None when there is none."""
         if self._target is not None:
             if commit_of(self._target) > commit_of(pin):
                 return self._target
-            if self._target != pin and self._target in self._made:  # nothing came since
+            if self._target != pin and self._target in self._made:  # no later commit
                 self._drop(self._target)
             return None
         name = self._follower.keep_later(pin)
@@ -209,7 +177,6 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --------------------------------------------------------------- partitions
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Cut what lies between two offsets."""
         first, last = Offset.from_json(start), Offset.from_json(end)
         if first == last:
             return []
@@ -217,7 +184,6 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _cut(ranges, first, last, self.options.num_partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one partition; runs on an executor."""
         if not isinstance(partition, ChangePartition):
             return iter(())
         return self._batches(partition.piece)
@@ -231,7 +197,7 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --------------------------------------------------------------- end of use
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Give up the pins that no batch needs any more: Spark asks for nothing before `end`."""
+        """Drop pins that no batch needs: Spark reads nothing before ``end`` again."""
         offset = Offset.from_json(end)
         needed = {offset.pin, offset.next}
         oldest = commit_of(offset.pin)
@@ -240,13 +206,12 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._drop(name)
 
     def stop(self) -> None:
-        """Nothing to release: pins must outlive the query for its restart."""
+        """Nothing: pins must outlive the query for its restart."""
 
 
 def _cut(
     ranges: list[NewRange], first: Offset, last: Offset, wanted: int | None
 ) -> list[InputPartition]:
-    """Partitions of the rows between two offsets, by what reading them costs."""
     total = sum(part.events for part in ranges)
     start_row = first.rows
     end_row = last.rows if last.rows else total
@@ -274,5 +239,4 @@ def _cut(
 
 
 def _adjacent(one: NewRange, other: NewRange) -> bool:
-    """Whether two ranges touch, so that one partition can read both without what lies between."""
     return one.end is not None and one.end == other.start

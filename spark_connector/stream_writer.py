@@ -1,21 +1,8 @@
-"""The streaming sink: every micro-batch is one bulk load, committed once.
+"""The streaming sink: every micro-batch is one bulk load with one commit.
 
-Purpose
-    :class:`EventStreamWriter` stages the events of a micro-batch in its tasks and commits them
-    under the query's name and the batch's number.
-
-Guarantee
-    A batch that Spark runs again (after a failed commit, or from the checkpoint after a restart) is
-    recognised by (query id, batch id) and not stored twice.  ``txnAppId`` takes the place of the
-    query id, for a query whose checkpoint is moved.
-
-Layout
-    Spark makes one writer for the tasks of a batch and a fresh one for its commit: what the tasks
-    staged travels in their messages only.
-
-Limits
-    Micro-batches become segments of their own; ``chronicle compact`` (or
-    :meth:`~chronicle.api.streams.Stream.compact`) folds those that overlap.  Write few, larger batches.
+A repeated batch is recognised by (query id or ``txnAppId``, batch id) and not stored twice.  Spark
+makes separate writers for tasks and commit, so staged data is described in messages.  Micro-batches
+become segments, which ``chronicle compact`` merges; prefer few, large batches.
 """
 
 from __future__ import annotations
@@ -39,15 +26,7 @@ __all__ = ["EventStreamWriter"]
 
 
 class EventStreamWriter(DataSourceStreamArrowWriter):
-    """Writes the micro-batches of a streaming query into a stream.
-
-    Parameters
-    ----------
-    given : StructType
-        Schema of the DataFrame.
-    overwrite : bool
-        True in output mode ``complete``, which is refused.
-    """
+    """Writes micro-batches into a stream; output mode ``complete`` is refused."""
 
     def __init__(self, options: Options, given: StructType, overwrite: bool) -> None:
         if overwrite:
@@ -60,7 +39,6 @@ class EventStreamWriter(DataSourceStreamArrowWriter):
         WriteConversion(given, self.job.schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Stage the events of one task; runs on an executor."""
         context = TaskContext.get()
         query = batch = None
         if context is not None:
@@ -74,7 +52,6 @@ class EventStreamWriter(DataSourceStreamArrowWriter):
         return StagedMessage(part, staged, self.job.name, application, version)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Publish a micro-batch, unless it was published before."""
         done = [message for message in messages if isinstance(message, StagedMessage)]
         if not done:
             return
@@ -87,7 +64,7 @@ class EventStreamWriter(DataSourceStreamArrowWriter):
         )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Remove what a micro-batch has staged; what no message tells of is swept after a day."""
+        """Remove what a micro-batch staged; the rest is swept after a day."""
         sink = open_sink(self.options)
         for job in {m.job for m in messages if isinstance(m, StagedMessage)}:
             sink.abort(job)

@@ -1,12 +1,6 @@
-"""What a task reads: counted while it reads, recorded when it ends.
+"""Counters of a task's read, logged and recorded when it ends; ``measuring.py`` collects them::
 
-Purpose
-    The records are gathered by :func:`chronicle.spark_connector.measuring.read_metrics`.
-
-Layout
-    ::
-
-        <metricsPath>/<stream>-<stage>-<partition>-<attempt>-<random>.json     one JSON object each
+<metricsPath>/<stream>-<stage>-<partition>-<attempt>-<random>.json     one JSON object each
 """
 
 from __future__ import annotations
@@ -36,7 +30,7 @@ logger = logging.getLogger("chronicle.spark")
 
 
 class CountedSnapshot(Snapshot):
-    """A snapshot whose scans count into metrics of ours, whoever scans it."""
+    """A snapshot whose scans always count into ``metrics``."""
 
     def __init__(self, state: StreamState, metrics: ScanMetrics) -> None:
         super().__init__(state)
@@ -53,7 +47,6 @@ class CountedSnapshot(Snapshot):
 
 
 def counted(snapshot: Snapshot, metrics: ScanMetrics) -> Snapshot:
-    """The same snapshot; what is scanned of it is added to the metrics."""
     return CountedSnapshot(snapshot.state, metrics)
 
 
@@ -61,13 +54,7 @@ def counted(snapshot: Snapshot, metrics: ScanMetrics) -> Snapshot:
 def measured(
     stream: str, partition: EventPartition, directory: str | None
 ) -> Iterator[ScanMetrics]:
-    """Metrics of the read in the block, logged and recorded when it ends, early or not.
-
-    Parameters
-    ----------
-    directory : str or None
-        The option ``metricsPath``.
-    """
+    """Metrics of the read in the block, logged and recorded when it ends, early or not."""
     metrics = ScanMetrics()
     started = time.perf_counter()
     try:
@@ -110,4 +97,4 @@ def _leave(directory: str, record: dict[str, Any]) -> None:
     name = f"{quote(record['stream'], safe='')}-{task}-{secrets.token_hex(6)}"
     hidden = place / f".{name}"
     hidden.write_text(json.dumps(record) + "\n", encoding="utf-8")
-    os.replace(hidden, place / f"{name}.json")  # whole, or not there
+    os.replace(hidden, place / f"{name}.json")  # atomic

@@ -1,40 +1,25 @@
-"""Between the types of a stream and the types of a DataFrame, without loss.
+"""Lossless conversion between the types of a stream and of a DataFrame, or an error.
 
-Purpose
-    :func:`spark_schema` says what a stream looks like in Spark; :class:`ReadConversion` turns
-    batches of the store into batches that Spark accepts; :class:`WriteConversion` goes the other
-    way.
+========================  =====================  ==========================================
+stream (Arrow)            Spark                  remarks
+========================  =====================  ==========================================
+bool                      boolean
+int8, 16, 32, 64          byte, short, int, long
+uint8, 16, 32             short, int, long
+uint64                    decimal(20,0)
+float32, float64          float, double          NaN and infinities kept
+string, large_string      string
+binary, large_binary      binary
+date32, date64            date                   date64 must be whole days
+timestamp with a zone     timestamp              an instant; µs, not rounded
+timestamp without         timestamp_ntz          the stream's UTC wall clock; µs, not rounded
+decimal128(p, s)          decimal(p, s)          0 <= s <= p
+arrow.json                string                 its text; ``parse_json`` makes a variant
+list, struct              array, struct          of these types
+========================  =====================  ==========================================
 
-Guarantee
-    A value arrives as it was or the read fails with an error that names the column.  Spark has no
-    unsigned integers and no nanoseconds: unsigned types become the next wider signed one (uint64 a
-    ``decimal(20,0)``), and a nanosecond that is not a whole microsecond is an error, not rounded.
-
-Layout
-    ========================  =====================  ==========================================
-    stream (Arrow)            Spark                  remarks
-    ========================  =====================  ==========================================
-    bool                      boolean
-    int8, 16, 32, 64          byte, short, int, long
-    uint8, 16, 32             short, int, long
-    uint64                    decimal(20,0)
-    float32, float64          float, double          NaN and infinities kept
-    string, large_string      string
-    binary, large_binary      binary
-    date32, date64            date                   date64 must be whole days
-    timestamp with a zone     timestamp              an instant; µs
-    timestamp without         timestamp_ntz          the stream's UTC wall clock; µs
-    decimal128(p, s)          decimal(p, s)          0 <= s <= p
-    arrow.json                string                 its text; ``parse_json`` makes a variant
-    list, struct              array, struct          of these types
-    ========================  =====================  ==========================================
-
-    A schema given by the user may name fewer columns, in any order, and wider types of the same
-    kind; ``timestamp`` and ``timestamp_ntz`` may stand for each other (the wall clock is UTC).
-
-Limits
-    Spark reads the first batch's Arrow schema strictly and does not check the others at all, so
-    every batch goes through the same conversion to one target schema.
+A user's schema may have fewer columns, in any order, and wider types of the same kind.  Spark
+checks only the first batch's schema, so every batch is converted to one target schema.
 """
 
 from __future__ import annotations
@@ -79,13 +64,7 @@ _TIMES = (T.TimestampType, T.TimestampNTZType)
 
 
 def spark_type(type_: pa.DataType, column: str = "") -> T.DataType:
-    """Spark type that holds every value of an Arrow type.
-
-    Raises
-    ------
-    UnsupportedType
-        When Spark has none.
-    """
+    """Spark type that holds every value of an Arrow type; UnsupportedType if there is none."""
     if pa.types.is_dictionary(type_):
         type_ = type_.value_type
     if pa.types.is_timestamp(type_):
@@ -109,13 +88,7 @@ def spark_type(type_: pa.DataType, column: str = "") -> T.DataType:
 
 
 def spark_schema(schema: pa.Schema, columns: Sequence[str] | None = None) -> T.StructType:
-    """Spark schema of a stream or of a query result.
-
-    Parameters
-    ----------
-    columns : sequence of str, optional
-        Names to keep, in that order; they must be in `schema`.
-    """
+    """Spark schema of a stream or result; ``columns`` selects and orders columns."""
     names = schema.names if columns is None else columns
     fields = [schema.field(name) for name in names]
     return T.StructType(
@@ -150,24 +123,9 @@ def _widens(found: T.DataType, wanted: T.DataType) -> bool:
 
 
 class ReadConversion:
-    """Turns batches with a stream's types into batches with a DataFrame's.
+    """Converts a stream's batches to a DataFrame's schema; ``columns`` are the names to read.
 
-    Parameters
-    ----------
-    source : pyarrow.Schema
-        What the store yields for :attr:`columns` (a superset is fine).
-    wanted : pyspark.sql.types.StructType
-        What Spark was told, by the stream or by the user.
-
-    Attributes
-    ----------
-    columns : list of str
-        Names to ask the store for, in the order of `wanted` and in the stream's spelling.
-
-    Raises
-    ------
-    SchemaMismatch
-        When a wanted column does not exist or its type cannot hold the stream's values.
+    Raises SchemaMismatch for a missing column or a type that cannot hold the stream's values.
     """
 
     def __init__(self, source: pa.Schema, wanted: T.StructType) -> None:
@@ -190,14 +148,7 @@ class ReadConversion:
         self.target = arrow_schema(wanted)
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Convert one batch that holds at least :attr:`columns`.
-
-        Raises
-        ------
-        InvalidData
-            When a value does not fit: nanoseconds, times outside of 64-bit microseconds, a date64
-            that is no whole day, a null where the schema forbids it.
-        """
+        """Convert one batch; InvalidData if a value does not fit."""
         arrays = [
             _exactly(batch.column(name), field)
             for name, field in zip(self.columns, self.target, strict=True)
@@ -250,21 +201,9 @@ def _explain(field: pa.Field, type_: pa.DataType, reason: str) -> str:
 
 
 class WriteConversion:
-    """Turns batches of a DataFrame into batches with a stream's exact schema.
+    """Converts a DataFrame's batches to a stream's schema; missing columns get defaults.
 
-    Columns are matched by name (without regard to case); a nullable column that the DataFrame
-    lacks is filled with nulls.
-
-    Parameters
-    ----------
-    given : pyspark.sql.types.StructType
-        Schema of the DataFrame.
-
-    Raises
-    ------
-    SchemaMismatch
-        Before any data is written: a column that the stream does not have, one that it requires and
-        the DataFrame lacks, or a type that does not fit.
+    Names match case-insensitively.  SchemaMismatch for unknown or missing columns and other types.
     """
 
     def __init__(self, given: T.StructType, stream: StreamSchema) -> None:
@@ -299,14 +238,7 @@ class WriteConversion:
             )
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Convert one batch.
-
-        Raises
-        ------
-        InvalidData
-            When a value does not fit its column, is not sound (Spark makes text of any bytes), or
-            a required one is null.
-        """
+        """Convert one batch; InvalidData if a value does not fit."""
         require_sound(batch)
         arrays = []
         for position, attribute, field in zip(
@@ -358,7 +290,7 @@ def _stored(array: pa.Array, field: pa.Field) -> pa.Array:
         return rebuilt(array, field.type, lambda part, to: _stored(part, field.with_type(to)))
     try:
         if pa.types.is_timestamp(type_) and pa.types.is_timestamp(field.type):
-            # Spark's batches carry the session's zone; the integers are UTC whatever it says.
+            # Spark's batches carry the session's zone; the integers are UTC in any case.
             return array.view(pa.timestamp(type_.unit, field.type.tz)).cast(field.type)
         return array.cast(field.type)
     except pa.ArrowInvalid as error:

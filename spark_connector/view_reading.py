@@ -1,15 +1,4 @@
-"""Views under the option ``stream``: a read of one is the query that it stands for.
-
-Purpose
-    :func:`of_view` makes of ``option("stream", name)``, where the name is that of a view, the
-    options of ``SELECT columns FROM name WHERE filter LIMIT limit``.  What is known of the option
-    ``query`` holds then: planned once, run inside the executors, in parts.
-
-Limits
-    A view has no time of its own, and no commits: ``startTime``, ``endTime``, ``asOf`` and what
-    else reads a stream's tree is refused.  By url it costs one request more, for a name that is
-    none of a stream.
-"""
+"""Reads of a view by the option ``stream``, rewritten into the option ``query``."""
 
 from __future__ import annotations
 
@@ -23,15 +12,7 @@ __all__ = ["of_view"]
 
 
 def of_view(options: Options) -> Options:
-    """The options of the query that a read of a view is; others as they are.
-
-    Raises
-    ------
-    InvalidArgument
-        They say what a view does not have.
-    StreamNotFound
-        Their name is neither that of a stream nor of a view.
-    """
+    """The options of the query for a view, which has no time and no commits; others unchanged."""
     if options.query is not None or options.stream is None:
         return options
     backend = open_backend(options)

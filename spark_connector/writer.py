@@ -1,24 +1,10 @@
-"""Batch writes: segments bulk-loaded by every task, one commit by the driver.
+"""Batch writes: every task stages segments, the driver commits once.
 
-Purpose
-    :class:`EventWriter` is what Spark pickles to its executors and, with the same job name, uses
-    for the commit.
-
-Guarantee
-    All events of a write become visible in one commit, or none do: a task that fails, is run twice
-    or speculatively, or goes on after the job was given up leaves only staged files, which the
-    commit does not name.  With ``txnAppId`` and ``txnVersion`` the same write, run again, does
-    nothing.
-
-Layout
-    ``mode("append")`` adds events, whatever their times.  ``mode("overwrite")`` replaces those of
-    a range of times in the same commit (``startTime`` and ``endTime``, or ``replaceWhere``), or all
-    of them with ``truncate=true``; without either it is refused.
-
-Limits
-    Each task sorts its own events.  Sort and range-partition by time before writing (as the ingest
-    pipeline does), or tasks write overlapping segments, which are merged when read until
-    compaction.
+Tasks that fail, run twice, or continue after an abort leave only staged files, which the commit
+does not name.  With ``txnAppId`` and ``txnVersion`` a repeated write does nothing.
+``mode("overwrite")`` replaces a time range in the same commit, or with ``truncate=true`` all
+events.  Each task sorts its own events: range-partition by time before, or reads must merge
+overlapping segments.
 """
 
 from __future__ import annotations
@@ -48,17 +34,7 @@ __all__ = ["EventWriter", "StagedMessage", "open_sink", "stage_task"]
 
 @dataclass(frozen=True)
 class StagedMessage(WriterCommitMessage):
-    """What one task has staged.
-
-    Attributes
-    ----------
-    part : int
-        Position of the task's partition.
-    staged : list
-        For the sink's commit.
-    application, version : str and int or None
-        Of a streaming write.
-    """
+    """What the task of partition ``part`` staged, for the sink's commit."""
 
     part: int
     staged: list[Any]
@@ -70,16 +46,7 @@ class StagedMessage(WriterCommitMessage):
 def open_sink(options: Options, given: StructType | None = None) -> Sink:
     """The sink of the stream that the options name.
 
-    Parameters
-    ----------
-    given : StructType, optional
-        Schema of a DataFrame that is to be written: with the option ``time`` the stream is made
-        where there is none.
-
-    Raises
-    ------
-    SchemaMismatch
-        When the option ``time`` names another column than the stream's, or none of the DataFrame.
+    With ``given`` (a DataFrame's schema) and the option ``time`` a missing stream is created.
     """
     path = None if options.path is None else local_path(options.path)
     target = Target(path, None, options.url, options.token, options.timeout, options.retries)
@@ -106,14 +73,13 @@ def open_sink(options: Options, given: StructType | None = None) -> Sink:
 
 
 def _schema_of(given: StructType, time: str) -> StreamSchema:
-    """Schema of a stream for the events of a DataFrame."""
     arrow = arrow_schema(given)
     name = {field.name.lower(): field.name for field in arrow}.get(time.lower())
     if name is None:
         raise SchemaMismatch(
             f"option 'time' names {time!r}; the DataFrame has {', '.join(arrow.names)}"
         )
-    # As Spark's own tables do: that a DataFrame has no nulls does not mean that the next has none.
+    # As in Spark's tables: a later DataFrame may have nulls even if this one has none.
     fields = [pa.field(f.name, f.type, f.name != name) for f in arrow]
     return StreamSchema(pa.schema(fields), name)
 
@@ -125,7 +91,7 @@ def stage_task(
     batches: Iterator[pa.RecordBatch],
     over: Over | None = None,
 ) -> tuple[int, list[Any]]:
-    """Stage the events of the task that this runs in; gives its partition and what it staged."""
+    """Stage the events of the current task; returns its partition and what it staged."""
     context = TaskContext.get()
     part = 0 if context is None else context.partitionId()
     conversion = WriteConversion(given, job.schema)
@@ -136,20 +102,7 @@ def stage_task(
 
 
 class EventWriter(DataSourceArrowWriter):
-    """Writes a DataFrame into a stream.
-
-    Parameters
-    ----------
-    given : StructType
-        Schema of the DataFrame.
-
-    Raises
-    ------
-    InvalidArgument
-        For an overwrite that does not say what is replaced.
-    SchemaMismatch
-        When the DataFrame does not fit the stream.
-    """
+    """Writes a DataFrame into a stream; pickled to executors."""
 
     def __init__(self, options: Options, given: StructType, overwrite: bool) -> None:
         ranged = replaces_range(options)
@@ -167,18 +120,16 @@ class EventWriter(DataSourceArrowWriter):
         sink = open_sink(options, given)
         self.job = sink.new_job()
         self.over = replaced_range(options, self.job.schema) if ranged else None
-        WriteConversion(given, self.job.schema)  # says now what would fail in every task
+        WriteConversion(given, self.job.schema)  # fail now instead of in every task
         sink.prepare(self.job)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Stage the events of one task; runs on an executor."""
         part, staged = stage_task(
             open_sink(self.options), self.job, self.given, iterator, self.over
         )
         return StagedMessage(part, staged)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish what the tasks have staged; runs once, on the driver."""
         staged = [
             item
             for message in messages
@@ -195,5 +146,4 @@ class EventWriter(DataSourceArrowWriter):
         )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove what was staged."""
         open_sink(self.options).abort(self.job.name)

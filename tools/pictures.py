@@ -1,7 +1,7 @@
-"""Draw the picture of README.md: the matches of the demo's pattern, and what was replayed for them.
+"""Write ``docs/pictures/pattern.svg`` (``make pictures``): matches and history map of the demo.
 
-Everything in it comes out of a store: the events of ``chronicle demo``, its indexes, its pattern.
-``make pictures`` writes ``docs/pictures/pattern.svg``; a test compares.
+The figure is drawn from a store with the events, indexes and pattern of ``chronicle demo``; a test
+compares it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ _LINE = 17
 
 
 def picture(events: int = EVENTS) -> str:
-    """The picture as SVG."""
     with tempfile.TemporaryDirectory() as place, chronicle.open(place) as database:
         stream = database.create_stream(STREAM, SCHEMA, time="time")
         stream.append(factory_events(events))

@@ -1,10 +1,9 @@
-"""Write into docs/testing.md what the tests cost, from ``pytest --costs FILE``.
+"""Write the cost of the tests into docs/testing.md, from ``pytest --costs FILE``.
 
     .venv/bin/python -m pytest -m "not bench" --costs costs.jsonl     # one process, a quiet machine
     .venv/bin/python tools/test_costs.py costs.jsonl
 
-The tables have processor seconds of the test and its processes, by folder and kind and for the
-hundred dearest tests, with the number of mutants that name their file.
+CPU seconds by folder and kind, and of the 100 most expensive tests with their mutants.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ KINDS = ("plain", "service", "socket", "process", "workers", "browser", "spark")
 
 
 def main(path: str) -> None:
-    """Replace what follows the mark in the page."""
+    """Replace the text after the mark in the page."""
     lines = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
     page = PAGE.read_text(encoding="utf-8")
     text = page[: page.index(MARK) + len(MARK)] + _by_folder(lines) + _dearest(lines)

@@ -1,4 +1,4 @@
-"""``GET /v1/streams/{stream}/tail``: follow a stream.  ``chronicle.tailing`` defines order and
+"""``GET /v1/streams/{stream}/tail``: follow a stream.  ``api/tailing.py`` defines order and
 positions, ``service.feeds`` the formats.
 """
 

@@ -1,4 +1,4 @@
-"""Break one promise of the product at a time and say which tests notice.
+"""Mutation testing: inject one fault at a time and check that the tests notice.
 
     make mutants                                     # all of them
     make mutants MUTANTS="--only log sync --jobs 2"  # of these names, two at once
@@ -6,23 +6,9 @@
     make mutants MUTANTS="--default"                 # only tests of the default tier may notice
     make mutants MUTANTS="--list"                    # names, files and tests; nothing runs
 
-Purpose
-    A test that cannot fail proves nothing.  A mutant is a small fault: a sync left out, a checksum
-    ignored, a bound off by one.  It is written into a scratch copy of the project, where the tests
-    that are responsible must fail.
-
-Guarantee
-    The run ends with 1 where a mutant survives, where its text does not stand exactly once in its
-    file or folder, or where its tests fail without it.
-
-Layout
-    The ``*.toml`` files beside this one list the mutants: a ``name``; ``in``, a file or folder; the
-    text ``old``, which stands there once; ``new``, which takes its place; ``tests``, files or tests
-    below ``tests/``.  ``tests/tools/test_mutants.py`` compares all of them with the sources.
-
-    Every job has a copy of the tree, in which one mutant at a time stands.  Mutants with the same
-    tests go to the same job, where these tests first run without any.  Each copy begins with the
-    compiled kernels of the project; what a changed kernel compiles to goes with its mutant.
+The ``*.toml`` files list mutants: ``name``; ``in``, a file or folder; ``old``, text that occurs
+there once; ``new``; and ``tests``, of which some must fail.  Each job has a copy of the tree and
+runs the tests first without a mutant.  Exit status 1 unless all mutants are noticed.
 """
 
 from __future__ import annotations
@@ -45,7 +31,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 SECONDS = 600
 SHARE = 4
-"""Mutants with the same tests that one job takes at once, where there are several jobs."""
+"""Mutants with the same tests that one of several jobs takes at once."""
 DEFAULT_TIER = "smoke or not (heavy or extra or slow or bench)"
 NOTHING_RAN = 5
 
@@ -56,8 +42,6 @@ IGNORED = shutil.ignore_patterns(
 
 @dataclass(frozen=True)
 class Mutant:
-    """One broken promise; see the module."""
-
     name: str
     place: str
     old: str
@@ -66,7 +50,6 @@ class Mutant:
 
 
 def load_mutants() -> list[Mutant]:
-    """All mutants of the ``*.toml`` files."""
     return [
         Mutant(one["name"], one["in"], one["old"], one["new"], tuple(one["tests"]))
         for file in sorted(Path(__file__).parent.glob("*.toml"))
@@ -75,16 +58,11 @@ def load_mutants() -> list[Mutant]:
 
 
 class NotOnce(Exception):
-    """A mutant's text does not stand exactly once in its file or folder."""
+    """A mutant's text does not occur exactly once in its file or folder."""
 
 
 def source_of(root: Path, mutant: Mutant) -> Path:
-    """The file that holds a mutant's text.
-
-    Raises
-    ------
-    NotOnce
-    """
+    """The file with a mutant's text; may raise ``NotOnce``."""
     path = root / mutant.place
     files = [path] if path.suffix else sorted(path.rglob("*.py"))
     counts = [(file, file.read_text(encoding="utf-8").count(mutant.old)) for file in files]
@@ -95,11 +73,7 @@ def source_of(root: Path, mutant: Mutant) -> Path:
 
 
 class Bench:
-    """A copy of the project in which one mutant at a time is written and tested.
-
-    The copy is importable as ``chronicle`` from ``place``, where the temporary files of its tests
-    are, too.
-    """
+    """A copy of the project for one mutant at a time, importable as ``chronicle``."""
 
     def __init__(self, place: Path, expression: str) -> None:
         self.place = place
@@ -111,7 +85,7 @@ class Bench:
         shutil.copytree(ROOT / ".build" / "kernels", self.copy / ".build" / "kernels")
 
     def judge(self, mutant: Mutant) -> tuple[str, str]:
-        """Run the tests of a mutant without it, once, then with it: the verdict, and by whom."""
+        """Run a mutant's tests once without it, then with it; returns the verdict and details."""
         try:
             path = source_of(self.copy, mutant)
         except (NotOnce, OSError) as error:
@@ -132,7 +106,6 @@ class Bench:
         return ("noticed", ", ".join(names)) if names else ("SURVIVES", " ".join(mutant.tests))
 
     def _compiled(self, path: Path) -> list[str]:
-        """Compile the kernels anew where a file has some; what was printed, if that fails."""
         if "@kernel" not in path.read_text(encoding="utf-8"):
             return []
         command = [sys.executable, "-m", "kernel_build", str(self.copy)]
@@ -140,10 +113,7 @@ class Bench:
         return [done.stderr[-400:]] if done.returncode else []
 
     def _failing(self, mutant: Mutant, *, keep: bool) -> list[str]:
-        """Tests that fail in the copy as it is; what was printed, where no test says it.
-
-        With ``keep``, the copy's byte code stays: that of a mutant must not outlive it.
-        """
+        """Failing tests of the copy, or output if none is named; ``keep`` retains byte code."""
         command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--timeout", "300"]
         command += ["-p", "no:cacheprovider", *(f"tests/{name}" for name in mutant.tests)]
         if self.expression:
@@ -168,7 +138,7 @@ class Bench:
 
 
 def shares(mutants: list[Mutant], jobs: int) -> list[list[Mutant]]:
-    """Lists of mutants with the same tests, long ones first."""
+    """Groups of mutants with the same tests, large ones first."""
     most = SHARE if jobs > 1 else len(mutants)
     alike = [list(group) for _, group in groupby(mutants, key=lambda one: one.tests)]
     cut = [group[at : at + most] for group in alike for at in range(0, len(group), most)]
@@ -176,7 +146,7 @@ def shares(mutants: list[Mutant], jobs: int) -> list[list[Mutant]]:
 
 
 def choose(words: list[str], part: str) -> list[Mutant]:
-    """The mutants whose names hold one of the words, if any; of these, part ``number/count``."""
+    """Mutants whose names contain one of the words; of these, part ``number/count``."""
     number, _, count = part.partition("/")
     found = [one for one in load_mutants() if not words or any(word in one.name for word in words)]
     found.sort(key=lambda one: one.tests)
@@ -185,7 +155,7 @@ def choose(words: list[str], part: str) -> list[Mutant]:
 
 
 def run(mutants: list[Mutant], jobs: int, expression: str) -> int:
-    """Judge mutants, print each verdict and a summary; 1 where one was not noticed."""
+    """Judge mutants, print verdicts and a summary; returns 1 unless all were noticed."""
     begun, verdicts = time.monotonic(), defaultdict[str, list[str]](list)
 
     def work(place: Path, ahead: list[list[Mutant]]) -> None:
@@ -206,7 +176,7 @@ def run(mutants: list[Mutant], jobs: int, expression: str) -> int:
             for done in [pool.submit(work, Path(scratch) / str(n), ahead) for n in range(jobs)]:
                 done.result()
         finally:
-            ahead.clear()  # interrupted: what has not begun does not begin
+            ahead.clear()  # after an interrupt, start no more
     noticed = len(verdicts.pop("noticed", []))
     seconds = time.monotonic() - begun
     print(f"\n{noticed} of {len(mutants)} mutants were noticed, in {seconds:.0f} s")
@@ -216,7 +186,6 @@ def run(mutants: list[Mutant], jobs: int, expression: str) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Run or list mutants."""
     parser = argparse.ArgumentParser(description="break one promise at a time; tests must notice")
     parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="of these names")
     parser.add_argument("--part", default="1/1", metavar="K/N", help="the K-th of N parts")

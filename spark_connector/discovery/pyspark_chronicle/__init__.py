@@ -1,9 +1,7 @@
-"""Lets ``spark.read.format("chronicle")`` find Chronicle without registration.
+"""Lets Spark find ``format("chronicle")`` without registration.
 
-On the first unknown format Spark imports every top-level module named ``pyspark_*`` and takes its
-``DefaultSource``.  One module that raises there disables the search for all of them, so this one
-swallows whatever goes wrong: without a ``DefaultSource`` Spark passes over it, and
-``chronicle.spark_connector.register(spark)`` then shows the reason.
+Spark imports every top-level module ``pyspark_*`` and takes its ``DefaultSource``.  One that raises
+disables the search for all, so errors are suppressed here; ``register`` then shows the reason.
 """
 
 from contextlib import suppress
