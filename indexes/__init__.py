@@ -1,13 +1,13 @@
-"""Secondary indexes: where in history an attribute has a rare value.
+"""Secondary indexes: the positions of attribute values in a stream's history.
 
-Reading order: ``storage`` (the RocksDB database of a stream), ``kernels``, ``keys`` (values as
-integers that sort alike), ``runs`` (entries of a range of positions), ``derived_values``,
-``looking_back`` and ``index_key`` (what an index is on),
-``definitions`` (the file that says what is indexed),
-``catalogue`` (the runs that there are), ``opened`` (reading them),
-``lookup`` (values to positions), ``ahead`` (blocks of many runs together),
-``verify`` (runs against events), ``copying`` and ``staged`` (indexes of segments elsewhere),
-``stream_indexes`` (what is built), ``manager`` (the indexes of all streams).
+Reading order
+    ``storage`` (RocksDB database of a stream), ``kernels`` (loops over entries), ``keys`` (values
+    as sortable integers), ``runs`` (sorted entries of a range of positions), ``derived_values``,
+    ``looking_back`` and ``index_key`` (what an index is on), ``definitions`` (file of defined
+    indexes), ``catalogue`` (existing runs), ``opened`` (reading them), ``lookup`` (values to
+    positions), ``ahead`` (read-ahead of blocks), ``verify`` (runs against events), ``copying`` and
+    ``staged`` (indexes of copies and of bulk loads), ``stream_indexes`` (building), ``manager``
+    (indexes of all streams).
 """
 
 from .manager import StoreIndexes

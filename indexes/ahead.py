@@ -1,24 +1,11 @@
-"""Blocks of many runs, read together before they are looked at.
+"""Read-ahead of run blocks: those of many runs are requested together, while others are searched.
 
-Purpose
-    A lookup asks one range of values of every run, and each run answers from two key blocks and
-    the position blocks between them.  Which ones is known from the fences in memory, so they are
-    asked for in few requests, not block by block as the search comes to them, and the next ones
-    while these are searched: :func:`ahead`.
+Fences in memory tell which blocks a lookup needs.  At most twice ``AHEAD_BYTES`` are ahead. ::
 
-Layout
-    ::
-
-        range of values                  |-----------------|
-        fences of a run     |.......|.......|.......|.......|.......|
-        key blocks                   x                    x             where it begins and ends
-        position blocks              x       x       x    x
-
-Guarantee
-    A hint: what cannot be read here is read, and told, by who needs it.
-
-Limits
-    At most twice :data:`AHEAD_BYTES` are read ahead of the search.
+    range of values                  |-----------------|
+    fences of a run     |.......|.......|.......|.......|.......|
+    key blocks                   x                    x             where it begins and ends
+    position blocks              x       x       x    x
 """
 
 from __future__ import annotations
@@ -40,16 +27,14 @@ __all__ = ["ahead", "blocks_between"]
 FIRST_BYTES, AHEAD_BYTES = 4 << 20, 8 << 20
 
 LOOKUPS = 8
-"""That wait at once."""
 
 _looking = OwnThreads(LOOKUPS, "chronicle-ahead-of-lookups")
-"""Threads that wait for blocks."""
 
 Item = TypeVar("Item")
 
 
 def blocks_between(run: Run, low: int, high: int) -> list[tuple[bytes, int]]:
-    """Kinds and numbers of the blocks that tell which entries have keys in [low, high]."""
+    """Kinds and numbers of the blocks that locate the entries with keys in [low, high]."""
     if not run.entries or high < int(run.fences[0]) or low > int(run.fences[-1]):
         return []
     fences = run.fences[:-1]
@@ -68,14 +53,13 @@ def blocks_between(run: Run, low: int, high: int) -> list[tuple[bytes, int]]:
 
 
 def _missing(keys: KeyRanges, run: Run) -> tuple[list[bytes], int]:
-    """Keys of the blocks of a run that are not in memory, and about how many bytes they have."""
     spans, nulls = keys.of(run)
     blocks = [block for low, high in spans for block in blocks_between(run, low, high)]
     if nulls and run.nulls and run.entries:
         blocks.append((b"n", 0))
     at = run.index, run.segment, run.first, run.generation
     ends = [block_key(kind, *at, number) for kind, number in blocks[:1] + blocks[-1:]]
-    if all(map(keys.indexes.holds, ends)):  # they came together, and are as long ago
+    if all(map(keys.indexes.holds, ends)):  # cached together, so evicted together
         return [], 0
     names = [block_key(kind, *at, number) for kind, number in blocks]
     return names, len(names) * run.size // max(1, 2 * run.blocks)
@@ -84,15 +68,7 @@ def _missing(keys: KeyRanges, run: Run) -> tuple[list[bytes], int]:
 def ahead(
     wanted: Iterable[tuple[Item, Sequence[tuple[Run, KeyRanges]]]], indexes: OpenedIndexes | None
 ) -> Iterator[Item]:
-    """Items in order, after the blocks of the runs that each is going to look up.
-
-    Parameters
-    ----------
-    wanted : iterable of (item, runs)
-        Runs with the values that are looked up in them.
-    indexes : OpenedIndexes, optional
-        Of all these runs; without them there are none.
-    """
+    """The items in order, each after the blocks of its runs were fetched."""
     if indexes is None:
         yield from (item for item, _ in wanted)
         return
@@ -112,7 +88,6 @@ def ahead(
 def _groups(
     wanted: Iterable[tuple[Item, Sequence[tuple[Run, KeyRanges]]]],
 ) -> Iterator[tuple[list[Item], list[bytes]]]:
-    """Items whose blocks are asked for together, and the keys of those that are missing."""
     group: list[Item] = []
     names: list[bytes] = []
     size, most = 0, FIRST_BYTES

@@ -1,9 +1,4 @@
-"""What is indexed at one moment: the picture that a query plans with.
-
-Purpose
-    :class:`Catalogue` names the runs and times that there are.  It does not change; what it names
-    may be replaced while a query reads it, which :class:`RunsChanged` tells.
-"""
+"""What is indexed at one moment; an immutable ``Catalogue`` for query planning."""
 
 from __future__ import annotations
 
@@ -18,7 +13,7 @@ __all__ = ["Catalogue", "RunsChanged", "TimeRange", "blocks_of", "descriptor_of"
 
 
 class RunsChanged(Exception):
-    """A run was replaced, dropped or set aside while a query was using it; plan again."""
+    """A run was replaced, dropped or set aside during a query; plan again."""
 
 
 @dataclass(frozen=True)
@@ -34,15 +29,7 @@ class TimeRange:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """What is indexed at one moment.
-
-    Attributes
-    ----------
-    attributes : mapping of str to int
-        Indexed attributes and the identifiers of their indexes; none where no run can be read.
-    runs : mapping of (index, segment) to tuple of Run
-        In order of position.
-    """
+    """Identifiers by attribute (none if unreadable), runs by (index, segment), times by segment."""
 
     attributes: Mapping[str, int]
     runs: Mapping[tuple[int, int], tuple[Run, ...]]
@@ -50,13 +37,12 @@ class Catalogue:
 
 
 def descriptor_of(times: TimeRange) -> tuple[bytes, bytes]:
-    """Key and value that make the times of a range exist."""
+    """Key and value of the descriptor that makes a range's times exist."""
     record = {"end": times.end, "generation": times.generation, "size": times.size}
     return time_key(times.segment, times.first), json.dumps(record).encode()
 
 
 def blocks_of(run: Run) -> list[tuple[bytes, int]]:
-    """Kinds and numbers of all blocks that a run has."""
     blocks = [(kind, block) for kind in (b"k", b"p") for block in range(run.blocks)]
     if run.listed:
         blocks.append((b"n", 0))

@@ -1,18 +1,8 @@
-"""The indexes of a copy of a stream, as a backup has it.
+"""Copies the indexes of a stream into a backup.
 
-Purpose
-    :func:`copy_indexes` writes the definitions of a stream's indexes, and the runs that are true of
-    the copy, into an index database of the copy's own.
-
-Guarantee
-    A run stands for positions of a segment, and a segment keeps its identifier in the copy.  What
-    the copy has of it is a beginning; a run that ends within it is true there for ever, however
-    the original and the copy grow apart.  A run that is replaced while it is read, or that does not
-    read, is left out.
-
-Limits
-    Runs are copied, not linked: RocksDB's files hold those of all segments.  What is left out is
-    built when the copy is opened for writing.
+A run that ends within the copy's part of its segment stays valid there.  Runs that are replaced
+during the copy, or unreadable, are rebuilt when the copy is opened for writing.  Runs are copied,
+not linked: RocksDB files mix those of all segments.
 """
 
 from __future__ import annotations
@@ -35,29 +25,12 @@ __all__ = ["copy_indexes"]
 def copy_indexes(
     indexes: OpenedIndexes, path: Path, schema: StreamSchema, alive: Mapping[int, int]
 ) -> None:
-    """Write what is true of a copy of a stream as the indexes of that copy.
-
-    Parameters
-    ----------
-    indexes : OpenedIndexes
-        Of the original.
-    path : Path
-        ``<copy of the stream>/indexes``, a new directory.
-    schema : StreamSchema
-        The copy's.
-    alive : mapping of int to int
-        Of the copy's segments, the active one among them, the events of each.
-
-    Raises
-    ------
-    StorageFull, StorageFailed
-        When they cannot be written; the copy is whole without them.
-    """
+    """Write the runs valid in a copy; ``alive`` has the number of events of its segments."""
     known = indexes.definitions
     for name in indexes.attributes:
         try:
             index_key(name, schema)
-        except AttributeNotFound:  # younger than the copy
+        except AttributeNotFound:  # newer than the copy
             known = known.without(name)
     target = IndexStorage(path, True)
     try:
@@ -72,7 +45,6 @@ def copy_indexes(
 def _copied(
     indexes: OpenedIndexes, alive: Mapping[int, int]
 ) -> Iterator[list[tuple[bytes, bytes]]]:
-    """What makes up each range of times and each run, the descriptor last."""
     catalogue = indexes.catalogue()
     for times in (t for listed in catalogue.times.values() for t in listed):
         if times.end <= alive.get(times.segment, 0):

@@ -1,28 +1,13 @@
-"""Which attributes of a stream are indexed: a small file, replaced as a whole.
+"""The definitions of a stream's indexes, in a manifest (``store.manifest``) that is replaced::
 
-Purpose
-    What an index *is* (attribute, identifier, limit on its lag) is kept apart from what is built:
-    runs can be derived from events, definitions cannot.  A database of runs that is damaged,
-    deleted or on a full disk leaves them known, named by SHOW INDEXES, and able to be built again.
+    <stream>/indexes/definitions/MANIFEST       {"next": 3, "indexes": [
+                                                   {"attribute": "x", "id": 1},
+                                                   {"attribute": "y", "id": 2,
+                                                    "lag_events_max": 1000000}]}
 
-Layout
-    ::
-
-        <stream>/indexes/definitions/MANIFEST       {"next": 3, "indexes": [
-                                                       {"attribute": "x", "id": 1},
-                                                       {"attribute": "y", "id": 2,
-                                                        "lag_events_max": 1000000}]}
-
-    A manifest of :mod:`chronicle.store.manifest`: checksum, old or new after a crash, never a
-    mixture.  ``next`` is an identifier that no index has ever had, so that runs of a dropped index
-    are never taken for those of another.
-
-Guarantee
-    A change counts once :func:`replace` has returned.  Where it raises, the file says what it said.
-
-Limits
-    Stores written before this file existed have the same in their database of runs, which has kept
-    a copy since: :func:`recover` reads it, also where the file is damaged.
+Unlike runs, definitions cannot be rebuilt, so they are apart from the run database.  ``next`` is an
+identifier that no index has had, so runs of a dropped index are never taken for another's.  Older
+stores have only the copy in their run database, which ``recover`` reads, also after damage.
 """
 
 from __future__ import annotations
@@ -50,24 +35,14 @@ DIRECTORY = "definitions"
 
 @dataclass(frozen=True)
 class Definitions:
-    """The indexes of a stream, as defined.
-
-    Attributes
-    ----------
-    identifiers : mapping of str to int
-        By attribute.
-    limits : mapping of str to int
-        By attribute, the events that may wait for its index; those without a limit are not there.
-    next : int
-        The identifier that the next index gets.
-    """
+    """Identifiers and lag limits (events; optional) by attribute, and the next identifier."""
 
     identifiers: Mapping[str, int] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     next: int = 1
 
     def adding(self, attribute: str, lag_events_max: int | None) -> Definitions:
-        """With one index more; raises :class:`IndexExists`."""
+        """With one more index; ``IndexExists`` if there is one."""
         if attribute in self.identifiers:
             raise IndexExists(f"there is an index on {attribute!r} already")
         limits = dict(self.limits)
@@ -77,11 +52,9 @@ class Definitions:
         return Definitions(identifiers, limits, self.next + 1)
 
     def beyond(self, used: int) -> Definitions:
-        """The same, with a next identifier that is greater than one that was used."""
         return with_fields(self, next=max(self.next, used + 1))
 
     def without(self, attribute: str) -> Definitions:
-        """With one index less."""
         return with_fields(
             self,
             identifiers={n: i for n, i in self.identifiers.items() if n != attribute},
@@ -89,7 +62,7 @@ class Definitions:
         )
 
     def following(self, layouts: Sequence[Layout], schema: StreamSchema) -> Definitions:
-        """The same for attributes that were renamed or dropped since."""
+        """Adapted to attributes that were renamed or dropped since."""
         found = self
         for name in self.identifiers:
             if _key(name, schema) is not None:
@@ -105,7 +78,6 @@ class Definitions:
         return found
 
     def renamed(self, attribute: str, to: str) -> Definitions:
-        """With an index whose attribute is called otherwise."""
 
         def moved(known: Mapping[str, int]) -> dict[str, int]:
             return {to if name == attribute else name: value for name, value in known.items()}
@@ -114,27 +86,19 @@ class Definitions:
 
 
 def _key(name: str, schema: StreamSchema) -> IndexKey | None:
-    """What an index of that name is on; None where the schema has no such attributes."""
     try:
         key = index_key(name, schema)
     except ChronicleError:
         return None
-    return key if key.name == name else None  # the name of an attribute may read as an expression
+    return key if key.name == name else None  # an attribute's name may parse as an expression
 
 
 def has_indexes(path: Path) -> bool:
-    """Whether a directory is one of indexes."""
     return (path / DIRECTORY / MANIFEST).exists() or (path / "CURRENT").exists()
 
 
 def read(path: Path) -> Definitions | None:
-    """What a directory of indexes defines; None where nothing was written yet.
-
-    Raises
-    ------
-    CorruptStore
-        The file is damaged.
-    """
+    """The definitions in a directory, if any; ``CorruptStore`` when the file is damaged."""
     body = read_manifest(RealFiles(path), DIRECTORY)
     if body is None:
         return None
@@ -156,18 +120,7 @@ def read(path: Path) -> Definitions | None:
 
 
 def replace(path: Path, definitions: Definitions) -> None:
-    """Write definitions, durably.
-
-    Parameters
-    ----------
-    path : Path
-        ``<stream>/indexes``; made where it is missing.
-
-    Raises
-    ------
-    StorageFull, StorageFailed
-        The file says what it said.
-    """
+    """Write definitions durably into ``<stream>/indexes``; on an error the file is unchanged."""
     files = RealFiles(path)
     before: Definitions | None = None
     with suppress(CorruptStore):
@@ -179,7 +132,7 @@ def replace(path: Path, definitions: Definitions) -> None:
             RealFiles(path.parent).sync_directory("")
         write_manifest(files, DIRECTORY, _body(definitions))
     except (ChronicleError, OSError) as error:
-        # only the sync of the directory may have failed, with the new file in place
+        # if only the directory sync failed, the new file is in place
         with suppress(ChronicleError, OSError):
             if before != definitions and read(path) == definitions:
                 if before is None:
@@ -201,7 +154,6 @@ def _body(definitions: Definitions) -> dict[str, Any]:
 
 
 def copy_of(definitions: Definitions) -> list[tuple[bytes, bytes]]:
-    """The same as keys and values of the database of runs."""
     return [
         (
             b"i" + entry["attribute"].encode(),
@@ -212,16 +164,8 @@ def copy_of(definitions: Definitions) -> list[tuple[bytes, bytes]]:
 
 
 def recover(copies: Iterable[tuple[bytes, bytes]], used: Iterable[int]) -> Definitions:
-    """Definitions from what :func:`copy_of` made of them.
-
-    Parameters
-    ----------
-    copies : iterable of (bytes, bytes)
-    used : iterable of int
-        Identifiers of runs that there are.
-
-    Two indexes of one identifier (as an earlier version could leave them) get new ones each: whose
-    the runs are is not known, so that they are built anew.
+    """Definitions from entries of ``copy_of``.  Indexes that share an identifier (a defect of an
+    earlier version) get new ones, since their runs are ambiguous, and are rebuilt.
     """
     identifiers: dict[str, int] = {}
     limits: dict[str, int] = {}

@@ -1,22 +1,14 @@
-"""Values derived from an event and those before it: expressions as data, and computing them.
+"""Vectorised evaluation of index expressions over an event and those before it.
 
-Purpose
-    :func:`evaluated` computes an expression of :mod:`.index_key` for whole columns at once, and
-    says of each event what is known of its value.
+Each value has a state; of several operands the highest state wins::
 
-Layout
-    =======  =====================================  =======================================
     KNOWN    a number                               compared
-    ABSENT   PREV means an event that is not there  NULL, unless it lies before what is seen
+    ABSENT   PREV refers to a missing event         NULL, unless it lies before what was read
     NULL     an attribute has no value              NULL: no comparison is true
     UNKNOWN  NaN, infinity, overflow                may be anything
-    =======  =====================================  =======================================
 
-    Of several operands the lowest line decides.
-
-Guarantee
-    Numbers are those that a query computes for the same expression: doubles in the order that is
-    written, 32-bit floats in their own precision, integers exactly or not known.
+Numbers equal those of a query: doubles in the written order, 32-bit floats in their own precision,
+integers exactly or UNKNOWN.
 """
 
 from __future__ import annotations
@@ -48,7 +40,7 @@ __all__ = [
 KNOWN, ABSENT, NULL, UNKNOWN = range(4)
 
 _WHOLE_MAX = 2.0**62
-"""Integers are computed with while they, and what comes of them, are this small."""
+"""Integers and results of at least this size are UNKNOWN."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +53,6 @@ class Value:
 
 @dataclass(frozen=True)
 class Number:
-    """A literal."""
-
     value: int | float
 
 
@@ -78,7 +68,7 @@ Node = Value | Number | Operation
 
 
 def partition_codes(keys: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
-    """A number for each event, the same where all keys are; nulls are equal to each other."""
+    """A number per event, equal where all keys are; nulls are equal to each other."""
     codes = np.zeros(len(keys[0]), np.int64)
     for key in keys:
         plain = key.dictionary_decode() if pa.types.is_dictionary(key.type) else key
@@ -89,7 +79,7 @@ def partition_codes(keys: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
 
 
 def previous(keys: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
-    """Per event the place of the event before it with the same keys, -1 where there is none."""
+    """Position of the previous event with the same keys, -1 without one."""
     codes = partition_codes(keys)
     order = order_of(codes)
     before = np.full(len(codes), -1, np.int64)
@@ -105,15 +95,7 @@ def evaluated(
     whole: bool,
     count: int,
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
-    """Values, and what is known of each: :data:`KNOWN`, :data:`ABSENT` and so on.
-
-    Parameters
-    ----------
-    before : int64[n], optional
-        Place of the event that PREV means; the one before without it.
-    whole : bool
-        Compute with 64-bit integers.
-    """
+    """Values and their states; ``before`` has PREV positions, ``whole`` computes with int64."""
     if isinstance(tree, Number):
         kind = np.int64 if whole else np.float64
         return np.full(count, tree.value, kind), np.zeros(count, np.uint8)
@@ -168,7 +150,6 @@ def _shifted(
     before: npt.NDArray[np.int64] | None,
     back: int,
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
-    """Of each event what the event ``back`` places before it has."""
     if not back:
         return values, states
     if before is None:
@@ -178,5 +159,5 @@ def _shifted(
         for _ in range(back - 1):
             places = np.where(places < 0, -1, before[places])
     there = places >= 0
-    at = np.maximum(places, 0)  # there may be fewer events than it looks back
+    at = np.maximum(places, 0)  # there may be fewer events than ``back``
     return np.where(there, values[at], 0), np.where(there, states[at], np.uint8(ABSENT))

@@ -1,34 +1,21 @@
-"""What an index sorts events by: an attribute, a pair of attributes, or a value derived from them.
+"""The key of an index, named by its text: an attribute, a pair of attributes, or a derived value::
 
-Purpose
-    An index is named by the text of its key.  :func:`index_key` reads it, and gives the values
-    that runs are built of; runs, lookups and checks are the same for all three kinds::
+    altitude                                  the attribute
+    category, beat                            events of one category, ordered by beat
+    price - PREV(price) PARTITION BY symbol   difference to the symbol's previous event
 
-        altitude                                  the attribute
-        category, beat                            events of one category, ordered by beat
-        price - PREV(price) PARTITION BY symbol   the step from the symbol's event before
+A *pair* is one uint64 per event: ``HASH_BITS`` bits of a hash of the first value, then the upper
+bits of the second value's key (integers as doubles, so that small ones keep all bits).  An equality
+on the first and a range over the second are one range of words, without false negatives.
 
-Layout
-    A *pair* is one unsigned word an event: :data:`HASH_BITS` bits of a hash of the first value,
-    then the upper bits of the second one's key.  An equality on the first and a range over the
-    second are one range of words.  Integers are taken as doubles for this, so that small ones
-    keep all of their bits.
+A *derived* value is an ``int64`` for integers and times, else a double; null without a number, for
+a reason in ``Gaps``.  The event of PREV is searched in the same segment, with PARTITION BY at most
+``LOOK_BACK`` events before the run, so a run stays valid across compactions.  No false negatives if
+UNKNOWN and ABSENT count as hits and no late event precedes an event in question (the planner
+ensures both).
 
-    A *derived* value is an ``int64`` where its attributes are integers or times, else a double.
-    It is null where there is no number; :class:`Gaps` says why.  The event that PREV speaks of is
-    looked for in the same segment, with PARTITION BY up to :data:`LOOK_BACK` events before the
-    part at hand.  So a run depends on nothing outside its segment, and stays true whatever comes,
-    goes or is compacted around it.
-
-Guarantee
-    A lookup in a pair finds at least the events that satisfy the condition; one in a derived value
-    does when what is not known, or not found, is taken for a hit, and while no late event lies
-    before an event in question (whoever plans sees to both).
-
-Limits
-    Columns, PREV of a column, whole numbers (of any kind where the columns are doubles),
-    ``+ - * /`` and ABS.  Of 32-bit floats at most one operation: more would round otherwise than
-    the query does.  Strings as the second of a pair are told apart by their first five bytes.
+Limits: columns, PREV of a column, whole numbers (any with doubles), ``+ - * /`` and ABS; one
+operation on 32-bit floats, which a query would round otherwise.
 """
 
 from __future__ import annotations
@@ -71,10 +58,9 @@ __all__ = ["LOOK_BACK", "DerivedKey", "IndexKey", "KeyValues", "PairKey", "index
 HASH_BITS = 20
 _REST = np.uint64(64 - HASH_BITS)
 LOOK_BACK = RUN_EVENTS
-"""Events before a part among which those of its partitions are looked for."""
+"""Events before a run among which those of its partitions are searched."""
 _BACK_MAX = 1_000
 _TEXT_MAX = 400
-"""So that no expression is nested deeper than a program may call."""
 _SYMBOLS = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/"}
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PARTITION = re.compile(r"\s+PARTITION\s+BY\s+", re.IGNORECASE)
@@ -85,15 +71,7 @@ _KINDS = "an attribute, two attributes (a, b), or an expression such as price - 
 
 @dataclass(frozen=True)
 class KeyValues:
-    """What an index has of some events.
-
-    Attributes
-    ----------
-    column : pyarrow.ChunkedArray or None
-        None when all are null.
-    gaps : Gaps or None
-        About the nulls of derived values; those of attributes are values like any other.
-    """
+    """Key values of some events, None when all are null; ``gaps`` are of derived values."""
 
     column: pa.ChunkedArray | None
     gaps: Gaps | None = None
@@ -101,20 +79,8 @@ class KeyValues:
 
 @dataclass(frozen=True)
 class IndexKey:
-    """An attribute, as it is.
-
-    Attributes
-    ----------
-    name : str
-        The key's text, the same for every way of writing it.
-    attribute : Attribute
-        As which runs store the values.
-    columns : tuple of str
-        Attributes of the stream that it reads, those of PARTITION BY among them.
-    back : int
-        How many events before an event its value depends on.
-    partition : tuple of str
-        Whose events these are; of all where empty.
+    """An attribute as a key: canonical ``name``, ``columns`` read, and the number of preceding
+    events (of the ``partition``) that a value depends on.
     """
 
     name: str
@@ -124,41 +90,29 @@ class IndexKey:
     partition: tuple[str, ...] = ()
 
     def renamed(self, now: Mapping[str, str]) -> str:
-        """The key's text when each of its columns is called otherwise."""
         return now[self.name]
 
     def column(self, leaves: LeafMap, first: int, end: int, lowest: int | None = None) -> KeyValues:
-        """Values at positions of a segment."""
         return self.values(leaves.column, first, end, lowest)
 
     def values(
         self, read: ColumnReader, first: int, end: int, lowest: int | None = None
     ) -> KeyValues:
-        """Values at positions [first, end) of what a reader reads.
-
-        Parameters
-        ----------
-        lowest : int, optional
-            Where looking back for the events of partitions ends; else :data:`LOOK_BACK` before.
-        """
+        """Values at positions [first, end); partitions look back to ``lowest``."""
         found = read(self.name, first, end)
         return KeyValues(pa.chunked_array([found]) if isinstance(found, pa.Array) else found)
 
 
 @dataclass(frozen=True)
 class PairKey(IndexKey):
-    """One word of two attributes."""
-
     pair: tuple[Attribute, Attribute] = (_DOUBLE, _DOUBLE)
 
     def renamed(self, now: Mapping[str, str]) -> str:
-        """The key's text when each of its columns is called otherwise."""
         return _listing([now[attribute.name] for attribute in self.pair])
 
     def values(
         self, read: ColumnReader, first: int, end: int, lowest: int | None = None
     ) -> KeyValues:
-        """Words; null where either value is."""
         parts = [read(attribute.name, first, end) for attribute in self.pair]
         if parts[0] is None or parts[1] is None:
             return KeyValues(None)
@@ -175,10 +129,7 @@ class PairKey(IndexKey):
         return KeyValues(pa.chunked_array([pa.array(words, mask=~kept)]))
 
     def range(self, equal: Range, then: Range | None) -> Range | None:
-        """The words of an equality on the first and, perhaps, a range over the second.
-
-        None where no event can satisfy the second; all of its values where it says nothing.
-        """
+        """The words of an equality and a range (default: all); None if that is empty."""
         one, other = self.pair
         value = pa.array([equal.low], _exact_type(one))
         base = int(_hashes(value, one)[0]) << int(_REST)
@@ -198,14 +149,12 @@ class DerivedKey(IndexKey):
     tree: Node = _NOTHING
 
     def renamed(self, now: Mapping[str, str]) -> str:
-        """The key's text when each of its columns is called otherwise."""
         return _whole_text(_renamed(self.tree, now), [now[name] for name in self.partition])
 
     @property
     def strict(self) -> bool:
-        """Whether a comparison that the value decides is NULL where any of its operands is.
-
-        ``x - PREV(x) + y - y`` is also what ``x > PREV(x)`` asks for, whatever ``y`` is.
+        """Whether a comparison decided by the value is NULL whenever an operand is.  Not for ``x -
+        PREV(x) + y - y``, which also serves ``x > PREV(x)``, whatever ``y`` is.
         """
         values = _values(self.tree)
         return len(set(values)) == len(values)
@@ -213,7 +162,6 @@ class DerivedKey(IndexKey):
     def values(
         self, read: ColumnReader, first: int, end: int, lowest: int | None = None
     ) -> KeyValues:
-        """Numbers; null where there is none."""
         start = seen = first if self.partition else max(0, first - self.back)
         columns: dict[str, pa.Array] = {}
         for name in self.columns:
@@ -228,7 +176,7 @@ class DerivedKey(IndexKey):
             before = previous([columns[name] for name in self.partition])
         count = len(columns[self.columns[0]])
         whole = self.attribute.storage is Storage.SIGNED
-        with np.errstate(all="ignore"):  # what overflows is not known
+        with np.errstate(all="ignore"):  # overflows become UNKNOWN
             values, states = evaluated(self.tree, columns, before, whole, count)
         if not whole:
             states[(states == KNOWN) & ~np.isfinite(values)] = UNKNOWN
@@ -242,7 +190,6 @@ class DerivedKey(IndexKey):
     def _with_earlier(
         self, read: ColumnReader, columns: dict[str, pa.Array], lowest: int, first: int
     ) -> dict[str, pa.Array]:
-        """The same behind the last events of their partitions before."""
         if lowest >= first:
             return columns
         keys = [columns[name] for name in self.partition]
@@ -252,17 +199,7 @@ class DerivedKey(IndexKey):
 
 @lru_cache(maxsize=1024)
 def index_key(text: str, schema: StreamSchema) -> IndexKey:
-    """Read what an index is on.
-
-    Parameters
-    ----------
-    text : str
-        As users write it, or as :attr:`IndexKey.name` has it.
-
-    Raises
-    ------
-    AttributeNotFound, InvalidArgument, UnsupportedType
-    """
+    """Parse the key of an index, as users write it or as ``IndexKey.name``."""
     if text in schema:
         return _plain(schema, text)
     if len(text) > _TEXT_MAX:
@@ -401,7 +338,7 @@ def _operations(tree: Node) -> list[str]:
 
 
 def _type(tree: Node, attributes: list[Attribute], text: str) -> pa.DataType:
-    """Of the values; raises where they could differ from what a query computes."""
+    """Type of the values; raises where they could differ from a query's."""
     types = {attribute.type for attribute in attributes}
     operations = _operations(tree)
     if all(pa.types.is_timestamp(type_) for type_ in types):
@@ -467,12 +404,11 @@ def _text(tree: Node) -> str:
 
 
 def _exact_type(attribute: Attribute) -> pa.DataType:
-    """As which a constant is read; ticks are whole numbers."""
     return pa.int64() if attribute.storage is Storage.SIGNED else attribute.type
 
 
 def _hashes(array: pa.Array, attribute: Attribute) -> npt.NDArray[np.uint64]:
-    """:data:`HASH_BITS` bits of each value, the same in every process; equal for equal values."""
+    """Process-independent hashes of ``HASH_BITS`` bits; equal for equal values."""
     if attribute.storage in (Storage.STRING, Storage.BINARY):
         encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
         values = encoded.dictionary.cast(pa.large_binary()).to_pylist()
@@ -504,7 +440,7 @@ def _rest(array: pa.Array, attribute: Attribute) -> npt.NDArray[np.uint64]:
 
 
 def _rest_of(key: int, attribute: Attribute) -> int:
-    """:func:`_rest` of the value with a key, which :func:`key_range` has given."""
+    """``_rest`` of a value given by a key of ``key_range``."""
     if attribute.storage in (Storage.FLOAT, Storage.STRING, Storage.BINARY):
         return key
     number = key - 2**63 if attribute.storage is Storage.SIGNED else key

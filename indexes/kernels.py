@@ -1,17 +1,9 @@
-"""Kernels of the secondary indexes: settling runs, packing positions, reading ranges as bits.
+"""Kernels of the secondary indexes; keys compare as unsigned 64-bit integers.
 
-Purpose
-    The loops over entries.  A range query finds its ends in two key blocks (:func:`lower_entry`,
-    :func:`upper_entry`) and turns the positions between into bits of a bitmap over stream
-    positions (:func:`mark`).
-
-Layout
-    A key block is what :func:`chronicle.store.packing.pack` makes of sorted keys with DELTA: ``z``
-    bases, ``z`` minimum deltas, ``z + 1`` word starts, ``z`` widths, packed words; zones of 512.
-    A position block holds position ``i`` at bit ``i * width`` of its 64-bit words.
-
-Guarantee
-    Keys compare as unsigned 64-bit integers throughout.
+A range query finds its ends in two key blocks (``lower_entry``, ``upper_entry``) and sets the
+positions between in a bitmap (``mark``).  A key block is the result of ``store.packing.pack`` of
+sorted keys with DELTA, in zones of 512; a position block holds position ``i`` at bit ``i * width``
+of its 64-bit words.
 """
 
 from __future__ import annotations
@@ -56,7 +48,7 @@ def float_keys(bits, keys):  # type: ignore[no-untyped-def]
 
 @kernel
 def settle(keys, positions, budget):  # type: ignore[no-untyped-def]
-    """Insertion sort of pairs nearly in order; False when it takes over ``budget`` moves."""
+    """Insertion sort of nearly sorted pairs; False when it takes over ``budget`` moves."""
     moves = 0
     for i in range(1, keys.shape[0]):
         key = keys[i]
@@ -115,7 +107,7 @@ def unpack_positions(words, width, first, end, out):  # type: ignore[no-untyped-
 @kernel
 def mark(words, width, first, end, base, bits, size):  # type: ignore[no-untyped-def]
     """Set bit ``base + position``, where in [0, size), for entries [first, end) of a block."""
-    # all unsigned: a negative place is beyond ``size``, and no index is asked for its sign
+    # all unsigned: a negative place exceeds ``size``, and indexing needs no sign check
     one = np.uint64(1)
     wide = np.uint64(width)
     mask = (one << wide) - one
@@ -150,7 +142,7 @@ def count_bits(bits):  # type: ignore[no-untyped-def]
 
 @kernel
 def positions_of_bits(bits, base, out):  # type: ignore[no-untyped-def]
-    """Positions of the set bits, ascending, each plus ``base``; ``out`` has room for all."""
+    """Positions of the set bits, ascending, each plus ``base``."""
     at = 0
     for i in range(bits.shape[0]):
         word = bits[i]
@@ -218,12 +210,10 @@ def _entry(block, count, key, upper):  # type: ignore[no-untyped-def]
 
 
 def lower_entry(block: npt.NDArray[np.int64], count: int, key: np.uint64) -> int:
-    """First entry of a key block whose key is at least ``key``."""
     return int(_entry(block, count, key, False))
 
 
 def upper_entry(block: npt.NDArray[np.int64], count: int, key: np.uint64) -> int:
-    """First entry of a key block whose key is above ``key``."""
     return int(_entry(block, count, key, True))
 
 
@@ -260,8 +250,8 @@ def ticks_at(block, count, positions, out):  # type: ignore[no-untyped-def]
             bit = np.uint64(at - zone * 512) * width
             total = np.uint64(0)
             for _ in range(p - at):
-                # both words are read without asking whether the second is needed: a branch here
-                # costs more than all the rest
+                # always read both words: a branch here
+                # costs more than the rest of the loop
                 word = start + np.int64(bit >> np.uint64(6))
                 shift = bit & np.uint64(63)
                 part = np.uint64(block[word]) >> shift
@@ -276,10 +266,7 @@ def ticks_at(block, count, positions, out):  # type: ignore[no-untyped-def]
 
 @kernel
 def first_not_below(block, count, ticks, upper, out):  # type: ignore[no-untyped-def]
-    """For each tick the first position of a time block with a tick >= it (> it when ``upper``).
-
-    Ascending ticks of one zone are looked for from where the one before was found.
-    """
+    """For each tick the first position with a tick >= it (> it when ``upper``)."""
     zones = (count + 511) // 512
     last = block.shape[0] - 1
     zone = -1

@@ -1,26 +1,16 @@
-"""Keys: attribute values as unsigned 64-bit integers that sort as the values do.
+"""Keys: attribute values as unsigned 64-bit integers with the same order.
 
-Purpose
-    One sorted-run format serves every type.  :func:`encode` turns a column into keys;
-    :func:`key_range` turns a range over values into a range over keys.
+``encode`` turns a column into keys; ``key_range`` turns a range of values into a range of keys::
 
-Layout
-    ==========================  ==================================================================
-    integers, dates, times      the value plus 2**63 (unsigned ones as they are)
-    floats                      the bits, all flipped when negative, else the sign bit flipped;
-                                ``-0.0`` is ``0.0``, every NaN is the one greatest key
-    booleans                    0 and 1 strings, binary             rank in the run's dictionary of
-    distinct values while there are at most
-                                :data:`DICTIONARY_VALUES`, else the first eight bytes, big-endian
-    ==========================  ==================================================================
+    integers, dates, times    the value plus 2**63 (unsigned ones unchanged)
+    floats                    the bits, all flipped when negative, else the sign bit flipped;
+                              ``-0.0`` is ``0.0``, every NaN is the one greatest key
+    booleans                  0 and 1
+    strings, binary           rank in the run's dictionary of distinct values, while there are at
+                              most ``DICTIONARY_VALUES``; else the first eight bytes, big-endian
 
-Guarantee
-    An index answers with at least the events whose value lies in the range.  It answers with
-    exactly those except where strings are cut to eight bytes; the caller checks the answer on
-    the events.
-
-Limits
-    Decimals have no keys.
+Guarantee: no false negatives; false positives only where strings are cut to eight bytes, and the
+caller checks the events.  Decimals have no keys.
 """
 
 from __future__ import annotations
@@ -49,11 +39,11 @@ _SIGN = np.uint64(1 << 63)
 _DOUBLE, _WORD = struct.Struct("<d"), struct.Struct("<Q")
 
 Keys = tuple[npt.NDArray[np.uint64], list[bytes] | None]
-"""Keys of the values that are not null, and the run's dictionary for strings that have one."""
+"""Keys of the non-null values, and the run's dictionary for strings that have one."""
 
 
 def indexable(attribute: Attribute) -> None:
-    """Raise :class:`UnsupportedType` for an attribute whose values have no keys."""
+    """Raise ``UnsupportedType`` for an attribute whose values have no keys."""
     if not attribute.comparable:
         raise UnsupportedType(
             f"attribute {attribute.name!r} is {attribute.type_name}, whose values have no order to "
@@ -75,7 +65,6 @@ def _float_keys(values: npt.NDArray[np.float64]) -> npt.NDArray[np.uint64]:
 
 
 def _fixed(array: pa.Array) -> npt.NDArray[Any]:
-    """Values of a fixed-width array without nulls."""
     type_ = array.type
     if pa.types.is_boolean(type_):
         array = array.cast(pa.uint8())
@@ -87,17 +76,7 @@ def _fixed(array: pa.Array) -> npt.NDArray[Any]:
 
 
 def encode(array: pa.Array, attribute: Attribute) -> Keys:
-    """Keys of an array without nulls.
-
-    Parameters
-    ----------
-    array : pyarrow.Array
-        Strings may come dictionary-encoded.
-
-    Returns
-    -------
-    uint64[n], and the sorted distinct values of strings while they are few
-    """
+    """Keys of an array without nulls, and the sorted distinct values of strings, if few."""
     if attribute.storage in (Storage.STRING, Storage.BINARY):
         return _text_keys(array)
     values = _fixed(array)
@@ -135,13 +114,7 @@ def prefixes(values: pa.Array) -> npt.NDArray[np.uint64]:
 def key_range(
     condition: Range, attribute: Attribute, dictionary: Sequence[bytes] | None
 ) -> tuple[int, int] | None:
-    """Keys, both inclusive, of the values that satisfy a range; None when there can be none.
-
-    Parameters
-    ----------
-    dictionary : sequence of bytes, optional
-        Of the run, for strings.
-    """
+    """Inclusive keys of the values in a range, for a run's dictionary; None if there are none."""
     if attribute.storage in (Storage.STRING, Storage.BINARY):
         return _text_range(condition, dictionary)
     if attribute.storage is Storage.FLOAT:
@@ -162,7 +135,7 @@ def key_range(
 
 
 def _whole(value: Any, upper: bool, is_open: bool) -> int | None:
-    """The closed integer bound that a bound comes to; None when it excludes nothing."""
+    """The closed integer bound equivalent to a bound; None when it excludes nothing."""
     if isinstance(value, (str, bytes)):
         return None
     if isinstance(value, float):
@@ -181,10 +154,9 @@ def _whole(value: Any, upper: bool, is_open: bool) -> int | None:
 
 
 def _float_key(value: float) -> int:
-    """:func:`_float_keys` of one value."""
     if math.isnan(value):
         return 0xFFF8 << 48
-    (word,) = _WORD.unpack(_DOUBLE.pack(value + 0.0))  # there is one zero
+    (word,) = _WORD.unpack(_DOUBLE.pack(value + 0.0))  # -0.0 becomes 0.0
     return int(word ^ KEY_MAX if word >> 63 else word | 1 << 63)
 
 
@@ -200,7 +172,7 @@ def _float_range(condition: Range) -> tuple[int, int] | None:
 
 
 def _nearest(value: Any, upper: bool) -> tuple[int, bool]:
-    """Key of the double nearest to a bound, on its outer side; whether it is the bound."""
+    """Key of the double nearest to a bound, on its outer side; whether it is exact."""
     try:
         number = float(value)
     except OverflowError:

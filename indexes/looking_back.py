@@ -1,19 +1,14 @@
-"""The last events of partitions before a place: what values look back at.
+"""Finds the last events of partitions before a position.
 
-Purpose
-    A value like ``price - PREV(price) PARTITION BY symbol`` needs the event of the symbol before,
-    which may lie before the part that is computed.  :func:`last_events` goes back from there.
+A value like ``price - PREV(price) PARTITION BY symbol`` needs the symbol's previous event, which
+may precede the computed part.  ``last_events`` searches backwards in growing pieces::
 
-Layout
-    ::
+    lowest   |<-  16384 events  ->|<- 8192 ->|<- 4096 ->| first       the part
+                .                     b            a a  .             a  b  a  c
+                .                 found in the second piece,   c has none: read down to lowest
 
-        lowest   |<-  16384 events  ->|<- 8192 ->|<- 4096 ->| first       the part
-                    .                     b            a a  .             a  b  a  c
-                    .                 found in the second piece,   c has none: read down to lowest
-
-Cost
-    The columns of PARTITION BY are read until each partition of the part has its events, or down
-    to the lowest place; the others where such events are.
+Cost: the PARTITION BY columns are read until each partition has its events, or down to ``lowest``;
+other columns only where such events are.
 """
 
 from __future__ import annotations
@@ -30,7 +25,7 @@ from .derived_values import partition_codes
 __all__ = ["ColumnReader", "as_array", "last_events"]
 
 ColumnReader = Callable[[str, int, int], "pa.Array | pa.ChunkedArray | None"]
-"""An attribute at positions [first, end) of a segment, or of all; None where it is older."""
+"""Reads an attribute at positions [first, end); None where the segment lacks it."""
 
 Ints = npt.NDArray[np.int64]
 PIECE_FIRST = 1 << 12
@@ -38,7 +33,6 @@ PIECE_MOST = 1 << 18
 
 
 def as_array(found: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Values in one piece, decoded."""
     if isinstance(found, pa.ChunkedArray):
         found = found.chunk(0) if found.num_chunks == 1 else pa.concat_arrays(found.chunks)
     return found.dictionary_decode() if pa.types.is_dictionary(found.type) else found
@@ -53,19 +47,7 @@ def last_events(
     lowest: int,
     first: int,
 ) -> dict[str, pa.Array]:
-    """Of each partition the last ``count`` events at positions [lowest, first), in their order.
-
-    Parameters
-    ----------
-    read : callable
-        Every column has values there.
-    columns : sequence of str
-        What is wanted of them.
-    partition : sequence of str
-        PARTITION BY.
-    keys : sequence of pyarrow.Array
-        Of events of the partitions that are wanted.
-    """
+    """The last ``count`` events per partition of ``keys`` in [lowest, first), in order."""
     _, places = firsts(partition_codes(keys))
     wanted = [as_array(key).take(pa.array(places)) for key in keys]
     left = np.full(len(places), count, np.int64)
@@ -97,15 +79,7 @@ def _at(read: ColumnReader, name: str, first: int, end: int) -> pa.Array:
 def _last_rows(
     wanted: Sequence[pa.Array], keys: Sequence[pa.Array], left: Ints
 ) -> tuple[Ints, Ints]:
-    """Of each wanted partition the last ``left`` rows: their places, ascending, and whose.
-
-    Parameters
-    ----------
-    wanted : sequence of pyarrow.Array
-        Keys of one event of each partition.
-    keys : sequence of pyarrow.Array
-        Of the rows.
-    """
+    """Ascending positions of the last ``left`` rows of each wanted partition, and whose."""
     codes = partition_codes([pa.concat_arrays(pair) for pair in zip(wanted, keys, strict=True)])
     place = np.full(int(codes.max()) + 1, -1, np.int64)
     place[codes[: len(left)]] = np.arange(len(left))

@@ -1,12 +1,8 @@
-"""Range lookups: from ranges over values to bits over positions.
+"""Range lookups: from ranges of values to bitmaps of positions.
 
-Purpose
-    :func:`mark_run` sets a bit for every event of a run that satisfies one of several atoms
-    (ranges, IS NULL, IS NOT NULL on one attribute); :func:`estimate_runs` says about how many
-    there are without reading blocks.
-
-Cost
-    A range reads two key blocks to find its ends, then only position blocks between them.
+``mark_run`` sets a bit for every event of a run that satisfies one of several atoms (ranges, IS
+NULL, IS NOT NULL on one attribute); ``estimate_runs`` is the cardinality estimate, without reading
+blocks.  A range reads two key blocks, then only the position blocks between them.
 """
 
 from __future__ import annotations
@@ -45,8 +41,6 @@ Atom = Range | IsNull | NotNull
 
 @dataclass
 class IndexMetrics:
-    """What lookups touched; each adds to the object that it is given."""
-
     entries_read: int = 0
     blocks_read: int = 0
     bytes_read: int = 0
@@ -59,7 +53,6 @@ class IndexMetrics:
 def _ranges(
     indexes: OpenedIndexes, run: Run, atoms: Sequence[Atom], attribute: Attribute
 ) -> tuple[list[tuple[int, int]], bool]:
-    """Disjoint key ranges of the atoms, ascending, and whether nulls are wanted."""
     found: list[tuple[int, int]] = []
     nulls = False
     for atom in atoms:
@@ -85,7 +78,7 @@ def _ranges(
 
 
 class KeyRanges:
-    """What atoms on one attribute mean as key ranges of a run, made once where runs share keys."""
+    """Key ranges of atoms on one attribute, computed once for runs with common keys."""
 
     def __init__(self, indexes: OpenedIndexes, atoms: Sequence[Atom], attribute: Attribute) -> None:
         self.indexes = indexes
@@ -94,8 +87,7 @@ class KeyRanges:
         self._shared: tuple[list[tuple[int, int]], bool] | None = None
 
     def of(self, run: Run) -> tuple[list[tuple[int, int]], bool]:
-        """Disjoint key ranges, ascending, and whether nulls are wanted."""
-        if run.text or not run.entries:  # strings are ranks in the run's own dictionary
+        if run.text or not run.entries:  # strings are ranks in each run's dictionary
             return _ranges(self.indexes, run, self.atoms, self.attribute)
         if self._shared is None:
             self._shared = _ranges(self.indexes, run, self.atoms, self.attribute)
@@ -104,10 +96,8 @@ class KeyRanges:
 
 @kernel
 def _ranks(fences, begins, entries, block, key, beyond, out):  # type: ignore[no-untyped-def]
-    """About how many entries of each run have keys below ``key`` (all when ``beyond``).
-
-    Inside of a block, of which the first key and that of the next block are known (of the last one
-    the greatest), keys are taken as spread evenly over both of these and all between.
+    """Estimated entries of each run below ``key``, uniform between the first keys of adjacent
+    blocks.
     """
     for i in range(entries.shape[0]):
         first = begins[i]
@@ -137,11 +127,8 @@ def _ranks(fences, begins, entries, block, key, beyond, out):  # type: ignore[no
 
 @kernel
 def _of_a_value(fences, begins, entries, often, low, high, out):  # type: ignore[no-untyped-def]
-    """At least what one value has, for each run that has one in [low, high], or is asked for one.
-
-    A fence is a value that occurs, and who asks for a single value mostly asks for one that does.
-    Where values are few and far apart, 0.0 and 1.0, an even spread would have next to none of each.
-    ``often``: see :func:`_often`.
+    """Raise estimates to the frequency of one value where a fence, which occurs, is in [low, high],
+    or one value is wanted: uniformity fails for few, distant values such as 0.0 and 1.0.
     """
     for i in range(entries.shape[0]):
         if entries[i] == 0:
@@ -165,8 +152,6 @@ def _of_a_value(fences, begins, entries, often, low, high, out):  # type: ignore
 
 
 class RunFences:
-    """The fences of several runs of one attribute, side by side."""
-
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs = runs
         self.text = any(run.text for run in runs)
@@ -177,7 +162,6 @@ class RunFences:
         self.often = np.concatenate([np.zeros((0, 2)), *map(_often, runs)])
 
     def between(self, low: int, high: int) -> npt.NDArray[np.float64]:
-        """About how many entries of each run have keys in [low, high]."""
         below, upto = np.empty(len(self.runs)), np.empty(len(self.runs))
         told = self.fences, self.begins, self.entries
         _ranks(*told, BLOCK_ENTRIES, np.uint64(low), False, below)
@@ -188,14 +172,12 @@ class RunFences:
 
 
 def _often(run: Run) -> npt.NDArray[np.float64]:
-    """For each fence how often it occurs, and about how often a key between it and the next one."""
+    """Frequency of each fence, and estimated frequency of a key between it and the next one."""
     if not run.entries:
         return np.zeros((0, 2))
     sizes = np.array([run.block_entries(block) for block in range(run.blocks)], np.float64)
     found = np.zeros((len(run.fences), 2))
-    if not len(
-        run.counts
-    ):  # from one entry to a whole block: of that the square root is the middle
+    if not len(run.counts):  # from one entry to a whole block: their geometric mean
         found[:] = np.sqrt(np.append(sizes, sizes[-1]))[:, None]
         return found
     head, tail, between = run.counts.T.astype(np.float64)
@@ -212,16 +194,10 @@ def estimate_runs(
     attribute: Attribute,
     absent: bool = True,
 ) -> npt.NDArray[np.float64]:
-    """About how many events of each run satisfy one of the atoms, without reading blocks.
-
-    Parameters
-    ----------
-    absent : bool
-        Whether derived values count that look back at what the run has not found.
-    """
+    """Estimated matches of each run, without reading blocks; ``absent`` counts missing PREVs."""
     runs = known_runs.runs
     total = np.zeros(len(runs))
-    if known_runs.text and len(runs) > 1:  # keys are ranks, other ones in every run
+    if known_runs.text and len(runs) > 1:  # keys are ranks, which differ between runs
         known: dict[int, float] = {}
         for i, run in enumerate(runs):
             if id(run) not in known:
@@ -241,7 +217,7 @@ def estimate_runs(
 
 
 def excluded(run: Run, keys: KeyRanges, absent: int | None = None) -> bool:
-    """Whether the bounds of a run rule every atom out; ``absent`` as for :func:`mark_run`."""
+    """Whether the bounds of a run exclude every atom; ``absent`` as for ``mark_run``."""
     spans, nulls = keys.of(run)
     if nulls and (run.nulls if run.unknown < 0 else run.unknown or (run.absent and absent != 0)):
         return False
@@ -279,7 +255,7 @@ def entries_between(
 def read_entries(
     indexes: OpenedIndexes, run: Run, low: int, high: int, metrics: IndexMetrics
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
-    """Keys and positions (from the run's first) of entries with keys in [low, high], in order."""
+    """Keys and run-relative positions of entries with keys in [low, high], in key order."""
     first, end = entries_between(indexes, run, low, high, metrics)
     metrics.entries_read += end - first
     keys, positions = np.empty(end - first, np.uint64), np.empty(end - first, np.int64)
@@ -302,7 +278,7 @@ def read_entries(
 
 
 def read_nulls(indexes: OpenedIndexes, run: Run) -> npt.NDArray[np.int64]:
-    """Positions, from the run's first, of the events without a value, ascending."""
+    """Run-relative positions of the events without a value, ascending."""
     if not run.entries:
         return np.arange(run.end - run.first)
     positions = np.empty(run.nulls, np.int64)
@@ -320,24 +296,9 @@ def mark_run(
     metrics: IndexMetrics,
     absent: int | None = None,
 ) -> None:
-    """Set the bits of the events of a run that satisfy one of the atoms.
-
-    IS NULL of a derived value stands for *may be anything*.
-
-    Parameters
-    ----------
-    keys : KeyRanges
-        Of atoms on the run's attribute; an event that satisfies any of them counts.
-    base : int
-        Bit of the run's first position; may be negative.
-    bits : uint64[words]
-    size : int
-        Bits that there are; positions beyond are left out.
-    metrics : IndexMetrics
-        Added to.
-    absent : int, optional
-        From this position of the run on, a derived value that looks back at an event which is not
-        there is NULL; without it that event may lie before what the run has seen.
+    """Set the bits of matching events; ``base`` (perhaps negative) is the bit of the run's first
+    position.  From position ``absent`` on a missing PREV event makes a derived value NULL; before,
+    and without it, the event may precede the run: IS NULL then means *may be anything*.
     """
     spans, nulls = keys.of(run)
     indexes = keys.indexes

@@ -1,19 +1,9 @@
-"""The indexes of all streams of a store: made, kept up to date, closed.
+"""The indexes of all streams of a store: created, built in the background, closed.
 
-Purpose
-    What :class:`chronicle.api.database.Database` calls.  In a writing process one background thread
-    builds runs for committed leaves: after each commit of an indexed stream, and for existing data
-    when an index is made.
-
-Guarantee
-    Appends never wait for the thread, unless an index was made with a limit on its lag; queries
-    are right at any lag.  Closing stops between two runs: what is missing is built after the next
-    opening.  Indexes that cannot be opened or written, and streams that cannot, keep no store from
-    being opened: they are logged, named by :meth:`StoreIndexes.list` and :meth:`StoreIndexes.check`
-    and tried again at the next commit; damaged ones wait for a repair.
-
-Limits
-    A reading process sees the runs that the writer has put on disk: after each round of the thread.
+In a writing process one thread builds runs for committed leaves.  Appends never wait for it, except
+at a lag limit; queries are correct at any lag.  Unusable indexes do not keep a store from opening:
+they are logged, listed by ``StoreIndexes.list`` and ``check``, and retried at the next commit;
+damaged ones wait for a repair.  A reading process sees the runs after each round of the thread.
 """
 
 from __future__ import annotations
@@ -55,13 +45,7 @@ logger = logging.getLogger("chronicle.indexes")
 
 
 class StoreIndexes:
-    """The indexes of every stream of a store: opened on demand, built behind appends.
-
-    Parameters
-    ----------
-    store : Store
-        Open; closed by its owner after this.
-    """
+    """The indexes of an open store's streams; the owner closes this before the store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -84,7 +68,7 @@ class StoreIndexes:
                 try:
                     self._attach(name)
                     self._notify(name)
-                except ChronicleError as error:  # it is set aside; the others are served
+                except ChronicleError as error:  # set aside; others are not affected
                     logger.warning("%s: opened without its indexes: %s", name, error)
 
     def _path(self, name: str) -> Path | None:
@@ -94,7 +78,6 @@ class StoreIndexes:
     # -- streams ------------------------------------------------------------------------------
 
     def of(self, name: str) -> StreamIndexes | None:
-        """The indexes of a stream, as of now; None when it has none."""
         with self._lock:
             if self._closed:
                 return None
@@ -143,7 +126,7 @@ class StoreIndexes:
                 while indexes.overdue(state, 0.5) and indexes.build_next(state, eager=True):
                     pass
             except Exception as error:
-                # the events are committed: what is not indexed costs time, not answers
+                # the events are committed: a missing index costs time, not answers
                 if self._reported.get(name) != str(error):
                     logger.exception("%s: indexes lag further behind than they should", name)
                 self._reported[name] = str(error)
@@ -155,7 +138,7 @@ class StoreIndexes:
     def create(
         self, stream: str, attribute: str, wait: bool, lag_events_max: int | None = None
     ) -> None:
-        """Make an index and build it, in the background when ``wait`` is false."""
+        """Create and build an index; in the background when ``wait`` is false."""
         handle = self._store.stream(stream)
         indexes = self._attach(stream)
         state = handle.snapshot().state if wait else None
@@ -169,7 +152,6 @@ class StoreIndexes:
             self._notify(stream)
 
     def drop(self, stream: str, attribute: str) -> None:
-        """Remove an index."""
         name = index_key(attribute, self._store.stream(stream).schema).name
         indexes = self.of(stream)
         if indexes is None:
@@ -177,7 +159,7 @@ class StoreIndexes:
         indexes.drop(name)
 
     def follow(self, stream: str) -> None:
-        """Have a stream's indexes go by the names that its attributes have now."""
+        """Adopt the current names of a stream's attributes."""
         handle, indexes = self._store.stream(stream), self.of(stream)
         if indexes is not None and isinstance(handle, EventStream):
             indexes.follow(handle.commits.manifest.layouts, handle.schema)
@@ -185,16 +167,9 @@ class StoreIndexes:
 
     @contextmanager
     def widening(self, stream: str, attribute: Attribute, type_: pa.DataType) -> Iterator[None]:
-        """Around the change of an attribute's type; nothing is indexed meanwhile.
-
-        Raises
-        ------
-        InvalidArgument
-            An index goes by what changes: keys of integers are not those of floats, and a value
-            that is computed of others may become another.
-        """
+        """A context for a type change, without indexing; refused if keys would change."""
         indexes = self._known.get(stream)
-        if indexes is None or not widens(attribute.type, type_):  # which is refused then
+        if indexes is None or not widens(attribute.type, type_):  # refused anyway
             yield
             return
         schema = self._store.stream(stream).schema
@@ -211,7 +186,6 @@ class StoreIndexes:
             yield
 
     def attach(self, stream: str) -> None:
-        """Open what indexes a stream has that is new here."""
         path = self._path(stream)
         if path is not None and has_indexes(path):
             self._attach(stream)
@@ -219,7 +193,7 @@ class StoreIndexes:
 
     @contextmanager
     def dropping(self, stream: str) -> Iterator[None]:
-        """Around the removal of a stream: its indexes are closed and stay closed."""
+        """A context for the removal of a stream: closes its indexes."""
         with self._lock:
             indexes = self._known.pop(stream, None)
             self._handles.pop(stream, None)
@@ -237,7 +211,6 @@ class StoreIndexes:
         return [indexes.figures(name, state) for name in indexes.attributes]
 
     def catch_up(self, stream: str) -> None:
-        """Index every committed leaf of a stream now."""
         indexes = self.of(stream)
         if indexes is not None and self._writable and not indexes.broken:
             state = self._store.stream(stream).snapshot().state
@@ -245,16 +218,13 @@ class StoreIndexes:
             indexes.catch_up(state)
 
     def purge(self, stream: str) -> None:
-        """Remove what is left of segments that are gone from the files of a stream's indexes."""
+        """Physically remove index data of a stream's dropped segments."""
         indexes = self.of(stream)
         if indexes is not None and self._writable and not indexes.broken:
             indexes.purge(self._store.stream(stream).snapshot().state)
 
     def backup(self, path: Path) -> None:
-        """Copy the indexes into a copy of the store that is being made.
-
-        Its segments need not be there: the manifests and logs say what they hold.
-        """
+        """Copy the indexes into a store copy in progress, which may lack its segments."""
         with Store.open(path, "r", unfinished=True) as copy:
             for name in copy.streams():
                 indexes = self.of(name) if name in self._store.streams() else None
@@ -269,15 +239,7 @@ class StoreIndexes:
                     copy_indexes(indexes, path / directory / "indexes", schema, alive)
 
     def check(self, repair: bool = False) -> Sequence[str]:
-        """Compare every index with its events; with ``repair``, rebuild those that differ.
-
-        A repair also builds what is missing, such as the runs of segments that it wrote anew.
-
-        Returns
-        -------
-        list of str
-            What is wrong, as ``stream: problem``; after a repair, what still is.
-        """
+        """Compare indexes with events; returns problems, after a ``repair`` those left."""
         problems = []
         for name in each(self._store.streams()):
             try:
@@ -296,7 +258,7 @@ class StoreIndexes:
                 indexes = self._known.get(name)
             state = self._store.stream(name).snapshot().state
             return [] if indexes is None else indexes.verify(state)
-        indexes = self._attach(name)  # a repair has opened the stream anew
+        indexes = self._attach(name)  # a repair has reopened the stream
         state = self._store.stream(name).snapshot().state
         indexes.forget(state)
         found = indexes.verify(state)
@@ -307,13 +269,12 @@ class StoreIndexes:
             indexes.rebuild()
         try:
             indexes.catch_up(state)
-        except CorruptStore as error:  # RocksDB met it only now, and the indexes are empty
+        except CorruptStore as error:  # found only now by RocksDB; the indexes are empty
             logger.warning("%s: indexes are built anew: %s", name, error)
             indexes.catch_up(state)
         return indexes.verify(state)
 
     def close(self) -> None:
-        """Stop building and close every index."""
         with self._wake:
             self._closed = True
             self._wake.notify_all()
@@ -339,7 +300,7 @@ class StoreIndexes:
             self._wake.notify_all()
 
     def wait_idle(self, timeout: float = 60.0) -> bool:
-        """Wait until the thread has nothing to do; False after ``timeout`` seconds."""
+        """Wait until the thread is idle; False after ``timeout`` seconds."""
         until = time.monotonic() + timeout
         with self._wake:
             while self._todo or self._busy is not None:
@@ -362,7 +323,7 @@ class StoreIndexes:
                 self._advance(name)
                 self._reported.pop(name, None)
             except (ChronicleError, OSError) as error:
-                # what is not indexed is replayed: a failure here costs time, not answers
+                # unindexed events are replayed: a failure costs time, not answers
                 if self._reported.get(name) != str(error) and not self._closed:
                     logger.warning(
                         "%s: building indexes failed; it is tried again at the next commit: %s",

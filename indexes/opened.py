@@ -1,25 +1,15 @@
-"""The runs of one stream's indexes, opened: read, and done without where they cannot be.
+"""Reading the runs of one stream's indexes; damage never makes a query fail:
 
-Purpose
-    :class:`OpenedIndexes` holds what is defined and which runs there are, and reads their blocks.
-    :class:`~chronicle.indexes.stream_indexes.StreamIndexes` adds what changes them.
+======================  ======================================================================
+an unreadable block     its run is *set aside*: uncovered from then on, listed in ``damaged``,
+                        rebuilt by the writer
+the database does not   no index has runs, for the reason in ``fault``: until a rebuild if it
+open                    is damaged (``broken``), else until the next attempt
+a writer cannot write   the database is opened for reading, and for writing again by the next
+(full disk)             write; ``fault`` says so
+======================  ======================================================================
 
-Guarantee
-    Neither a damaged database nor a damaged run is an error of a query:
-
-    ======================  ======================================================================
-    a block does not read   its run is *set aside*: uncovered from then on, named in
-                            :attr:`OpenedIndexes.damaged`, built again by the writer
-    the database does not   no index has runs, for the reason in :attr:`OpenedIndexes.fault`; when
-    open                    that is damage (:attr:`OpenedIndexes.broken`) until it is rebuilt, else
-                            until the next attempt
-    a writer cannot write   the database is opened for reading, and again for writing by the next
-    (full disk)             write; ``fault`` says so
-    ======================  ======================================================================
-
-Threads
-    ``_build_lock`` is held while writing, and taken first; ``_lock`` guards what is in memory.
-    Mappings are replaced or changed under ``_lock`` alone.
+``_build_lock`` is held while writing, and taken first; ``_lock`` guards memory.
 """
 
 from __future__ import annotations
@@ -55,36 +45,21 @@ __all__ = ["OpenedIndexes", "RunKey"]
 logger = logging.getLogger("chronicle.indexes")
 
 CACHE_BYTES = 88 << 20
-"""Blocks, times and dictionaries that are kept in memory above RocksDB's own, smaller cache, which
-copies each value twice for every lookup: a pattern whose terms have 900,000 entries in 140 blocks
-is planned in half the time with them."""
+"""Above RocksDB's smaller cache, which copies each value twice per lookup: it halves the planning
+of a pattern whose terms have 900,000 entries in 140 blocks.
+"""
 
 RunKey = tuple[int, int, int]
 """Index, segment and first position of a run; times have index 0."""
 
 
 class OpenedIndexes:
-    """The runs of one stream's indexes, opened for reading.
+    """The runs of one stream's indexes; a reader sees what the writer has flushed.
 
-    Parameters
-    ----------
-    path : Path
-        ``<stream directory>/indexes``.
-    writable : bool
-        A reader sees what the writer has flushed.
-
-    Attributes
-    ----------
-    fault : str
-        Why no run can be read, or (of a writer) none be written; empty when all is well.
-    broken : bool
-        Whether that is damage.
-    damaged : dict of RunKey to (int, str)
-        Generation of the runs and times that were set aside, and why.
-    notice : str
-        Damage that could be made good from a copy, until that is written.
-    heard : callable, optional
-        Called when a run was set aside.
+    ``fault``: why no run can be read, or (of a writer) written; ``broken`` if that is damage.
+    ``damaged``: generation and reason of runs and times that were set aside.
+    ``notice``: damage recovered from a copy, until that is written.
+    ``heard``: called when a run was set aside.
     """
 
     def __init__(self, path: Path, writable: bool) -> None:
@@ -99,7 +74,7 @@ class OpenedIndexes:
         self._lock = threading.RLock()
         self._build_lock = threading.RLock()
         self._definitions = Definitions()
-        # in the order of their keys
+        # ordered by key
         self._runs: dict[RunKey, Run] = SortedDict()
         self._times: dict[tuple[int, int], TimeRange] = SortedDict()
         self._catalogue: Catalogue | None = None
@@ -110,7 +85,6 @@ class OpenedIndexes:
     # -- opening ------------------------------------------------------------------------------
 
     def _read_definitions(self) -> None:
-        """What the file says; where it says nothing, the copy in the database will."""
         self._recovering, self.notice = False, ""
         defined: Definitions | None = None
         try:
@@ -125,7 +99,6 @@ class OpenedIndexes:
             self._definitions = Definitions()
 
     def _open(self) -> None:
-        """Open the database; where that fails say why, and have no runs."""
         with self._lock:
             self._no_runs()
             self.fault, self.broken = "", False
@@ -150,7 +123,7 @@ class OpenedIndexes:
         self.fault, self.broken = str(error), isinstance(error, CorruptStore)
 
     def _connect(self) -> None:
-        """Open the database: to write, or where that is impossible for now, to read."""
+        """Open the database to write, or if that is impossible for now, to read."""
         try:
             self._storage = IndexStorage(self.path, self.writable)
         except StorageFailed as error:
@@ -160,14 +133,12 @@ class OpenedIndexes:
             self._failed(error)
 
     def _disconnect(self) -> None:
-        """Close the database, whatever becomes of what was not flushed."""
         storage, self._storage = self._storage, None
         if storage is not None:
             with suppress(ChronicleError):
                 storage.close()
 
     def _recover(self) -> None:
-        """Definitions from their copy in the database, and write them where that may be done."""
         storage = self._storage
         assert storage is not None
         used = {parse_descriptor_key(key)[0] for key, _ in storage.scan(b"d")}
@@ -179,7 +150,6 @@ class OpenedIndexes:
             self._recovering, self.notice = False, ""
 
     def _load(self) -> None:
-        """The descriptors that the database has now, but those of what was set aside."""
         storage = self._storage
         assert storage is not None
         known = set(self._definitions.identifiers.values())
@@ -206,11 +176,11 @@ class OpenedIndexes:
                 if not index and range_ is not None and range_.generation <= generation:
                     del times[segment, first]
             self._runs, self._times, self._catalogue = runs, times, None
-            # runs of an index whose creation was cut short: no other index takes its identifier
+            # do not reuse the identifier of an interrupted creation
             self._definitions = self._definitions.beyond(max(strangers, default=0))
 
     def refresh(self) -> None:
-        """Of a reader: see what the writer has done since."""
+        """In a reader: load the writer's changes."""
         if self.writable:
             return
         with self._lock:
@@ -222,12 +192,11 @@ class OpenedIndexes:
                         self._load()
                     return
             except ChronicleError:
-                pass  # opening it again says what is wrong
+                pass  # reopening reports the problem
             self._disconnect()
             self._open()
 
     def close(self) -> None:
-        """Flush and close; doing so again does nothing."""
         self._closed = True
         with self._build_lock, self._lock:
             storage, self._storage = self._storage, None
@@ -239,7 +208,7 @@ class OpenedIndexes:
                 logger.warning("what was not on disk is built again: %s", error)
 
     def trouble(self, attribute: str | None = None) -> str:
-        """Why a query does without some runs, of one attribute or of any; empty where none."""
+        """Why some runs, of one attribute or of any, are not used; empty if none."""
         if self.fault:
             return self.fault
         with self._lock:
@@ -251,22 +220,18 @@ class OpenedIndexes:
 
     @property
     def attributes(self) -> list[str]:
-        """Indexed attributes, in the order in which they were created."""
         known = self._definitions.identifiers
         return sorted(known, key=known.__getitem__)
 
     @property
     def identifiers(self) -> dict[str, int]:
-        """Indexed attributes and the identifiers of their indexes."""
         return dict(self._definitions.identifiers)
 
     @property
     def definitions(self) -> Definitions:
-        """What is indexed."""
         return self._definitions
 
     def catalogue(self) -> Catalogue:
-        """What is indexed now; it does not change."""
         with self._lock:
             if self._catalogue is None:
                 usable = {} if self._storage is None else dict(self._definitions.identifiers)
@@ -288,32 +253,22 @@ class OpenedIndexes:
     # -- reading ------------------------------------------------------------------------------
 
     def block(self, kind: bytes, run: Run, number: int = 0, *, stored: bool = False) -> bytes:
-        """A block of a run; with ``stored`` read anew, whatever is in memory.
-
-        Raises
-        ------
-        RunsChanged
-            The run is gone, or was set aside because the block cannot be read.
-        """
+        """A block, ``stored`` without cache; ``RunsChanged`` if gone or unreadable."""
         key = block_key(kind, run.index, run.segment, run.first, run.generation, number)
         return self._value(key, (run.index, run.segment, run.first), run.generation, stored)
 
     def words(
         self, kind: bytes, run: Run, number: int = 0, *, stored: bool = False
     ) -> npt.NDArray[Any]:
-        """A block of a run as 64-bit words: signed for keys, unsigned for positions."""
+        """A block as 64-bit words: signed for keys, unsigned for positions."""
         dtype = np.int64 if kind == b"k" else np.uint64
         return np.frombuffer(self.block(kind, run, number, stored=stored), dtype)
 
     def holds(self, key: bytes) -> bool:
-        """Whether the value of a key is in memory."""
         return self._cache.get(key) is not None
 
     def fetch(self, keys: Sequence[bytes]) -> None:
-        """Have the values of keys that will be wanted in memory, read together.
-
-        What cannot be read is left to who needs it, and is told then.
-        """
+        """Cache the values of keys with few requests; errors are left to later reads."""
         with self._lock:
             cache, storage = self._cache, self._storage
         missing = [key for key in keys if cache.get(key) is None]
@@ -325,23 +280,20 @@ class OpenedIndexes:
                     cache.put(key, value)
 
     def fetch_times(self, times: Sequence[TimeRange]) -> None:
-        """The same for the times of ranges that will be wanted."""
         if len(times) > 1 and not all(map(self.holds, map(_key_of, (times[0], times[-1])))):
             self.fetch(list(map(_key_of, times)))
 
     def times(self, times: TimeRange, *, stored: bool = False) -> npt.NDArray[np.int64]:
-        """The packed times of a range, for the kernels; raises :class:`RunsChanged`."""
+        """The packed times of a range; ``RunsChanged`` as for ``block``."""
         key = time_key(times.segment, times.first, times.generation)
         run_key = (0, times.segment, times.first)
         return np.frombuffer(self._value(key, run_key, times.generation, stored), np.int64)
 
     def dictionary(self, run: Run) -> bytes:
-        """The dictionary of a run of strings, as it is stored; raises :class:`RunsChanged`."""
         return self.block(b"s", run)
 
     def _value(self, key: bytes, run_key: RunKey, generation: int, stored: bool) -> bytes:
-        """The value of a key, which never changes; see :data:`CACHE_BYTES`."""
-        with self._lock:  # held while a database is opened anew, which has a cache of its own
+        with self._lock:  # held while a database is reopened with a new cache
             cache = self._cache
         known = None if stored else cache.get(key)
         if known is None:
@@ -351,7 +303,6 @@ class OpenedIndexes:
         return known
 
     def _no_runs(self) -> None:
-        """Forget every run, and what was read of them."""
         self._runs, self._times, self._catalogue = SortedDict(), SortedDict(), None
         self._cache = Lru(CACHE_BYTES, len)
 
@@ -363,7 +314,7 @@ class OpenedIndexes:
                 data = storage.get(key)
                 if data is not None:
                     return data
-        except StoreClosed:  # dropped, or opened anew after a write that failed
+        except StoreClosed:  # dropped, or reopened after a failed write
             raise RunsChanged from None
         except (StorageFailed, CorruptStore) as error:
             why = str(error)
@@ -374,7 +325,7 @@ class OpenedIndexes:
     def _set_aside(
         self, run_key: RunKey, generation: int, why: str, storage: IndexStorage | None
     ) -> bool:
-        """Do without a run (or times) of which a block could not be read, if it is still there."""
+        """Drop an unreadable run (or times); False if it was replaced meanwhile."""
         index, segment, first = run_key
         with self._lock:
             known: Run | TimeRange | None
@@ -397,7 +348,6 @@ class OpenedIndexes:
         return True
 
     def stored(self, key: bytes) -> bytes | None:
-        """What is stored under a key."""
         storage = self._storage
         return None if storage is None else storage.get(key)
 

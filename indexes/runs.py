@@ -1,29 +1,18 @@
-"""Runs: the entries of one attribute over a range of positions of one segment, sorted by key.
+"""Runs: the sorted (key, position) entries of one attribute over a range of positions of a segment.
 
-Purpose
-    :func:`build_run` makes a run from a column; :class:`Run` is what its descriptor says and what
-    queries keep in memory.  An entry is (key, position); the time of a position is stored once per
-    range of positions, for all attributes together (:func:`build_times`), because it does not
-    depend on the attribute.
+Per ``BLOCK_ENTRIES`` entries one key block and one position block (see ``kernels``)::
 
-Layout
-    Per :data:`BLOCK_ENTRIES` entries one key block and one position block (see
-    :mod:`~chronicle.indexes.kernels`)::
+    descriptor   first, end, entries, nulls, kind; fences: first key of each block, last key of
+                 the run; how often these occur in a block, and how many keys lie between them
+    key blocks   sorted keys, delta-packed         position blocks   bit-packed, in key order
+    nulls        positions without a value         dictionary        sorted distinct strings
 
-        descriptor   first, end, entries, nulls, kind; fences: first key of each block, last key of
-                     the run; how often these occur in a block, and how many keys lie between them
-        key blocks   sorted keys, delta-packed         position blocks   bit-packed, in key order
-        nulls        positions without a value         dictionary        sorted distinct strings
+Positions count from the run's first; times are stored once per range, for all attributes.  Fences
+are an equi-depth histogram.  Nulls of derived values are in three ascending parts: unknown, without
+a PREV event (``Gaps``), and certainly NULL.
 
-    Positions count from the run's first.  Fences double as an equi-depth histogram, in which the
-    counts of blocks tell how often a single value occurs.  Of derived values the positions without
-    one come in three parts, each ascending: not known, without an event to look back at
-    (:class:`Gaps`), and the others, for which NULL is sure.
-
-Invariants
-    Keys ascend over the whole run; positions ascend among equal keys.  ``entries + nulls == end -
-    first``.  Runs of derived values that were built before their nulls were told apart have
-    ``unknown`` -1: any of them may be anything.  Older runs have no counts.
+Invariants: keys ascend over the whole run, positions among equal keys; ``entries + nulls == end -
+first``.
 """
 
 from __future__ import annotations
@@ -60,7 +49,7 @@ __all__ = [
 
 BLOCK_ENTRIES = 8192
 RUN_EVENTS = 1 << 20
-"""Positions that a full run covers; a bitmap over them fits a processor's second-level cache."""
+"""Positions of a full run; a bitmap over them fits the second-level cache."""
 
 Ints = npt.NDArray[np.int64]
 Counts = npt.NDArray[np.uint16]
@@ -69,17 +58,7 @@ _COUNT = struct.Struct("<I")
 
 @dataclass(frozen=True)
 class Gaps:
-    """Events of which a derived value is not NULL for sure, although there is none.
-
-    Attributes
-    ----------
-    unknown : int64[n]
-        Places whose value may be anything.
-    absent : int64[m]
-        Places that look back at an event that does not lie at ``seen`` or behind it.
-    seen : int
-        Position, counted as those of what was read.
-    """
+    """Events not certainly NULL: values ``unknown``, or PREV events ``absent`` from ``seen`` on."""
 
     unknown: Ints
     absent: Ints
@@ -87,37 +66,20 @@ class Gaps:
 
     @classmethod
     def of(cls, unknown: npt.ArrayLike, absent: npt.ArrayLike, seen: int) -> Gaps:
-        """From anything that NumPy takes for numbers."""
         return cls(np.asarray(unknown, np.int64), np.asarray(absent, np.int64), seen)
 
 
 @dataclass(frozen=True)
 class Run:
-    """What is known of a run without reading its blocks.
+    """Descriptor of a run over positions [first, end) of a segment.
 
-    Attributes
-    ----------
-    index : int
-        Identifier of the index.
-    first, end : int
-        Positions in the segment that it covers, half-open.
-    generation : int
-        Distinguishes the blocks of runs that replaced one another.
-    width : int
-        Bits of a position.
-    fences : uint64[blocks + 1]
-        First key of each block, then the greatest key.
-    text : str
-        ``""``, or for strings ``"dictionary"`` or ``"prefix"``.
-    size : int
-        Bytes of its values.
-    unknown, absent : int
-        Of the events without a derived value, how many may have any, and how many look back at
-        an event that is not among those from ``seen`` on, a position in the segment; ``unknown``
-        is -1 where that is not told: of attributes, and in older runs.
-    counts : uint16[blocks, 3]
-        Of each block how often its first key occurs in it, how often the next fence does, and how
-        many keys lie between these two; empty where that is not told, in older runs.
+    ``generation``: distinguishes the blocks of successive runs.
+    ``width``: bits of a position; ``size``: bytes of its values.
+    ``fences``: uint64[blocks + 1]: first key of each block, then the greatest key.
+    ``text``: ``""``, or for strings ``"dictionary"`` or ``"prefix"``.
+    ``unknown``, ``absent``, ``seen``: the ``Gaps``; -1 for attributes and in older runs.
+    ``counts``: uint16[blocks, 3]: occurrences of a block's first key, of the next fence, and the
+        number of distinct keys between; empty in older runs.
     """
 
     index: int
@@ -145,15 +107,12 @@ class Run:
 
     @property
     def blocks(self) -> int:
-        """Key blocks, and as many position blocks."""
         return -(-self.entries // BLOCK_ENTRIES)
 
     def block_entries(self, block: int) -> int:
-        """Entries of a block."""
         return min(BLOCK_ENTRIES, self.entries - block * BLOCK_ENTRIES)
 
     def to_bytes(self) -> bytes:
-        """The descriptor as stored; identifiers are in its key."""
         told: dict[str, Any] = {
             "end": self.end, "generation": self.generation, "entries": self.entries,
             "nulls": self.nulls, "width": self.width, "text": self.text, "size": self.size,
@@ -165,7 +124,7 @@ class Run:
 
     @classmethod
     def from_bytes(cls, index: int, segment: int, first: int, data: bytes) -> Run:
-        """Read a descriptor; raises :class:`CorruptStore`."""
+        """Inverse of ``to_bytes``; ``CorruptStore`` if damaged."""
         try:
             (length,) = _COUNT.unpack_from(data)
             head = json.loads(data[4 : 4 + length])
@@ -187,8 +146,6 @@ class Run:
 
 @dataclass(frozen=True)
 class BuiltRun:
-    """A run and its values, ready to be written."""
-
     run: Run
     keys: list[bytes]
     positions: list[bytes]
@@ -197,7 +154,6 @@ class BuiltRun:
 
 
 def build_times(ticks: npt.NDArray[np.int64]) -> bytes:
-    """Pack the times of a range of positions."""
     frozen = np.ascontiguousarray(ticks)
     frozen.flags.writeable = False
     packed = pack(frozen, Encoding.DELTA, force=True)
@@ -208,11 +164,7 @@ def build_times(ticks: npt.NDArray[np.int64]) -> bytes:
 def _sorted(
     keys: npt.NDArray[np.uint64], positions: npt.NDArray[np.uint32] | None
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint32]]:
-    """Pairs by key, then position; ``positions`` None stands for 0, 1, 2, ...
-
-    Sorting one word of key prefix and place is far faster than sorting pairs; what the prefix
-    leaves undecided is settled afterwards.
-    """
+    """Pairs by key, then position; sorts words of key prefix and position, then resolves ties."""
     n = len(keys)
     bits = max(1, (n - 1).bit_length())
     least = keys.min()
@@ -241,19 +193,7 @@ def build_run(
     attribute: Attribute,
     gaps: Gaps | None = None,
 ) -> BuiltRun:
-    """Sort and pack the entries of a range of positions.
-
-    Parameters
-    ----------
-    index, segment, first, generation : int
-        Identify the run.
-    events : int
-        Positions that it covers.
-    column : pyarrow.ChunkedArray or None
-        The attribute's values; None when all are null.
-    gaps : Gaps, optional
-        What is said of nulls.
-    """
+    """Sort and pack ``events`` entries; ``column`` None when all values are null."""
     end = first + events
     width = max(1, (events - 1).bit_length())
     empty = np.zeros(0, np.uint64)
@@ -301,7 +241,6 @@ def build_run(
 
 
 def key_counts(keys: npt.NDArray[np.uint64]) -> Counts:
-    """:attr:`Run.counts` of ascending keys."""
     starts = np.arange(0, len(keys), BLOCK_ENTRIES)
     ends = np.append(starts[1:], len(keys))
     fences = keys[np.append(starts, len(keys) - 1)]
@@ -316,7 +255,6 @@ def key_counts(keys: npt.NDArray[np.uint64]) -> Counts:
 
 
 def _nulls(missing: Ints, gaps: Gaps | None, width: int) -> bytes:
-    """Positions without a value, those that :class:`Gaps` names before the others."""
     if gaps is not None:
         named = np.concatenate([gaps.unknown, gaps.absent])
         missing = np.concatenate([named, np.setdiff1d(missing, named, assume_unique=True)])
@@ -335,7 +273,6 @@ def _dictionary(values: Sequence[bytes]) -> bytes:
 
 
 def read_dictionary(data: bytes) -> list[bytes]:
-    """Sorted distinct values of a run."""
     (count,) = _COUNT.unpack_from(data)
     lengths = np.frombuffer(data, np.uint32, count, 4)
     ends = np.cumsum(lengths) + 4 + 4 * count

@@ -1,27 +1,11 @@
-"""Runs of segments that are not part of the stream yet: built where the segments are written.
+"""Runs of staged segments, built by the tasks of a bulk load and ingested by the writer::
 
-Purpose
-    A bulk load by many processes writes finished segments; their index entries are extracted and
-    sorted there too, and the one writer only takes the files over.  :func:`announce` says at the
-    beginning of a job what is indexed, :func:`build_staged` makes one file of runs per segment, and
-    :func:`taking_over` adds those of the job to the indexes around its commit.
+    <stream>/staging/<job>/indexes.json             attributes and identifiers of the indexes
+    <stream>/staging/<job>/<part>-<id>.seg.runs     RocksDB table: the keys of ``storage``
 
-Layout
-    ::
-
-        <stream>/staging/<job>/indexes.json             attributes and identifiers of the indexes
-        <stream>/staging/<job>/<part>-<id>.seg.runs     RocksDB table: the keys of ``storage``
-
-Guarantee
-    The files are linked into the database *before* the commit, so the commit that shows the
-    segments finds them indexed; runs of segments that do not become part of the base (late ones, or
-    all of them when the commit fails) are forgotten after it, or at the next opening after a crash.
-    What goes wrong with runs never fails a load: what has none is replayed, and built by the next
-    database that opens the store.
-
-Limits
-    The entries of one segment are sorted in memory.  Runs are taken over only while the indexes are
-    still those that the job was announced with.
+Files are ingested *before* the commit, if the definitions are still those announced, so its
+segments are indexed when they become visible; runs of segments that do not enter the base are
+removed after it, or at the next opening.  Index errors never fail a load.
 """
 
 from __future__ import annotations
@@ -54,13 +38,7 @@ SUFFIX = ".runs"
 
 
 def announce(files: Files, directory: str, place: str) -> None:
-    """Tell the tasks of a job what is indexed (driver).
-
-    Parameters
-    ----------
-    directory, place : str
-        Of the stream and of the job, inside of the store.
-    """
+    """Publish the stream's index definitions for the tasks of a job (driver)."""
     path, target = _indexes_of(files, directory), files.local_path(f"{place}/{DEFINITIONS}")
     if path is None or target is None:
         return
@@ -80,15 +58,7 @@ def announce(files: Files, directory: str, place: str) -> None:
 def build_staged(
     files: Files, place: str, staged: Sequence[StagedSegment], schema: StreamSchema
 ) -> int:
-    """Write the runs of staged segments beside them (task); gives the number of files.
-
-    Parameters
-    ----------
-    place : str
-        Of the job.
-    schema : StreamSchema
-        That they were written with.
-    """
+    """Write the runs of staged segments beside them (task); returns the number of files."""
     target = files.local_path(place)
     if target is None:
         return 0
@@ -114,7 +84,6 @@ def build_staged(
 def _entries(
     view: SegmentView, known: dict[str, int], schema: StreamSchema
 ) -> list[tuple[bytes, bytes]]:
-    """Keys and values of all runs of a segment, as :class:`StreamIndexes` would write them."""
     segment, leaves = view.file.segment_id, leaf_map(view)
     puts: list[tuple[bytes, bytes]] = []
     for first in range(0, view.events, RUN_EVENTS):
@@ -147,17 +116,7 @@ def taking_over(
     staged: Sequence[StagedSegment],
     indexes: StreamIndexes | None = None,
 ) -> Iterator[None]:
-    """Around the commit of a job: add the runs of its segments to the stream's indexes.
-
-    Parameters
-    ----------
-    stream : EventStream
-        In the process that writes to the store.
-    staged : sequence of StagedSegment
-        What is committed.
-    indexes : StreamIndexes, optional
-        Those that this process has open for writing already.
-    """
+    """A context for the commit of a job, which adds its runs to the stream's indexes."""
     files, directory = stream.commits.files, stream.commits.directory
     opened: StreamIndexes | None = None
     try:
@@ -187,7 +146,6 @@ def taking_over(
 
 
 def _indexes_of(files: Files, directory: str) -> Path | None:
-    """Where the indexes of a stream are; None where there are none."""
     place = files.local_path(f"{directory}/indexes")
     return None if place is None or not has_indexes(Path(place)) else Path(place)
 

@@ -1,36 +1,18 @@
-"""The RocksDB database that holds the indexes of one stream.
+"""The RocksDB database with the index runs of one stream, in ``<stream>/indexes/``.
 
-Purpose
-    Key-value storage for run descriptors and blocks, in ``<stream>/indexes/``.  One value is a
-    block of thousands of entries; RocksDB brings checksums, an LSM-tree that many runs can be
-    written to, and readers in other processes.
+Keys have big-endian integers, so that they sort; a value is a block of thousands of entries::
 
-Layout
-    Keys, all integers big-endian (so that they sort)::
+    i <name>                                        copy of an index's definition: JSON
+    d <index 4> <segment 8> <first 8>               descriptor of a run, which makes it exist
+    k <index 4> <segment 8> <first 8> <generation 4> <block 4>      a block of keys
+    p ...  n ...  s ...                             its positions, nulls, dictionary (block 0)
+    D <segment 8> <first 8>                         descriptor of the times of a range
+    t <segment 8> <first 8> <generation 4> <block 4>                their times
 
-        i <name>                                        copy of an index's definition: JSON
-        d <index 4> <segment 8> <first 8>               descriptor of a run, which makes it exist
-        k <index 4> <segment 8> <first 8> <generation 4> <block 4>      a block of keys
-        p ...  n ...  s ...                             its positions, nulls, dictionary (block 0)
-        D <segment 8> <first 8>                         descriptor of the times of a range
-        t <segment 8> <first 8> <generation 4> <block 4>                its times
-
-Guarantee
-    Writes reach the disk in the order in which they were made, so a descriptor that is there after
-    a crash has its blocks.  There is no write-ahead log: what a crash takes is built again.
-    :meth:`flush` makes writes visible to readers.
-
-    What RocksDB raises arrives as an error of :mod:`chronicle.errors`: :class:`StorageFull`,
-    :class:`CorruptStore` for bytes that do not fit their checksum or files that are missing,
-    :class:`StorageFailed` for the rest.  After a write that failed RocksDB takes no other one, and
-    what had not been flushed may be gone: the writer closes the database, opens it anew and
-    believes what it says then.
-
-Limits
-    A reader changes nothing in the directory and needs no right to write there: it opens links to
-    the files, in a temporary directory that is gone before the first lookup, and sees what had
-    been flushed; :meth:`refresh` opens them again when there is more.  It needs some place for
-    temporary files.  RocksDB takes one writer; the stream's own lock has seen to that already.
+Writes become durable in order, so a descriptor that survives a crash has its blocks; without a
+write-ahead log, lost runs are rebuilt.  After a failed write RocksDB accepts no other, and
+unflushed data may be lost: the writer reopens the database.  A reader opens links in a temporary
+directory, without write access, and sees flushed data.
 """
 
 from __future__ import annotations
@@ -62,22 +44,18 @@ __all__ = [
 ]
 
 BATCH_BYTES = 1 << 20
-"""Writes are cut to about this size: RocksDB holds the interpreter's lock while it takes one."""
+"""Size of write batches: RocksDB holds the interpreter's lock during each."""
 
 TOGETHER = 32
-"""Values that are read in one call."""
 
 READERS = 4
-"""Calls at once for many values: from a disk one call waits for one block after the other."""
 
 _reading = OwnThreads(READERS, "chronicle-indexes")
-"""Threads that read many values."""
 
 ATTEMPTS = 5
-"""Times that a reader looks at the files again, because the writer has just replaced some."""
 
 _USED_IN: list[int] = []
-"""The process that used RocksDB first: its threads are no threads of a forked child."""
+"""The process that used RocksDB first: a forked child lacks its threads."""
 
 _RUN = struct.Struct(">cIQQ")
 _BLOCK = struct.Struct(">cIQQII")
@@ -86,7 +64,6 @@ _TIME_BLOCK = struct.Struct(">cQQI")
 
 
 def descriptor_key(index: int, segment: int, first: int) -> bytes:
-    """Key of a run's descriptor."""
     return _RUN.pack(b"d", index, segment, first)
 
 
@@ -98,20 +75,18 @@ def block_key(
 
 
 def time_key(segment: int, first: int, generation: int | None = None) -> bytes:
-    """Key of the times of a range of positions; without a generation, of their descriptor."""
+    """Key of a range's times; without a generation, of their descriptor."""
     if generation is None:
         return _TIMES.pack(b"D", segment, first)
     return _TIME_BLOCK.pack(b"t", segment, first, generation)
 
 
 def parse_descriptor_key(key: bytes) -> tuple[int, int, int]:
-    """Index, segment and first position from the key of a run's descriptor."""
     _, index, segment, first = _RUN.unpack(key)
     return index, segment, first
 
 
 def parse_time_key(key: bytes) -> tuple[int, int]:
-    """Segment and first position from the key of a time descriptor."""
     _, segment, first = _TIMES.unpack(key)
     return segment, first
 
@@ -123,7 +98,6 @@ _CODE = re.compile(r"os error (\d+)")
 
 @contextmanager
 def _translated(doing: str, path: Path) -> Iterator[None]:
-    """Raise what RocksDB raises as an error of ours."""
     try:
         yield
     except ChronicleError:
@@ -147,7 +121,7 @@ def _translated(doing: str, path: Path) -> Iterator[None]:
 
 
 def write_table(path: Path, puts: list[tuple[bytes, bytes]]) -> None:
-    """Write entries into a file of their own, for :meth:`IndexStorage.take_over`."""
+    """Write entries into a separate file for ``IndexStorage.take_over``."""
     with LOADING:
         import rocksdict
 
@@ -162,13 +136,7 @@ def write_table(path: Path, puts: list[tuple[bytes, bytes]]) -> None:
 
 
 def remove_database(path: Path, keep: str) -> None:
-    """Remove every file of a database, whatever state it is in; the first makes it none.
-
-    Parameters
-    ----------
-    keep : str
-        Name of what stays.
-    """
+    """Remove a database's files except ``keep``; the first removal invalidates it."""
     with _translated("removed", path):
         (path / "CURRENT").unlink(missing_ok=True)
         for entry in list(path.iterdir()) if path.is_dir() else ():
@@ -181,17 +149,7 @@ def remove_database(path: Path, keep: str) -> None:
 
 
 class IndexStorage:
-    """An open index database.
-
-    Parameters
-    ----------
-    writable : bool
-        Made where there is none; else the database must exist.
-
-    Raises
-    ------
-    CorruptStore, StorageFull, StorageFailed
-    """
+    """An open index database; created if ``writable`` and missing."""
 
     def __init__(self, path: Path, writable: bool) -> None:
         with LOADING:
@@ -200,7 +158,7 @@ class IndexStorage:
         self.path = path
         self.writable = writable
         self._rocksdict = rocksdict
-        self._lock = threading.Condition()  # no lookup runs while the database is closed
+        self._lock = threading.Condition()  # closing waits for lookups
         self._lookups: dict[int, int] = {}
         self._seen: tuple[bytes, int] | None = None
         self._db: Any = None
@@ -227,7 +185,7 @@ class IndexStorage:
         options.create_if_missing(self.writable)
         options.set_write_buffer_size(32 << 20)
         options.set_max_open_files(512 if self.writable else -1)
-        options.set_advise_random_on_open(False)  # blocks of a lookup lie side by side
+        options.set_advise_random_on_open(False)  # blocks of a lookup are adjacent
         options.set_max_background_jobs(2)
         options.set_keep_log_file_num(2)
         table = self._rocksdict.BlockBasedOptions()
@@ -238,14 +196,13 @@ class IndexStorage:
         return options
 
     def _read_only(self) -> Any:
-        """The database as it was flushed last, opened through links."""
         access = self._rocksdict.AccessType.read_only()
         for attempt in range(ATTEMPTS):
             try:
                 with _translated("read", self.path), self._linked() as private:
                     return self._rocksdict.Rdict(private, self._options(), access_type=access)
             except CorruptStore:
-                # a file that the writer has replaced meanwhile looks like one that is missing
+                # a file that the writer has replaced looks missing
                 if attempt == ATTEMPTS - 1:
                     raise
                 time.sleep(0.01 * attempt)
@@ -270,7 +227,6 @@ class IndexStorage:
             yield str(directory)
 
     def _look(self) -> tuple[bytes, int]:
-        """What changes with every flush: the manifest in use and its length."""
         current = (self.path / "CURRENT").read_bytes()
         return current, (self.path / os.fsdecode(current.strip())).stat().st_size
 
@@ -281,7 +237,6 @@ class IndexStorage:
 
     @contextmanager
     def _looking(self) -> Iterator[Any]:
-        """The database, which is not closed meanwhile; others may look, too."""
         with self._lock:
             database = self._open()
             self._lookups[id(database)] = self._lookups.get(id(database), 0) + 1
@@ -296,29 +251,26 @@ class IndexStorage:
                     self._lock.notify_all()
 
     def _await_lookups(self, database: Any) -> None:
-        """Wait until nobody looks at a database that nobody finds any more; the lock is held."""
+        """Wait for running lookups of a detached database; the lock is held."""
         self._lock.wait_for(lambda: id(database) not in self._lookups)
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key."""
         with self._looking() as database:
             value: bytes | None = database.get(key)
             return value
 
     def get_all(self, keys: list[bytes]) -> list[bytes | None]:
-        """The values of keys: neighbours on the disk are read in one request, many side by side."""
         groups = [keys[first : first + TOGETHER] for first in range(0, len(keys), TOGETHER)]
         with self._looking() as database:
             each: Any = map if len(groups) < 2 else _reading.pool().map
             return [value for some in each(database.get, groups) for value in some]
 
     def scan(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
-        """Keys that begin with a prefix, in order, with their values."""
         options = self._rocksdict.ReadOptions()
         options.set_iterate_upper_bound(prefix[:-1] + bytes([prefix[-1] + 1]))
         found: list[tuple[bytes, bytes]] = []
         with self._lock, _translated("read", self.path):
-            # not items(): they end in silence at a block that does not fit its checksum
+            # not items(): it silently ends at a corrupt block
             entries = self._open().iter(options)
             try:
                 entries.seek(prefix)
@@ -327,14 +279,11 @@ class IndexStorage:
                     entries.next()
                 entries.status()
             finally:
-                del entries  # an error would hold it, and it the database, which is to be closed
+                del entries  # an exception would keep it, and thus the database, alive
         return found
 
     def write(self, puts: list[tuple[bytes, bytes]], deletes: list[bytes] | None = None) -> None:
-        """Write in pieces of :data:`BATCH_BYTES`, in order; the deletes go with the last one.
-
-        The last put, a descriptor, is what makes the ones before it count.
-        """
+        """Write in batches, in order; the last put, a descriptor, validates the others."""
         database = self._open()
         with _translated("written", self.path):
             batch = self._rocksdict.WriteBatch(raw_mode=True)
@@ -351,33 +300,31 @@ class IndexStorage:
             database.write(batch, write_opt=self._write)
 
     def take_over(self, paths: list[Path]) -> None:
-        """Make files of :func:`write_table` part of the database; they are gone afterwards."""
+        """Ingest files of ``write_table``, which are moved."""
         options = self._rocksdict.IngestExternalFileOptions()
         options.set_move_files(True)
         with _translated("extended by the runs of a load", self.path):
             self._open().ingest_external_file([str(path) for path in paths], options)
 
     def delete_prefix(self, prefix: bytes) -> None:
-        """Delete every key that begins with a prefix."""
         with _translated("written", self.path):
             batch = self._rocksdict.WriteBatch(raw_mode=True)
             batch.delete_range(prefix, prefix[:-1] + bytes([prefix[-1] + 1]))
             self._open().write(batch, write_opt=self._write)
 
     def flush(self) -> None:
-        """Put everything written so far on disk."""
         with _translated("written", self.path):
             self._open().flush()
 
     def purge(self) -> None:
-        """Have no file hold what was deleted: until then RocksDB only does not show it."""
+        """Compact, so that no file contains deleted data."""
         with _translated("written", self.path):
             database = self._open()
             database.flush()
             database.compact_range(None, None)
 
     def refresh(self) -> bool:
-        """See what the writer has flushed since; of a reader.  False when there is nothing new."""
+        """In a reader: see newly flushed data; False when there is none."""
         with _translated("read", self.path):
             if self._seen == self._look():
                 return False
@@ -392,7 +339,6 @@ class IndexStorage:
         return True
 
     def close(self) -> None:
-        """Flush and close; doing so again does nothing."""
         try:
             if self.writable and self._db is not None:
                 self.flush()

@@ -1,33 +1,18 @@
-"""The indexes of one stream: what is defined, what is built, and building more.
+"""The indexes of one stream: defining, building and removing.
 
-Purpose
-    :class:`StreamIndexes` keeps the definitions and run descriptors of a stream's indexes in
-    memory, builds missing runs from committed leaves, and removes those whose segment is gone.
-    Queries take :meth:`StreamIndexes.catalogue`, a picture that does not change.
+A segment's positions are cut at multiples of ``runs.RUN_EVENTS``; each piece has one run per index
+and its times.  The last run of the active segment is replaced once three times as many events are
+committed as it covers, so write amplification is constant::
 
-Layout
-    A segment's positions are cut at multiples of :data:`~chronicle.indexes.runs.RUN_EVENTS`; each
-    piece has one run per index and its times.  The last piece of the active segment grows: its run
-    is replaced once three times as many events are committed as it covers, so upkeep costs a
-    constant factor. ::
+    segment 7 |---- run ----|---- run ----|-- run --|........ not indexed: replayed
+    segment 9 |---- run ----|- run -| tail .......
 
-        segment 7 |---- run ----|---- run ----|-- run --|........ not indexed: replayed
-        segment 9 |---- run ----|- run -| tail .......
+Guarantee: a run stays valid for its positions, because segments only grow.  It exists once its
+descriptor is written, after its blocks.  Positions without a run are *uncovered*, never wrong.  A
+definition is in force when its file has been replaced.  After a failed write (a full disk) the
+database is reopened and its state reloaded, and the next write retries.
 
-Guarantee
-    A run tells the truth about its positions for ever, because segments only grow.  A run exists
-    once its descriptor is written, after its blocks; what a crash interrupts is built again.
-    Positions without a run are *uncovered*, never wrong.
-
-    What is in memory never says more than what was written: a definition counts when its file has
-    been replaced, a run when RocksDB has taken it.  After a write that failed (a full disk) the
-    database is opened anew, what it then holds is believed, and the next write tries again.
-
-    What cannot be read is done without: see :mod:`.opened`.
-
-Limits
-    Events in late runs, the late buffer and the tail are not indexed: compaction and sealing bring
-    them into segments.
+Limits: events in late runs, the late buffer and the tail are not indexed.
 """
 
 from __future__ import annotations
@@ -65,34 +50,26 @@ from .verify import verify_indexes
 __all__ = ["Catalogue", "RunsChanged", "StreamIndexes", "TimeRange"]
 
 STEP_EVENTS = 1 << 16
-"""Committed events of the active segment that are worth a new run."""
+"""Committed events of the active segment that justify a new run."""
 LAG_MAX = 1 << 40
 
 logger = logging.getLogger("chronicle.indexes")
 
 
 class StreamIndexes(OpenedIndexes):
-    """The indexes of a stream that is written to; built behind :class:`OpenedIndexes`."""
+    """The indexes of a stream that is written to; extends ``OpenedIndexes``."""
 
     _generations = 0
-    """Where generations begin."""
 
     @contextmanager
     def _writing(self) -> Iterator[IndexStorage]:
-        """The database, to write to; a failure makes it be opened anew.
-
-        ``_build_lock`` is held.  One that could not be opened for writing is tried again.
-
-        Raises
-        ------
-        StorageFull, StorageFailed, CorruptStore
-        """
+        """The database for writing, reopened after a failure; needs ``_build_lock``."""
         with self._lock:
             self._check_open()
             if self.broken:
                 raise CorruptStore(self.fault)
             storage = self._storage
-            if storage is None or not storage.writable:  # not made yet, or out of reach so far
+            if storage is None or not storage.writable:  # not created yet, or unavailable so far
                 storage = IndexStorage(self.path, True)
                 self._disconnect()
                 self._storage, self.fault = storage, ""
@@ -104,7 +81,7 @@ class StreamIndexes(OpenedIndexes):
             self._open()
             raise
         except CorruptStore:
-            # RocksDB met damage while it compacted, and takes nothing more: nothing here is needed
+            # RocksDB found damage in a compaction and accepts no writes: rebuild
             with suppress(ChronicleError):
                 self.rebuild()
             if self.heard is not None:
@@ -114,7 +91,6 @@ class StreamIndexes(OpenedIndexes):
     # -- changing what is indexed -------------------------------------------------------------
 
     def take_over(self, paths: list[Path]) -> None:
-        """Add files of runs that were built elsewhere (see :mod:`.staged`)."""
         with self._build_lock, self._writing() as storage:
             storage.take_over(paths)
             self._load()
@@ -126,23 +102,7 @@ class StreamIndexes(OpenedIndexes):
         lag_events_max: int | None = None,
         state: StreamState | None = None,
     ) -> None:
-        """Define an index.
-
-        Parameters
-        ----------
-        lag_events_max : int, optional
-            Committed events that may wait for this index before appends wait for it.
-        state : StreamState, optional
-            Build it for that state first, and define it durably when it is built.
-
-        Raises
-        ------
-        IndexExists
-        StorageFull, StorageFailed
-            Nothing is defined; it can be tried again.
-        CorruptStore
-            The stream's indexes are damaged.
-        """
+        """Define an index; with ``state`` build it first.  Errors define nothing."""
         attribute = index_key(attribute, schema).name
         if lag_events_max is not None and not 0 <= lag_events_max <= LAG_MAX:
             raise InvalidArgument(
@@ -161,7 +121,7 @@ class StreamIndexes(OpenedIndexes):
         try:
             self.catch_up(state)
             with self._build_lock:
-                if self._definitions.identifiers.get(attribute) == index:  # it was not dropped
+                if self._definitions.identifiers.get(attribute) == index:  # not dropped meanwhile
                     self._define(self._definitions)
         except BaseException:
             with self._build_lock, suppress(ChronicleError):
@@ -170,7 +130,7 @@ class StreamIndexes(OpenedIndexes):
             raise
 
     def drop(self, attribute: str) -> None:
-        """Remove an index and its runs; raises :class:`IndexNotFound`."""
+        """Remove an index and its runs; ``IndexNotFound`` if there is none."""
         with self._build_lock:
             index = self._definitions.identifiers.get(attribute)
             if index is None:
@@ -178,7 +138,7 @@ class StreamIndexes(OpenedIndexes):
             self._undefine(attribute, index)
 
     def follow(self, layouts: Sequence[Layout], schema: StreamSchema) -> None:
-        """Have indexes go by the names that their attributes have now; those of dropped ones go."""
+        """Adopt renamed attributes; indexes of dropped ones are removed."""
         with self._build_lock:
             changed = self._definitions.following(layouts, schema)
             if changed.identifiers == self._definitions.identifiers:
@@ -192,7 +152,6 @@ class StreamIndexes(OpenedIndexes):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """While it lasts, nothing is defined or built."""
         with self._build_lock:
             yield
 
@@ -201,10 +160,7 @@ class StreamIndexes(OpenedIndexes):
             raise StoreClosed(f"the indexes in {self.path} are closed; open the store again")
 
     def _define(self, changed: Definitions) -> None:
-        """Make definitions durable, then believe them.
-
-        Where the stream was dropped meanwhile its directory is gone, or another stream's already.
-        """
+        """Make definitions durable, then adopt them, unless the stream was dropped."""
         self._check_open()
         definitions.replace(self.path, changed)
         with self._lock:
@@ -215,7 +171,6 @@ class StreamIndexes(OpenedIndexes):
             storage.flush()
 
     def _undefine(self, attribute: str, index: int) -> None:
-        """Remove a definition, durably where it is durable; then its runs, as far as possible."""
         changed = self._definitions.without(attribute)
         defined = definitions.read(self.path)
         if defined is not None and attribute in defined.identifiers:
@@ -239,10 +194,7 @@ class StreamIndexes(OpenedIndexes):
     def missing(
         self, state: StreamState, eager: bool
     ) -> Iterator[tuple[SegmentView, int, int, list[str]]]:
-        """Pieces that lack runs: view, first and end position, attributes.
-
-        With ``eager`` also what is not worth a run of its own yet.
-        """
+        """Pieces that lack runs (``eager``: small ones, too): view, range, attributes."""
         with self._lock:
             attributes = dict(self._definitions.identifiers)
             runs, damaged = dict(self._runs), set(self.damaged)
@@ -265,15 +217,6 @@ class StreamIndexes(OpenedIndexes):
                     yield state.segments[place].whole, first, end, wanting
 
     def build_next(self, state: StreamState, eager: bool = False) -> bool:
-        """Build the first piece that is missing; False when there is none.
-
-        Raises
-        ------
-        StorageFull, StorageFailed
-            It could not be written, and is missing as before.
-        CorruptStore
-            The database is damaged.
-        """
         with self._build_lock:
             for view, first, end, names in self.missing(state, eager):
                 self._build(view, first, end, names, state.schema)
@@ -281,19 +224,18 @@ class StreamIndexes(OpenedIndexes):
         return False
 
     def catch_up(self, state: StreamState) -> None:
-        """Index every committed leaf of a state and make it visible to other processes."""
         while self.build_next(state, eager=True):
             pass
         self.flush()
 
     def lag(self, state: StreamState) -> int:
-        """Committed leaf events that some index does not cover yet, of the one furthest behind."""
+        """Committed leaf events not covered by the index furthest behind."""
         catalogue = self.catalogue()
         known = self._definitions.identifiers.values()
         return max((_behind(catalogue, index, state) for index in known), default=0)
 
     def overdue(self, state: StreamState, share: float = 1.0) -> bool:
-        """Whether an index is further behind than that share of what it was allowed."""
+        """Whether an index exceeds a share of its lag limit."""
         catalogue, known = self.catalogue(), self._definitions
         return any(
             _behind(catalogue, known.identifiers[name], state) > share * limit
@@ -301,14 +243,12 @@ class StreamIndexes(OpenedIndexes):
         )
 
     def flush(self) -> None:
-        """Make what was built visible to readers in other processes."""
         with self._build_lock:
             if self._storage is not None and self._storage.writable:
                 with self._writing() as storage:
                     storage.flush()
 
     def purge(self, state: StreamState) -> None:
-        """Have no file hold anything of segments that a state no longer has."""
         self.forget(state)
         with self._build_lock:
             if self._storage is not None and self._storage.writable:
@@ -362,24 +302,22 @@ class StreamIndexes(OpenedIndexes):
                     self._runs[run_key] = built.run
                     self.damaged.pop(run_key, None)
                     self._catalogue = None
-                # what queries know of goes when they know what replaces it
+                # remove the old run once queries know the new one
                 if old is not None:
                     at = (*run_key, old.generation)
                     gone = [block_key(kind, *at, number) for kind, number in blocks_of(old)]
                     storage.write([], gone)
 
     def _generation(self, run_key: RunKey, old: Run | TimeRange | None) -> int:
-        """A number that neither what is replaced nor what was set aside has."""
+        """A number unused by the replaced run and by those set aside."""
         used = [-1 if old is None else old.generation, self.damaged.get(run_key, (-1, ""))[0]]
         return max(self._generations, max(used) + 1)
 
     def forget(self, state: StreamState, opened: bool = False) -> None:
-        """Remove the runs of segments that a state no longer has (retention, compaction).
-
-        With ``opened``, said before the first append to a stream that was opened, also runs that
-        reach beyond their segment.  A power cut takes leaves of which nothing but their run was
-        synced (durability ``interval`` or ``none``), and other events will come to their positions.
-        Where these cannot be removed durably, all of the database is.
+        """Remove the runs of segments that a state no longer has.  ``opened``, before the first
+        append, also removes runs beyond the end of their segment: a power cut may lose leaves but
+        not their run, and other events would take their positions; if that fails, the database is
+        rebuilt.
         """
         alive = {segment: events for segment, events, _ in sizes_of(state.segments)}
         with self._lock:
@@ -403,7 +341,7 @@ class StreamIndexes(OpenedIndexes):
                         storage.flush()
             except (StorageFailed, CorruptStore) as error:
                 if not opened:
-                    # they come back when the database is opened again, and are removed then
+                    # they reappear at the next opening, and are removed then
                     logger.warning("runs of segments that are gone are left: %s", error)
                     return
                 self.rebuild()
@@ -411,7 +349,6 @@ class StreamIndexes(OpenedIndexes):
     def _false(
         self, alive: dict[int, int], opened: bool
     ) -> tuple[list[RunKey], list[tuple[int, int]]]:
-        """Runs and times that say nothing about the segments that there are."""
         runs = [at for at in self._runs if at[1] not in alive]
         times = [at for at in self._times if at[0] not in alive]
         if opened:
@@ -435,18 +372,12 @@ class StreamIndexes(OpenedIndexes):
             self._catalogue = None
 
     def rebuild(self) -> None:
-        """Throw the database away, whatever state it is in; :meth:`catch_up` builds all anew.
-
-        Raises
-        ------
-        StorageFull, StorageFailed
-            There are no runs then, and :attr:`fault` says why.
-        """
+        """Recreate the database, empty, whatever its state; on an error ``fault`` is set."""
         with self._build_lock, self._lock:
             self._disconnect()
             self._no_runs()
             self.damaged = {}
-            # a query that has begun must not take new blocks for those of the runs that it knows
+            # new generations: a running query must not read new blocks for old runs
             self._generations = secrets.randbits(30)
             try:
                 remove_database(self.path, definitions.DIRECTORY)
@@ -457,14 +388,14 @@ class StreamIndexes(OpenedIndexes):
             except ChronicleError as error:
                 self._disconnect()
                 self._failed(error)
-                self.broken = False  # nothing is left that could be damaged: try again
+                self.broken = False  # nothing left to be damaged: retry later
                 raise
             self.fault, self.notice, self.broken = "", "", False
 
     # -- figures ------------------------------------------------------------------------------
 
     def figures(self, attribute: str, state: StreamState) -> dict[str, Any]:
-        """Coverage, lag, runs and size of one index; from what is in memory, nothing is read."""
+        """Coverage, lag, runs and size of one index, from memory."""
         catalogue = self.catalogue()
         index = self._definitions.identifiers.get(attribute)
         if index is None:
@@ -498,17 +429,15 @@ class StreamIndexes(OpenedIndexes):
 
     @property
     def times_bytes(self) -> int:
-        """Bytes of the times that all indexes share."""
         return sum(t.size for listed in self.catalogue().times.values() for t in listed)
 
     def verify(self, state: StreamState) -> list[str]:
-        """Compare every run with the events that it stands for; returns what is wrong."""
         return verify_indexes(self, state)
 
 
 @contextmanager
 def _derived(consequence: str) -> Iterator[None]:
-    """Around writes that may fail: nothing depends on them but space or speed."""
+    """A context for writes whose failure costs only space or speed."""
     try:
         yield
     except (StorageFailed, CorruptStore) as error:
@@ -516,7 +445,6 @@ def _derived(consequence: str) -> Iterator[None]:
 
 
 def _behind(catalogue: Catalogue, index: int, state: StreamState) -> int:
-    """Committed leaf events that an index does not cover yet."""
     return sum(
         events - sum(r.end - r.first for r in catalogue.runs.get((index, segment), ()))
         for segment, events, _ in sizes_of(state.segments)

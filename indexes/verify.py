@@ -1,11 +1,6 @@
-"""Checking runs against the events that they stand for.
+"""Verification of runs against events (``chronicle check``); continues after problems.
 
-Purpose
-    ``chronicle check`` asks of every run: are its keys in order, is every position there exactly
-    once, and does each carry the key of its event?  It names what cannot be read, and goes on.
-
-Cost
-    Reads every block of the index and every value of the attribute.
+Reads every block of the index and every value of the attribute.
 """
 
 from __future__ import annotations
@@ -34,11 +29,7 @@ __all__ = ["verify_indexes"]
 
 
 def verify_indexes(indexes: OpenedIndexes, state: StreamState) -> list[str]:
-    """Compare every run with the events that it stands for; returns what is wrong.
-
-    A reader passes over the runs of segments that are gone: the writer removes them when it comes
-    to it.  A run that is replaced meanwhile is passed over, too.
-    """
+    """Compare runs with events; returns problems.  Skips replaced runs and dropped segments."""
     problems = [text for text in (indexes.notice, indexes.fault) if text]
     catalogue = indexes.catalogue()
     views = {view.file.segment_id: view.whole for view in state.segments}
@@ -75,7 +66,6 @@ def verify_indexes(indexes: OpenedIndexes, state: StreamState) -> list[str]:
 
 
 def verify_run(indexes: OpenedIndexes, run: Run, view: SegmentView, key: IndexKey) -> None:
-    """Raise :class:`CorruptStore` when a run differs from its events."""
     if run.end > view.events:
         raise CorruptStore(f"it ends at {run.end}, the segment at {view.events}")
     count = run.end - run.first
@@ -101,7 +91,7 @@ def verify_run(indexes: OpenedIndexes, run: Run, view: SegmentView, key: IndexKe
     everything = np.sort(np.concatenate([positions, nulls]))
     if len(everything) and not np.array_equal(everything, np.arange(count)):
         raise CorruptStore("it does not hold every position exactly once")
-    told = run.unknown >= 0  # older runs look back at nothing before them
+    told = run.unknown >= 0  # older runs do not look back beyond their start
     values = key.column(leaf_map(view), run.first, run.end, run.seen if told else run.first)
     if told:
         _verify_gaps(run, values.gaps, nulls)
@@ -123,7 +113,6 @@ def verify_run(indexes: OpenedIndexes, run: Run, view: SegmentView, key: IndexKe
 
 
 def _verify_gaps(run: Run, gaps: Gaps | None, nulls: npt.NDArray[np.int64]) -> None:
-    """Raise :class:`CorruptStore` when something else is said of events without a value."""
     if gaps is None:
         raise CorruptStore("it tells nulls apart, which attributes do not have")
     known = run.unknown + run.absent
@@ -136,7 +125,6 @@ def _verify_gaps(run: Run, gaps: Gaps | None, nulls: npt.NDArray[np.int64]) -> N
 
 
 def verify_times(indexes: OpenedIndexes, times: TimeRange, view: SegmentView) -> None:
-    """Raise :class:`CorruptStore` when stored times differ from those of the events."""
     count = times.end - times.first
     found = np.empty(count, np.int64)
     ticks_at(indexes.times(times, stored=True), count, np.arange(count), found)

@@ -1,27 +1,15 @@
-"""Lightweight aggregates: the monoid that every level of the store shares.
+"""Lightweight aggregates: the monoid of zones, entries, tails and query answers (thesis 3.2.1).
 
-Purpose
-    Count, first and last time of a set of events, and for each attribute the number of non-null
-    values, min, max and sum (thesis section 3.2.1).  Zones of a leaf, children of a node, the
-    unflushed tail, late runs, window slides and query answers are all elements of this one monoid.
+Merging is associative and has an identity.  Integer sums are exact: 128 bits, which 2**63 values of
+64 bits cannot overflow.  Float sums are an unevaluated pair of doubles (TwoSum, Knuth): the
+grouping into blocks changes a result by at most a rounding of the pair, far below one unit in the
+last place; a sum that overflows stays infinite.  NaN is the greatest value, as in DuckDB and Spark:
+max is NaN when any value is, min only when all are; a sum with NaN, or with infinities of both
+signs, is NaN.
 
-Guarantee
-    Merging is associative and has an identity.  Integer sums are exact: 128 bits, which 2**63
-    values of 64 bits cannot overflow.  Float sums are kept as an unevaluated pair of doubles
-    (TwoSum, Knuth), so the grouping into blocks changes a result by at most a rounding of the
-    pair, far below one unit in the last place of the answer.  NaN is the greatest value, as in
-    DuckDB and Spark: max is NaN when any value is, min only when all are; a sum with NaN, or with
-    infinities of both signs, is NaN.
-
-Layout
-    An element is a vector of 64-bit words: event count, first tick, last tick, then for each
-    selected attribute five words: non-null values, min, max, sum high part / low word, sum low
-    part / high word.  How they are read depends on the attribute's
-    :class:`~chronicle.store.layout.ValueKind`.  The same five words are rows of an entry table.
-
-Limits
-    A float sum that leaves the range of doubles on the way is infinite, even where later values
-    would bring it back.
+Layout: a vector of 64-bit words: event count, first tick, last tick, then for each attribute five
+words: non-null values, min, max, sum high part / low word, sum low part / high word, by
+``layout.ValueKind``.  The same five words are rows of an entry table.
 """
 
 from __future__ import annotations
@@ -51,10 +39,9 @@ HEAD_WORDS = 3
 
 @kernel
 def aggregate_integers(values, flip, validity, bit_offset, starts, table, row):  # type: ignore[no-untyped-def]
-    """Aggregate integers of each range [starts[z], starts[z+1]) into column z of a table.
-
-    Numbers without a sign that fill 64 bits come as signed words, and ``flip`` is their highest
-    bit: turned over they order as the numbers do, each 2^63 smaller.  For all others it is 0.
+    """Aggregate integers of each range [starts[z], starts[z+1]) into column z of a table.  uint64
+    values come as int64 with ``flip`` = the highest bit: XOR with it gives the order of the
+    unsigned numbers, each 2^63 smaller.  For all other types ``flip`` is 0.
     """
     nullable = validity.size > 0
     for zone in range(starts.size - 1):
@@ -97,7 +84,7 @@ def aggregate_integers(values, flip, validity, bit_offset, starts, table, row): 
 
 @kernel
 def aggregate_prefixes(words, codes, validity, bit_offset, starts, table, row):  # type: ignore[no-untyped-def]
-    """As :func:`aggregate_integers`, of numbers without a sign that codes stand for; no sums."""
+    """As ``aggregate_integers``, of uint64 ``words`` that dictionary codes select; without sums."""
     bounds = table.view(np.uint64)
     nullable = validity.size > 0
     for zone in range(starts.size - 1):
@@ -123,11 +110,8 @@ def aggregate_prefixes(words, codes, validity, bit_offset, starts, table, row): 
 
 @kernel
 def aggregate_floats(values, validity, bit_offset, starts, table, row):  # type: ignore[no-untyped-def]
-    """Aggregate doubles of each range into column z of a table.
-
-    Without nulls the loops are written so that the compiler turns them into vector instructions:
-    bounds are found among integers that order as the doubles do, and the sum runs in 64 lanes of
-    pairs that are joined at the end.
+    """Aggregate doubles of each range into column z of a table.  Without nulls the loops vectorise:
+    bounds are compared as integers, and the sum runs in 64 lanes of TwoSum pairs.
     """
     floats = table.view(np.float64)
     nullable = validity.size > 0
@@ -231,7 +215,7 @@ def aggregate_floats(values, validity, bit_offset, starts, table, row):  # type:
 
 @kernel
 def _merged_floats(mine, other):  # type: ignore[no-untyped-def]
-    """Bounds, sum and its error of two sets of doubles; NaN counts as the greatest value."""
+    """Bounds, sum and error term of two sets of doubles; NaN is the greatest value."""
     low, high, total, error = mine
     other_low, other_high, other_total, other_error = other
     if other_low < low or (low != low and other_low == other_low):
@@ -252,20 +236,7 @@ def _merged_floats(mine, other):  # type: ignore[no-untyped-def]
 
 @kernel
 def merge_children(table, first, end, selected, kinds, words):  # type: ignore[no-untyped-def]
-    """Merge columns [first, end) of an entry table into an element over the selected attributes.
-
-    Parameters
-    ----------
-    table : int64[rows, children]
-    first, end : int
-        Half-open range of children.
-    selected : int64[k]
-        Positions of attributes among the table's attributes.
-    kinds : int64[k]
-        Their value kinds.
-    words : int64[3 + 5k]
-        The element; changed in place.
-    """
+    """Merge columns [first, end) of an entry table into ``words`` (3 + 5k), in place."""
     if end <= first:
         return
     events = np.int64(0)
@@ -284,7 +255,7 @@ def merge_children(table, first, end, selected, kinds, words):  # type: ignore[n
         row = 5 + 5 * selected[k]
         base = 3 + 5 * k
         kind = kinds[k]
-        if kind == 2:  # in registers: the chain of one sum is what this waits for
+        if kind == 2:  # accumulate in registers: the sum is one dependency chain
             found = words[base]
             mine = (floats[base + 1], floats[base + 2], floats[base + 3], floats[base + 4])
             for child in range(first, end):
@@ -333,18 +304,9 @@ def merge_children(table, first, end, selected, kinds, words):  # type: ignore[n
 
 
 class AttributeAggregate:
-    """Aggregates of one attribute, read from the words of an element.
-
-    Attributes
-    ----------
-    count : int
-        Non-null values.
-    min, max : int, float or None
-        None without a non-null value, and for strings, binaries and decimals, whose bounds are not
-        kept exactly.  Booleans give 0 and 1, times and dates give ticks in their own unit.
-    sum : int, float or None
-        Exact for integers; None without a non-null value or where a sum means nothing.
-    avg : float or None
+    """Aggregates of one attribute; None without a non-null value.  ``sum`` is exact for integers.
+    Strings, binaries and decimals have no bounds; booleans give 0 and 1, times ticks in their own
+    unit.
     """
 
     __slots__ = ("_high", "_kind", "_low", "_sum_a", "_sum_b", "count")
@@ -367,17 +329,15 @@ class AttributeAggregate:
 
     @property
     def min(self) -> int | float | None:
-        """Smallest non-null value."""
         return self._bound(self._low)
 
     @property
     def max(self) -> int | float | None:
-        """Greatest non-null value; NaN is greater than all others."""
+        """NaN when any value is NaN."""
         return self._bound(self._high)
 
     @property
     def sum(self) -> int | float | None:
-        """Sum of the non-null values."""
         if not self.count or self._kind in (ValueKind.PREFIX, ValueKind.COUNT):
             return None
         if self._kind == ValueKind.FLOAT:
@@ -386,7 +346,6 @@ class AttributeAggregate:
 
     @property
     def avg(self) -> float | None:
-        """Mean of the non-null values."""
         total = self.sum
         return None if total is None else total / self.count
 
@@ -398,17 +357,7 @@ class AttributeAggregate:
 
 
 class LightweightAggregates:
-    """An element of the monoid over some attributes.
-
-    Parameters
-    ----------
-    names : sequence of str
-        The selected attributes.
-    kinds : int64[k]
-        Their value kinds.
-    words : int64[3 + 5k], optional
-        The element; the identity when not given.
-    """
+    """An element over some attributes, by default the identity; ``first`` and ``last`` in ticks."""
 
     __slots__ = ("kinds", "names", "words")
 
@@ -421,17 +370,14 @@ class LightweightAggregates:
 
     @property
     def count(self) -> int:
-        """Events."""
         return int(self.words[0])
 
     @property
     def first(self) -> int | None:
-        """First tick; None without events."""
         return int(self.words[1]) if self.words[0] else None
 
     @property
     def last(self) -> int | None:
-        """Last tick; None without events."""
         return int(self.words[2]) if self.words[0] else None
 
     def __getitem__(self, name: str) -> AttributeAggregate:
@@ -443,12 +389,11 @@ class LightweightAggregates:
         )
 
     def merge(self, other: LightweightAggregates) -> None:
-        """Add another element over the same attributes to this one."""
         if other.words[0]:
             column = np.concatenate((np.zeros(2, np.int64), other.words))[:, None]
             column.flags.writeable = False
             merge_children(column, 0, 1, np.arange(len(self.kinds)), self.kinds, self.words)
 
 
-assert ROW_ATTRIBUTES == 5  # the kernels above count on it
+assert ROW_ATTRIBUTES == 5  # hard-coded in the kernels above
 assert ROWS_PER_ATTRIBUTE == 5

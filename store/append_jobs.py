@@ -1,8 +1,4 @@
-"""Appends that wait for their turn: what each brings, and what its thread wants to know.
-
-A job is performed by whichever thread has the stream (:mod:`.append_queue`), and settled with the
-others of its turn.
-"""
+"""Append jobs for ``append_queue``: the input of each append and the result for its thread."""
 
 from __future__ import annotations
 
@@ -24,8 +20,6 @@ __all__ = ["Append", "AppendSeries"]
 
 
 class Append(QueuedAppend):
-    """One append, and what its thread wants to know when it was performed."""
-
     __slots__ = (
         "_carry_out",
         "batch",
@@ -71,7 +65,6 @@ class Append(QueuedAppend):
 
     @property
     def result(self) -> AppendResult:
-        """What it did, once it was performed."""
         count = Snapshot(self.state).count
         return AppendResult(
             self.batch.num_rows,
@@ -84,10 +77,8 @@ class Append(QueuedAppend):
 
 
 class AppendSeries(QueuedAppend):
-    """Appends that are performed one after the other and settled by the last of them.
-
-    Those before one that fails are stored all the same; what it raised is the series' failure only
-    where there are none.
+    """Appends in order, settled together; it fails only if the first does, earlier ones stay
+    stored.
     """
 
     __slots__ = ("done", "jobs", "log", "position", "state")

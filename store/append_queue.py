@@ -1,36 +1,20 @@
-"""The queue of appends: threads that want one lock have one of them do the work of all.
+"""The append queue: one thread performs the appends of all that contend for one lock.
 
-Purpose
-    A short piece of work under a lock is cheap; to wake a thread that shall do it is not.  When
-    sixteen threads append one event each, most of the processor's time would go into passing the
-    lock, and the interpreter's own, from one to the next.  So a thread that finds the lock taken
-    leaves its job in a list, and the one thread that waits for the lock performs all jobs of the
-    list, each whole and one after the other, before it gives the lock back.  This is *flat
-    combining* (Hendler, Incze, Shavit, Tzafrir, SPAA 2010), with threads that sleep, not spin.
+An append of one event is cheap; waking a thread is not.  A thread that finds the lock taken puts
+its job into a list.  The one thread that waits for the lock (the *leader*) performs all jobs of the
+list before it releases the lock: *flat combining* (Hendler, Incze, Shavit, Tzafrir, SPAA 2010),
+with threads that sleep instead of spin.  After the lock it *settles* all at once (log sync,
+publication), and wakes their threads. ::
 
-How it goes
-    ::
+    A  (A) ── settles A ────────────────────────┐ returns
+    B   waits ─ (B)(C)(D) ── settles B, C, D ───┴────────┐ returns
+    C     waits ─────────────────────────────────────────┤ returns
+    D        waits ──────────────────────────────────────┘ returns
 
-        A  (A) ── settles A ────────────────────────┐ returns
-        B   waits ─ (B)(C)(D) ── settles B, C, D ───┴────────┐ returns
-        C     waits ─────────────────────────────────────────┤ returns
-        D        waits ──────────────────────────────────────┘ returns
-
-    What follows the lock (to sync the log, to publish a state) is called *settling*.  A leader does
-    it once for all its jobs, and wakes their threads afterwards: each sleeps once.
-
-Guarantee
-    Every job is performed once, under the lock.  Its failure is raised in the thread that submitted
-    it and in no other.  When :meth:`AppendQueue.submit` returns, the job is settled.
-
-Interrupts
-    A thread that is interrupted (Ctrl-C) while its job waits takes it back; nothing has happened.
-    One that is interrupted while it performs jobs of others gives those that it has not begun back
-    to their threads; the thread of the one in hand is told that its outcome is unknown.
-
-Limits
-    Who holds the lock may submit (it is re-entrant); that job is performed at once.  A leader takes
-    on no more jobs when it has performed :data:`JOBS_MAX`.
+Guarantee: every job is performed once and settled when ``submit`` returns; its failure is raised
+only there.  An interrupted (Ctrl-C) waiter withdraws its job; an interrupted leader returns jobs
+that it has not begun to their threads, and that of the job in progress learns that its outcome is
+unknown.
 """
 
 from __future__ import annotations
@@ -47,17 +31,11 @@ from ..errors import StorageFailed
 __all__ = ["AppendQueue", "QueuedAppend"]
 
 JOBS_MAX = 64
-"""Jobs after which a leader takes on no more."""
 
 
 class QueuedAppend(ABC):
-    """Something to be done under the lock of an :class:`AppendQueue`.
-
-    Parameters
-    ----------
-    patient : bool
-        Whether its thread sleeps until it is settled.  The others are woken when their job has been
-        performed, and settle it themselves.
+    """A job under the lock.  If ``patient``, its thread sleeps until it is settled; otherwise it is
+    woken once the job is performed, and settles it.
     """
 
     __slots__ = ("error", "patient", "performed", "settled", "wake")
@@ -71,10 +49,10 @@ class QueuedAppend(ABC):
 
     @abstractmethod
     def perform(self) -> None:
-        """Do it; the lock is held."""
+        """Do the job; the caller holds the lock."""
 
     def run(self) -> None:
-        """Perform it and keep its failure for the thread that submitted it."""
+        """Perform the job and store its failure for the thread that submitted it."""
         try:
             self.perform()
         except Exception as error:
@@ -82,7 +60,6 @@ class QueuedAppend(ABC):
         self.performed = True
 
     def wake_up(self) -> None:
-        """Wake its thread, if that sleeps."""
         wake, self.wake = self.wake, None
         if wake is not None:
             wake.release()
@@ -92,25 +69,19 @@ J = TypeVar("J", bound=QueuedAppend)
 
 
 class AppendQueue(Generic[J]):
-    """Performs jobs under one lock, and those that wait for it together.
-
-    Parameters
-    ----------
-    lock : OwnedLock
-        Others may take it, too.
-    settle : callable
-        Does what performed jobs want after the lock, all of them or one; called by several threads.
+    """Performs jobs under one lock; ``settle``, which follows the lock, is called by several
+    threads.
     """
 
     def __init__(self, lock: OwnedLock, settle: Callable[[Sequence[J]], None]) -> None:
         self._lock = lock
         self._settle = settle
         self._gate = threading.Lock()
-        self._led = False  # whether somebody will look at the list
+        self._led = False  # whether a leader will take the list
         self._waiting: deque[J] = deque()
 
     def submit(self, job: J) -> None:
-        """Return when a new job has been performed and settled; raise what it raised."""
+        """Return when a new job has been performed and settled; raise its failure."""
         while not job.performed:
             if self._lock.acquire(blocking=False):
                 try:
@@ -145,7 +116,6 @@ class AppendQueue(Generic[J]):
             raise
 
     def _lead(self, job: J) -> None:
-        """Perform a job and those that wait, then settle them together."""
         done: list[J] = []
         try:
             self._perform(job, done)
@@ -157,7 +127,7 @@ class AppendQueue(Generic[J]):
                 self._settle(together)
                 for each in together:
                     each.settled = True
-        finally:  # who wakes up unsettled settles its job itself, and meets the same failure
+        finally:  # threads of unsettled jobs settle them themselves and get the same error
             for each in done:
                 each.wake_up()
 
@@ -191,5 +161,5 @@ class AppendQueue(Generic[J]):
                     self._led = False
                     mine.extend(self._waiting)
                     self._waiting.clear()
-            for each in mine:  # not begun: their threads try again
+            for each in mine:  # not begun: their threads submit them again
                 each.wake_up()

@@ -1,18 +1,8 @@
-"""Replacing a small file as a whole: the one way in which Chronicle writes a file anew.
+"""Atomic replacement of a small file: new file, content, sync, rename, sync of the directory.
 
-Guarantee
-    Whoever reads sees the old content or the new one, never a mixture, also after a crash.  When
-    :func:`replace_file` has returned it is the new one, also after a power cut.  Where it raises,
-    the file says what it said, unless only the sync of the directory has failed.
-
-Order
-    ::
-
-        new file -> its content -> sync -> rename -> sync of the directory
-
-Limits
-    A crash may leave the new file under its temporary name.  Files that stay open while they are
-    replaced (logs, leases with a lock on them) have ways of their own.
+A reader sees the old content or the new one, also after a crash; when ``replace_file`` has returned
+the new one, also after a power cut.  When it raises, the old one, unless only the sync of the
+directory has failed.  A crash may leave the new file under its temporary name.
 """
 
 from __future__ import annotations
@@ -34,22 +24,8 @@ def replace_file(
     temporary: str | None = None,
     private: bool = False,
 ) -> None:
-    """Replace a file's content durably and atomically; it need not exist yet.
-
-    Parameters
-    ----------
-    path : str
-        Its directory must exist.
-    temporary : str, optional
-        Path of the new file meanwhile; what an earlier try has left there is removed.  By default
-        a name that no other try has.
-    private : bool
-        Only the owner may read the new file.
-
-    Raises
-    ------
-    StorageFull, StorageFailed, OSError
-        As :class:`~chronicle.store.file_contract.Files` says.
+    """Replace or create a file durably and atomically; its directory must exist.  A leftover
+    ``temporary`` file is removed.  Only the owner may read a ``private`` file.
     """
     if temporary is None:
         temporary = f"{path}.{secrets.token_hex(4)}.tmp"
@@ -62,7 +38,7 @@ def replace_file(
             file.sync()
         files.replace(temporary, path)
     except Exception:
-        with suppress(Exception):  # the space may be what is missing
+        with suppress(Exception):  # also when the disk is full
             files.remove(temporary)
         raise
     files.sync_directory(posixpath.dirname(path))

@@ -1,35 +1,17 @@
-"""What a stream does beside its appends: syncs at an interval, and compaction.
+"""Background work of a stream: periodic syncs (``Flusher``) and compaction (``Compactor``).
 
-Purpose
-    :class:`Flusher` keeps the promise of ``durability="interval"``.  :class:`Compactor` folds late
-    runs in when they have become many, in a thread that is started when it is first needed, and
-    sees to it that one at a time compacts or deletes.
+Guarantee: ``Compactor.stop`` interrupts a compaction between two batches, which leaves the stream
+unchanged, and a move between two requests.  A background failure is logged, retried later, and
+never disturbs an append.
 
-Guarantee
-    Both end when the stream is closed: :meth:`Compactor.stop` interrupts a compaction between two
-    batches, which leaves the stream as it was, and a move between two requests.  What fails in the
-    background is logged, tried again later, and never disturbs an append.
+Late runs are folded when they hold ``SHARE_MIN`` of the events in the segments that they overlap,
+and at least ``EVENTS_MIN``; and then not before the stream has been quiet for ``QUIET_SECONDS``, or
+the runs hold ``SPILLS_BUSY`` full buffers.  The share bounds write amplification: at most ``1 /
+SHARE_MIN`` events are rewritten for one late event, plus small segments that are joined.
 
-When late runs are folded
-    Spilling keeps at most :data:`~chronicle.store.compaction.RUNS_MAX` runs.  They are folded in
-    when they hold :data:`SHARE_MIN` of the events in the segments that they touch, and at least
-    :data:`EVENTS_MIN`; and then not before the stream has been quiet for :data:`QUIET_SECONDS`, or
-    the runs hold as many full buffers as there may be runs.  Merging costs
-    readers less than folding takes from a load that is under way: measured on two processors,
-    folding at every spill cost the load a quarter, and scans beside it more than it saved them.
-
-    Folding rewrites the touched segments.  The share bounds what that costs: at most ``1 /
-    SHARE_MIN`` events are rewritten for one late event, but for crowds that are joined.
-
-How it keeps out of the way
-    While the other threads of the process leave less than :data:`PROCESSOR_SPARE` of a processor
-    unused, a compaction rests between two batches (:mod:`.pace`).  It stops resting when
-    :data:`SPILLS_OVERDUE` full buffers wait in runs.  Moves rest between two pieces of a segment,
-    while less than :data:`MOVING_SPARE` is unused: there is no hurry, and no reader is the quicker
-    for it.
-
-Limits
-    A thread of the writer's process: it shares its processors with the appends.
+Throttling: while the other threads of the process leave less than ``PROCESSOR_SPARE`` of a
+processor idle, a compaction rests between two batches (``pace``), until ``SPILLS_OVERDUE`` full
+buffers wait in runs.  Moves rest while less than ``MOVING_SPARE`` is idle.
 """
 
 from __future__ import annotations
@@ -67,13 +49,7 @@ RETRY_SECONDS = 10.0
 
 
 class Flusher:
-    """Syncs at an interval until stopped.
-
-    Parameters
-    ----------
-    sync : callable
-        Must not raise.
-    """
+    """Calls ``sync``, which must not raise, at an interval until stopped."""
 
     def __init__(self, sync: Callable[[], None], seconds: float) -> None:
         self._sync = sync
@@ -87,15 +63,12 @@ class Flusher:
             self._sync()
 
     def stop(self) -> None:
-        """Stop and wait for the thread."""
         self._stopped.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
 
 class Compactor:
-    """Folds the late runs of a stream, one compaction at a time."""
-
     def __init__(self, commits: Commits) -> None:
         self._commits = commits
         self._one = threading.Lock()
@@ -107,32 +80,24 @@ class Compactor:
         self._thread: threading.Thread | None = None
 
     def run(self) -> None:
-        """Compact now, in this thread; raises :class:`StoreClosed` when the stream is closed."""
         with self.alone("compacted"):
             compact(self._commits, self._stopped.is_set)
             with self._commits.lock:
                 self._commits.collect_garbage()
 
     def delete(self, first: int, last: int, choose: Choice | None) -> int:
-        """Delete events now, in this thread, as :func:`.deleting.delete_events` does."""
         with self.alone("deleted from"):
             return delete_events(self._commits, first, last, choose, self._stopped.is_set)
 
     def update(self, first: int, last: int, choose: Choice | None, change: Change) -> int:
-        """Update events now, in this thread, as :func:`.deleting.update_events` does."""
         with self.alone("updated"):
             return update_events(self._commits, first, last, choose, change, self._stopped.is_set)
 
     def replace(self, first: int, last: int, addition: Addition) -> int:
-        """Replace events now, in this thread, as :func:`.deleting.replace_events` does."""
         with self.alone("replaced"):
             return replace_events(self._commits, first, last, addition, self._stopped.is_set)
 
     def move(self, to: ObjectStore, owner: str, which: int | Chosen, stopped: Stopped) -> Moved:
-        """Move segments now, in this thread, as :func:`.moving.move_segments` does.
-
-        Beside compactions and deletes, which need not wait for what objects take.
-        """
 
         chosen = ending_before(which) if isinstance(which, int) else which
 
@@ -144,10 +109,9 @@ class Compactor:
 
     @contextmanager
     def altered(self, options: Mapping[str, Any]) -> Iterator[None]:
-        """Alter the stream in this block, with its lock, after what another retention needs.
-
-        What is hidden shall not be seen again, however long the new one is: it is rewritten without
-        that first, and nothing more is hidden until the block has begun.
+        """Alter options inside this block, with the lock held.  For a longer retention, segments
+        are first rewritten without hidden events, and a hold keeps more from being hidden
+        meanwhile.
         """
         commits = self._commits
         with self.alone("altered"), ExitStack() as held:
@@ -168,10 +132,7 @@ class Compactor:
 
     @contextmanager
     def alone(self, doing: str) -> Iterator[None]:
-        """Work in this thread; what is being compacted in the background is begun anew later.
-
-        Objects of segments that are gone afterwards are removed.
-        """
+        """Exclude other compactions in this block, interrupting a background one; then purge."""
         with self._commits.lock:
             self._waiting += 1
         try:
@@ -187,7 +148,7 @@ class Compactor:
                 self._waiting -= 1
 
     def _purge(self) -> None:
-        """Remove objects that nothing wants; who is moving a segment has one that is not whole."""
+        """Remove unreferenced objects; those that are being moved are incomplete and stay."""
         alone = self._moving.acquire(blocking=False)
         try:
             endings = (DOOMED, MOVING) if alone else (DOOMED,)
@@ -197,7 +158,7 @@ class Compactor:
                 self._moving.release()
 
     def wake(self) -> None:
-        """Compact in the background if it is due; called with the stream's lock held."""
+        """Compact in the background if it is due; the caller holds the stream's lock."""
         if self._commits.options.compaction != "background" or not self.due():
             return
         self._due.set()
@@ -208,8 +169,7 @@ class Compactor:
             self._thread.start()
 
     def due(self) -> bool:
-        """Whether the late runs have become many; see the module."""
-        manifest, active = self._commits.manifest, self._commits.active  # others replace them
+        manifest, active = self._commits.manifest, self._commits.active  # may be replaced
         late = sum(entry.events for entry in manifest.runs)
         if not manifest.runs or late < EVENTS_MIN:
             return False
@@ -246,10 +206,9 @@ class Compactor:
             if self._commits.figures["compactions"] > done:
                 self._purge()
                 if self.due():
-                    self._due.set()  # what has come meanwhile
+                    self._due.set()  # late events arrived meanwhile
 
     def _interrupted(self) -> Callable[[], bool]:
-        """Whether a compaction in the background has to end."""
         pace = Pace(self._stopped.wait, PROCESSOR_SPARE)
 
         def ended() -> bool:
@@ -263,7 +222,6 @@ class Compactor:
         return self._late() >= SPILLS_OVERDUE * self._commits.options.late_events_max
 
     def _wait_for_quiet(self) -> None:
-        """Return when nothing is being appended, or what waits has become too much."""
         before = -1
         while self._late() < SPILLS_BUSY * self._commits.options.late_events_max:
             position = self._commits.journal.position
@@ -274,7 +232,7 @@ class Compactor:
             self._due.clear()
 
     def stop(self) -> None:
-        """Interrupt what runs and wait for it; nothing is compacted or moved afterwards."""
+        """Interrupt running work and wait for it; no compaction or move begins afterwards."""
         self._stopped.set()
         self._due.set()
         if self._thread is not None and threading.current_thread() is not self._thread:
@@ -284,5 +242,4 @@ class Compactor:
 
 
 def _everything() -> Hold:
-    """Keeps retention from hiding more."""
     return Hold(TICK_MIN, TICK_MIN)

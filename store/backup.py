@@ -1,34 +1,19 @@
 """Backup: a consistent copy of a store while writing goes on.
 
-Purpose
-    Sealed segments never change: they are hard-linked (copied across file systems).  Of the active
-    segment the committed bytes are copied, and the log is written anew as one checkpoint.
+Immutable sealed segments are hard-linked (copied across file systems).  Of the active segment the
+committed bytes are copied, and the log is rewritten as one checkpoint.
 
-Guarantee
-    The copy is the state of each stream at one commit, opens like any store, and passes ``check``.
-    Restoring is copying it back.  A backup that is cut short, at whichever step, is refused as a
-    store: it has the file :data:`~chronicle.store.store.UNFINISHED` from its first moment to its
-    last.
+Guarantee: the copy is the state of each stream at one commit, opens like any store, and passes
+``check``.  An incomplete backup has the file ``store.UNFINISHED`` and is refused.  Files of other
+layers (a server's tokens) are included, and permissions are kept.  The order::
 
-    It is as closed as the original: what other layers keep beside the streams is in it (the tokens
-    of a server), and directories and files have the permissions that they have there.
+    UNFINISHED | files beside the streams | each stream | mark | indexes | no UNFINISHED
 
-Order
-    ::
+Files beside the streams come first: they may name appends as stored (idempotency keys), and must
+not name events that the copy lacks.
 
-        UNFINISHED | what lies beside the streams | each stream | mark | indexes | no UNFINISHED
-
-    What lies beside the streams comes first: it may say which appends have been stored (keys of
-    requests), and must not say so of events that the copy does not have.
-
-    Among it, what ends in :data:`LOCAL` stays behind: it is about the process that has this
-    directory open.
-
-Limits
-    Streams are copied one after the other: each is consistent in itself, not with the others.
-    Secondary indexes are none of this layer's business: the database adds them.  Positions of
-    followers stay behind; they name files that the copy does not have.  Damaged streams cannot be
-    copied.
+Limits: streams are consistent in themselves, not with each other.  Positions of followers are not
+copied.  Damaged streams cannot be copied.
 """
 
 from __future__ import annotations
@@ -59,24 +44,18 @@ from .stream import EventStream
 __all__ = ["LOCAL", "Sealed", "backup_store", "begin_unfinished"]
 
 LOCAL = ".local"
-"""How names end of what belongs to a process of this directory, and to no copy of it."""
+"""Suffix of files that describe a process using this directory; never copied."""
 
 
 class Sealed(Protocol):
-    """Who takes segments and late runs, and what of the active segment is committed."""
-
-    def take(self, path: str, length: int | None = None) -> None:
-        """Take a file of the store, or its first bytes."""
-        ...
+    def take(self, path: str, length: int | None = None) -> None: ...
 
     def keep(self, lease: ReaderLease) -> None:
-        """Release a lease, which keeps the files of one stream in place, once they are taken."""
+        """Take over the lease that keeps one stream's files; release it once they are taken."""
         ...
 
 
 class _Linked:
-    """Takes them into the copy, by hard links where it can."""
-
     def __init__(self, store: Store, files: RealFiles) -> None:
         self._store = store
         self._files = files
@@ -95,25 +74,9 @@ def backup_store(
     add: Callable[[str], None] | None = None,
     sealed: Sealed | None = None,
 ) -> None:
-    """Copy a store to a directory that does not exist yet, or is empty.
-
-    Parameters
-    ----------
-    store : Store
-        Open in either mode.
-    path : str or path-like
-        Outside of the store.
-    add : callable, optional
-        Given the target, adds what the layers above keep of the streams; part of the backup.
-    sealed : Sealed, optional
-        Takes segments and late runs, which are not in the copy then.
-
-    Raises
-    ------
-    InvalidArgument
-        When the target exists and is not empty, or lies inside the store.
-    CorruptStore
-        When a stream is damaged: repair or drop it first.
+    """Copy a store to a missing or empty directory outside of it.  ``add`` adds files of other
+    layers; ``sealed`` receives segments and late runs, which the copy then lacks.  ``CorruptStore``
+    when a stream is damaged.
     """
     target = os.path.abspath(os.fspath(path))
     source = os.path.abspath(store.path)
@@ -140,7 +103,7 @@ def backup_store(
         except (FileNotFoundError, StoreClosed, StreamNotFound):
             if name in store.streams():
                 raise
-            files.remove_tree(store.directory_of(name))  # dropped meanwhile
+            files.remove_tree(store.directory_of(name))  # the stream was dropped meanwhile
     files.make_directory(MARK)
     files.sync_directory("streams")
     body = read_manifest(store.files, MARK)
@@ -157,10 +120,7 @@ def backup_store(
 
 
 def begin_unfinished(target: str) -> None:
-    """Make the target, with the file that says that it is unfinished.
-
-    A new directory is made under another name, so that there is none without that file.
-    """
+    """Create the target with the file ``UNFINISHED``; it never exists without that file."""
     made = None if os.path.exists(target) else f"{target}.{secrets.token_hex(4)}"
     if made is not None:
         os.makedirs(os.path.dirname(target), exist_ok=True)
@@ -175,14 +135,12 @@ def begin_unfinished(target: str) -> None:
 
 
 def _permit_like(store: Store, path: str, files: RealFiles) -> None:
-    """Give a file or directory of the copy the permissions that it has in the original."""
     original = store.files.local_path(path)
     if original is not None:
         shutil.copymode(original, os.path.join(files.root, path))
 
 
 def _copy_beside(store: Store, target: str) -> None:
-    """Copy what other layers keep in the store's directory."""
     for name in store.files.list(""):
         local = store.files.local_path(name)
         if local is not None and name not in (WRITER_LOCK, MARK, "streams"):
@@ -190,7 +148,6 @@ def _copy_beside(store: Store, target: str) -> None:
 
 
 def _copy_tree(source: str, target: str) -> None:
-    """Copy a file or directory, permissions included; one that goes away meanwhile is left out."""
     with suppress(FileNotFoundError):
         found = os.stat(source)
         if stat.S_ISDIR(found.st_mode):

@@ -1,17 +1,7 @@
-"""Which backups there are at a place: when each was made, and what it holds.
+"""The backups at a place: when each was made and what it holds; read-only, without a lease.
 
-Purpose
-    Deletes do not reach backups: who has to name those that may still hold an event asks here.
-
-Guarantee
-    Nothing is opened for writing, no lease is taken, nothing is changed: the directory may be on a
-    medium that cannot be written.  Every directory that a backup has made is told, also one that
-    was cut short or cannot be read, with the reason.  What an event was deleted from before
-    ``made_at`` does not hold it.
-
-Limits
-    Manifests and logs are read, blocks are not: ``chronicle check`` verifies a copy.  Hard links
-    count with their full size, although a file that the store still has takes no further place.
+Deletes do not reach backups; a backup holds no event that was deleted before ``made_at``.  Reads
+manifests and logs, not blocks.  Hard links count with their full size.
 """
 
 from __future__ import annotations
@@ -31,28 +21,15 @@ from .store import MARK, UNFINISHED, Store
 __all__ = ["COPIED_AT", "Backup", "described", "is_address", "list_backups"]
 
 COPIED_AT = "copied_at"
-"""Key of a copy's mark: when the backup began, written as :data:`MOMENT`."""
+"""Key in a copy's mark: when the backup began, formatted as ``MOMENT`` (UTC)."""
 MOMENT = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @dataclass(frozen=True)
 class Backup:
-    """A backup as its files tell it.
-
-    Attributes
-    ----------
-    name : str
-        Of its directory.
-    made_at : str or None
-        When it began, ISO 8601 in UTC; None as long as it is unfinished.
-    state : str
-        ``whole``; ``unfinished``: still being written, or cut short, and refused as a store;
-        ``damaged``: see `problem`.
-    events : int
-    streams : dict of str to int
-        Events of each stream.
-    bytes : int
-        Size of all files.
+    """A backup: ``made_at`` is its beginning, ISO 8601 in UTC, None while unfinished; ``state`` is
+    ``whole``, ``unfinished`` (refused as a store) or ``damaged`` (see ``problem``); ``streams``
+    counts events.
     """
 
     name: str
@@ -64,30 +41,15 @@ class Backup:
     problem: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
         return asdict(self)
 
 
 def is_address(place: str | os.PathLike[str]) -> bool:
-    """Whether a place is an address of objects, and not a path."""
     return "://" in os.fspath(place)
 
 
 def list_backups(place: str | os.PathLike[str]) -> list[Backup]:
-    """The backups at a place, the oldest first; unfinished ones last.
-
-    Parameters
-    ----------
-    place : str or path-like
-        A directory in which they lie, or an address of objects.
-
-    Raises
-    ------
-    InvalidArgument
-        When there is no such directory, or it cannot be read.
-    StorageFailed
-        When the place of the objects does not answer.
-    """
+    """The backups in a directory or at an address of objects, oldest first, unfinished last."""
     if is_address(place):
         from .object_backups import object_backups
         from .object_store import object_store
@@ -110,7 +72,7 @@ def _in_directory(directory: str | os.PathLike[str]) -> list[Backup]:
 
 
 def described(path: str, name: str) -> Backup | None:
-    """What a directory says of itself as a backup; None where it is something else."""
+    """The backup in a directory; None where it holds something else."""
     files = RealFiles(path)
     streams: dict[str, int] = {}
     made_at, state, problem = None, "whole", None
@@ -138,13 +100,12 @@ def _made_at(files: RealFiles) -> str:
         raise CorruptStore(f"{files.root}/{MARK} does not say what store this is")
     if isinstance(body.get(COPIED_AT), str):
         return str(body[COPIED_AT])
-    # of a release that did not note it, or a store that was put here by other means
+    # written by an old release, or a store copied here by other means
     written = os.stat(os.path.join(files.root, MARK, MANIFEST)).st_mtime
     return time.strftime(MOMENT, time.gmtime(written))
 
 
 def _size(path: str) -> int:
-    """Bytes of all files below a directory; what goes away meanwhile has none."""
     total = 0
     for root, _, names in os.walk(path):
         for name in names:

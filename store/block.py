@@ -1,16 +1,10 @@
-"""Blocks: the framing that every leaf, node and dictionary page shares.
+"""Blocks: the framing of every leaf, node and dictionary page.
 
-Purpose
-    A block says what it is, where it belongs, how long it is and what it should hash to, so that a
-    reader that follows a wrong pointer, or finds a torn or flipped byte, notices before it answers.
-
-Guarantee
-    :func:`open_block` returns a frame only if the head's checksum holds and the block was written
-    for this very segment and offset.  Bodies are verified chunk by chunk by those who read them.
-
-Layout
-    ``[frame: 64 bytes][tables of the kind, padded to 64][body chunks, each padded to 64]``; the
-    first two are the head.  See :data:`~chronicle.store.layout.BLOCK_FRAME`.
+A frame (``layout.BLOCK_FRAME``) gives kind, position, length and checksum, so that a reader detects
+a wrong pointer and a torn or flipped byte: ``open_block`` returns a frame only if the head's
+checksum holds and the block was written for this segment and offset.  Layout: ``[frame: 64
+bytes][tables of the kind, padded to 64][body chunks, each padded to 64]``; the first two are the
+head.
 """
 
 from __future__ import annotations
@@ -34,8 +28,6 @@ _CHECKSUM_AT = _BODY - 8
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What a block's frame says."""
-
     kind: BlockKind
     level: int
     offset: int
@@ -53,26 +45,7 @@ def frame_head(
     events: int,
     segment_id: int,
 ) -> bytes:
-    """Put a frame before the tables of a block and sign both.
-
-    Parameters
-    ----------
-    kind, level
-        What the block is; leaves have level 0.
-    offset : int
-        Where it will lie in its segment.
-    tables : bytes
-        Everything in the head after the frame; padded here.
-    body_bytes : int
-        Length of the chunks that follow, padding included.
-    events : int
-        Events below this block.
-
-    Returns
-    -------
-    bytes
-        The whole head.
-    """
+    """The head of a block with ``tables`` and checksum; ``events`` are those below the block."""
     head_bytes = align(_BODY + len(tables))
     frame = BLOCK_FRAME.pack(
         BLOCK_MAGIC,
@@ -96,13 +69,7 @@ def frame_head(
 
 
 def open_block(data: memoryview, offset: int, segment_id: int, file: str) -> Frame:
-    """Read and verify the head of the block at an offset of a mapped segment.
-
-    Raises
-    ------
-    CorruptBlock
-        When there is no such block there, or its head does not hash to what it should.
-    """
+    """Read and verify the head of a block in a mapped segment; else ``CorruptBlock``."""
     if offset < 0 or offset + _BODY > len(data):
         raise CorruptBlock(f"expected a block, found the end at byte {len(data)}", file, offset)
     magic, kind, level, _, own, head, total, events, segment, _, signature = (
@@ -137,28 +104,14 @@ def open_block(data: memoryview, offset: int, segment_id: int, file: str) -> Fra
 
 
 def verify_chunk(chunk: memoryview, checksum: int, what: str, file: str, offset: int) -> None:
-    """Compare a chunk of a block's body with its checksum.
-
-    Raises
-    ------
-    CorruptBlock
-        Naming the chunk, file and offset.
-    """
+    """Compare a chunk of a block's body with its checksum; ``CorruptBlock`` if it differs."""
     found = xxhash.xxh3_64_intdigest(chunk)
     if found != checksum:
         raise CorruptBlock(f"{what} hashes to {found:016x}, expected {checksum:016x}", file, offset)
 
 
 def section_sums(parts: Sequence[Any], length: int) -> npt.NDArray[np.uint64]:
-    """Checksums of the sections of a chunk; none of one that is no longer than a section.
-
-    Parameters
-    ----------
-    parts : sequence of buffers
-        The chunk, one after the other.
-    length : int
-        Of all of them.
-    """
+    """Checksums of the sections of a chunk of ``length`` bytes; none when it is one section."""
     if length <= SECTION_BYTES:
         return np.zeros(0, np.uint64)
     views = [memoryview(part).cast("B") for part in parts if memoryview(part).nbytes]

@@ -1,29 +1,16 @@
-"""Duplicates in bulk loads: staged segments without the events that are stored already.
+r"""Deduplication in bulk loads: merges the keys of a job with those of the stream, before its
+commit::
 
-Purpose
-    What many processes have staged is not known to hold an event once: not beside what the stream
-    holds, and not beside what another of them has staged.  :func:`without_duplicates` looks through
-    the keys of a job, in order of time, just before its commit.
+    staged   ----|=== batch ===|---------------------->   in time order
+    stored   ---------------------|                       read ahead of it by ``within``
+                  \                                         both into one window of keys
+                   kept events of the batches before it
 
-How it goes
-    ::
+Without a duplicate, the usual case, the job is committed as it was staged, and only the key columns
+have been read.  Otherwise the remaining events are written again, in time order.
 
-        staged   ----|=== batch ===|---------------------->   in order of time
-        stored   ---------------------|                       read ahead of it by ``within``
-                      \\                                        both into one window of keys
-                       kept events of the batches before it
-
-    Where nothing is a duplicate, as is usual, the job is committed as it was staged, and only the
-    columns of the key have been read.  Otherwise what is kept of it is written once more, in order
-    of time.
-
-Guarantee
-    As of an append (:mod:`.duplicates`): the stream's lock is held from the first look to the
-    commit.
-
-Limits
-    Appends wait meanwhile, for about as long as reading the key's columns takes.  Holds the keys of
-    twice ``within`` in memory.
+The stream's lock is held from the first read to the commit: appends wait meanwhile.  The keys of
+twice ``within`` are in memory.
 """
 
 from __future__ import annotations
@@ -50,18 +37,17 @@ from .tail import ticks_of
 __all__ = ["Sift", "Sweep", "snapshot_of", "without_duplicates"]
 
 Sift = Callable[[Sequence[StagedSegment], Snapshot | None], tuple[list[StagedSegment], int]]
-"""Of a job and what is stored beside it: the segments to commit, and events that were left out."""
+"""A job and the stored snapshot to the segments to commit and the number of duplicates."""
 
 Write = Callable[[Iterable[Iterator[pa.RecordBatch]]], list[StagedSegment]]
 
 KEYS_MIN = 1 << 18
-"""Keys below which the window is not tidied up."""
+"""The window is pruned only above this number of keys."""
 
 
 def snapshot_of(
     schema: StreamSchema, segments: Sequence[SegmentView], runs: Sequence[SegmentView]
 ) -> Snapshot:
-    """The events of some segments and late runs."""
     stored = sum(view.events for view in (*segments, *runs))
     return Snapshot(
         StreamState(schema, 0, 0, tuple(segments), tuple(runs), (), None, 0, 0, None, stored)
@@ -71,15 +57,7 @@ def snapshot_of(
 def without_duplicates(
     commits: Commits, staged: Sequence[StagedSegment], stored: Snapshot | None, write: Write
 ) -> tuple[list[StagedSegment], int]:
-    """A job's segments without duplicates, and how many these were; the lock is held.
-
-    Parameters
-    ----------
-    stored : Snapshot or None
-        What the job comes beside.
-    write : callable
-        Writes runs of events, each in order of time, as segments of the job.
-    """
+    """A job's segments without duplicates, and their number; ``write`` writes new ones."""
     manifest = commits.manifest
     rule = uniqueness(manifest.options, manifest.schema)
     if rule is None or not staged:
@@ -98,7 +76,7 @@ def without_duplicates(
         if not any(sweep.duplicates(batch).size for batch in keys):
             return list(staged), 0
         sweep = Sweep(job, stored, rule)
-        cut = commits.journal.last  # what is older becomes a late run, the rest need not
+        cut = commits.journal.last  # older events become a late run, the others do not
         halves = [sweep.kept(job.scan(end=cut))] if cut is not None else []
         kept = write([*halves, sweep.kept(job.scan(start=cut))])
         return kept, sweep.left_out
@@ -108,15 +86,7 @@ def without_duplicates(
 
 
 class Sweep:
-    """One pass over a job, in order of time.
-
-    Attributes
-    ----------
-    columns : list of str
-        Those of the key, and the time.
-    left_out : int
-        Duplicates so far.
-    """
+    """One pass over a job in time order; ``columns`` are the key's and the time."""
 
     def __init__(self, job: Snapshot, stored: Snapshot | None, rule: Uniqueness) -> None:
         self._rule, self._schema = rule, job.schema
@@ -134,14 +104,12 @@ class Sweep:
             self._ahead = iter(self._read_stored(first, last, None))
 
     def kept(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The events of a job, or of a part of it, that are no duplicates."""
         for batch in batches:
             batch, _ = without(batch, self.duplicates(batch))
             if batch.num_rows:
                 yield batch
 
     def duplicates(self, batch: pa.RecordBatch) -> Ticks:
-        """Rows of the next batch that are duplicates."""
         rule, schema = self._rule, self._schema
         ticks = ticks_of(batch, schema)
         self._meet(moved(int(ticks[-1]), rule.within))
@@ -155,7 +123,7 @@ class Sweep:
         return out
 
     def _meet(self, until: int) -> None:
-        """Take in the keys of stored events up to a tick; a few more do no harm."""
+        """Add the keys of stored events up to a tick, or slightly beyond, to the window."""
         while self._met < until:
             batch = next(self._ahead, None)
             if batch is None:
@@ -167,7 +135,6 @@ class Sweep:
             self._met = int(ticks[-1])
 
     def _stored(self, first: int, last: int, prune: Prune | None) -> Iterator[pa.RecordBatch]:
-        """Events that are stored, or will be by this commit."""
         stored = iter(()) if self._read_stored is None else self._read_stored(first, last, prune)
         return chain(stored, self._kept_between(first, last))
 

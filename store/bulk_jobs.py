@@ -1,14 +1,8 @@
-"""Jobs: what a stream's manifest remembers of bulk commits, so that each happens once.
+"""Bulk-load jobs in a stream's manifest, so that each is committed once.  ``jobs`` has by name::
 
-Layout
-    The manifest's ``jobs`` hold, by name::
-
-        job:<name>          figures of the commit of one of the latest jobs
-        app:<application>   the same of an application's last version, with that version
-        truncated           commit position of the last truncation
-
-Limits
-    The last :data:`JOBS_REMEMBERED` jobs and the last version of every application.
+job:<name>          figures of the commit of one of the latest ``JOBS_REMEMBERED`` jobs
+app:<application>   the same of an application's last version, with that version
+truncated           commit position of the last truncation
 """
 
 from __future__ import annotations
@@ -23,22 +17,9 @@ JOBS_REMEMBERED = 256
 
 @dataclass(frozen=True)
 class BulkCommit:
-    """What a commit of staged segments did.
-
-    Attributes
-    ----------
-    events : int
-        Events added.
-    late : int
-        Those among them in segments that became late runs.
-    segments, runs : int
-        Base segments and late runs added.
-    position : int
-        Commit position of the stream.
-    repeated : bool
-        The job had been committed before: the figures are those of then, and nothing was done.
-    duplicates : int
-        Events that were left out because the stream, which has ``unique``, holds their keys.
+    """Result of a commit of staged segments: ``events`` of which ``late`` went to ``runs``, and
+    base ``segments``, at a commit ``position``.  ``repeated``: the figures of an earlier commit of
+    the job.  ``duplicates`` were left out.
     """
 
     events: int
@@ -53,13 +34,7 @@ class BulkCommit:
 def committed(
     jobs: dict[str, Any], job: str, application: str | None = None, version: int | None = None
 ) -> BulkCommit | None:
-    """What an earlier commit of a job, or of an application's version, did; None without one.
-
-    Parameters
-    ----------
-    jobs : dict
-        From the stream's manifest.
-    """
+    """The earlier commit of a job or of an application's version; None without one."""
     found = jobs.get(f"job:{job}")
     if found is None and application is not None and version is not None:
         last = jobs.get(f"app:{application}")
@@ -83,7 +58,6 @@ def remembered(
     application: str | None,
     version: int | None,
 ) -> dict[str, Any]:
-    """A manifest's jobs with one more; what is beyond the limit is forgotten."""
     record = {
         "events": result.events,
         "late": result.late,

@@ -1,32 +1,20 @@
-"""What a stream's manifest says.
+"""The body of a stream's manifest.  A stream's directory::
 
-Purpose
-    The list of files that make up a stream, with what is worth knowing about each without opening
-    it. The envelope (version, checksum, atomic replacement) is :mod:`~chronicle.store.manifest`'s.
+    MANIFEST            the body described by ``StreamManifest``
+    00000017.seg        segments, late runs and the active segment, by identifier
+    00000009.wal        the log that belongs to this manifest
+    00000042.gone       the events that the delete of commit 42 removed
+    00000042-0.page     segment entries of version 42, when there are many
 
-Layout
-    A stream's directory::
+Identity: a stream draws a number when it is created, with which identifiers of its segments begin.
+Blocks carry their segment's identifier, log checkpoints the number, so a file of another stream is
+detected even when it has the same name::
 
-        MANIFEST            the body described by :class:`StreamManifest`
-        00000017.seg        segments, late runs and the active segment, by identifier
-        00000009.wal        the log that belongs to this manifest
-        00000042.gone       which events the delete of commit 42 took out
-        00000042-0.page     what version 42 says of segments, where they are many
+    identifier   | 0: 4 bits | identity of the stream: 28 bits | counter: 32 bits |
+    of bulk load | 1 | drawn: 61 bits |           of old releases: the counter alone
 
-Identity
-    A stream draws a number when it is created.  Identifiers of its segments begin with it, and each
-    block of a segment carries its identifier; checkpoints of the log carry the number itself.  So a
-    file that belongs to another stream is noticed, though it may have the same name.
-
-    ::
-
-        identifier   | 0: 4 bits | identity of the stream: 28 bits | counter: 32 bits |
-        of bulk load | 1 | drawn: 61 bits |           of old releases: the counter alone
-
-Invariants
-    Base segments are in time order.  Late runs are in order of arrival.  A file that neither the
-    manifest nor the log's extent names is garbage: of a crash, or kept for a reader that still may
-    open it.
+Invariants: base segments are in time order, late runs in order of arrival.  A file that neither the
+manifest nor the log's extent names is garbage: left by a crash, or kept for a reader.
 """
 
 from __future__ import annotations
@@ -72,82 +60,57 @@ __all__ = [
 
 
 QUARANTINE = "quarantine"
-"""Directory of a stream, for damaged files that its state no longer names."""
+"""Directory in a stream for damaged files that its state no longer names."""
 
 DROPPED = "\x1f"
-"""Begins what a dropped column is called, where segments still hold it."""
+"""Prefix of the name of a dropped column that segments still hold."""
 
 
 def directory_name(stream: str) -> str:
-    """Name of a stream's directory."""
     return urllib.parse.quote(stream, safe="").replace(".", "%2E")
 
 
 def stream_name(directory: str) -> str:
-    """Name of the stream whose directory has that name."""
     return urllib.parse.unquote(directory)
 
 
 def new_identity() -> int:
-    """A number that tells a stream's files from those of another; never 0."""
+    """A random identity of a stream, never 0."""
     return secrets.randbelow((1 << IDENTITY_BITS) - 1) + 1
 
 
 def first_id(identity: int) -> int:
-    """First identifier of the segments of a stream."""
     return identity << COUNTER_BITS | 1
 
 
 def number_of(file: str) -> int:
-    """The number in a segment's or log's file name."""
     return int(file.split(".", 1)[0])
 
 
 def log_name(sequence: int) -> str:
-    """File name of a log."""
     return f"{sequence:08d}.wal"
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns that a stream had until one was renamed, dropped, or given another type.
-
-    Segments from before hold them still; what these are called now says which of them are read,
-    and as what.
-
-    Attributes
-    ----------
-    written : StreamSchema
-        As they were.
-    names : tuple of str or None
-        What each is called now; None when it was dropped.
+    """The columns ``written`` before a rename, drop or type change; ``names`` are current, None if
+    dropped.
     """
 
     written: StreamSchema
     names: tuple[str | None, ...]
 
     def after(self, old: str, new: str | None) -> Layout:
-        """When a column that is called ``old`` now is called ``new``, or dropped."""
+        """The layout after column ``old`` was renamed to ``new``, or dropped (None)."""
         return Layout(self.written, tuple(new if name == old else name for name in self.names))
 
     def to_json(self) -> dict[str, Any]:
-        """A form for manifests."""
         return {"written": self.written.to_json(), "names": list(self.names)}
 
 
 @dataclass(frozen=True)
 class ReadAs:
-    """How a segment is read.
-
-    Attributes
-    ----------
-    schema : StreamSchema
-        Its columns, under the names of today.
-    written : StreamSchema
-        The same under the names that they had.
-    evolution : Evolution or None
-        What makes columns of today's of them, where these are others.
-    """
+    """How a segment is read: current names, names ``written`` in the file, and their conversion."""
 
     schema: StreamSchema
     written: StreamSchema
@@ -156,47 +119,19 @@ class ReadAs:
 
 @dataclass(frozen=True)
 class StreamManifest:
-    """Body of a stream's manifest.
+    """Body of a stream's manifest, replaced with ``version`` + 1 in each commit that needs it.
 
-    Attributes
-    ----------
-    version : int
-        Grows by one with every replacement.
-    log : int
-        Sequence number of the log that goes with this version.
-    next_id : int
-        Lowest segment identifier that was never used.
-    dropped_events : int
-        Events removed by retention.
-    dropped_before : int or None
-        All of these were older than this tick; None where none were, or nobody has said.
-    floor : int or None
-        Retention shows no event before this tick, and perhaps none up to a later one
-        (:mod:`.floor`).
-    hold : (int, int) or None
-        What it has to leave, as of this version, see :class:`~.retention.Hold`.
-    deleted_events : int
-        Events removed by deletes.
-    deletions : KnownDeletions
-        The latest of these, and of updates.
-    layouts : tuple of Layout
-        One for each time that a column was renamed, dropped, or given another type.
-    segments : SegmentList
-        Base segments, with the pages that they are in (:mod:`.manifest_pages`), if they are.
-    renaming : str or None
-        The name that the stream is about to have: it has it when its directory says so.
-    garbage : tuple of (str, int)
-        Files no longer named, each with the first version that does not name it.
-    jobs : dict
-        Bulk-load jobs that have been committed, so that repeating one does nothing.
-    events, position : int or None
-        Events and commit position when it was written, so that a repair can tell what is lost; None
-        in manifests of releases that did not say.
-    log_bytes : int or None
-        Length of the log when the stream was closed, all of it durable: it is never shorter.  None
-        as long as nobody has closed the stream since the log was begun.
-    owner : str or None
-        Who alone may change what the stream holds: ``live``, the live queries.
+    ``log``: sequence number of its log.
+    ``next_id``: lowest segment identifier that was never used.
+    ``dropped_before``: exclusive upper bound of dropped events' ticks; None if none, or unknown.
+    ``floor``: retention hides events before this tick, and perhaps some up to a later one.
+    ``layouts``: one for each rename, drop or type change of a column.
+    ``renaming``: the stream's new name, valid once the directory has been renamed.
+    ``garbage``: files no longer named, each with the first version that does not name it.
+    ``jobs``: committed bulk-load jobs (``bulk_jobs``).
+    ``events``, ``position``: when it was written, for the losses of a repair; None in old releases.
+    ``log_bytes``: durable length of the log at a clean close; None otherwise.
+    ``owner``: the only one who may change the events: ``live``, the live queries.
     """
 
     name: str
@@ -227,16 +162,14 @@ class StreamManifest:
 
     @property
     def identity(self) -> int:
-        """What the identifiers of its segments begin with; 0 in streams of old releases."""
+        """Prefix of its segment identifiers; 0 in streams of old releases."""
         return self.next_id >> COUNTER_BITS
 
     @property
     def stored_events(self) -> int:
-        """Events in the segments and late runs that it names."""
         return int(self.segments.events.sum()) + sum(entry.events for entry in self.runs)
 
     def to_json(self) -> dict[str, Any]:
-        """Body for :func:`~chronicle.store.manifest.write_manifest`."""
         return {
             "name": self.name,
             "schema": self.schema.to_json(),
@@ -263,20 +196,13 @@ class StreamManifest:
         }
 
     def _listed(self) -> dict[str, Any]:
-        """The segments, or the pages that they are in."""
         if self.segments.pages:
             return {"pages": pages_to_json(self.segments.pages)}
         return {"segments": self.segments.to_json()}
 
     @classmethod
     def from_json(cls, body: dict[str, Any], segments: SegmentList | None = None) -> StreamManifest:
-        """Read what :meth:`to_json` wrote.
-
-        Parameters
-        ----------
-        segments : SegmentList, optional
-            Those in the pages, where it names pages.
-        """
+        """Inverse of ``to_json``; ``segments`` are those in the pages, if it names pages."""
         return cls(
             body["name"],
             StreamSchema.from_json(body["schema"]),
@@ -306,14 +232,14 @@ class StreamManifest:
         )
 
     def dropping(self, events: int, before: int) -> StreamManifest:
-        """When retention has removed so many events more, all older than a tick."""
+        """The manifest after retention removed ``events`` more, all before a tick."""
         if not events:
             return self
         bound = before if self.dropped_before is None else max(before, self.dropped_before)
         return replace(self, dropped_events=self.dropped_events + events, dropped_before=bound)
 
     def _needed(self) -> dict[str, int]:
-        """The version that whoever opens the stream has to know, where it is not the first."""
+        """The format version that a reader must support, where it is not the first."""
         widened = any(
             layout.written.attribute(was).type != self.schema.attribute(now).type
             for layout in self.layouts
@@ -329,13 +255,12 @@ class StreamManifest:
         return {NEEDED: 2} if self.layouts or self.deletions.has_updates else {}
 
     def _deleted(self) -> dict[str, Any]:
-        """What is told of deletes and updates, where there were any."""
         if not self.deletions.newest:
             return {}
         return {"deleted_events": self.deleted_events, "deletions": self.deletions.to_json()}
 
     def written_as(self, entry: SegmentEntry) -> StreamSchema:
-        """The columns of a segment, as they were called when it was written."""
+        """A segment's schema with the names in the file."""
         schema = self.schema
         if entry.layout < len(self.layouts):
             schema = self.layouts[entry.layout].written
@@ -344,7 +269,6 @@ class StreamManifest:
         return schema.head(entry.columns)
 
     def read_as(self, entry: SegmentEntry) -> ReadAs:
-        """How a segment is read today."""
         key = entry.columns, entry.layout
         known = self._readings.get(key)
         if known is None:
@@ -355,11 +279,10 @@ class StreamManifest:
 
     @lazy
     def _readings(self) -> dict[tuple[int, int], ReadAs]:
-        """What :meth:`read_as` has found: the same for all segments of one time."""
         return {}
 
     def schema_of(self, entry: SegmentEntry) -> StreamSchema:
-        """The columns of a segment, as they are called now; a dropped one has no name of theirs."""
+        """A segment's schema with current names; dropped columns get unused names."""
         written = self.written_as(entry)
         if entry.layout == len(self.layouts):
             return written
@@ -372,7 +295,6 @@ class StreamManifest:
         )
 
     def holds_dropped(self, entry: SegmentEntry) -> bool:
-        """Whether a segment holds values of a column that was dropped."""
         if entry.layout == len(self.layouts):
             return False
         return None in self.layouts[entry.layout].names[: entry.columns]

@@ -1,21 +1,9 @@
-"""What is new between two commits of a stream.
+"""The events that are new between two commits of a stream, for followers.
 
-Purpose
-    A follower (a streaming query, say) has seen a stream as of one commit and wants the events
-    that a later commit adds: those in order, the late ones, and those of bulk loads alike.
-
-Guarantee
-    Every event that was committed after the first pin and up to the second is given exactly once,
-    in time order, ties in order of arrival; whatever seals, spills and compactions happened in
-    between (see :mod:`.difference`).  Where the two may differ is told from the manifests, and then
-    from the counts that the trees keep, without reading an event.
-
-    An event that was deleted up to the second commit is not given, and no other is given twice or
-    left out for it: the manifest knows the latest deletes.
-
-Limits
-    A truncation is not a change that can be followed: :class:`SnapshotExpired` says so.  Events
-    that retention drops before they are read are not given.
+Every event that was committed after the first pin and up to the second is given exactly once, in
+time order, ties in order of arrival (see ``difference``), unless it was deleted up to the second or
+dropped by retention.  Ranges that may differ come from the manifests and then from the trees'
+counts, without reading an event.  A truncation cannot be followed: it raises ``SnapshotExpired``.
 """
 
 from __future__ import annotations
@@ -40,22 +28,11 @@ from .tail import ticks_of
 __all__ = ["NewRange", "new_events", "new_ranges"]
 
 PIECES_MAX = 65_536
-"""Most pieces that a changed range is cut into to find where it changed."""
 
 
 @dataclass(frozen=True)
 class NewRange:
-    """A time range that holds new events.
-
-    Attributes
-    ----------
-    start, end : int or None
-        Ticks, half-open.
-    events : int
-        New events in it.
-    stored : int
-        All events in it, which are what reading it costs.
-    """
+    """A half-open tick range with new events among ``stored`` ones, the cost of reading it."""
 
     start: int | None
     end: int | None
@@ -64,18 +41,7 @@ class NewRange:
 
 
 def changed_spans(files: Files, before: Pin | None, after: Pin) -> list[tuple[int, int]]:
-    """Time ranges, inclusive and disjoint, outside of which two commits hold the same events.
-
-    Parameters
-    ----------
-    before : Pin or None
-        None is the stream before its first event.
-
-    Raises
-    ------
-    SnapshotExpired
-        When the stream was truncated in between.
-    """
+    """Inclusive, disjoint tick ranges outside of which two commits (None: empty) are equal."""
     if before is None:
         return [(TICK_MIN, TICK_MAX)]
     truncated = truncated_at(after.manifest["jobs"])
@@ -108,15 +74,7 @@ def changed_spans(files: Files, before: Pin | None, after: Pin) -> list[tuple[in
 
 
 def new_ranges(files: Files, before: Pin | None, after: Pin) -> list[NewRange]:
-    """Time ranges that hold what is new, disjoint and in order of time.
-
-    Parameters
-    ----------
-    before : Pin or None
-        None is the stream before its first event.
-    after : Pin
-        The same commit or a later one.
-    """
+    """Disjoint ranges with new events, in time order; ``before`` None is the empty stream."""
     found: list[NewRange] = []
     deleted = deleted_between(files, before, after)
     for first, last in changed_spans(files, before, after):
@@ -144,13 +102,7 @@ def new_ranges(files: Files, before: Pin | None, after: Pin) -> list[NewRange]:
 
 
 def deleted_between(files: Files, before: Pin | None, after: Pin) -> list[DeletedEvents]:
-    """What was deleted or updated between two commits, in their order.
-
-    Raises
-    ------
-    SnapshotExpired
-        When that is no longer known.
-    """
+    """Deletes and updates between two commits; ``SnapshotExpired`` when no longer known."""
     if before is None:
         return []
     known = after.outline.deletions.after(before.position)
@@ -159,7 +111,7 @@ def deleted_between(files: Files, before: Pin | None, after: Pin) -> list[Delete
             upto = (each for each in known if each.position <= after.position)
             return [each.load(files, after.directory) for each in upto]
     except (FileNotFoundError, CorruptBlock):
-        pass  # nobody had a lease on what was before; or damage
+        pass  # no lease kept the earlier files, or they are damaged
     raise SnapshotExpired(
         f"events of the stream {after.manifest['name']!r} were deleted or updated since commit "
         f"{before.position}, "
@@ -176,7 +128,6 @@ def _between(ticks: npt.NDArray[np.int64], start: int | None, end: int | None) -
 def _pieces(
     snapshot: Snapshot, start: int | None, end: int | None
 ) -> Iterator[tuple[int | None, int | None]]:
-    """A range, cut at the leaf borders inside of it."""
     low = start
     for cut, _ in snapshot.ranges(PIECES_MAX):
         if cut is None or (start is not None and cut <= start):
@@ -197,24 +148,7 @@ def new_events(
     columns: Sequence[str],
     check: Callable[[], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The new events of a time range, in time order.
-
-    Parameters
-    ----------
-    before, after : Pin
-        As for :func:`new_ranges`.
-    start, end : int or None
-        Ticks, half-open.
-    columns : sequence of str
-        Columns wanted, in that order.
-    check : callable, optional
-        Called between blocks; what it raises ends the read.
-
-    Yields
-    ------
-    pyarrow.RecordBatch
-        Not empty.
-    """
+    """The new events of [start, end), in ticks, in time order; ``check`` may end the read."""
     later = open_pinned(files, after, start, end)
     earlier = None if before is None else open_pinned(files, before, start, end)
     deleted = deleted_between(files, before, after)

@@ -1,16 +1,8 @@
-"""The checker: reads everything, recomputes everything, believes nothing.
+"""The checker (``chronicle check``): reads and recomputes everything, and goes on after a problem.
 
-Purpose
-    ``chronicle check`` and every property test of the store.  It walks each tree from its root,
-    compares each checksum, recomputes each zone and each entry from the events, and looks at
-    order, counts and what the manifest says.
-
-Guarantee
-    Reads only.  It goes on after a problem, so one run names all of them; each problem says file
-    and place.
-
-Cost
-    Reads and decodes every block: as long as a full scan, memory bounded by a leaf.
+It walks each tree from its root, compares each checksum, recomputes each zone and entry from the
+events, and verifies order, counts and the manifest.  As slow as a full scan, memory bounded by a
+leaf.
 """
 
 from __future__ import annotations
@@ -57,15 +49,7 @@ __all__ = ["CheckReport", "Problem", "check_stream", "check_view"]
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is not as it should be.
-
-    Attributes
-    ----------
-    file : str
-        Relative to the store.
-    what : str
-        What was expected and what was found.
-    """
+    """An inconsistency; ``file`` is relative to the store, ``what`` says expected and actual."""
 
     stream: str
     file: str
@@ -77,24 +61,9 @@ class Problem:
 
 @dataclass
 class CheckReport:
-    """What a check has looked at and found.
-
-    Attributes
-    ----------
-    streams, segments, blocks, events : int
-        How much was verified.
-    notes : list of str
-        Harmless leftovers, such as a torn record at the end of a log.
-    problems : list of Problem
-        After a repair, those that are left.
-    repairs : list of str
-        What a repair has done, and what was lost.
-    lost_events : int
-        Events that a repair could not save.
-    deleted_events : int
-        Events that deletes have removed so far.
-    kept_files : int
-        Replaced files that are kept for readers: they may hold some of those.
+    """Result of a check: how much was verified, harmless ``notes``, and problems (after a repair,
+    the remaining ones).  ``kept_files``, replaced but read, may hold some of the
+    ``deleted_events``.
     """
 
     streams: int = 0
@@ -109,7 +78,6 @@ class CheckReport:
     kept_files: int = 0
 
     def add(self, other: CheckReport) -> None:
-        """Add what another report says to this one."""
         self.streams += other.streams
         self.segments += other.segments
         self.blocks += other.blocks
@@ -123,7 +91,6 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether no problem was found."""
         return not self.problems
 
 
@@ -134,20 +101,7 @@ def check_stream(
     report: CheckReport,
     quiet: AbstractContextManager[Any] | None = None,
 ) -> None:
-    """Check one stream and add to a report.
-
-    Parameters
-    ----------
-    directory : str
-        Of the stream.
-    name : str
-        For messages.
-    report : CheckReport
-        Added to.
-    quiet : context manager, optional
-        Holds changes of a writer back while files are chosen and opened.  What they hold is read
-        afterwards: an open file stays what it was, whatever becomes of its name.
-    """
+    """Check one stream; ``quiet`` holds back a writer while files are chosen and opened."""
     report.streams += 1
     views: list[tuple[SegmentView, str]] = []
     with ExitStack() as opened:
@@ -168,7 +122,6 @@ def check_stream(
 
 
 def _check_journal(directory: str, name: str, found: Recovered, report: CheckReport) -> None:
-    """What manifest and log say by themselves."""
     manifest, journal = found.manifest, found.journal
     for _, reason in journal.refused:
         report.problems.append(Problem(name, f"{directory}/{log_name(manifest.log)}", reason))
@@ -190,10 +143,9 @@ def _opened(
     report: CheckReport,
     opened: ExitStack,
 ) -> Iterator[tuple[str, SegmentView]]:
-    """The segments of a stream, those that can be opened; whatever else is a problem."""
     manifest, extent = found.manifest, found.journal.extent
     later = len(manifest.segments) + len(manifest.runs) > OPENED_MAX
-    if later:  # too many to have them all open
+    if later:  # too many to have all open at once
         lease = ReaderLease.take(files, directory, manifest.version)
         opened.callback(lease.release)
         later = lease.registered
@@ -211,7 +163,7 @@ def _opened(
     path = f"{directory}/{segment_name(extent.segment_id)}"
     try:
         file = SegmentFile(files, path, extent.segment_id, manifest.schema)
-        file.data(extent.length)  # open from here on
+        file.data(extent.length)  # opens the file
         active = SegmentView.open_extent(file, extent)
     except (ChronicleError, OSError) as error:
         report.problems.append(Problem(name, path, str(error)))
@@ -235,7 +187,7 @@ def _check_leftovers(
         try:
             deletion.load(files, directory)
         except FileNotFoundError:
-            pass  # nobody may ask for it any more
+            pass  # no reader can need it any more
         except ChronicleError as error:
             report.notes.append(
                 f"{manifest.name}: followers from before commit {deletion.position} begin anew: "
@@ -250,7 +202,6 @@ def _check_leftovers(
 
 
 def check_view(view: SegmentView, stream: str, path: str, report: CheckReport) -> None:
-    """Walk one tree and add what is found to a report."""
     report.segments += 1
     events = 0
     last: int | None = None
@@ -278,7 +229,7 @@ def check_view(view: SegmentView, stream: str, path: str, report: CheckReport) -
 def _walk(
     view: SegmentView, level: int, table: np.ndarray, report: CheckReport
 ) -> Iterator[LeafReader]:
-    """Leaves below an entry table, each entry compared with the block that it points to."""
+    """Leaves below an entry table; each entry is compared with its block."""
     file = view.file
     for child in range(table.shape[1]):
         offset, length = int(table[ROW_OFFSET, child]), int(table[ROW_LENGTH, child])
@@ -307,7 +258,6 @@ def _walk(
 
 
 def _check_leaf(view: SegmentView, leaf: LeafReader) -> None:
-    """Decode a leaf and recompute its zone table."""
     leaf.verify()
     schema = view.file.schema
     columns = []
@@ -331,11 +281,7 @@ def _check_leaf(view: SegmentView, leaf: LeafReader) -> None:
 def _same(
     computed: npt.NDArray[np.int64], stored: npt.NDArray[np.int64], schema: StreamSchema
 ) -> bool:
-    """Whether two entry tables say the same.
-
-    Sums of floats may differ in their last bits: the order of additions is the kernel's, and a
-    later release may have another one.  Everything else must be equal to the bit.
-    """
+    """Whether entry tables are equal; float sums may differ in the last bits (addition order)."""
     if computed.shape != stored.shape:
         return False
     equal = computed == stored

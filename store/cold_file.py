@@ -1,33 +1,17 @@
-"""Cold segments for readers: a file of holes, filled by requests for what is wanted.
+"""Cold segments for readers: a sparse, memory-mapped file, filled by requests on demand::
 
-Purpose
-    A segment that has moved to an :class:`~chronicle.store.object_store.ObjectStore` is read as if
-    it lay on the disk: through a mapping.  What is mapped is an anonymous file of the segment's
-    length, at first all holes; :meth:`ColdMapping.need` fetches ranges of the object into it.
+    object     |header|leaf|leaf|leaf|node|leaf|leaf| ... |node|summary|footer|
+    mapping    |......|....|leaf|....|node|....|....| ... |node|summary|footer|    . hole
+                            need()    from the stub
 
-    ::
+Pages of ``PAGE`` bytes are present or missing.  Missing ranges are joined where the gap costs less
+than another request (``GAP_BYTES``), cut into pieces of ``PIECE_BYTES``, and fetched in parallel.
+Sequential reads double the read-ahead each time, up to ``AHEAD_BYTES``.
 
-        object     |header|leaf|leaf|leaf|node|leaf|leaf| ... |node|summary|footer|
-        mapping    |......|....|leaf|....|node|....|....| ... |node|summary|footer|    . hole
-                                need()    from the stub
-
-Requests
-    Pages of :data:`PAGE` bytes are there or not.  Ranges that are missing are joined where the gap
-    between them costs less to read than a request of its own (:data:`GAP_BYTES`), cut into pieces
-    of :data:`PIECE_BYTES`, and asked for side by side.  Who reads on from where it stopped has
-    twice as much fetched each time, up to :data:`AHEAD_BYTES`.
-
-Guarantee
-    A page is read only when all of its bytes have come; blocks are verified by their checksums like
-    those of any segment.  Pages are never taken out of a mapping, so arrays that point into one
-    stay valid: a mapping is given up as a whole, and another begun, when the mappings of this
-    process take more than :data:`CACHE_BYTES` (or ``CHRONICLE_COLD_CACHE_BYTES`` of the
-    environment), the least recently used first.
-
-Limits
-    The cache lies in nameless files of the directory for temporary files (``TMPDIR``), is this
-    process's own and ends with it.  What queries hold of a mapping that was given up takes space
-    until they end, and so does a single segment that is larger than the cache.
+Guarantee: pages are never evicted singly, so arrays that point into a mapping stay valid.  Whole
+mappings are evicted, least recently used first, above ``CACHE_BYTES`` (or
+``CHRONICLE_COLD_CACHE_BYTES`` of the environment); an evicted one takes space until its readers
+end.  The files are unnamed, in ``TMPDIR``, and private to this process.
 """
 
 from __future__ import annotations
@@ -64,31 +48,12 @@ CACHE_BYTES = 8 << 30
 _numbers = itertools.count()
 
 _waiting = OwnThreads(REQUESTS, "chronicle-objects")
-"""Threads that wait for objects."""
 
 
 class ColdMapping:
-    """A mapping of a cold segment.
-
-    Attributes
-    ----------
-    data : memoryview
-        All of the segment's bytes, those that nobody has needed yet as zeros.
-    number : int
-        No other mapping of this process has it.
-    bytes : int
-        Of them that are there.
-    held : int
-        Who has asked that it be not given up now.
-    retired : bool
-        Given up: whoever needs more begins another.
-
-    Parameters
-    ----------
-    kept : iterable of (int, memoryview)
-        What is there from the beginning, and where.
-    heads : callable
-        Gives the heads of leaves that are kept which have bytes of some ranges.
+    """A mapping of a cold segment; missing bytes of ``data`` are zero.  ``kept`` are present from
+    the start; ``heads`` gives cached leaf heads.  ``held`` counts holds against eviction; once
+    ``retired`` (evicted), readers begin another mapping.
     """
 
     def __init__(
@@ -118,16 +83,10 @@ class ColdMapping:
             self._fill(offset, content)
 
     def need(self, ranges: Sequence[Range]) -> None:
-        """See to it that these bytes are there.
-
-        Raises
-        ------
-        StorageFailed
-            The object could not be read.
-        """
+        """Fetch these ranges if they are missing; ``StorageFailed`` if the object is unreadable."""
         if not self._gaps(ranges):
             return
-        with self._lock:  # what another thread fetches is not fetched twice
+        with self._lock:  # no two threads fetch the same range
             self._fill_heads(ranges)
             missing = [
                 found for offset, length in ranges for found in self._missing(offset, length)
@@ -135,12 +94,11 @@ class ColdMapping:
             if len(ranges) == 1 and missing:
                 missing = self._read_on(*missing[-1], before=missing[:-1])
             pieces = list(requests(missing, GAP_BYTES, PIECE_BYTES))
-            if pieces:  # or they were there, or heads on the disk
+            if pieces:  # else all was present, or in the stub
                 self._fetch(pieces)
         cache.used(self, sum(length for _, length in pieces))
 
     def has(self, offset: int, length: int) -> bool:
-        """Whether these bytes are there, or on the disk."""
         if self._heads is not None and self._gaps(((offset, length),)):
             with self._lock:
                 self._fill_heads(((offset, length),))
@@ -148,9 +106,8 @@ class ColdMapping:
         return not self._gaps(((offset, length),))
 
     def _fill_heads(self, ranges: Sequence[Range]) -> None:
-        """Put the heads of leaves that are kept of what is missing in places; the lock is held."""
         if self._heads is not None:
-            with suppress(FileNotFoundError):  # removed meanwhile: ask the object
+            with suppress(FileNotFoundError):  # removed meanwhile: read the object
                 for offset, content in self._heads(self._gaps(ranges)):
                     self._fill(offset, content)
 
@@ -171,7 +128,6 @@ class ColdMapping:
         return [found for offset, length in ranges for found in self._missing(offset, length)]
 
     def _missing(self, offset: int, length: int) -> Iterator[Range]:
-        """The runs of pages of a range that are not there."""
         if length <= 0:
             return
         first, end = offset // PAGE, -(-min(offset + length, self._stub.length) // PAGE)
@@ -184,7 +140,7 @@ class ColdMapping:
             yield start, min((first + high) * PAGE, self._stub.length) - start
 
     def _read_on(self, offset: int, length: int, before: list[Range]) -> list[Range]:
-        """More than was asked for, where the reader goes on from where it stopped."""
+        """The missing ranges plus read-ahead, if the reader continues where it stopped."""
         end = offset + length
         goes_on = 0 <= offset - self._next <= GAP_BYTES
         self._ahead = min(AHEAD_BYTES, max(2 * self._ahead, length)) if goes_on else 0
@@ -192,7 +148,6 @@ class ColdMapping:
         return [*before, (offset, length), *self._missing(end, self._next - end)]
 
     def _fill(self, offset: int, content: bytes | memoryview) -> None:
-        """Put bytes in their place; pages are there once all of their bytes are."""
         view, at = memoryview(content), offset
         while len(view):
             written = os.pwrite(self._descriptor, view, at)
@@ -204,31 +159,24 @@ class ColdMapping:
         pages[:] = True
 
     def tell(self, forget: Callable[[], object] | None) -> None:
-        """Have a bound method called when it is given up; of the first who wants that."""
+        """Have a bound method called on eviction; only the first caller's."""
         if forget is not None and self._forget is None:
             self._forget = weakref.WeakMethod(forget)
 
     def give_up(self) -> None:
-        """Have its readers let go of it; what was handed out stays valid."""
+        """Notify readers of the eviction; arrays that they hold stay valid."""
         forget = None if self._forget is None else self._forget()
         if forget is not None:
             forget()
 
 
 def _ended(descriptor: int, number: int) -> None:
-    """A mapping has gone."""
     os.close(descriptor)
     cache.drop(number)
 
 
 class ColdFile:
-    """A cold segment, opened; see :class:`~chronicle.store.file_contract.ReadFile`.
-
-    Parameters
-    ----------
-    path : str
-        Of the segment, beside which its stub lies.
-    """
+    """An open cold segment (a ``file_contract.ReadFile``); its stub lies beside ``path``."""
 
     def __init__(self, files: Files, path: str) -> None:
         self.path = path
@@ -240,16 +188,15 @@ class ColdFile:
 
     @property
     def size(self) -> int:
-        """Length in bytes."""
         return self._stub.length
 
     def sparse(self, forget: Callable[[], object] | None = None) -> ColdMapping:
-        """The mapping, without fetching anything; ``forget`` is called when it is given up."""
+        """The mapping, without fetching; ``forget`` is called when it is evicted."""
         mapping = self._mapping
         if mapping is not None and not mapping.retired:
             mapping.tell(forget)
             return mapping
-        with self._lock:  # who holds a mapping and who reads must have the same one
+        with self._lock:  # all users of a file share one mapping
             if self._closed:
                 raise StoreClosed(f"{self.path} was used after it had been closed")
             mapping = self._mapping
@@ -267,7 +214,7 @@ class ColdFile:
 
     @contextmanager
     def held(self, forget: Callable[[], object] | None = None) -> Iterator[None]:
-        """Have the mapping not be given up meanwhile."""
+        """Keep the mapping from eviction during a block."""
         mapping = self.sparse(forget)
         while not cache.hold(mapping, 1):
             mapping = self.sparse(forget)
@@ -277,17 +224,10 @@ class ColdFile:
             cache.hold(mapping, -1)
 
     def check_heads(self) -> None:
-        """Compare what is kept here of leaves with its checksum.
-
-        Raises
-        ------
-        CorruptStore
-        """
         if self._stub.heads:
             self._stub.check_heads(self._files, self.path + SUFFIX)
 
     def read(self, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes from ``offset``."""
         if offset + length > self.size:
             raise short_read(self.path, offset, length, self.size)
         mapping = self.sparse()
@@ -295,18 +235,16 @@ class ColdFile:
         return bytes(mapping.data[offset : offset + length])
 
     def map(self) -> memoryview:
-        """The whole file, fetched."""
         mapping = self.sparse()
         mapping.need([(0, self.size)])
         return mapping.data
 
     def announce(self, ranges: Sequence[Range]) -> None:
-        """Fetch bytes that will be read, side by side."""
-        with suppress(StorageFailed):  # whoever reads them is told
+        with suppress(StorageFailed):  # the later read raises it
             self.sparse().need(ranges)
 
     def close(self) -> None:
-        """Let go of the mapping; buffers from it stay valid."""
+        """Drop the mapping; buffers from it stay valid."""
         self._closed, self._mapping = True, None
 
     def __enter__(self) -> ColdFile:
@@ -317,17 +255,7 @@ class ColdFile:
 
 
 class _Cache:
-    """The mappings of this process, least recently used first, and what they take.
-
-    Attributes
-    ----------
-    limit : int
-        Bytes that they may take.
-    bytes : int
-        Bytes that they take.
-    fetched : int
-        Bytes that have come from objects since the process began.
-    """
+    """LRU of this process's mappings: ``limit``, ``bytes`` and bytes ``fetched`` so far."""
 
     def __init__(self) -> None:
         self.limit = int(os.environ.get("CHRONICLE_COLD_CACHE_BYTES", CACHE_BYTES))
@@ -338,10 +266,9 @@ class _Cache:
         self._dropped: deque[int] = deque()
 
     def used(self, mapping: ColdMapping, fetched: int) -> None:
-        """A mapping has grown: it is the most recently used, and others may have to go."""
         with self._lock.lock:
             self.fetched += fetched
-            if mapping.retired:  # who still reads of it keeps it no longer than that
+            if mapping.retired:  # its readers alone keep it alive
                 return
             while self._dropped:
                 self.bytes -= self._mappings.pop(self._dropped.popleft(), (None, 0))[1]
@@ -366,16 +293,14 @@ class _Cache:
                 yield old
 
     def hold(self, mapping: ColdMapping, count: int) -> bool:
-        """Keep a mapping from being given up, or no longer; False when it was already."""
         with self._lock.lock:
             if not mapping.retired:
                 mapping.held += count
             return not mapping.retired
 
     def drop(self, number: int) -> None:
-        """A mapping has gone; noted without the lock, whose holder may be who collects it."""
+        """Note a mapping's end; lock-free, as the garbage collector may run inside the lock."""
         self._dropped.append(number)
 
 
 cache = _Cache()
-"""Of this process."""

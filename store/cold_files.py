@@ -1,20 +1,9 @@
-"""The seam to the disk where segments may have moved to objects.
+"""The file layer for segments that may have moved to objects.
 
-Purpose
-    :class:`ColdFiles` lies over another :class:`~chronicle.store.file_contract.Files`.  A segment
-    whose file has gone and whose stub is there (:mod:`.cold_stub`) is opened, measured, listed,
-    copied and removed under its own name; everything else goes straight through.  So the layers
-    above need not know where a segment lies.
-
-Guarantee
-    A file that is there is used, and never its stub.  To remove a cold segment renames its stub,
-    which costs no request: :func:`purge` removes the objects of stubs that have been renamed, and
-    what it could not it finds again.
-
-Limits
-    A second name or a copy of a cold segment is a local file with all of its bytes.  Who still
-    reads a segment when its object goes is told to ask again
-    (:class:`~chronicle.errors.SnapshotExpired`).
+``ColdFiles`` wraps another ``Files``: a segment that has only a stub (``cold_stub``) is opened,
+measured, listed, copied and removed under its own name.  A local file takes precedence over its
+stub.  Removing a cold segment renames its stub, without a request; ``purge`` later removes the
+objects of renamed stubs.  A reader of a removed object gets ``SnapshotExpired``.
 """
 
 from __future__ import annotations
@@ -36,21 +25,13 @@ logger = logging.getLogger("chronicle.store")
 SEGMENT = ".seg"
 COLD = SEGMENT + SUFFIX
 DOOMED = ".doomed"
-"""In the place of the stub's suffix, when the object has to go."""
+"""Suffix of a stub whose object is to be removed."""
 
 MOVING = ".moving"
-"""The same, as long as the object is not whole."""
+"""Suffix of a stub whose object is not yet complete."""
 
 
 class ColdFiles:
-    """Files of which some lie elsewhere.
-
-    Parameters
-    ----------
-    inner : Files
-        The disk.
-    """
-
     def __init__(self, inner: Files) -> None:
         self.inner = inner
         self.create = inner.create
@@ -66,7 +47,6 @@ class ColdFiles:
         return f"ColdFiles({self.inner!r})"
 
     def cold(self, directory: str) -> frozenset[str]:
-        """Names of the segments of a directory that have moved to objects."""
         names = set(self.inner.list(directory))
         return frozenset(
             name
@@ -75,7 +55,6 @@ class ColdFiles:
         )
 
     def is_cold(self, path: str) -> bool:
-        """Whether a segment has moved to an object."""
         return (
             path.endswith(SEGMENT)
             and not self.inner.exists(path)
@@ -149,7 +128,7 @@ class ColdFiles:
 
 
 def _forget(files: Files, directory: str) -> None:
-    """Remove what a restore of a stream begins with: it goes, and shall not come back empty."""
+    """Remove a stream's manifest from the object store, so that a restore cannot revive it."""
     try:
         names = files.list(directory)
     except (FileNotFoundError, NotADirectoryError):
@@ -159,13 +138,12 @@ def _forget(files: Files, directory: str) -> None:
         return
     told = ColdStub.read(files, f"{directory}/{stub}")
     place, objects = posixpath.dirname(told.key), object_store(told.store)
-    for key in objects.list(f"{place}/"):  # the manifest, and then the pages that it names
+    for key in objects.list(f"{place}/"):  # the manifest before its pages
         if SEGMENT not in key:
             objects.remove(key)
 
 
 def purge_quietly(files: Files, directory: str, endings: tuple[str, ...] = (DOOMED,)) -> None:
-    """As :func:`purge`; what fails is tried again later."""
     try:
         purge(files, directory, endings)
     except OSError as error:
@@ -173,22 +151,7 @@ def purge_quietly(files: Files, directory: str, endings: tuple[str, ...] = (DOOM
 
 
 def purge(files: Files, directory: str, endings: tuple[str, ...] = (DOOMED,)) -> int:
-    """Remove the objects of a stream's segments that were removed; gives their number.
-
-    Several may do so at once.
-
-    Parameters
-    ----------
-    directory : str
-        Of the stream; what lies below is looked at, too.
-    endings : tuple of str
-        Of the stubs whose objects go.
-
-    Raises
-    ------
-    StorageFailed
-        An object could not be removed; the next call tries it again.
-    """
+    """Remove the objects of stubs with these ``endings``, recursively; returns their number."""
     try:
         names = files.list(directory)
     except (FileNotFoundError, NotADirectoryError):
@@ -200,11 +163,11 @@ def purge(files: Files, directory: str, endings: tuple[str, ...] = (DOOMED,)) ->
             try:
                 found = ColdStub.read(files, path)
                 objects = object_store(found.store)
-                objects.remove(found.key + SUFFIX)  # what a restore begins with
+                objects.remove(found.key + SUFFIX)  # a restore reads it first
                 objects.remove(found.key)
                 files.remove(path)
             except FileNotFoundError:
-                continue  # another was quicker
+                continue  # another call removed it
             removed += 1
         elif "." not in name:
             removed += purge(files, path, endings)

@@ -1,27 +1,19 @@
-"""Stubs: what stays on the disk of a segment that has moved to an object.
+"""Stubs: the local remainder of a segment that has moved to an object.
 
-Purpose
-    ``00000017.seg.cold`` stands where ``00000017.seg`` was.  It says where the bytes are, and keeps
-    those of the tree's nodes, summary and footer: opening a cold segment, planning over it and
-    aggregating over whole leaves ask nothing of the object.  It keeps the heads of leaves, and the
-    dictionaries, too, where each of the two take no more than a small part of the segment: who
-    wants some rows asks the object for these at once.
+``00000017.seg.cold`` replaces ``00000017.seg``.  It caches the tree's nodes, summary and footer, so
+that planning and aggregating over whole leaves need no request; and leaf heads and dictionaries,
+where each of the two is a small part of the segment.
 
-Layout
-    The mark ``CHRCOLD`` and the version (a byte: 2 with heads, else 1), the length of the JSON
-    (uint64) and its XXH3-64, the JSON, and the bytes that are kept, one range after the other,
-    those of heads behind all others::
+Layout: the mark ``CHRCOLD`` and the version (a byte: 2 with heads, else 1), the length of the JSON
+(uint64) and its XXH3-64, the JSON, and the cached page-aligned ranges, heads last::
 
-        {"store": "s3://bucket/prefix", "key": "<store>/<stream>/00000017.seg",
-         "bytes": 1073741824, "digest": "<xxh3-64 of the object>",
-         "kept": [[offset, length], ...], "kept_digest": "<xxh3-64 of what follows>",
-         "heads": [[offset, length], ...], "heads_digest": "<xxh3-64 of what follows these>"}
+    {"store": "s3://bucket/prefix", "key": "<store>/<stream>/00000017.seg",
+     "bytes": 1073741824, "digest": "<xxh3-64 of the object>",
+     "kept": [[offset, length], ...], "kept_digest": "<xxh3-64 of those bytes>",
+     "heads": [[offset, length], ...], "heads_digest": "<xxh3-64 of those bytes>"}
 
-    Ranges begin and end at pages of :data:`PAGE` bytes, so that no page is there in part.
-
-Guarantee
-    A stub is written whole and durable before the segment's file goes, and after the object was
-    read back and found equal to it.  While both are there, the file is what is read.
+Guarantee: a stub is durable before the segment's file is removed, and written only after the object
+was read back and compared.  While both exist, the file is read.
 """
 
 from __future__ import annotations
@@ -49,25 +41,8 @@ _HEAD = struct.Struct("<7sBQQ")
 
 @dataclass(frozen=True)
 class ColdStub:
-    """Where the bytes of a segment are.
-
-    Attributes
-    ----------
-    store : str
-        Address for :func:`~chronicle.store.object_store.object_store`.
-    key : str
-        Of the object.
-    length : int
-        Of the segment, in bytes.
-    digest : str
-        XXH3-64 of the segment.
-    ranges : tuple of (int, int)
-        Offset and length of what the stub keeps, ascending, at pages.
-    kept_digest : str
-        XXH3-64 of what it keeps.
-    heads : tuple of (int, int)
-        The same of heads of leaves; none where it keeps none.
-    heads_digest : str
+    """Address and digests (XXH3-64) of a segment, and its cached page-aligned (offset, length)
+    ranges.
     """
 
     store: str
@@ -80,7 +55,6 @@ class ColdStub:
     heads_digest: str = ""
 
     def to_bytes(self, kept: bytes, heads: bytes = b"") -> bytes:
-        """Content of the stub's file."""
         body = json.dumps(
             {
                 "store": self.store,
@@ -103,16 +77,7 @@ class ColdStub:
 
     @classmethod
     def read(cls, files: Files, path: str) -> ColdStub:
-        """Read what :meth:`to_bytes` wrote, but for the bytes that it keeps.
-
-        Raises
-        ------
-        FileNotFoundError
-        CorruptStore
-            It is damaged.
-        UnsupportedFormat
-            A newer version wrote it.
-        """
+        """Read the stub without the cached bytes; ``CorruptStore`` or ``UnsupportedFormat``."""
         with files.open(path) as file:
             if file.size < _HEAD.size:
                 raise _damaged(path, f"it has {file.size} bytes")
@@ -145,18 +110,13 @@ class ColdStub:
             raise _damaged(path, f"it misses something: {error!r}") from None
 
     def kept(self, files: Files, path: str) -> Iterator[tuple[int, memoryview]]:
-        """Each range that the stub at a path keeps, but for heads: its offset and its bytes."""
         behind = sum(length for _, length in self.heads)
         return _ranges(files, path, self.ranges, self.kept_digest, behind)
 
     def kept_heads(
         self, files: Files, path: str, wanted: Sequence[Range]
     ) -> Iterator[tuple[int, memoryview]]:
-        """The same of heads of leaves, those that have bytes of some ranges.
-
-        They are not compared with their checksum, which is that of all heads: blocks have their
-        own, and :meth:`check_heads` looks at what nobody reads.
-        """
+        """Cached leaf heads that overlap ranges, as (offset, bytes); verified by their blocks."""
         heads = np.array(self.heads, np.int64).reshape(-1, 2)
         offsets, behind = heads[:, 0], heads.sum(axis=1)
         chosen = np.zeros(len(heads), np.bool_)
@@ -167,7 +127,7 @@ class ColdStub:
         if not len(numbers):
             return
         places = np.concatenate([[0], np.cumsum(heads[:, 1])])
-        runs = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)  # they lie side by side
+        runs = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)  # adjacent in the stub
         with files.open(path) as file:
             begin = file.size - int(places[-1])
             if begin < 0:
@@ -184,12 +144,6 @@ class ColdStub:
                     yield int(offsets[number]), content[start : start + int(heads[number, 1])]
 
     def check_heads(self, files: Files, path: str) -> None:
-        """Compare all heads that the stub at a path keeps with their checksum.
-
-        Raises
-        ------
-        CorruptStore
-        """
         for _ in _ranges(files, path, self.heads, self.heads_digest, 0):
             pass
 
@@ -197,7 +151,6 @@ class ColdStub:
 def _ranges(
     files: Files, path: str, ranges: Sequence[tuple[int, int]], digest: str, behind: int
 ) -> Iterator[tuple[int, memoryview]]:
-    """Ranges whose bytes end so many bytes before the end of a stub."""
     size = sum(length for _, length in ranges)
     with files.open(path) as file:
         if file.size < size + behind:
@@ -219,7 +172,7 @@ def _damaged(path: str, what: str) -> CorruptStore:
 
 
 def pages_of(ranges: Sequence[tuple[int, int]], length: int) -> tuple[tuple[int, int], ...]:
-    """Ranges of bytes, widened to whole pages of a file of that length, joined and ascending."""
+    """Byte ranges widened to whole pages of a file of that length, merged and ascending."""
     out: list[tuple[int, int]] = []
     for offset, size in sorted(ranges):
         first, end = offset // PAGE * PAGE, min(-(-(offset + size) // PAGE) * PAGE, length)

@@ -1,31 +1,17 @@
-"""Column chunks: the values of one attribute in one leaf, encoded and decoded.
+"""Column chunks: the encoded values of one attribute in one leaf (PAX).
 
-Purpose
-    A leaf is columnar (PAX): each attribute's values lie together, so a query touches the
-    attributes that it names.  :class:`ColumnView` looks at one column of an incoming batch,
-    summarises its zones and encodes slices of it; :func:`decode_chunk` gives any rows of a chunk
-    back as an Arrow array.
+Guarantee: values are preserved bit for bit, except those under a null, and NaN payloads.  Plain
+fixed-width values decode without a copy: the Arrow array points into the mapped file.
 
-Guarantee
-    What goes in comes out, bit for bit, but for two things: what lies under a null, and the
-    payload of NaN. Fixed-width values stored plain decode without a copy: the Arrow array points
-    into the mapped file.
+Layout: ``[validity bitmap, padded to 64][values]``; the bitmap exists only with nulls.  Values are,
+by ``layout.Encoding``: plain fixed width; bit-packed integers (``packing``); offsets and bytes;
+packed dictionary codes; or for lists and structs an Arrow IPC message with their validity.  With a
+codec, plain values are cut into pages of 4096 events, ``[page starts: uint64 x (pages +
+1)][page]...``; offsets and bytes, or a message, are one page, ``[uncompressed bytes:
+uint64][page]``.  A codec is used only where it saves a tenth, estimated from the first page.
 
-Layout
-    A chunk is ``[validity bitmap, padded to 64][values]``; the bitmap is there only when there are
-    nulls. Values are, by encoding (:class:`~chronicle.store.layout.Encoding`): plain fixed width;
-    bit-packed integers (:mod:`~chronicle.store.packing`); offsets and bytes; packed dictionary
-    codes; or for lists and structs a message of Arrow's IPC format, which has their validity, too.
-    With a codec, plain values are cut into pages of 4096 events, ``[page starts: uint64 x
-    (pages + 1)][page]...``, and offsets and bytes, or a message, are one page, ``[uncompressed
-    bytes: uint64][page]``.
-
-Invariants
-    A codec is used only where it saves a tenth of the chunk, which a first page tells.
-
-Limits
-    Offsets inside a leaf are 32 bits wide: a leaf holds less than 2 GiB of string bytes, which
-    :mod:`~chronicle.store.segment_writer` sees to by cutting leaves by bytes.
+Limits: offsets are 32 bits wide: a leaf holds less than 2 GiB of string bytes; ``segment_writer``
+cuts leaves by bytes.
 """
 
 from __future__ import annotations
@@ -66,10 +52,9 @@ __all__ = [
 NO_VALIDITY = np.empty(0, np.uint8)
 NO_VALIDITY.flags.writeable = False
 VARIABLE = frozenset((Storage.STRING, Storage.BINARY, Storage.JSON))
-"""Kinds whose values are offsets and bytes."""
 
 SIZED = VARIABLE | {Storage.NESTED}
-"""Kinds whose values differ in length."""
+"""Storage with values of different lengths."""
 
 NO_FLIP, TURNED = np.int64(0), np.int64(-(2**63))
 MESSAGE_COLUMN = "values"
@@ -86,17 +71,12 @@ _SIGNED_BY_WIDTH: dict[int, type[np.signedinteger[Any]]] = {
 
 
 def codec_of(name: str) -> Codec:
-    """Codec by its public name: none, lz4 or zstd."""
     return {"none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}[name]
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkEntry:
-    """Where a chunk lies in its leaf and how to read it.
-
-    ``section``: the logarithm of the bytes that have a checksum of their own; 0 where the chunk has
-    but one.
-    """
+    """Position and encoding of a chunk; ``section`` is log2 of the bytes per checksum, or 0."""
 
     encoding: Encoding
     codec: Codec
@@ -111,8 +91,6 @@ class ChunkEntry:
 
 @dataclass(slots=True)
 class EncodedChunk:
-    """An encoded chunk, as parts to be written one after the other."""
-
     encoding: Encoding
     codec: Codec
     nulls: int
@@ -139,7 +117,7 @@ def _copy_bits(source, bit_start, count, out):  # type: ignore[no-untyped-def]
 
 @kernel
 def _prefixes(offsets, data, out):  # type: ignore[no-untyped-def]
-    """First eight bytes of each value as a big-endian number, padded with zeros."""
+    """First eight bytes of each value as a big-endian number, zero-padded."""
     for i in range(out.size):
         start = offsets[i]
         end = min(offsets[i + 1], start + 8)
@@ -157,7 +135,7 @@ def _bits(source: npt.NDArray[np.uint8], bit_start: int, count: int) -> npt.NDAr
 
 
 def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A read-only view: kernels are then compiled once, for read-only inputs."""
+    """A read-only view: kernels are compiled for read-only arrays."""
     if not array.flags.writeable:
         return array
     view = array.view()
@@ -173,15 +151,7 @@ def _buffer(buffer: pa.Buffer | None, dtype: Any) -> npt.NDArray[Any]:
 
 
 class ColumnView:
-    """One column of a batch, prepared once and then sliced into leaves.
-
-    Parameters
-    ----------
-    array : pyarrow.Array
-        Values of the attribute's type (strings may be dictionary-encoded).
-    codes : int64[n], optional
-        Dictionary codes of a string column in its segment; without them strings are stored as such.
-    """
+    """A column of a batch, prepared for slicing into leaves; ``codes`` are dictionary codes."""
 
     def __init__(
         self, attribute: Attribute, array: pa.Array, codes: npt.NDArray[np.int64] | None = None
@@ -230,11 +200,11 @@ class ColumnView:
 
     @property
     def data(self) -> npt.NDArray[np.uint8]:
-        """Bytes of the values of a column stored with variable width, which ``values`` cut."""
+        """Bytes of variable-width values; ``values`` are their offsets."""
         return self._data
 
     def row_bytes(self) -> npt.NDArray[np.int64] | None:
-        """Bytes of each value of a column stored with variable width; None for fixed width."""
+        """Bytes of each variable-width value; None for fixed width."""
         if self.attribute.storage in VARIABLE and self._codes is None:
             return np.diff(self.values).astype(np.int64)
         if self.attribute.storage is Storage.NESTED:
@@ -244,7 +214,7 @@ class ColumnView:
     def aggregate(
         self, starts: npt.NDArray[np.int64], table: npt.NDArray[np.int64], row: int
     ) -> None:
-        """Summarise the ranges between ``starts`` into rows ``row`` to ``row + 5`` of a table."""
+        """Aggregate the ranges between ``starts`` into rows ``row`` to ``row + 5`` of a table."""
         storage = self.attribute.storage
         validity, offset = self.validity, self._offset
         if storage is Storage.SIGNED:
@@ -272,10 +242,9 @@ class ColumnView:
                 return
             words, flip = _signed(_frozen(prefix_words(array)))
             aggregate_integers(words, flip, validity, offset, starts, table, row)
-            table[row + 3 : row + 5] = 0  # there is no sum of texts
+            table[row + 3 : row + 5] = 0  # strings have no sum
 
     def _doubles(self) -> npt.NDArray[np.float64]:
-        """The values of a float column as doubles; single precision is widened once."""
         if self.values.dtype == np.float64:
             return self.values
         if self._wide is None:
@@ -283,7 +252,6 @@ class ColumnView:
         return self._wide
 
     def _indices(self) -> npt.NDArray[np.int32]:
-        """What codes a text has in its dictionary; anything under a null."""
         indices = self._array.indices
         if indices.type != pa.int32():
             indices = indices.cast(pa.int32())
@@ -291,7 +259,6 @@ class ColumnView:
         return words[indices.offset : indices.offset + len(indices)]
 
     def encode(self, first: int, end: int, codec: Codec) -> EncodedChunk:
-        """Encode rows [first, end) as a chunk."""
         count = end - first
         nulls = self._array.slice(first, count).null_count if self.nulls else 0
         parts: list[Any] = []
@@ -376,7 +343,6 @@ class ColumnView:
 
 
 def _signed(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], np.int64]:
-    """Numbers without a sign as :func:`~.aggregates.aggregate_integers` takes them."""
     if values.dtype == np.uint64:
         return values.view(np.int64), TURNED
     return values, NO_FLIP
@@ -393,13 +359,7 @@ def _dtype(type_: pa.DataType) -> Any:
 
 
 def prefix_words(array: pa.Array) -> npt.NDArray[np.uint64]:
-    """First eight bytes of each string or binary value, big-endian (nulls give 0).
-
-    Returns
-    -------
-    uint64[n]
-        Ordered as the values are, up to ties.
-    """
+    """First eight bytes of each value as big-endian uint64, 0 for nulls; orders them up to ties."""
     buffers = array.buffers()
     wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     out = np.zeros(len(array), np.uint64)
@@ -416,7 +376,6 @@ def prefix_words(array: pa.Array) -> npt.NDArray[np.uint64]:
 def _pack_smallest(
     values: npt.NDArray[Any],
 ) -> tuple[Encoding, npt.NDArray[np.int64]] | None:
-    """The smaller of both integer encodings, when it saves a tenth of the plain size."""
     if not values.size:
         return None
     unsigned64 = values.dtype == np.uint64
@@ -430,7 +389,6 @@ def _pack_smallest(
 
 
 def _compress_pages(values: npt.NDArray[Any], codec: Codec) -> list[Any] | None:
-    """Page starts and compressed pages; None when compressing does not pay."""
     compress = _CODECS[codec].compress
     raw = values.view(np.uint8).data
     step = PAGE_EVENTS * values.dtype.itemsize
@@ -451,7 +409,6 @@ def _compress_pages(values: npt.NDArray[Any], codec: Codec) -> list[Any] | None:
 def _decompress_pages(
     chunk: memoryview, codec: Codec, pages: int, itemsize: int, count: int, first: int, end: int
 ) -> tuple[npt.NDArray[np.uint8], int]:
-    """Decompress the pages that hold rows [first, end); returns bytes and the row they start at."""
     starts = np.frombuffer(chunk, np.uint64, pages + 1)
     body = chunk[8 * (pages + 1) :]
     first_page, end_page = first // PAGE_EVENTS, -(-end // PAGE_EVENTS)
@@ -470,19 +427,7 @@ def _decompress_pages(
 def decode_values(
     chunk: memoryview, entry: ChunkEntry, dtype: Any, count: int, first: int, end: int
 ) -> npt.NDArray[Any]:
-    """Decode rows [first, end) of a fixed-width chunk as a NumPy array (null slots hold anything).
-
-    Parameters
-    ----------
-    chunk : memoryview
-        The chunk's bytes.
-    dtype : numpy dtype
-        Raw type of the values.
-    count : int
-        Events in the leaf.
-    first, end : int
-        Rows wanted.
-    """
+    """Rows [first, end) of a fixed-width chunk of ``count`` values; null slots are undefined."""
     if entry.nulls:
         chunk = chunk[align((count + 7) // 8) :]
     itemsize = np.dtype(dtype).itemsize
@@ -499,7 +444,6 @@ def decode_values(
 
 
 def _decode_message(chunk: memoryview, entry: ChunkEntry, attribute: Attribute) -> pa.Array:
-    """All values of a chunk of lists or structs."""
     if entry.codec is not Codec.NONE:
         size = int.from_bytes(chunk[:8], "little")
         chunk = memoryview(_CODECS[entry.codec].decompress(chunk[8:], decompressed_size=size))
@@ -517,25 +461,8 @@ def decode_chunk(
     dictionary: pa.Array | None = None,
     keep_dictionary: bool = False,
 ) -> pa.Array:
-    """Decode rows [first, end) of a chunk as an Arrow array of the attribute's type.
-
-    Parameters
-    ----------
-    chunk : memoryview
-        The chunk's bytes; the result may point into them.
-    count : int
-        Events in the leaf.
-    first, end : int
-        Rows wanted.
-    dictionary : pyarrow.Array, optional
-        The segment's strings of this attribute, for dictionary codes.
-    keep_dictionary : bool
-        Return dictionary codes as a ``DictionaryArray`` rather than as plain strings.
-
-    Raises
-    ------
-    CorruptBlock
-        When the codes point outside the dictionary.
+    """Rows [first, end) of a chunk of ``count`` values as an Arrow array, which may point into the
+    chunk.  ``CorruptBlock`` when a code is outside of the dictionary.
     """
     rows = end - first
     if entry.encoding is Encoding.MESSAGE:
@@ -546,7 +473,7 @@ def decode_chunk(
         body = chunk[align((count + 7) // 8) :] if entry.nulls else chunk
         codes = unpack(body, Encoding.PACKED, count, first, end, np.int32)
         if dictionary is not None and not len(dictionary) and not codes.any():
-            return pa.nulls(rows, attribute.type)  # nothing but nulls so far
+            return pa.nulls(rows, attribute.type)  # only nulls so far
         if dictionary is None or (rows and int(codes.max()) >= len(dictionary)):
             raise CorruptBlock(f"attribute {attribute.name!r} has a code outside its dictionary")
         bitmap = None

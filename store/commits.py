@@ -1,27 +1,15 @@
-"""Commits: the state of a stream and the ways to change it.
+"""Commits: the state of a stream and its changes; only ``Commits.apply`` changes it.
 
-Purpose
-    What the writer knows (manifest, journal, open files, the active segment's writer) and the
-    steps that every change is made of: begin a segment file, seal it, and apply the
-    :class:`~.edit.Edit` that says what the stream is then.  :meth:`Commits.apply` alone changes
-    manifest, journal, log and active segment.
+Guarantee: files are complete and durable before a commit names them.  A failed change leaves
+manifest, journal and writer unchanged; if the outcome is unknown, ``failed`` says why and every
+later change is refused.  The order of writes::
 
-Guarantee
-    Files are complete and durable before a commit names them.  A change that fails leaves
-    manifest, journal and writer where they were; when that cannot be told, ``failed`` says why and
-    every later change is refused.
+    filled leaves    leaves -> sync of the segment -> log record (extent, new tail) -> sync
+    seal, spill,     new files -> sync -> new log with a checkpoint -> sync -> manifest
+    compaction
 
-Order of writes
-    ::
-
-        filled leaves    leaves -> sync of the segment -> log record (extent, new tail) -> sync
-        seal, spill,     new files -> sync -> new log with a checkpoint -> sync -> manifest
-        compaction
-
-Concurrency
-    Every method but :meth:`Commits.publish` and those about listeners expects its caller to hold
-    :attr:`Commits.lock`.
-    Readers take :attr:`Commits.published`, a reference, and never wait.
+Concurrency: callers hold ``Commits.lock``, except for ``publish`` and the listener methods.
+Readers take the reference ``published`` and never wait.
 """
 
 from __future__ import annotations
@@ -80,43 +68,21 @@ FIGURES = (
     "moved_segments",
     "moved_bytes",
 )
-"""What is counted since the stream was opened, for ``stats``."""
 
 REACH_KEPT = 0.98
-"""What an append with late events leaves of the reach that was known before."""
+"""Decay factor of the reach at each append with late events."""
 
 
 class Commits:
     """The committed state of a stream that is open for writing.
 
-    Parameters
-    ----------
-    directory : str
-        Of the stream.
-
-    Attributes
-    ----------
-    views : ViewSource
-        Makes the views of the segments and late runs that the manifest names.
-    active : ActiveSegment or None
-    published : StreamState
-        What readers see.
-    failed : str or None
-        Why changes are refused.
-    figures : dict of str to float
-        Counters since the opening.
-    folding : frozenset of int
-        Late runs that a compaction is folding; nothing else may replace them.
-    reach : float
-        How late events have been of late, in ticks; 0 while unknown.
-    tap : CommitTap or None
-        Hears of every commit that brings events, once somebody has asked for one.
-    recent : RecentCommits or None
-        The latest commits with their events, while somebody follows the stream.
-    told : int
-        Version of the manifest that lies with the objects, as far as is known; 0 where it is not.
-    holders : tuple of callable
-        What each of those needs that have yet to take events in, see :class:`.retention.Hold`.
+    ``published``: the state for readers.
+    ``failed``: why changes are refused.
+    ``folding``: late runs that a compaction is folding; nothing else may replace them.
+    ``reach``: recent lateness of events, in ticks; 0 while unknown.
+    ``tap``, ``recent``: receive commits with events, while somebody follows the stream.
+    ``told``: version of the manifest in the object store, as far as is known; else 0.
+    ``holders``: give the ``retention.Hold`` of consumers that have yet to read events.
     """
 
     def __init__(self, files: Files, directory: str) -> None:
@@ -125,7 +91,7 @@ class Commits:
         self.lock = OwnedLock(f"the stream in {directory}")
         self._publishing = threading.Lock()
         self.listeners: tuple[Callable[[StreamState], None], ...] = ()
-        self._listening = threading.RLock()  # entered again by what the collector ends
+        self._listening = threading.RLock()  # re-entrant: finalisers remove listeners
         self.tap: CommitTap | None = None
         self.recent: RecentCommits | None = None
         self.holders: tuple[Callable[[], Hold], ...] = ()
@@ -137,8 +103,8 @@ class Commits:
         self.reach = 0.0
         self.figures: dict[str, float] = dict.fromkeys(FIGURES, 0)
         found = load(files, directory)
-        # What a crash or a failed sync has left may be visible and not durable: settle the names
-        # before anything is removed or built on them.
+        # Names may be visible but not durable after a crash or a failed sync: sync them
+        # before anything is removed or depends on them.
         files.sync_directory(directory)
         self.manifest = found.manifest
         self.journal = found.journal
@@ -148,10 +114,10 @@ class Commits:
             self.views.open_all()
         self._last_active: tuple[Extent, SegmentView] | None = None
         self._floors = Floors()
-        # until those are asked that need something: what they needed when the last one closed it
+        # the hold at the last close, until holders register
         self._inherited = None if self.manifest.hold is None else Hold(*self.manifest.hold)
         self.next_id = self.manifest.next_id
-        if not self.manifest.identity:  # of an old release
+        if not self.manifest.identity:  # from an old release
             self.next_id += new_identity() << COUNTER_BITS
         self._carry_over = False
         self._resume(found)
@@ -162,28 +128,22 @@ class Commits:
 
     @property
     def schema(self) -> StreamSchema:
-        """Columns of the stream."""
         return self.manifest.schema
 
     @property
     def options(self) -> StreamOptions:
-        """Settings of the stream."""
         return self.manifest.options
 
     def held(self) -> Hold | None:
-        """What retention has to leave; None without anybody that needs it."""
         return self._inherited or together([holder() for holder in self.holders])
 
     def hold(self, holder: Callable[[], Hold]) -> None:
-        """Ask a holder what retention has to leave."""
         self.holders = (*self.holders, holder)
 
     def release(self, holder: Callable[[], Hold]) -> None:
-        """Ask a holder no more."""
         self.holders = tuple(each for each in self.holders if each != holder)
 
     def _resume(self, found: Recovered) -> None:
-        """Go on where the log ends."""
         path = self.path(log_name(self.manifest.log))
         if found.torn:
             logger.warning(
@@ -193,14 +153,13 @@ class Commits:
             self._set_aside(path, found.journal.refused)
         self.log = LogWriter.reopen(self.files, path, found.log_length, found.log_records)
         known = found.log_records == 1 or found.log_length == self.manifest.log_bytes
-        known = known and bool(self.manifest.identity)  # else it gets one with a new log
+        known = known and bool(self.manifest.identity)  # else a new log assigns one
         self._carry_over = found.torn or not known or bool(found.journal.refused)
         if self.journal.extent is not None:
             self.next_id = max(self.next_id, self.journal.extent.segment_id + 1)
         self.active = self._resumed()
 
     def _set_aside(self, path: str, refused: tuple[tuple[int, str], ...]) -> None:
-        """Keep a log that holds batches which cannot be taken over, before it is renewed."""
         quarantine = self.path(QUARANTINE)
         self.files.make_directory(quarantine)
         with suppress(FileExistsError):
@@ -210,12 +169,9 @@ class Commits:
             logger.error("%s; its events are set aside in %s", reason, quarantine)
 
     def _carry_records_over(self) -> None:
-        """Carry the records of an earlier session over to a new log.
-
-        A sync of the old one may have failed in the run of the system that goes on: the kernel
-        shows its bytes and has given up writing them, and a second sync would claim success.  Of a
-        log that was closed the manifest knows that none has.  On a full disk this waits until there
-        is space again; until then nothing is appended.
+        """Copy the records of an earlier session to a new log.  A sync of the old one may have
+        failed: the kernel still shows its bytes but no longer writes them, and a second sync would
+        claim success.  Only the manifest of a closed log proves that no sync failed.
         """
         if self._carry_over:
             try:
@@ -224,10 +180,7 @@ class Commits:
                 logger.warning("%s: no space for a new log (%s)", self.directory, error)
 
     def finish_log(self) -> None:
-        """Make the log durable and have the manifest say how long it is.
-
-        Nothing can be cut off unnoticed then, and its commits can be named as before.
-        """
+        """Make the log durable and record its length, to detect truncation and to reuse it."""
         self.log.sync()
         if self.log.records == 1 or self.log.size == self.manifest.log_bytes:
             return
@@ -245,7 +198,6 @@ class Commits:
             logger.info("%s: how long its log is stays unsaid (%s)", self.directory, error)
 
     def _resumed(self) -> ActiveSegment | None:
-        """The active segment where the last commit has left it."""
         extent = self.journal.extent
         if extent is None:
             return None
@@ -255,7 +207,6 @@ class Commits:
         return ActiveSegment.resume(self.files, self.directory, extent, self.schema, self.options)
 
     def _sweep(self) -> None:
-        """Remove files that a crash has left over, and garbage that no reader can want."""
         named = {*self.manifest.segments.files(), *(run.file for run in self.manifest.runs)}
         found = self.files.list(self.directory)
         lost = named.difference(found)
@@ -275,7 +226,6 @@ class Commits:
                 self._remove_quietly(file)
 
     def active_view(self) -> SegmentView | None:
-        """The committed part of the active segment; None without one."""
         active, extent = self.active, self.journal.extent
         if active is None or extent is None:
             return None
@@ -284,23 +234,16 @@ class Commits:
         return self._last_active[1]
 
     def state(self) -> StreamState:
-        """What readers shall see after the last change; made of parts that most changes share."""
+        """The current state for readers; most of its parts are shared between commits."""
         active = self.active_view()
         written = active if active is not None and active.events else None
         return self._floors.state(self.manifest, self.journal, self.views, written, self.held)
 
     def hides(self) -> bool:
-        """Whether retention hides events that are stored."""
         return self.state().dropped > self.manifest.dropped_events
 
     def expires(self, *, exactly: bool) -> int | None:
-        """The tick before which a rewriting leaves everything out; None where it takes all.
-
-        Parameters
-        ----------
-        exactly : bool
-            What retention keeps no longer, and not only what it does not show.
-        """
+        """The tick before which a rewriting drops events (``exactly``: not only hidden ones)."""
         floor = self.state().floor
         age, _ = retention_limits(self.options.retention, self.schema)
         if not exactly or age is None or self.journal.last is None:
@@ -309,7 +252,7 @@ class Commits:
         return begin if floor is None else max(begin, floor)
 
     def publish(self, state: StreamState) -> None:
-        """Let readers see a state, unless they see a newer one already."""
+        """Show readers a state, unless they see a newer one already."""
         if self.listeners:
             with self.lock:
                 if self._replace_published(state):
@@ -328,7 +271,7 @@ class Commits:
             return newer
 
     def check_owner(self, owner: str | None) -> None:
-        """Refuse a change of the events by anybody but the stream's owner, if it has one."""
+        """Refuse changes of the events by anybody but the stream's owner, if any."""
         if self.manifest.owner is not None and owner != self.manifest.owner:
             raise StreamOwned(
                 f"the stream {self.manifest.name!r} holds what live queries put out, and nobody "
@@ -336,7 +279,7 @@ class Commits:
             )
 
     def check_writable(self) -> None:
-        """Refuse a change of a stream that is closed, has failed, or has no space for a log."""
+        """Refuse a change if the stream is closed, failed, or lacks space for a log."""
         if self.closed:
             raise StoreClosed(f"stream {self.manifest.name!r} is closed; open the store again")
         if self.failed is not None:
@@ -348,15 +291,14 @@ class Commits:
             self.renew_log()
 
     def note_reach(self, lateness: int) -> None:
-        """Remember how late the events of an append were; what was seen long ago fades."""
+        """Update the reach with the lateness of an append; older values decay."""
         self.reach = max(float(lateness), REACH_KEPT * self.reach)
 
     def note_told(self, version: int) -> None:
-        """Note which manifest lies with the objects now."""
         self.told = version
 
     def new_segment(self, schema: StreamSchema | None = None) -> ActiveSegment:
-        """Begin a segment file that nothing names yet, in the stream's schema if not another."""
+        """Create a segment file that nothing names yet; by default in the stream's schema."""
         number = self.next_id
         self.next_id += 1
         return ActiveSegment.begin(
@@ -364,7 +306,6 @@ class Commits:
         )
 
     def seal_writer(self, writer: SegmentWriter) -> tuple[SegmentEntry, SegmentView]:
-        """Finish a segment file and open it again as a reader would."""
         length = writer.seal()
         assert writer.first is not None
         assert writer.last is not None
@@ -382,24 +323,14 @@ class Commits:
         return entry, view
 
     def take_back(self, drafted: ActiveSegment | None, mark: Any, first_id: int) -> None:
-        """Forget what a failed edit has written: new files, bytes of the active segment.
-
-        Parameters
-        ----------
-        drafted : ActiveSegment or None
-            What was being written.
-        mark : from :meth:`~.segment_writer.SegmentWriter.mark`
-            Where the active segment stood; None without one.
-        first_id : int
-            Segments from this number on are new.
-        """
+        """Undo a failed edit: cut the active segment back to ``mark``, remove new files."""
         try:
             if drafted is not self.active and drafted is not None:
                 drafted.writer.close()
             if self.active is not None:
                 if drafted is self.active:
                     self.active.writer.rollback(mark)
-                else:  # it was sealed, or that was begun
+                else:  # the active segment was sealed
                     self.active.writer.close()
                     self.active = self._resumed()
         except Exception as error:
@@ -408,17 +339,17 @@ class Commits:
         self.discard(range(first_id, self.next_id))
 
     def fail(self, error: BaseException) -> None:
-        """Refuse changes from here on: what is stored shows when the stream is opened again."""
+        """Refuse changes from here on; the next opening finds what is stored."""
         self.failed = str(error)
 
     def discard(self, segment_ids: Iterable[int]) -> None:
-        """Remove segment files that nothing names; what fails is left to the next opening."""
+        """Remove segment files that nothing names; the next opening retries failures."""
         for segment_id in segment_ids:
             with suppress(Exception):
                 self.files.remove(self.path(segment_name(segment_id)))
 
     def apply(self, edit: Edit) -> None:
-        """Make an edit the state of the stream: the one way in which that changes."""
+        """Make an edit the state of the stream; the only way to change it."""
         if edit.manifest is not None:
             self._replace(edit, edit.manifest)
             return
@@ -429,11 +360,9 @@ class Commits:
             edit.journal.tail.add(*edit.added)
 
     def renew_log(self) -> None:
-        """Have the log be one checkpoint; nothing else changes."""
         self.apply(Edit(self.journal, self.active, self.manifest))
 
     def _replace(self, edit: Edit, manifest: StreamManifest) -> None:
-        """Replace manifest and log together."""
         old, old_log, old_active = self.manifest, self.log, self.active
         journal = edit.journal
         hold = self.held()
@@ -443,7 +372,7 @@ class Commits:
         ):  # fmt: skip
             self._floors.forget()
             manifest = replace(manifest, floor=None)
-        elif self._floors.floor is not None:  # else none was looked for yet
+        elif self._floors.floor is not None:  # else none was computed yet
             manifest = replace(manifest, floor=None if retention is None else self._floors.floor)
         length, following = 0, journal.tail.first
         if edit.active is not None and edit.active.writer.events:
@@ -488,8 +417,8 @@ class Commits:
         self.manifest, self.journal, self.log, self.active = manifest, journal, log, edit.active
         self._carry_over = False
         self.count(manifest_commits=1)
-        self.discard(i for i in edit.views if i not in self.views)  # by retention, at once
-        # The commit has happened.  What fails from here on must not look as if it had not.
+        self.discard(i for i in edit.views if i not in self.views)  # dropped by retention
+        # The commit has happened: later failures must not look like a failed commit.
         old_log.close()
         if old_active is not None and old_active is not edit.active:
             old_active.writer.close()
@@ -497,52 +426,47 @@ class Commits:
         self.collect_garbage()
 
     def _root_of(self, entry: SegmentEntry, edit: Edit) -> Root | None:
-        """The root of a segment, if this process has looked at it."""
         view = edit.views.get(entry.id) or self.views.known(entry.id)
         return None if view is None else view.root()
 
     def add_listener(self, listener: Callable[[StreamState], None]) -> None:
-        """Call a listener with every state from now on."""
         with self._listening:
             self.listeners = (*self.listeners, listener)
 
     def remove_listener(self, listener: Callable[[StreamState], None]) -> None:
-        """Call a listener once less with every state; waits for no commit."""
+        """Remove one registration of a listener; does not wait for a commit."""
         with self._listening:
             kept = list(self.listeners)
             kept.remove(listener)
             self.listeners = tuple(kept)
 
     def begin_following(self) -> RecentCommits:
-        """The latest commits, remembered until as many have called :meth:`end_following`."""
+        """The recent commits, recorded until each caller called ``end_following``."""
         self._followers += 1
         if self.recent is None:
             self.recent = RecentCommits(self.journal.position)
         return self.recent
 
     def end_following(self) -> None:
-        """One who began to follow does so no more."""
         self._followers -= 1
         if not self._followers:
             self.recent = None
 
     def open_tap(self) -> CommitTap:
-        """What commits bring from now on; the same tap for all who ask."""
+        """The tap of new commits, shared by all callers."""
         if self.tap is None:
             self.tap = CommitTap(self.journal.position)
         return self.tap
 
     def count(self, **more: float) -> None:
-        """Count something for ``stats``."""
         for name, amount in more.items():
             self.figures[name] += amount
 
     def fold(self, runs: Iterable[SegmentEntry] = ()) -> None:
-        """Say which late runs a compaction is folding; none any more without an argument."""
+        """Set the late runs that a compaction is folding; none without an argument."""
         self.folding = frozenset(entry.id for entry in runs)
 
     def close(self) -> None:
-        """Refuse changes, make everything durable and close the files."""
         if self.closed:
             return
         self.closed = True
@@ -555,10 +479,7 @@ class Commits:
                 self.active.writer.close()
 
     def collect_garbage(self) -> tuple[tuple[str, int], ...]:
-        """Remove files that no reader can want any more; return the others.
-
-        Where these take too much space, positions of followers are given up.
-        """
+        """Remove files that no reader needs; returns the others, limited in size."""
         listed = self.manifest.garbage
         if not listed:
             return ()
@@ -571,12 +492,10 @@ class Commits:
         return left
 
     def garbage_sizes(self) -> list[int]:
-        """Bytes of each file that is kept for readers only."""
         return garbage.sizes(self.files, self.directory, self.manifest.garbage)
 
     def _remove_quietly(self, file: str) -> bool:
         return garbage.remove_quietly(self.files, self.directory, file)
 
     def path(self, file: str) -> str:
-        """Path of one of the stream's files."""
         return f"{self.directory}/{file}"

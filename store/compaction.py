@@ -1,47 +1,23 @@
-"""Compaction: folding late runs into the segments that they belong to.
+"""Compaction: folding late runs into the base segments, so that readers need not merge them.
 
-Purpose
-    Late events cost every reader a merge.  Folding rewrites the base segments that late events
-    fall into, and only those, and removes the late runs.
+Guarantee: scans, aggregates and the order of ties do not change.  Rewriting reads immutable files
+while appends go on; one replacement of the manifest publishes it.  After a crash, the next opening
+removes unnamed files.  If retention or truncation meanwhile drops an input, it begins again.
 
-Guarantee
-    Scans, aggregates and the order of ties are the same before and after.  The rewriting works on
-    immutable files while appends go on; one replacement of the manifest makes it visible.  A crash
-    before that leaves files that nothing names, which the next opening removes; an error or an
-    interruption removes them at once.
+Algorithm: an event at time t belongs to the last base segment that begins at or before t (else the
+first), after all base events of its time, which arrived earlier. ::
 
-Algorithm
-    An event at time t belongs to the last base segment that begins at or before t (the first, when
-    there is none): there it comes after all base events of its time, which arrived before it did.
+    base     |==== 1 ====|==== 2 ====|==== 3 ====|==== 4 ====|       1 and 4 stay
+    runs                     |--|  |-----|                           2 and 3 are rewritten,
+    after    |==== 1 ====|======= 5 =======|= 6 =|==== 4 ====|       joined, cut when full
 
-    ::
+Late events keep falling into the newest part of a stream, as far back as ``Commits.reach``.  So the
+output is cut there, at the *horizon*: the next fold rewrites only what is behind it.  A crowd of
+small segments before the horizon is joined with what is being rewritten. ::
 
-        base     |==== 1 ====|==== 2 ====|==== 3 ====|==== 4 ====|       1 and 4 stay
-        runs                     |--|  |-----|                           2 and 3 are rewritten,
-        after    |==== 1 ====|======= 5 =======|= 6 =|==== 4 ====|       joined, cut when full
-
-    Neighbours that are rewritten together are joined: folding often must not leave small segments.
-
-    Late events keep falling into the newest stretch of a stream, as far back as they have been late
-    so far (:attr:`Commits.reach`).  What is folded is therefore cut there, at the *horizon*: the
-    next folding rewrites what lies behind it and leaves what lies before it alone.  Where that has
-    left a crowd of small segments, they are joined with what is being rewritten.
-
-    ::
-
-        folded   |======= cold =======|= hot =|
-        later    |======= cold =======|= hot =|====== new ======|
-        folded   |======= cold =======|===== cold =====|= hot =|
-
-    A delete is the same rewriting (:mod:`.rewriting`), of the segments that hold what is deleted
-    (:mod:`.deleting`).
-
-    When the base changes meanwhile so that the result no longer fits (a segment that was rewritten
-    or a run that was folded has been dropped by retention or truncation), it is thrown away and
-    the compaction begins anew.
-
-Limits
-    Needs free space for the rewritten segments before the old ones can go.
+    folded   |======= cold =======|= hot =|
+    later    |======= cold =======|= hot =|====== new ======|
+    folded   |======= cold =======|===== cold =====|= hot =|
 """
 
 from __future__ import annotations
@@ -79,13 +55,12 @@ logger = logging.getLogger("chronicle.store")
 ATTEMPTS = 5
 
 CROWD = 8
-"""So many small neighbours before what is being rewritten are joined with it."""
 
 SMALL_SHARE = 8
-"""A segment is small below this part of ``segment_bytes``."""
+"""A segment is small below ``segment_bytes`` / this."""
 
 RUNS_MAX = 8
-"""Late runs, beside those that are being folded: one more, and two neighbours are merged."""
+"""Late runs, beside those being folded; above it, two neighbours are merged."""
 
 
 def _never() -> bool:
@@ -95,16 +70,8 @@ def _never() -> bool:
 def compact(
     commits: Commits, stopped: Callable[[], bool] = _never, *, buffered: bool = True
 ) -> None:
-    """Fold the late events of a stream; see the module.
-
-    Parameters
-    ----------
-    stopped : callable
-        Asked between batches; True raises :class:`~.fold.Interrupted`.
-    buffered : bool
-        Fold what waits in the buffer too, not only the late runs, and rewrite segments that hold
-        values of dropped columns, are read by an :class:`~.evolution.Evolution`, or have events
-        that are older than retention keeps them.
+    """Fold the late events of a stream; ``stopped`` is polled and raises ``fold.Interrupted``.
+    ``buffered`` also folds the buffer, and rewrites outdated columns and expired events.
     """
     if not rewritten(commits, lambda: _begin(commits, buffered), stopped):
         logger.warning(
@@ -113,24 +80,15 @@ def compact(
 
 
 def expelled(commits: Commits, stopped: Callable[[], bool]) -> bool:
-    """Rewrite what holds events that are not shown; False when the base has changed each time."""
+    """Rewrite segments with hidden events; False when the base changed in each attempt."""
     return rewritten(commits, lambda: _begin(commits), stopped)
 
 
 def rewritten(
     commits: Commits, begin: Callable[[], Fold | None], stopped: Callable[[], bool]
 ) -> bool:
-    """Rewrite what is chosen, and commit it; False when the base has changed each time.
-
-    The stream's lock is held while files are chosen and while the result is committed, not while
-    segments are rewritten.
-
-    Parameters
-    ----------
-    begin : callable
-        Chooses; None when there is nothing to do, which is done then.
-    stopped : callable
-        As for :func:`compact`.
+    """Rewrite what ``begin`` chooses, and commit; False when the base changed in each attempt.  The
+    lock is held only by ``begin`` (None: nothing to do) and during the commit.
     """
     for _ in range(ATTEMPTS):
         began = time.perf_counter()
@@ -157,7 +115,6 @@ def rewritten(
 
 
 def _begin(commits: Commits, buffered: bool = True) -> Fold | None:
-    """Choose what to fold; None when there is nothing."""
     with commits.lock:
         commits.check_writable()
         before = commits.manifest.version
@@ -176,7 +133,7 @@ def _begin(commits: Commits, buffered: bool = True) -> Fold | None:
             runs, active_from = commits.manifest.runs, None
         entries = commits.manifest.segments
         old = buffered and expires is not None and any(entries.firsts < expires)
-        if not (runs or purged or old):  # retention may have taken them while they were spilled
+        if not (runs or purged or old):  # retention may have dropped them during the spill
             show(commits, before)
             return None
         newest = max((entry.last for entry in runs), default=TICK_MIN)
@@ -198,14 +155,13 @@ def _begin(commits: Commits, buffered: bool = True) -> Fold | None:
 
 
 def show(commits: Commits, before: int) -> None:
-    """Show what the commits on the way have done: no other one follows."""
+    """Publish earlier commits when no further commit follows."""
     if commits.manifest.version != before:  # a commit makes everything before it durable
         commits.publish(commits.state())
 
 
 def _rewrite(commits: Commits, fold: Fold, stopped: Callable[[], bool]) -> None:
-    """Write the segments that take the place of those that late events fall into."""
-    if not fold.segments:  # retention has dropped the base: the late events are all there is
+    if not fold.segments:  # retention has dropped the base: only late events are left
         if fold.runs:
             write_group(commits, fold, [], TICK_MIN, TICK_MAX, stopped)
         return
@@ -242,10 +198,6 @@ def _rewrite(commits: Commits, fold: Fold, stopped: Callable[[], bool]) -> None:
 
 
 def _join_crowd(commits: Commits, fold: Fold, wanted: list[bool]) -> None:
-    """Rewrite also a crowd of small segments just before the last ones that are rewritten.
-
-    Not under retention, which drops segment by segment, and none that has moved to objects.
-    """
     if commits.options.retention is not None or True not in wanted:
         return
     end = len(wanted) - 1 - wanted[::-1].index(True)
@@ -264,7 +216,6 @@ def _join_crowd(commits: Commits, fold: Fold, wanted: list[bool]) -> None:
 
 
 def _finish(commits: Commits, fold: Fold) -> bool:
-    """Commit the result unless the base has changed so that it no longer fits."""
     with commits.lock:
         commits.check_writable()
         fold.ready(commits)
@@ -299,12 +250,8 @@ def active_first(commits: Commits) -> int | None:
 
 
 def spill(commits: Commits) -> None:
-    """Write the late buffer as a late run, and merge runs when there would be too many.
-
-    Merged are the two neighbours that are smallest together, so that there are never more than
-    :data:`RUNS_MAX` and each late event is rewritten seldom: the more runs there may be, the
-    slower that grows with the load.  Runs that a compaction is folding are left alone and do not
-    count, and so are damaged ones.
+    """Write the late buffer as a late run.  Above ``RUNS_MAX``, the adjacent pair with the fewest
+    events is merged, for low write amplification; runs being folded and damaged ones are skipped.
     """
     schema = commits.schema
     first_id = commits.next_id
@@ -314,7 +261,7 @@ def spill(commits: Commits) -> None:
         writer.write(join_late(commits.journal.late, schema))
         entry, view = commits.seal_writer(writer)
         views = {entry.id: view}
-        # those that are being folded are the oldest: they were all there were
+        # runs being folded are the oldest
         folding = [e for e in commits.manifest.runs if e.id in commits.folding]
         runs = [e for e in commits.manifest.runs if e.id not in commits.folding] + [entry]
         damaged: set[tuple[int, int]] = set()
@@ -354,5 +301,5 @@ def spill(commits: Commits) -> None:
             commits.discard(range(first_id, commits.next_id))
         raise
     commits.count(spills=1)
-    # intermediate runs of this very spill
+    # intermediate runs of this spill
     commits.discard(i for i in range(first_id, commits.next_id) if i not in kept)

@@ -1,14 +1,4 @@
-"""The rules of an append: what a stream asks of events, and how others are brought into it.
-
-Purpose
-    :class:`AppendRules` holds what every append needs to know of the stream's schema and options,
-    worked out once; :func:`conform` makes one batch in exactly the stream's columns and types out
-    of what a caller has.
-
-Guarantee
-    A batch passes without a copy where its columns are the stream's.  Casts lose nothing; a column
-    that must not be null is refused with the number of the first row that is.
-"""
+"""Validation of appended batches: lossless casts, and no nulls in required columns."""
 
 from __future__ import annotations
 
@@ -28,20 +18,9 @@ __all__ = ["AppendRules", "conform", "widened"]
 
 @dataclass(frozen=True)
 class AppendRules:
-    """What an append needs to know of a stream, worked out once.
-
-    Attributes
-    ----------
-    required : tuple of int
-        Positions of the columns that must not hold nulls.
-    fixed : bool
-        Whether every column has a fixed width.
-    leaf_events : int
-        Events that fill a leaf for certain.
-    segment_bytes : int
-        Length at which a segment is sealed.
-    unique : Uniqueness or None
-        What makes an event a duplicate.
+    """What an append needs of schema and options: positions of ``required`` columns, whether all
+    have a ``fixed`` width, the events that are certain to fill a leaf, the file size at which to
+    seal.
     """
 
     schema: StreamSchema
@@ -57,7 +36,6 @@ class AppendRules:
 
     @classmethod
     def of(cls, manifest: StreamManifest) -> AppendRules:
-        """The rules that a manifest sets."""
         schema, options = manifest.schema, manifest.options
         ticks, _ = retention_limits(options.retention, schema)
         return cls(
@@ -75,10 +53,7 @@ class AppendRules:
 
 
 def conform(data: pa.RecordBatch | pa.Table, rules: AppendRules, before: int = 0) -> pa.RecordBatch:
-    """One batch in the stream's schema, without a copy where the columns are contiguous.
-
-    Rows are counted as if so many had come before.
-    """
+    """One batch in the stream's schema, without a copy if possible; ``before`` rows preceded it."""
     arrow = rules.arrow
     if isinstance(data, pa.RecordBatch) and data.schema.equals(arrow):
         batch = data
@@ -94,7 +69,6 @@ def conform(data: pa.RecordBatch | pa.Table, rules: AppendRules, before: int = 0
 
 
 def _conformed(data: pa.RecordBatch | pa.Table, arrow: pa.Schema) -> pa.RecordBatch:
-    """The columns of a table, or of a batch in types that can be cast without loss."""
     if data.schema.names != arrow.names:
         raise SchemaMismatch(
             f"expected the columns {_columns(arrow)}; found {_columns(data.schema)}"
@@ -120,7 +94,7 @@ def _columns(schema: pa.Schema) -> str:
 
 
 def widened(batch: pa.RecordBatch, schema: StreamSchema) -> pa.RecordBatch:
-    """A batch with the attributes that it lacks, at the end, and the types that are wider now."""
+    """A batch with missing attributes appended and types widened."""
     known, rows = batch.num_columns, batch.num_rows
     columns = [
         column if column.type == attribute.type else column.cast(attribute.type)

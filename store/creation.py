@@ -1,9 +1,4 @@
-"""Creation: a directory becomes a stream.
-
-Guarantee
-    A stream exists once its manifest does.  What a creation that was cut short has left is no
-    stream, and the next one of that name removes it.
-"""
+"""Creates a stream in a directory; it exists once its manifest does."""
 
 from __future__ import annotations
 
@@ -41,22 +36,9 @@ def initialise(
     owner: str | None = None,
     fill: Callable[[], Sequence[SegmentEntry]] = _empty,
 ) -> None:
-    """Make a directory a stream.
-
-    Parameters
-    ----------
-    owner : str, optional
-        Who alone may change what it holds.
-    fill : callable
-        Puts durable segments into the directory, in time order, which the stream begins with.
-
-    Raises
-    ------
-    AttributeNotFound, InvalidArgument
-        A setting does not go with the columns or their time.
-    """
+    """Make a directory a stream; ``fill`` adds first segments; ``owner`` alone may change it."""
     options = settled(options, schema)
-    files.remove_tree(directory)  # what a creation that was cut short has left
+    files.remove_tree(directory)  # leftovers of an interrupted creation
     files.make_directory(directory)
     segments = SegmentList.of(fill())
     events = int(segments.events.sum())

@@ -1,27 +1,18 @@
-"""Cut views: segments without what retention hides in front of them.
+"""Cut views: segments without the events that retention hides at their start (``floor``).
 
-Purpose
-    Retention hides the oldest events of a stream at every commit (:mod:`.floor`); their bytes stay
-    in the file until the segment is dropped or rewritten.  A cut view is the rest of a tree behind
-    a tick, and looks like any other view: who reads it needs to know nothing.
+A cut view has the interface of any view.  It consists of the right siblings along one path, in time
+order: a list of entry tables like the flank of the active segment, the lowest level first::
 
-Layout
-    The rest of a tree is the right siblings along one path, in time order, so it is a list of entry
-    tables as the flank of the active segment is, the lowest level first::
+                 root                     fragments
+          |====|======|======|            (2: right of the path), behind
+               |  path                    (1: from the leaf on)
+             |==|=>|==|
+             hidden|shown
 
-                     root                     fragments
-              |====|======|======|            (2: right of the path), behind
-                   |  path                    (1: from the leaf on)
-                 |==|=>|==|
-                 hidden|shown
+Positions in the segment do not change (``SegmentView.skipped``).
 
-Guarantee
-    A cut view shows the events from its tick on, and has their number and first time.  Positions in
-    the segment stay what they were (:attr:`~.segment.SegmentView.skipped`).
-
-Cost
-    A path of nodes is read, and a leaf where the tick lies inside of one: of a base segment that is
-    only where events of one time lie in two leaves, for :func:`leaf_at` says where leaves begin.
+Cost: reads a path of nodes, and a leaf where the tick is inside of one: in a base segment only
+where events of one time span two leaves, since ``leaf_at`` gives the beginnings of leaves.
 """
 
 from __future__ import annotations
@@ -40,7 +31,7 @@ Fragments = tuple[tuple[int, Table], ...]
 
 
 def leaf_at(view: SegmentView, tick: int) -> tuple[int, int] | None:
-    """First and last tick of the first leaf that reaches a tick; None where none does."""
+    """First and last tick of the first leaf that reaches a tick; None if none does."""
     for level, table in view.fragments:
         child = int(find_children(table, tick, TICK_MAX)[0])
         if child == table.shape[1]:
@@ -67,7 +58,6 @@ def cut_view(view: SegmentView, tick: int) -> SegmentView | None:
 
 
 def _behind(view: SegmentView, tick: int) -> Fragments:
-    """The entry tables of all leaves that reach a tick, in time order."""
     found: list[tuple[int, Table]] = []
     for level, table in view.fragments:
         _rest(view, level, table, tick, found)
@@ -84,5 +74,5 @@ def _rest(
         child += 1
     if child < table.shape[1]:
         rest = np.ascontiguousarray(table[:, child:])
-        rest.flags.writeable = False  # as files give them: kernels are compiled once
+        rest.flags.writeable = False  # kernels are compiled for read-only arrays
         found.append((level, rest))

@@ -1,43 +1,24 @@
-"""Deletes and updates: segments rewritten without some of their events, or with other values.
+"""Deletes, updates and range replacements: segments rewritten without, or with changed, events.
 
-Purpose
-    :func:`delete_events` takes events out of a stream for good, whichever they are: those of a
-    range of times, or those that a condition chooses.  :func:`update_events` gives these other
-    values in their place, :func:`replace_events` puts finished segments where a range of times was.
+Guarantee: atomic and durable on return.  It covers the events that were committed when it began;
+concurrent appends are neither blocked nor changed.  Earlier snapshots keep what they saw, in files
+that are removed when the last lease on them ends; no other file then holds a deleted event or an
+old value.
 
-Guarantee
-    Atomic and durable when it returns: readers see all of the deleted events or none, after any
-    accident.  Deleted is what was committed when the delete began and satisfies the condition; an
-    append that goes on meanwhile is not waited for and not touched.  What is left is in the order
-    that it had.  Snapshots that were taken before keep what they saw, in files that go when the
-    last lease on them ends; no other file holds a deleted event, or what an updated one was,
-    afterwards.
+Algorithm: the condition is evaluated once, over a snapshot, and gives tick and rank of each event
+(``deletions``).  Then, as in a compaction, the segments that hold one are rewritten, and one
+manifest names the new ones. ::
 
-Algorithm
-    The condition is evaluated once, over a snapshot, and gives tick and rank of each event
-    (:mod:`.deletions`). Then, as in a compaction, the segments that hold one are written anew
-    without them, while appends go on, and one manifest names the new ones. ::
+    base     |==== 1 ====|==== 2 ====|==== 3 ====|== active ==| tail
+    deleted        x        xxxxxxxxxxxxxx
+    after    |=== 5 ===|=============|=== 6 ===| == active ==| tail       2 is not even read
 
-        base     |==== 1 ====|==== 2 ====|==== 3 ====|== active ==| tail
-        deleted        x        xxxxxxxxxxxxxx
-        after    |=== 5 ===|=============|=== 6 ===| == active ==| tail       2 is not even read
+Affected parts of the tail and the late buffer are sealed first, affected late runs folded.
+Replacements are staged segments (``staging``), named by the same manifest; rewritten segments are
+cut where the range begins, so that they fit in between.
 
-    What is still in the log (the tail, the late buffer) goes into a segment first, where something
-    of it is deleted: the log is begun anew with every manifest.  Late runs are folded where
-    something of one is deleted, and otherwise left alone.
-
-    What comes in the place of a range is in segments already (:mod:`.staging`): the manifest that
-    no longer names the old ones names these.  What is rewritten is cut where the range begins, so
-    that they fit in between.
-
-Cost
-    That of rewriting the segments which hold something; those of which all goes cost nothing, so a
-    range of times costs a commit and the two segments at its ends.  Reading is as fast afterwards
-    as it was before: there is nothing to be left out.  An update rewrites all that it touches.
-
-Limits
-    One delete, update or compaction at a time.  Needs free space for the rewritten segments before
-    the old ones can go.  An update leaves the time of an event as it is.
+Limits: one delete, update or compaction at a time.  Needs free space for the rewritten segments.
+An update cannot change the time of an event.
 """
 
 from __future__ import annotations
@@ -71,68 +52,38 @@ from .tap import Arrival, Spans, united
 __all__ = ["Addition", "Change", "Choice", "delete_events", "replace_events", "update_events"]
 
 THREADS_MAX = 4
-"""Threads that rewrite: each holds some leaves of megabytes."""
 
 Choice = Callable[[Snapshot], Iterable[tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]]]
-"""Of the events of a snapshot, in its order and in pieces: their ticks, and which are to go."""
+"""From a snapshot's events, in order and in pieces: their ticks and a mask of those chosen."""
 
 
 Change = Callable[[pa.RecordBatch], pa.RecordBatch]
-"""Of some events, in their order: the columns that change, of as many rows."""
+"""From some events, in order: the changed columns, with as many rows."""
 
 
 class Addition(Protocol):
-    """What comes into a stream with the commit of a delete.
-
-    Attributes
-    ----------
-    spans : tuple of (int, int)
-        Ranges of ticks that cover it, once it has joined.
-    late : int
-        Events of it that readers have to merge.
-    """
+    """Segments that enter a stream with a delete; ``late`` events of them have to be merged."""
 
     spans: Spans
     late: int
 
     def join(self, commits: Commits, edit: Edit) -> Edit:
-        """The delete's change of the stream with it; the lock is held, and no tail is left."""
+        """The delete's edit with the addition; the lock is held, and the tail is empty."""
         ...
 
-    def applied(self) -> None:
-        """It has happened."""
-        ...
+    def applied(self) -> None: ...
 
 
 class _Outdated(Exception):
-    """Events were dropped since it was looked which are to go: look again."""
+    """Events were dropped since the condition was evaluated: evaluate it again."""
 
 
 def delete_events(
     commits: Commits, first: int, last: int, choose: Choice | None, stopped: Callable[[], bool]
 ) -> int:
-    """Delete the events with first <= t <= last, or those that are chosen among them.
-
-    The caller sees to it that nothing else is compacted or deleted meanwhile.
-
-    Parameters
-    ----------
-    choose : callable, optional
-        Without it all of them; it may leave ticks beyond the range out.
-    stopped : callable
-        As for :func:`~.compaction.compact`.
-
-    Returns
-    -------
-    int
-        Events that are gone.
-
-    Raises
-    ------
-    ResourceLimit
-        The stream changed each time before it was done; nothing is deleted.
-    StorageFull, StorageFailed
-        Nothing is deleted; every event is there as before.
+    """Delete the events with first <= t <= last, or those chosen among them; returns their number.
+    The caller excludes compactions.  ``ResourceLimit`` after too many concurrent changes.  All or
+    nothing.
     """
     return _rewrite(commits, first, last, choose, None, None, stopped)
 
@@ -145,22 +96,14 @@ def update_events(
     change: Change,
     stopped: Callable[[], bool],
 ) -> int:
-    """Give events with first <= t <= last, or those that are chosen among them, other values.
-
-    As :func:`delete_events`; gives the number of events that were given to ``change``, which is
-    called in order of time, as often as the stream has to be looked at.  What it raises ends the
-    update, and nothing is changed.
-    """
+    """Change chosen events; returns their number.  ``change`` runs once more in each attempt."""
     return _rewrite(commits, first, last, choose, change, None, stopped)
 
 
 def replace_events(
     commits: Commits, first: int, last: int, addition: Addition, stopped: Callable[[], bool]
 ) -> int:
-    """Delete the events with first <= t <= last and bring others in by the same commit.
-
-    As :func:`delete_events`; without any event to delete nothing happens, and 0 is the answer.
-    """
+    """Delete a range and add others in one commit; without an event in it, do nothing."""
     return _rewrite(commits, first, last, None, None, addition, stopped)
 
 
@@ -199,19 +142,10 @@ def _rewrite(
 
 
 def _events_in(snapshot: Snapshot, first: int, last: int) -> int:
-    """Events of a range of ticks, both inclusive."""
     return int(snapshot.aggregate((), first, None if last == TICK_MAX else last + 1).count)
 
 
 class _Removed:
-    """The attempts of one delete or update.
-
-    Attributes
-    ----------
-    events : int
-        What the last attempt has taken out or changed.
-    """
-
     def __init__(
         self,
         commits: Commits,
@@ -232,7 +166,6 @@ class _Removed:
         return 0 if self._fold is None else self._fold.removed
 
     def begin(self) -> Fold | None:
-        """Bring what is deleted into sealed files and choose those; None when there is nothing."""
         commits, deleted = self._commits, self._deleted
         self._fold = None
         with commits.lock:
@@ -269,14 +202,13 @@ class _Removed:
             return self._fold
 
     def _check_ranks(self) -> None:
-        """Where events have gone, those of their ticks that are left may have other ranks."""
+        """Raise ``_Outdated`` if drops may have changed ranks."""
         if self._deleted.ticks is None:
             return
         if self._commits.manifest.dropped_events != self._dropped:
             raise _Outdated
 
     def _seal(self) -> None:
-        """Write what of it is in the log, and in the active segment."""
         commits, deleted, schema = self._commits, self._deleted, self._commits.schema
         late = [ticks_of(batch, schema) for batch in commits.journal.late]
         if any(deleted.touches(int(ticks[0]), int(ticks[-1])) for ticks in late):
@@ -292,24 +224,9 @@ class _Removed:
 
 @dataclass
 class _Delete(Fold):
-    """The rewriting of a delete or update.
-
-    Attributes
-    ----------
-    deleted : DeletedEvents
-        Of an update, which events change.
-    change : callable or None
-        What becomes of them; they go without it.
-    addition : Addition or None
-        What comes instead.
-    begun : Snapshot
-        The stream when it began.
-    whole : tuple of SegmentEntry
-        Late runs of which nothing is left.
-    removed : int
-        Events left out or changed.
-    before, told : StreamState, DeletedEvents
-        The stream just before the commit, and which events it is told to be about.
+    """The rewriting of a delete or update: ``deleted`` go, or ``change``; ``addition`` replaces
+    them.  ``begun`` is the snapshot at its beginning, ``whole`` are late runs that lose all events;
+    ``before`` and ``told`` are for followers.
     """
 
     deleted: DeletedEvents = field(kw_only=True)
@@ -328,7 +245,7 @@ class _Delete(Fold):
         self._preparing.start()
 
     def _count(self, entry: SegmentEntry) -> None:
-        """All of a segment goes: of it, what retention still shows is deleted."""
+        """Count a segment that goes as a whole: events that retention still shows are deleted."""
         shown = entry.events
         if self.expires is not None and entry.first < self.expires:
             shown = events_between(self.views[entry.id], self.expires, TICK_MAX)
@@ -337,7 +254,7 @@ class _Delete(Fold):
 
     @property
     def keeps_codes(self) -> bool:
-        return self.change is None  # which wants plain strings
+        return self.change is None  # ``change`` needs plain strings
 
     @property
     def sources(self) -> frozenset[int]:
@@ -381,7 +298,6 @@ class _Delete(Fold):
         self.removed += gone
 
     def ready(self, commits: Commits) -> None:
-        """What has come meanwhile is older than the addition: it goes into files before it."""
         if self.addition is not None:
             seal(commits)
             if commits.journal.late:
@@ -394,7 +310,7 @@ class _Delete(Fold):
         noted = write_deletion(commits.files, commits.directory, position, self.told)
         edit = super().edit(commits, manifest)
         assert edit.manifest is not None
-        manifest = edit.manifest  # what has expired is told
+        manifest = edit.manifest  # with expired events counted
         edit = replace(
             edit,
             journal=replace(commits.journal, position=position),
@@ -408,7 +324,7 @@ class _Delete(Fold):
         return edit if self.addition is None else self.addition.join(commits, edit)
 
     def _told(self, commits: Commits) -> DeletedEvents:
-        """What went, for those who follow: of a range, events may have come meanwhile that stay."""
+        """The events reported to followers; late arrivals in a deleted range stay."""
         deleted = self.deleted
         if deleted.ticks is not None:
             return deleted
@@ -441,7 +357,6 @@ class _Delete(Fold):
 def _changed(
     batch: pa.RecordBatch, places: npt.NDArray[np.int64], change: Change
 ) -> pa.RecordBatch:
-    """A batch whose events at some places are what they become."""
     whole = places.size == batch.num_rows
     new = change(batch if whole else batch.take(pa.array(places)))
     mask = np.zeros(batch.num_rows, np.bool_)

@@ -1,35 +1,23 @@
-"""Deletions: which events a stream no longer holds, told by time and rank.
+"""Deletions: the events that a delete removed, by tick and rank.
 
-Purpose
-    A delete names its events once, as they stood in a snapshot: those of a range of times, or each
-    by its tick and its rank among the events of that tick.  What rewrites the segments leaves these
-    out; who follows the stream from a commit before the delete takes them off what it has seen.
-    An update names the events that it changes in the same way; they keep tick and rank.
+A delete identifies its events in a snapshot: a time range, or each event by its tick and its rank
+among the events of that tick.  Rewriting leaves these out; a follower subtracts them from what it
+has seen.  An update identifies its events in the same way; they keep tick and rank.
 
-Why it works
-    A snapshot is the stable sort by time of what was committed.  Appends, seals, spills and
-    compactions add events behind those of the same tick and change no order: tick and rank name
-    the same event in every later snapshot, until some go.
+Why it works: a snapshot is the stable sort by time of what was committed.  Appends, seals, spills
+and compactions add events behind those of the same tick and change no order: until some are
+removed, tick and rank identify the same event in every later snapshot. ::
 
-    ::
+    snapshot     t=1: a b c     t=2: d          deleted: (1, 1), (2, 0)
+    later        t=1: a b c X   t=2: d Y        the same: b and d
+    afterwards   t=1: a c X     t=2: Y
 
-        snapshot     t=1: a b c     t=2: d          deleted: (1, 1), (2, 0)
-        later        t=1: a b c X   t=2: d Y        the same: b and d
-        afterwards   t=1: a c X     t=2: Y
+Layout: a manifest remembers the latest ``KNOWN_MAX`` deletions: commit position, first and last
+tick, file (null for a whole range); of an update, also ``true``.  The file is garbage from its
+commit on: it stays as long as a reader, who may need it, leases an earlier version. ::
 
-Layout
-    A manifest remembers the latest :data:`KNOWN_MAX` deletions: commit position, first and last
-    tick, and the file with ticks and ranks, null where all events of the range went; of an update,
-    also ``true``. ::
-
-        00000042.gone    b"CHRONDEL"  events (uint64)  XXH3-64 of what follows (uint64)
-                         ticks, then ranks (int64 each), both Zstandard, each behind its length
-
-    The file is garbage from its commit on: it stays as long as a reader holds an earlier version,
-    which is as long as somebody may ask what came after that.  It holds times and nothing else.
-
-Limits
-    Ticks and ranks take 16 bytes in memory for each event of a delete.
+    00000042.gone    b"CHRONDEL"  events (uint64)  XXH3-64 of what follows (uint64)
+                     ticks, then ranks (int64 each), both Zstandard, each behind its length
 """
 
 from __future__ import annotations
@@ -63,10 +51,7 @@ _LENGTH = struct.Struct("<Q")
 
 @kernel
 def _rank(ticks, places, before, ranks):  # type: ignore[no-untyped-def]
-    """Ranks of the events at ascending places among those of their ticks.
-
-    ``before``: so many events of the first tick have come before.
-    """
+    """Ranks of events at ascending places in their ticks; ``before`` preceded the first tick's."""
     seen = 0
     begin = 0
     for k in range(places.size):
@@ -85,10 +70,7 @@ def _rank(ticks, places, before, ranks):  # type: ignore[no-untyped-def]
 
 @kernel
 def _find(ticks, wanted, ranks, before, places):  # type: ignore[no-untyped-def]
-    """Where events stand that are given by ascending ticks, and ranks; gives how many there are.
-
-    From one to the next in steps that double: they are few among many, or close to each other.
-    """
+    """Places of events by (tick, rank), by exponential search; returns how many were found."""
     at = 0
     found = 0
     for k in range(wanted.size):
@@ -117,18 +99,18 @@ def _find(ticks, wanted, ranks, before, places):  # type: ignore[no-untyped-def]
 
 
 class TickRun:
-    """The events of the newest tick of a sequence that is read batch by batch."""
+    """Counts the events of the newest tick in a sequence that is read batch by batch."""
 
     def __init__(self, tick: int | None = None, events: int = 0) -> None:
         self._tick = tick
         self._events = events
 
     def so_far(self, tick: int) -> int:
-        """Events of a tick that have been read, unless newer ones have."""
+        """Events of a tick that have been read, if it is the newest."""
         return self._events if tick == self._tick else 0
 
     def before(self, ticks: Ints) -> int:
-        """Events of the first tick of a batch that came before it; the batch counts as read."""
+        """Earlier events of the first tick of a batch; the batch then counts as read."""
         first, newest = int(ticks[0]), int(ticks[-1])
         before = self.so_far(first)
         own = ticks.size - int(ticks.searchsorted(newest))
@@ -138,17 +120,7 @@ class TickRun:
 
 @dataclass(frozen=True, eq=False)
 class DeletedEvents:
-    """What one delete takes out of a stream.
-
-    Attributes
-    ----------
-    first, last : int
-        Ticks, inclusive, outside of which nothing is deleted.
-    ticks, ranks : int64[events] or None
-        In order of both; None where every event of the range is deleted.
-    changed : bool
-        They are still there, with other values.
-    """
+    """The events of a delete (update, if ``changed``): a whole range, or sorted ticks and ranks."""
 
     first: int
     last: int
@@ -158,7 +130,7 @@ class DeletedEvents:
 
     @classmethod
     def chosen(cls, batches: Iterable[tuple[Ints, npt.NDArray[np.bool_]]]) -> DeletedEvents | None:
-        """Events of a snapshot, read in its order: ticks, and which are to go; None for none."""
+        """From (ticks, mask) of a snapshot's events in order; None when none is chosen."""
         run = TickRun()
         ticks, ranks = [], []
         for times, wanted in batches:
@@ -182,7 +154,6 @@ class DeletedEvents:
 
     @lazy
     def body(self) -> bytes:
-        """Ticks and ranks as their file has them."""
         body = b""
         for column in (self.ticks, self.ranks):
             assert column is not None
@@ -191,7 +162,7 @@ class DeletedEvents:
         return body
 
     def prepare(self) -> None:
-        """Find out now what a commit asks for while others wait for it; any thread may."""
+        """Compute the lazy parts before the commit, whose lock others wait for."""
         if self.ticks is not None:
             self.spans, self.body  # noqa: B018
 
@@ -202,17 +173,11 @@ class DeletedEvents:
         return bool(self.ticks.searchsorted(first) < self.ticks.searchsorted(last, "right"))
 
     def covers(self, first: int, last: int) -> bool:
-        """Whether every event with first <= t <= last is among them, for all that is known here."""
+        """Whether every event with first <= t <= last is certainly among them."""
         return self.ticks is None and self.first <= first and last <= self.last
 
     def places(self, ticks: Ints, before: int = 0) -> Ints:
-        """Where they stand among the ticks of events in the order of a snapshot.
-
-        Parameters
-        ----------
-        before : int
-            So many events of the first tick have come before.
-        """
+        """Their places in a snapshot's ticks; ``before`` counts earlier events of the first."""
         if not ticks.size:
             return np.empty(0, np.int64)
         if self.ticks is None or self.ranks is None:
@@ -229,7 +194,6 @@ class DeletedEvents:
 
 
 def _frozen(array: Ints) -> Ints:
-    """A read-only view: kernels are then compiled once."""
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view
@@ -237,7 +201,7 @@ def _frozen(array: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class KnownDeletion:
-    """A delete as the manifest remembers it; ``file`` is None where all of the range went."""
+    """A delete in the manifest; ``file`` is None when the whole range was deleted."""
 
     position: int
     first: int
@@ -246,14 +210,7 @@ class KnownDeletion:
     changed: bool = False
 
     def load(self, files: Files, directory: str) -> DeletedEvents:
-        """What it took out.
-
-        Raises
-        ------
-        FileNotFoundError
-            No reader of an earlier version was left, and the file has gone.
-        CorruptBlock
-        """
+        """Its events; ``FileNotFoundError`` when the file was collected as garbage."""
         if self.file is None:
             return DeletedEvents(self.first, self.last, changed=self.changed)
         path = f"{directory}/{self.file}"
@@ -278,13 +235,13 @@ class KnownDeletion:
 def write_deletion(
     files: Files, directory: str, position: int, deleted: DeletedEvents
 ) -> KnownDeletion:
-    """Make a delete durable, but for the name of its file, before the commit that names it."""
+    """Write a delete's file durably, except for its name, before the commit."""
     if deleted.ticks is None or deleted.ranks is None:
         return KnownDeletion(position, deleted.first, deleted.last, None, deleted.changed)
     file = f"{position:08d}.gone"
     body = deleted.body
     path = f"{directory}/{file}"
-    if files.exists(path):  # of a try that did not get as far as the manifest
+    if files.exists(path):  # of an attempt that failed before its manifest
         files.remove(path)
     with files.create(path) as out:
         out.writev([_HEAD.pack(_MAGIC, deleted.ticks.size, xxhash.xxh3_64_intdigest(body)), body])
@@ -294,34 +251,24 @@ def write_deletion(
 
 @dataclass(frozen=True)
 class KnownDeletions:
-    """The latest deletes of a stream.
-
-    Attributes
-    ----------
-    forgotten : int
-        Commit position of the newest delete that is not among them; 0 without one.
-    known : tuple of KnownDeletion
-        In order of commits.
-    """
+    """The latest deletes in commit order; ``forgotten`` is the last position before them, or 0."""
 
     forgotten: int = 0
     known: tuple[KnownDeletion, ...] = ()
 
     def noted(self, deletion: KnownDeletion) -> KnownDeletions:
-        """With one more, the oldest forgotten where they are too many."""
         known = (*self.known, deletion)
         gone = known[:-KNOWN_MAX]
         return KnownDeletions(gone[-1].position if gone else self.forgotten, known[-KNOWN_MAX:])
 
     def after(self, position: int) -> Sequence[KnownDeletion] | None:
-        """The deletes behind a commit; None where not all of them are known."""
         if position < self.forgotten:
             return None
         return [each for each in self.known if each.position > position]
 
     @property
     def has_updates(self) -> bool:
-        """Whether an update is among them, which older releases cannot read."""
+        """Whether it holds an update, which older releases cannot read."""
         return any(each.changed for each in self.known)
 
     @property
@@ -330,11 +277,9 @@ class KnownDeletions:
         return self.known[-1].position if self.known else self.forgotten
 
     def since(self, position: int) -> bool:
-        """Whether something was deleted behind a commit."""
         return position < self.newest
 
     def to_json(self) -> dict[str, Any]:
-        """A form for the manifest."""
         known = [
             [each.position, each.first, each.last, each.file, *([True] if each.changed else [])]
             for each in self.known
@@ -343,7 +288,6 @@ class KnownDeletions:
 
     @classmethod
     def from_json(cls, document: dict[str, Any] | None) -> KnownDeletions:
-        """Read what :meth:`to_json` wrote; none of a release that could not delete."""
         if document is None:
             return cls()
         return cls(document["forgotten"], tuple(KnownDeletion(*each) for each in document["known"]))

@@ -1,23 +1,11 @@
 """String dictionaries: each distinct value of an attribute is written once per segment.
 
-Purpose
-    Identifiers and categories repeat.  A leaf then holds small codes, bit-packed; the strings
-    stand in dictionary pages of the same segment, so a segment stays complete in itself: it can be
-    dropped, backed up, or built by another process without touching anything shared.
-
-Guarantee
-    A page is written before the first leaf that uses its codes, in the same file, so whatever
-    commits the leaf commits the page.
-
-Layout
-    A dictionary page is a block of kind DICTIONARY:
-    :data:`~chronicle.store.layout.DICTIONARY_HEADER` after the frame, then as body the offsets
-    (int32 x (strings + 1)) and the bytes.  Codes count through the pages of an attribute in the
-    order of writing.
-
-Limits
-    When an attribute turns out to have too many distinct values (:data:`VALUES_MAX`, or
-    :data:`BYTES_MAX` of text) the rest of the segment stores its strings as they are.
+Leaves hold bit-packed codes; the strings are in dictionary pages of the same segment, written
+before the first leaf that uses them, so a segment is self-contained.  A page is a block of kind
+DICTIONARY: ``layout.DICTIONARY_HEADER`` after the frame, then as body the offsets (int32 x (strings
++ 1)) and the bytes.  Codes number the values of all pages of an attribute in the order of writing.
+Above ``VALUES_MAX`` distinct values, or ``BYTES_MAX`` of text, the rest of the segment stores plain
+strings.
 """
 
 from __future__ import annotations
@@ -44,17 +32,7 @@ BYTES_MAX = 4 << 20
 
 
 class DictionaryBuilder:
-    """Codes of one attribute in the segment being written.
-
-    Parameters
-    ----------
-    attribute : Attribute
-        Of string or binary type.
-    column : int
-        Its position among the stream's columns.
-    known : pyarrow.Array, optional
-        Values of the pages already in the segment (after a reopening).
-    """
+    """Codes of one attribute in the segment being written; ``known`` from existing pages."""
 
     def __init__(self, attribute: Attribute, column: int, known: pa.Array | None = None) -> None:
         self.attribute = attribute
@@ -78,16 +56,12 @@ class DictionaryBuilder:
                 self._bytes += len(value)
 
     def encode(self, array: pa.Array) -> npt.NDArray[np.int64] | None:
-        """Codes of the values, of a null any; None once the attribute has too many distinct values.
-
-        Of a dictionary that is handed in, only values that occur are taken over.  One that is
-        handed in again, as that of a segment which is rewritten, is known already.
-        """
+        """Codes of the values (any for null); None once there are too many distinct ones."""
         if self.exploded:
             return None
         encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
         distinct = encoded.dictionary
-        if distinct.null_count:  # one that was handed in may hold a null of its own
+        if distinct.null_count:  # an input dictionary may contain a null
             return self.encode(array.cast(self.attribute.type))
         if not len(distinct):
             return np.zeros(len(array), np.int64)
@@ -109,7 +83,6 @@ class DictionaryBuilder:
         return found
 
     def _known_codes(self, distinct: pa.Array) -> npt.NDArray[np.int64]:
-        """Codes of a dictionary's values as far as they are known, else -1; kept for the next."""
         place = (len(distinct), distinct.offset, *(b and b.address for b in distinct.buffers()))
         if self._source is None or self._source[0] != place:
             self._source = (place, distinct, np.full(len(distinct), -1, np.int64))
@@ -118,7 +91,6 @@ class DictionaryBuilder:
     def _take_over(
         self, distinct: pa.Array, fresh: npt.NDArray[np.int64], codes: npt.NDArray[np.int64]
     ) -> bool:
-        """Give some values of a dictionary codes; False when there are too many."""
         values = distinct.take(pa.array(fresh))
         if fresh.size > VALUES_MAX or values.nbytes > 4 * BYTES_MAX:
             return False
@@ -132,12 +104,7 @@ class DictionaryBuilder:
         return self._bytes <= BYTES_MAX
 
     def page(self, offset: int, segment_id: int) -> tuple[list[Any], int] | None:
-        """The block that holds the values not yet written; None when there are none.
-
-        Returns
-        -------
-        parts, total_bytes
-        """
+        """Parts and total bytes of a block with the unwritten values; None without any."""
         fresh = self._values[self.written :]
         if not fresh:
             return None
@@ -158,10 +125,7 @@ class DictionaryBuilder:
 
 @kernel
 def _translate(indices, codes, found):  # type: ignore[no-untyped-def]
-    """The code of each value, 0 of one that has none; gives how many have none.
-
-    -1 where an index lies outside of the dictionary.
-    """
+    """Look up codes, 0 if missing; returns the number missing, or -1 for an invalid index."""
     unknown = 0
     for i in range(indices.size):
         index = indices[i]
@@ -189,14 +153,6 @@ def _end(array: pa.Array) -> int:
 def read_page(
     data: memoryview, offset: int, segment_id: int, attribute: Attribute, file: str
 ) -> tuple[int, pa.Array]:
-    """Read a dictionary page.
-
-    Returns
-    -------
-    first_code : int
-    values : pyarrow.Array
-        Of the attribute's type, pointing into the mapped file where its offsets are 32 bits wide.
-    """
     frame = open_block(data, offset, segment_id, file)
     if frame.kind is not BlockKind.DICTIONARY:
         raise CorruptBlock(

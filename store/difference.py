@@ -1,27 +1,13 @@
-"""What a later snapshot of a stream holds beyond an earlier one.
+"""The events of a later snapshot that an earlier one lacks, each once, in time order.
 
-Guarantee
-    Every event that was committed in between, of a range of times, exactly once, in time order,
-    ties in order of arrival.
+A snapshot is the stable sort by time of what was committed.  So among the events of one tick those
+of the earlier commit come first, in the same order, and the rest is new::
 
-Why it works
-    A snapshot is the stable sort by time of what was committed.  So among the events of one tick
-    those of the earlier commit come first, in the same order, and what the later commit has beyond
-    their number is new:
+    earlier   t=1: a b     t=2: c        t=5: d
+    later     t=1: a b X   t=2: c        t=5: d Y    t=6: Z        new: X, Y, Z
 
-    ::
-
-        earlier   t=1: a b     t=2: c        t=5: d
-        later     t=1: a b X   t=2: c        t=5: d Y    t=6: Z        new: X, Y, Z
-
-    Of the earlier snapshot only the ticks are needed.
-
-    Of what was deleted in between, the events that the earlier commit held are known by tick and
-    rank (:mod:`.deletions`): taken off, what is left of it comes first, as before.  An event that
-    was updated in between counts as new: it is told again, with its new values.
-
-Limits
-    Both are of one stream that was not truncated in between.
+Of the earlier snapshot only the ticks are needed.  Events that were deleted in between are
+subtracted from it by tick and rank (``deletions``); updated ones count as new.
 """
 
 from __future__ import annotations
@@ -48,26 +34,7 @@ def added_events(
     check: Callable[[], None] | None = None,
     deleted: Sequence[DeletedEvents] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """The events that a snapshot holds beyond another.
-
-    Parameters
-    ----------
-    earlier : Snapshot or None
-        None is the stream before its first event.
-    start, end : int or None
-        Ticks, half-open.
-    columns : sequence of str
-        Columns wanted, in that order.
-    check : callable, optional
-        Called between blocks; what it raises ends the read.
-    deleted : sequence of DeletedEvents
-        What was deleted or updated in between, in order of commits.
-
-    Yields
-    ------
-    pyarrow.RecordBatch
-        Not empty.
-    """
+    """Events of [start, end), in ticks, in ``later`` beyond ``earlier`` (None: empty), by batch."""
     start = shown_from(earlier, start)
     known, changed = left_of(earlier, start, end, check, deleted)
     wanted = list(columns)
@@ -76,7 +43,7 @@ def added_events(
         return
     time = later.schema.time
     needed = wanted if time in wanted else [*wanted, time]
-    run_tick, run_length = 0, 0  # the tick at the end of the batch before, and its events so far
+    run_tick, run_length = 0, 0  # last tick of the previous batch, and its events so far
     for batch in later.scan(start, end, needed, check=check):
         ticks = ticks_of(batch, later.schema)
         begins = np.flatnonzero(np.concatenate(([True], ticks[1:] != ticks[:-1])))
@@ -100,10 +67,7 @@ def added_events(
 
 
 def shown_from(snapshot: Snapshot | None, start: int | None) -> int | None:
-    """Where a range begins in which a snapshot shows all that it has.
-
-    What retention hides there is not new when a rewriting shows some of it again.
-    """
+    """Start of the range that a snapshot shows in full: events that reappear there are not new."""
     floor = None if snapshot is None else snapshot.state.floor
     if floor is None or start is None:
         return floor if start is None else start
@@ -117,7 +81,7 @@ def left_of(
     check: Callable[[], None] | None = None,
     deleted: Sequence[DeletedEvents] = (),
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """What later deletes have left of a snapshot in a range: ticks, in order, and which changed."""
+    """The ticks of a snapshot that later deletes left, in order, and which of them changed."""
     if snapshot is None:
         return np.empty(0, np.int64), np.empty(0, np.bool_)
     schema = snapshot.schema

@@ -1,23 +1,9 @@
-"""Whole files past the system's cache of pages: what is written once, and hardly read again.
+"""Direct I/O (``O_DIRECT``) for files that are written once and hardly read again.
 
-Purpose
-    A segment that moves to a directory of objects is written there, and read back once.  Through
-    the page cache each of its bytes would take a page of it, at the cost of those that queries read
-    from; to find, clear and map these pages is most of what a move takes of a processor.
-    :class:`DirectWriter` and :func:`contents` ask the disk itself (``O_DIRECT``).
-
-    ::
-
-        parts   |--|----|---|-----| ... |-|
-        buffer  |  BUFFER_BYTES  |  BUFFER_BYTES  | rest |
-        file    | past the cache | past the cache | through it (it ends anywhere)
-
-Guarantee
-    The bytes are the same where a file system knows nothing of it: then they go through the cache.
-    What :func:`contents` gives is what the disk has, not what the cache remembers of a write.
-
-Limits
-    Linux.  Each buffer is a request to the disk that is waited for; nothing is read ahead.
+The page cache would evict pages that queries need, and managing its pages is most of the processor
+time of a segment's move.  Without support for it the same bytes go through the cache, as does the
+unaligned rest of a file.  ``contents`` gives what the disk has, not what the cache remembers of a
+write.  Linux; each buffer is one synchronous request, without read-ahead.
 """
 
 from __future__ import annotations
@@ -37,29 +23,21 @@ from .file_contract import nbytes
 __all__ = ["BUFFER_BYTES", "DirectWriter", "contents"]
 
 BUFFER_BYTES = 1 << 20
-"""A multiple of each block size of a disk, and so aligned in memory, since it is mapped."""
+"""A multiple of all disk block sizes; the buffer is mapped, so aligned in memory."""
 
 _DIRECT = getattr(os, "O_DIRECT", 0)
 
 
 def _set_direct(descriptor: int, wanted: bool) -> bool:
-    """Have a file go past the cache, or through it; whether it goes past it now."""
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     asked = flags | _DIRECT if wanted else flags & ~_DIRECT
-    with suppress(OSError):  # a file system without it refuses
+    with suppress(OSError):  # not supported by the file system
         fcntl.fcntl(descriptor, fcntl.F_SETFL, asked)
         return wanted and _DIRECT != 0
     return False
 
 
 class DirectWriter:
-    """A new file, in the place of one that is there.
-
-    Parameters
-    ----------
-    path : str
-    """
-
     def __init__(self, path: str) -> None:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         self._buffer = mmap.mmap(-1, BUFFER_BYTES)
@@ -68,20 +46,18 @@ class DirectWriter:
         self._direct = _set_direct(self._descriptor, True)
 
     def write(self, data: bytes | memoryview) -> None:
-        """Append bytes."""
-        if not nbytes(data):  # of which NumPy makes no array
+        if not nbytes(data):  # NumPy rejects empty buffers
             return
         left = np.frombuffer(data, np.uint8)
         while left.size:
             step = min(left.size, BUFFER_BYTES - self._used)
-            # NumPy lets other threads compute meanwhile, a slice of the mapping would not
+            # NumPy releases the interpreter lock, a slice of the mapping would not
             np.copyto(self._bytes[self._used : self._used + step], left[:step])
             self._used, left = self._used + step, left[step:]
             if self._used == BUFFER_BYTES:
                 self._put_out()
 
     def sync(self) -> None:
-        """Write what is left, and have all of it be durable."""
         if self._direct:
             self._direct = _set_direct(self._descriptor, False)
         self._put_out()
@@ -95,14 +71,13 @@ class DirectWriter:
             except OSError as error:
                 if not self._direct or error.errno != errno.EINVAL:
                     raise
-                written = 0  # blocks of this disk are larger, or it wants none of it after all
+                written = 0  # larger disk blocks, or no direct I/O after all
             if self._direct and (written % mmap.PAGESIZE or not written):
                 self._direct = _set_direct(self._descriptor, False)
             view = view[written:]
         self._used = 0
 
     def close(self) -> None:
-        """Close the file; what was not synced may be there or not."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -115,7 +90,7 @@ class DirectWriter:
 
 
 def contents(path: str) -> Iterator[memoryview]:
-    """All bytes of a file in order, some at a time; each view holds until the next is asked for."""
+    """The bytes of a file in order; each view is valid until the next one is requested."""
     buffer = mmap.mmap(-1, BUFFER_BYTES)
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -132,7 +107,7 @@ def contents(path: str) -> Iterator[memoryview]:
                 return
             yield memoryview(buffer)[:found]
             offset += found
-            if direct and found % mmap.PAGESIZE:  # the end; or the rest begins within a block
+            if direct and found % mmap.PAGESIZE:  # the end of the file, or an unaligned rest
                 direct = _set_direct(descriptor, False)
     finally:
         os.close(descriptor)

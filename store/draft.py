@@ -1,11 +1,4 @@
-"""Drafts: segments that are being written for an edit, and how they are taken back.
-
-Guarantee
-    A draft goes on with the active segment, and begins and seals others, while the stream is what
-    it was.  When the block that it is open for raises, the bytes that it has added to the active
-    segment are cut off and its files are removed; where that fails, or whether the edit happened
-    is not known, the stream refuses changes.
-"""
+"""Drafts: segments that are written for an edit, and rolled back when their block raises."""
 
 from __future__ import annotations
 
@@ -24,14 +17,7 @@ __all__ = ["Draft", "seal"]
 
 
 class Draft:
-    """A context in which segments are written; the stream's lock is held.
-
-    Attributes
-    ----------
-    active : ActiveSegment or None
-        What is being written.
-    sealed : dict of int to (SegmentEntry, SegmentView)
-    """
+    """A context for writing segments; the caller holds the stream's lock."""
 
     def __init__(self, commits: Commits) -> None:
         self._commits = commits
@@ -43,17 +29,14 @@ class Draft:
 
     @property
     def begun(self) -> bool:
-        """Whether there are new files."""
         return self._commits.next_id != self._first_id
 
     def writer(self) -> SegmentWriter:
-        """Writer of the active segment, begun when there is none."""
         if self.active is None:
             self.active = self._commits.new_segment()
         return self.active.writer
 
     def seal(self) -> None:
-        """Finish the active segment."""
         assert self.active is not None
         writer, self.active = self.active.writer, None
         entry, view = self._commits.seal_writer(writer)
@@ -74,7 +57,7 @@ class Draft:
 
 
 def seal(commits: Commits) -> None:
-    """Write the tail and finish the active segment; nothing happens on an empty stream."""
+    """Write the tail and seal the active segment; no-op on an empty stream."""
     tail = commits.journal.tail
     if commits.active is None and not tail.rows:
         return

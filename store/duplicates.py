@@ -1,38 +1,23 @@
-"""Duplicates: which events of an append are stored already.
+"""Deduplication of appends to a stream with ``unique`` (see ``uniqueness``), also for bulk loads.
 
-Purpose
-    :class:`RecentKeys` takes the duplicates out of what is appended to a stream with ``unique``
-    (``schema.py`` defines them); :func:`duplicates_among` is the decision itself, which bulk
-    loads share (:mod:`.bulk_duplicates`).
+::
 
-How it goes
-    ::
+    batch ── hashes of keys ── KeyWindow.find ── no suspects: stored whole, nothing is read
+                                    |
+                                suspects ── events of the stream at the ticks of the hits
+                                                    |
+                                 keys compared, in time order ── duplicates
 
-        batch ── hashes of keys ── KeyWindow.find ── none suspect: stored whole, nothing is read
-                                        |
-                                    suspects ── events of the stream at the ticks of the hits
-                                                        |
-                                     keys compared, in order of time ── duplicates
+The key window (``key_window``) covers the stream from its *floor* on: far enough back for events
+that are late by at most half of ``within``.  For later events, the stream is read around the event,
+except leaves whose bounds on the key columns rule it out.  The window is valid for one commit
+position, else it is read again; keys of removed events are false positives.
 
-    The window of keys (:mod:`.key_window`) covers the stream from some tick on, the *floor*: so far
-    back that an event which is not late, or late by at most half of ``within``, is decided by it.
-    For what is later, the stream is read around the event, as far as the bounds of leaves on the
-    key's columns do not rule it out.
+Guarantee: an event is left out only after its key was compared, value by value, with that of a
+stored event.  Decision and commit happen under the stream's lock, so no two appends store the same
+key; all logged events count, so this holds across a crash.
 
-Guarantee
-    Nothing is left out whose key has not been compared, value by value, with that of an event that
-    is stored.  The decision is made and committed under the stream's lock, so no two appends can
-    store the same key; and it is made on what is stored, from the log's last record on, so what was
-    appended before a crash is recognised after it.
-
-Why the window needs no undoing
-    It is valid for one commit position, and read anew from the stream at any other: after opening,
-    after a bulk load, after an alteration.  Keys in it whose events are gone (deleted, dropped)
-    lead to a look at the stream, which does not find them.
-
-Limits
-    The window holds :data:`KEYS_MAX` keys.  When ``within`` holds more events than that, each
-    append reads what the window does not cover: correct, and slow.
+Limits: the window holds ``KEYS_MAX`` keys; beyond, each append reads the stream, which is slow.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -75,32 +60,21 @@ __all__ = [
 logger = logging.getLogger("chronicle.store")
 
 KEYS_MAX = 1 << 24
-"""Keys that a stream's window holds: half a gigabyte."""
+"""Keys in a stream's window: half a gigabyte."""
 
 KEYS_MIN = 1 << 16
-"""Keys below which the window is not tidied up."""
+"""The window is pruned only above this number of keys."""
 
 READS_MAX = 16
-"""Stretches of a stream that are read for one append: a gap that is a smaller part of the whole is
-read, too."""
+"""Maximum ranges of a stream that are read for one append; smaller gaps are read, too."""
 
 Fetch = Callable[[int, int, "Prune | None"], Iterable[pa.RecordBatch]]
-"""Events that are stored between two ticks, both inclusive: the key's columns and the time."""
+"""Stored events between two inclusive ticks: the key columns and the time."""
 
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of a batch's events.
-
-    Attributes
-    ----------
-    batch : pyarrow.RecordBatch
-        In order of time.
-    rows : int64[n] or None
-        Rows with a whole key; None for all of them.
-    hashes, ticks : arrays
-        Of these rows.
-    """
+    """The keys of a batch in time order; ``rows`` are those with a complete key, None for all."""
 
     batch: pa.RecordBatch
     rows: Ticks | None
@@ -108,14 +82,12 @@ class Keys:
     ticks: Ticks
 
     def kept(self, mask: npt.NDArray[np.bool_]) -> tuple[Hashes, Ticks]:
-        """Hashes and ticks of the keys among some rows of the batch."""
         if self.rows is not None:
             mask = mask[self.rows]
         return self.hashes[mask], self.ticks[mask]
 
 
 def keys_of(batch: pa.RecordBatch, ticks: Ticks, rule: Uniqueness, schema: StreamSchema) -> Keys:
-    """The keys of a batch, which is in order of time."""
     rows = with_whole_key(batch, rule.columns)
     if rows is None:
         return Keys(batch, None, key_hashes(batch, rule.columns, schema), ticks)
@@ -124,12 +96,10 @@ def keys_of(batch: pa.RecordBatch, ticks: Ticks, rule: Uniqueness, schema: Strea
 
 
 def compared_columns(rule: Uniqueness, schema: StreamSchema) -> list[str]:
-    """The columns of the key, and the time."""
     return [name for name in schema.names if name in (*rule.columns, schema.time)]
 
 
 def stored_events(snapshot: Snapshot, rule: Uniqueness) -> Fetch:
-    """Reads the events of a snapshot, for :func:`duplicates_among`."""
     columns = compared_columns(rule, snapshot.schema)
 
     def fetch(first: int, last: int, prune: Prune | None) -> Iterator[pa.RecordBatch]:
@@ -147,15 +117,7 @@ def duplicates_among(
     rule: Uniqueness,
     schema: StreamSchema,
 ) -> Ticks:
-    """Rows of a batch that are duplicates, ascending.
-
-    Parameters
-    ----------
-    window : KeyWindow
-        Holds the key of every stored event from the tick ``floor`` on.
-    fetch : callable
-        Gives stored events.
-    """
+    """Ascending rows that are duplicates; ``window`` has all stored keys from ``floor`` on."""
     suspects = window.find(keys.hashes, keys.ticks, rule.within)
     reads = [
         (int(first), int(last))
@@ -176,35 +138,32 @@ def duplicates_among(
     groups = key_groups([*known, asked], rule.columns)
     ticks = np.concatenate([ticks_of(batch, schema) for batch in (*known, asked)])
     new = np.arange(ticks.size) >= ticks.size - rows.size
-    order = order_of(ticks, groups)  # new ones stand behind the others
+    order = order_of(ticks, groups)  # new events come after stored ones
     left_out = np.zeros(ticks.size, np.bool_)
     _decide(groups, ticks, new, order, rule.within, left_out)
     return np.asarray(numbers[left_out[ticks.size - rows.size :]])
 
 
 def unique_events(batch: pa.RecordBatch, rule: Uniqueness, schema: StreamSchema) -> pa.RecordBatch:
-    """A batch, which is in order of time, without the duplicates of its own events."""
+    """A batch in time order without duplicates among its own events."""
     keys = keys_of(batch, ticks_of(batch, schema), rule, schema)
     out = duplicates_among(keys, KeyWindow(), INT64_MIN, lambda *_: (), rule, schema)
     return without(batch, out)[0]
 
 
 def without(batch: pa.RecordBatch, out: Ticks) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
-    """A batch without some of its rows, and which of them are kept."""
     kept = np.ones(batch.num_rows, np.bool_)
     kept[out] = False
     return batch.filter(pa.array(kept)) if out.size else batch, kept
 
 
 def _beyond(ticks: Ticks, floor: int, within: int) -> int:
-    """Events at the front that may have an equal one before the floor."""
     if floor == INT64_MIN:
         return 0
     return int(np.searchsorted(ticks, moved(floor, within)))
 
 
 def _united(first: Ticks, last: Ticks) -> tuple[Ticks, Ticks]:
-    """A few stretches that cover others, which may be many: small gaps are read, too."""
     some = np.flatnonzero(first <= last)
     order = some[order_of(first[some])]
     first, last = first[order], np.maximum.accumulate(last[order])
@@ -225,7 +184,6 @@ def _stored(
     rule: Uniqueness,
     schema: StreamSchema,
 ) -> list[pa.RecordBatch]:
-    """Stored events that have the hash of one that is asked for."""
     found = []
     prune = _bounds(asked, rule, schema)
     wanted = distinct(hashes)
@@ -241,7 +199,7 @@ def _stored(
 
 
 def _bounds(asked: pa.RecordBatch, rule: Uniqueness, schema: StreamSchema) -> Prune | None:
-    """What min and max of a leaf have to allow for one of these keys to be in it."""
+    """A predicate on leaf bounds that holds wherever one of these keys may be."""
     ranges = []
     for name in rule.columns:
         attribute = schema.attribute(name)
@@ -259,10 +217,8 @@ def _bounds(asked: pa.RecordBatch, rule: Uniqueness, schema: StreamSchema) -> Pr
 
 @kernel
 def _decide(groups, ticks, new, order, within, left_out):
-    """Mark the new events that have a stored one, or a kept new one, of their group near them.
-
-    In order of group and time.  What is nearest decides: before, the last one that is stored or
-    kept; behind, the next one that is stored.
+    """Mark new events with a stored or accepted event of their group within ``within``.  The
+    nearest decides: backward, the last one stored or accepted; forward, the next one stored.
     """
     nothing = -1
     behind = np.full(order.shape[0], nothing)
@@ -296,17 +252,7 @@ def _decide(groups, ticks, new, order, within, left_out):
 
 @dataclass(frozen=True)
 class Sifted:
-    """A batch without its duplicates.
-
-    Attributes
-    ----------
-    batch, ticks
-        What is to be stored.
-    hashes, key_ticks : arrays
-        The keys in it.
-    duplicates : int
-        Events that were left out.
-    """
+    """A batch without its duplicates, with hashes and ticks of its keys."""
 
     batch: pa.RecordBatch
     ticks: Ticks
@@ -316,7 +262,7 @@ class Sifted:
 
 
 class RecentKeys:
-    """The keys of a stream's recent events; the stream's lock is held wherever it is used."""
+    """The keys of a stream's recent events; callers hold the stream's lock."""
 
     def __init__(self, commits: Commits) -> None:
         self._commits = commits
@@ -327,7 +273,6 @@ class RecentKeys:
         self._tidy_at = KEYS_MIN
 
     def sift(self, keys: Keys, rule: Uniqueness) -> Sifted:
-        """Take the duplicates out of what is about to be appended."""
         commits, schema = self._commits, self._commits.schema
         if self._rule != rule or self._position != commits.journal.position:
             self._read(Snapshot(commits.state()), rule)
@@ -340,12 +285,10 @@ class RecentKeys:
         return Sifted(batch, ticks_of(batch, schema), *keys.kept(kept), out.size)
 
     def committed(self, sifted: Sifted) -> None:
-        """What was sifted last is stored, by the commit that came next."""
         self._add(sifted.hashes, sifted.key_ticks)
         self._position = self._commits.journal.position
 
     def _read(self, snapshot: Snapshot, rule: Uniqueness) -> None:
-        """Read the keys of a stream's last stretch."""
         self._rule, self._position = None, -1
         self._window, self._floor, self._tidy_at = KeyWindow(), INT64_MIN, KEYS_MIN
         span = snapshot.time_range
@@ -358,7 +301,6 @@ class RecentKeys:
         self._rule, self._position = rule, self._commits.journal.position
 
     def _add(self, hashes: Hashes, ticks: Ticks) -> None:
-        """Take keys in, and let go of those that are too old, or too many."""
         recent = ticks >= self._floor
         window = self._window
         window.add(hashes[recent], ticks[recent])

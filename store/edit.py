@@ -1,16 +1,6 @@
-"""Edits: a change of a stream as one value, which :meth:`~.commits.Commits.apply` installs.
+"""Edits: the state after a change as one value, which ``commits.Commits.apply`` installs.
 
-Purpose
-    Who changes a stream (an append, a seal, a spill, a compaction, a bulk load, a new attribute)
-    makes the files that it needs, says in an :class:`Edit` what the stream is afterwards, and has
-    it applied.  Nothing else changes what a stream is.
-
-Layout
-    ::
-
-        edit             what makes it durable
-        record           that record, once the log is synced: few events, or leaves
-        manifest         manifest and log, replaced together: everything else
+A ``record`` is durable once the log is synced; a ``manifest`` replaces manifest and log together.
 """
 
 from __future__ import annotations
@@ -37,7 +27,7 @@ __all__ = ["ActiveSegment", "Edit"]
 
 
 class ActiveSegment(NamedTuple):
-    """A segment that is being written, and the same file as readers have it."""
+    """The segment that is being written, with its reader's view of the file."""
 
     writer: SegmentWriter
     file: SegmentFile
@@ -46,7 +36,6 @@ class ActiveSegment(NamedTuple):
     def begin(
         cls, files: Files, directory: str, number: int, schema: StreamSchema, options: StreamOptions
     ) -> ActiveSegment:
-        """Begin a file, in place of one of that name which a crash has left."""
         path = f"{directory}/{segment_name(number)}"
         with suppress(FileNotFoundError):
             files.remove(path)
@@ -62,7 +51,6 @@ class ActiveSegment(NamedTuple):
         schema: StreamSchema,
         options: StreamOptions,
     ) -> ActiveSegment:
-        """Go on where the last commit has left a file."""
         path = f"{directory}/{segment_name(extent.segment_id)}"
         file = SegmentFile(files, path, extent.segment_id, schema)
         flank = dict(SegmentView.open_extent(file, extent).fragments)
@@ -80,7 +68,7 @@ class ActiveSegment(NamedTuple):
         return cls(writer, file)
 
     def view(self, extent: Extent) -> SegmentView:
-        """What of it is committed, for readers; the writer stands there."""
+        """The committed part for readers; the writer must stand at the extent."""
         self.file.data(extent.length)
         flank = [(level.level, np.ascontiguousarray(level.view())) for level in self.writer.levels]
         return SegmentView.of_flank(self.file, flank, extent)
@@ -88,24 +76,13 @@ class ActiveSegment(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Edit:
-    """What a stream is after a change.
+    """The state of a stream after a change.
 
-    Attributes
-    ----------
-    active : ActiveSegment or None
-        There is one where the journal has an extent.
-    manifest : StreamManifest or None
-        None where the record says all that changes.
-    views : mapping of int to SegmentView
-        Of segments and late runs that the manifest names and the one before does not.
-    record : (RecordKind, parts) or None
-        For the log.
-    added : (pyarrow.RecordBatch, int, int) or None
-        Events that the record brings into the tail, as :meth:`~.tail.Tail.add` takes them.
-    left : tuple of str
-        Files that readers of earlier versions alone may want.
-    source : ViewSource or None
-        Makes the views of all segments from now on, where they are read in another way.
+    ``manifest``: None when the record contains the whole change.
+    ``views``: of segments and late runs that are new in the manifest.
+    ``added``: events that the record adds to the tail: arguments of ``tail.Tail.add``.
+    ``left``: files that only readers of earlier versions need.
+    ``source``: replaces the source of all views, when segments are to be read differently.
     """
 
     journal: Journal

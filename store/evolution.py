@@ -1,25 +1,12 @@
-"""Segments of earlier columns, read as if they had been written with those of today.
+"""Schema evolution on read: leaves and nodes of old segments are converted to the current columns::
 
-Purpose
-    A column may be added with a default, or be given a wider type, and no segment is rewritten.
-    :class:`Evolution` says how a segment from before is read: what its leaves and nodes hold of
-    each attribute of today.  Above it nobody sees a difference: scans, aggregates, pruning and
-    indexes find attributes of today's types in all segments.
+    written     t  a INTEGER                      aggregates of a  n, min, max, sum
+    read as     t  a BIGINT   b DEFAULT 7         the same, as BIGINT   |   of b  n, 7, 7, 7 n
 
-    ::
-
-        written     t  a INTEGER                      aggregates of a  n, min, max, sum
-        read as     t  a BIGINT   b DEFAULT 7         the same, as BIGINT   |   of b  n, 7, 7, 7 n
-
-Guarantee
-    Nothing is lost or rounded: a type only becomes one that holds every value of the old
-    (:func:`widens`), and aggregates are what they would be had the values been written so, but for
-    the last bits of sums of floats.  Bytes in the file are verified as they were written.
-
-Limits
-    A column that was added without a default is not made: whoever looks for it finds that a
-    segment lacks it, and takes nulls.  What reads the bytes of leaves itself asks
-    :meth:`Evolution.changes` first.
+Lossless: a new type holds every value of the old (``widens``), and aggregates equal those of values
+written in the new type, except for the last bits of float sums.  Checksums cover the bytes as they
+were written.  A column without a default is not added here: readers find it missing and use nulls.
+Code that reads leaf bytes directly must ask ``Evolution.changes`` first.
 """
 
 from __future__ import annotations
@@ -56,11 +43,10 @@ Table = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.int64]
 _WORD = (1 << 64) - 1
 _CONSTANT = ChunkEntry(Encoding.PLAIN, Codec.NONE, 0, 0, 0, 0, 1, 0)
-"""How a column that takes no bytes is stored."""
 
 
 def widens(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether every value of a type is one of another, and stays what it is in all respects."""
+    """Whether every value of ``old`` is exactly a value of ``new``."""
     types = pa.types
     if types.is_integer(old) and types.is_integer(new):
         if types.is_signed_integer(old):
@@ -77,14 +63,8 @@ def widens(old: pa.DataType, new: pa.DataType) -> bool:
 
 @dataclass(frozen=True)
 class Evolution:
-    """How a segment of earlier columns is read.
-
-    Attributes
-    ----------
-    written : StreamSchema
-        The columns in the file, under the names that they have today.
-    now : StreamSchema
-        The same in today's types, then those added since that have a default.
+    """Converts columns ``written`` in a file (current names) to those of ``now``, with later
+    defaults.
     """
 
     written: StreamSchema
@@ -92,22 +72,18 @@ class Evolution:
 
     @lazy
     def added(self) -> dict[str, Attribute]:
-        """Columns that the file does not have, which are constant in it."""
         return {a.name: a for a in self.now.attributes[len(self.written.attributes) :]}
 
     @lazy
     def cast(self) -> dict[str, Attribute]:
-        """Columns that have another type today, by name."""
         pairs = zip(self.written.attributes, self.now.attributes, strict=False)
         return {now.name: now for was, now in pairs if was.type != now.type}
 
     def changes(self, names: Iterable[str]) -> bool:
-        """Whether one of these columns is not in the file as it is read."""
         return any(name in self.added or name in self.cast for name in names)
 
     @lazy
     def _steps(self) -> list[tuple[int, Callable[[Rows, Rows], None]]]:
-        """What makes rows of an entry table those of today: the first row of each, and how."""
         steps: list[tuple[int, Callable[[Rows, Rows], None]]] = []
         written = {attribute.name: attribute for attribute in self.written.payload}
         for position, attribute in enumerate(self.now.payload):
@@ -117,10 +93,9 @@ class Evolution:
                 steps.append((row, partial(_constant, attribute, _summary_of(attribute))))
             elif value_kind(attribute) is ValueKind.FLOAT is not value_kind(was):
                 steps.append((row, _as_floats))
-        return steps  # all other types have the same words as before
+        return steps  # all other types have unchanged words
 
     def table(self, table: Table) -> Table:
-        """An entry table as the columns of today have it."""
         if not self._steps:
             return table
         wide = np.zeros((table_rows(self.now), table.shape[1]), np.int64)
@@ -132,13 +107,7 @@ class Evolution:
 
 
 def evolution_of(written: StreamSchema, stream: StreamSchema) -> Evolution | None:
-    """How a segment is read as one of a stream's columns of today; None: as it is.
-
-    Parameters
-    ----------
-    written : StreamSchema
-        Its columns, under the names of today; dropped ones under names of no column.
-    """
+    """The conversion of a segment's columns to the current ones; None when they are equal."""
     now, changed = written, False
     for attribute in written.attributes:
         if attribute.name in stream:
@@ -155,13 +124,7 @@ def evolution_of(written: StreamSchema, stream: StreamSchema) -> Evolution | Non
 
 
 class EvolvedLeaf(LeafReader):
-    """A leaf of earlier columns as one of today's.
-
-    Parameters
-    ----------
-    as_for : :class:`~.leaf.LeafReader`
-        But for the schema, which the evolution has.
-    """
+    """A ``LeafReader`` with current columns; the evolution gives the schema."""
 
     __slots__ = ("_evolution",)
 
@@ -181,11 +144,10 @@ class EvolvedLeaf(LeafReader):
         self.zones = evolution.table(self.zones)
 
     def chunk_bytes(self, name: str) -> int:
-        """Stored bytes of a column; none of one that is constant."""
+        """Stored bytes of a column; 0 for a constant one."""
         return 0 if name in self._evolution.added else super().chunk_bytes(name)
 
     def chunk_entry(self, name: str) -> ChunkEntry:
-        """How a column of this leaf is stored."""
         return _CONSTANT if name in self._evolution.added else super().chunk_entry(name)
 
     def column(
@@ -197,7 +159,6 @@ class EvolvedLeaf(LeafReader):
         keep_dictionary: bool = False,
         ranges: Ranges | None = None,
     ) -> pa.Array:
-        """Rows [first, end) of a column as an Arrow array."""
         added = self._evolution.added.get(name)
         if added is not None:
             return added.missing(end - first)
@@ -207,21 +168,18 @@ class EvolvedLeaf(LeafReader):
         return super().column(name, first, end, dictionary, keep_dictionary).cast(cast.type)
 
     def plain(self, name: str, dtype: Any, ranges: Ranges | None = None) -> npt.NDArray[Any] | None:
-        """As :meth:`LeafReader.plain`: the values of a changed column lie nowhere."""
+        """As ``LeafReader.plain``; None for changed columns, which are not in the file."""
         return None if self._evolution.changes((name,)) else super().plain(name, dtype, ranges)
 
     def uses_dictionary(self, name: str) -> bool:
-        """Whether a column of this leaf is stored as dictionary codes."""
         return name not in self._evolution.added and super().uses_dictionary(name)
 
     def verify_column(self, name: str) -> None:
-        """Compare a column's chunk with its checksum, unless that was done before."""
         if name not in self._evolution.added:
             super().verify_column(name)
 
 
 def _summary_of(attribute: Attribute) -> Rows:
-    """The five words of one event that holds an attribute's default."""
     rows = np.zeros((ROWS_PER_ATTRIBUTE, 1), np.int64)
     ends = np.array([0, 1], np.int64)
     ends.flags.writeable = False
@@ -230,7 +188,6 @@ def _summary_of(attribute: Attribute) -> Rows:
 
 
 def _constant(attribute: Attribute, one: Rows, rows: Rows, events: Rows) -> None:
-    """Words of a column in which every event holds what ``one`` is of."""
     rows[0] = events
     rows[1], rows[2] = one[1], one[2]
     for count in np.unique(events).tolist():
@@ -238,7 +195,7 @@ def _constant(attribute: Attribute, one: Rows, rows: Rows, events: Rows) -> None
 
 
 def _times(one: Rows, count: int, kind: ValueKind) -> Rows:
-    """The words of a sum of as many values: exact for integers, two doubles for floats."""
+    """The words of ``count`` times a sum: exact for integers, two doubles for floats."""
     if kind is ValueKind.FLOAT:
         value = float(one.view(np.float64)[3])
         if not np.isfinite(value):
@@ -254,9 +211,8 @@ def _times(one: Rows, count: int, kind: ValueKind) -> Rows:
 
 
 def _as_floats(rows: Rows, _: Rows) -> None:
-    """Words of integers of at most 32 bits as those of floats."""
     floats = rows.view(np.float64)
     floats[1:3] = rows[1:3].astype(np.float64)
-    high = rows[3].astype(np.float64)  # 2**31 of them stay below 2**63: the low word is the sum
+    high = rows[3].astype(np.float64)  # 2**31 values stay below 2**63, so the low word is the sum
     low = (rows[3] - high.astype(np.int64)).astype(np.float64)
     floats[3], floats[4] = high, low

@@ -1,44 +1,31 @@
-"""Files that fail on purpose, at the operation that a test asks for.
+"""Fault injection: files that fail at a planned operation.
 
-Purpose
-    Prove that the store keeps its promises whichever operation fails: run a scenario with the fault
-    at operation 1, at operation 2, and so on until it runs through without meeting one::
+Prove guarantees by running a scenario with the fault at operation 1, 2, and so on::
 
-        for number in itertools.count(1):
-            memory = MemoryFiles()
-            files = FaultyFiles(memory, FaultPlan("crash_halfway", number))
-            with contextlib.suppress(SimulatedCrash):
-                scenario(files)
-            check(memory.crash(random, "tear"))
-            if not files.struck:
-                break
+    for number in itertools.count(1):
+        memory = MemoryFiles()
+        files = FaultyFiles(memory, FaultPlan("crash_halfway", number))
+        with contextlib.suppress(SimulatedCrash):
+            scenario(files)
+        check(memory.crash(random, "tear"))
+        if not files.struck:
+            break
 
-Guarantee
-    Without a fault it does what the inner files do.  What is counted is every operation that
-    changes something, from 1: ``create``, ``write`` (a ``writev`` counts once), ``sync``,
-    ``truncate``, ``make_directory`` (each directory that is made), ``remove`` (``remove_tree``
-    counts each file and directory), ``replace``, ``link``, ``export``, ``sync_directory``,
-    ``lock``.
+Every changing operation counts, from 1: ``create``, ``write`` (a ``writev`` counts once), ``sync``,
+``truncate``, ``make_directory`` and ``remove`` (each directory and file), ``replace``, ``link``,
+``export``, ``sync_directory``, ``lock``.  Reads do not fail before a crash.
 
-Faults
-    ==================  ===========================================================================
-    fault               what operation k does
-    ==================  ===========================================================================
-    ``"eio"``           a write stores ``sectors`` x 512 bytes; then :class:`StorageFailed` (EIO)
-    ``"enospc"``        the same, but :class:`StorageFull`; removing, truncating and syncing work
-    ``"fsync"``         a sync fails and poisons its handle; in a ``MemoryFiles`` its bytes are lost
-                        in the next power cut, whatever is synced later.  Others work
-    ``"crash_before"``  nothing, then :class:`SimulatedCrash`
-    ``"crash_halfway"`` a write stores ``sectors`` x 512 bytes, others nothing; then the same
-    ``"crash_after"``   all of it, then the same
-    ==================  ===========================================================================
-
-    After a crash every operation but closing and unlocking raises :class:`SimulatedCrash` again, as
-    nothing happens in a process that is gone.  It is no ``Exception``, so that code which handles
-    errors does not handle it.
-
-Limits
-    Reads do not fail before a crash.
+==================  ===========================================================================
+fault               what operation k does
+==================  ===========================================================================
+``"eio"``           a write stores ``sectors`` x 512 bytes; then ``StorageFailed`` (EIO)
+``"enospc"``        the same, but ``StorageFull``; removing, truncating and syncing work
+``"fsync"``         a sync fails and poisons its handle; in a ``MemoryFiles`` its bytes are lost
+                    in the next power cut, whatever is synced later.  Others work
+``"crash_before"``  nothing, then ``SimulatedCrash``, as after each later operation
+``"crash_halfway"`` a write stores ``sectors`` x 512 bytes, others nothing; then the same
+``"crash_after"``   all of it, then the same
+==================  ===========================================================================
 """
 
 from __future__ import annotations
@@ -71,31 +58,18 @@ __all__ = ["Fault", "FaultPlan", "FaultyFiles", "Operation", "SimulatedCrash"]
 Fault = Literal["eio", "enospc", "fsync", "crash_before", "crash_halfway", "crash_after"]
 
 NEEDS_SPACE = frozenset({"create", "write", "make_directory", "link", "export", "lock", "replace"})
-"""Operations that a full disk refuses."""
 
 Result = TypeVar("Result")
 
 
 class SimulatedCrash(BaseException):
-    """The process or the machine is gone; nothing may catch this but the test."""
+    """The process or machine is gone; only the test may catch this."""
 
 
 @dataclass(frozen=True)
 class FaultPlan:
-    """Which operation fails, and how.
-
-    Parameters
-    ----------
-    fault : str, optional
-        One of the module's faults; none lets everything pass.
-    operation : int
-        The first operation that fails, counted from 1.
-    length : int, optional
-        How many operations in a row fail, if they do not crash; None is all that follow.
-    sectors : int
-        Sectors of 512 bytes that a write stores before it fails.
-    only : collection of str, optional
-        Count these operations only, for example ``{"sync"}``.
+    """Which operation fails, from 1, and how many in a row (``length`` None: all that follow); a
+    failing write stores ``sectors``; ``only`` restricts the counted operations.
     """
 
     fault: Fault | None = None
@@ -106,36 +80,16 @@ class FaultPlan:
 
 
 class Operation(NamedTuple):
-    """One entry of the trace."""
+    """One entry of the trace; ``number`` is 0 when the plan does not count its kind."""
 
     number: int
-    """Which operation it was, from 1; 0 when the plan does not count its kind."""
     name: str
     path: str
     nbytes: int
 
 
 class FaultyFiles:
-    """Files that pass everything on and fail as planned.
-
-    Parameters
-    ----------
-    inner : Files
-        Where the data goes.
-    plan : FaultPlan
-        May be replaced at any time; counting goes on.
-
-    Attributes
-    ----------
-    operations : int
-        Operations counted so far.
-    struck : bool
-        Whether the fault has happened.
-    crashed : bool
-        Whether it was a crash.
-    trace : list of Operation
-        What was asked for, in order, the failed ones included.
-    """
+    """Files that fail as the replaceable ``plan`` says; ``trace`` has all requested operations."""
 
     def __init__(self, inner: Files, plan: FaultPlan | None = None) -> None:
         self.inner = inner
@@ -147,12 +101,11 @@ class FaultyFiles:
         self._mutex = threading.RLock()
 
     def alive(self) -> None:
-        """Raise if this process is supposed to be gone."""
         if self.crashed:
             raise SimulatedCrash("an operation after the simulated crash")
 
     def due(self, name: str, path: str, length: int = 0) -> Fault | None:
-        """Count an operation and return the fault that hits it, if one does."""
+        """Count an operation and return its fault, if any."""
         with self._mutex:
             self.alive()
             plan = self.plan
@@ -173,7 +126,6 @@ class FaultyFiles:
             return plan.fault
 
     def strike(self, fault: Fault, doing: str, path: str) -> NoReturn:
-        """Raise what a fault raises."""
         if fault.startswith("crash"):
             self.crashed = True
             raise SimulatedCrash(f"simulated crash: {doing} {path}")
@@ -182,11 +134,11 @@ class FaultyFiles:
         raise storage_error(error, doing, path) from error
 
     def change(self, name: str, path: str, act: Callable[[], Result]) -> Result:
-        """Carry out an operation that happens whole or not at all, unless its fault is due."""
+        """Run an all-or-nothing operation, unless its fault is due."""
         fault = self.due(name, path)
         if fault is not None:
             if fault == "crash_after":
-                with suppress(OSError):  # an operation that fails anyway, and then the crash
+                with suppress(OSError):  # the operation may fail by itself before the crash
                     act()
             self.strike(fault, name, path)
         return act()
@@ -274,8 +226,6 @@ class FaultyFiles:
 
 
 class FaultyAppendFile:
-    """The end of a file that may fail; see :class:`~.files.AppendFile`."""
-
     def __init__(self, owner: FaultyFiles, inner: AppendFile, path: str) -> None:
         self.path = path
         self._owner = owner
@@ -333,15 +283,13 @@ class FaultyAppendFile:
         if fault in (None, "crash_after"):
             act()
         elif fault != "crash_before":
-            # Joined only now: a write that works must reach the inner file as it was asked for.
+            # Joined only here: a write without a fault must reach the inner file unchanged.
             self._inner.write(b"".join(parts)[: self._owner.plan.sectors * SECTOR_BYTES])
         if fault is not None:
             self._owner.strike(fault, "write to", self.path)
 
 
 class FaultyReadFile:
-    """A file that can be read until the crash; see :class:`~.files.ReadFile`."""
-
     def __init__(self, owner: FaultyFiles, inner: ReadFile, path: str) -> None:
         self.path = path
         self._owner = owner

@@ -1,4 +1,4 @@
-"""Figures about a stream that is open for writing, for people and metrics."""
+"""Statistics of a stream that is open for writing, for users and metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ __all__ = ["figures_of"]
 
 
 def figures_of(commits: Commits) -> dict[str, Any]:
-    """Sizes and counters; the lock is held."""
     manifest, journal = commits.manifest, commits.journal
     snapshot = Snapshot(commits.published)
     active = 0 if commits.active is None else commits.active.writer.length

@@ -1,47 +1,36 @@
-"""The one seam through which the store touches a disk.
+"""The interface through which the store accesses a disk.
 
-Purpose
-    Everything under ``store/`` reads and writes through :class:`Files`.  ``RealFiles`` is the file
-    system; ``MemoryFiles`` models what a power cut leaves of it; ``FaultyFiles`` makes the k-th
-    operation fail.  The three pass one contract suite, so a test that ran on a model says something
-    about the disk.
+``RealFiles`` is the file system; ``MemoryFiles`` models what a power cut leaves; ``FaultyFiles``
+makes the k-th operation fail.  All three pass one contract suite.  Paths are separated by ``/``,
+relative to a root, without ``..``; the empty path is the root itself.
 
-Paths
-    Separated by ``/``, relative to a root, without ``..``; the empty path is the root itself.
+Durability:
 
-Durability, and who is responsible for it
-    ====================================  ========================================================
-    after                                 a power cut cannot take away
-    ====================================  ========================================================
-    ``write``, ``writev``, ``truncate``   nothing yet
-    ``AppendFile.sync``                   the bytes and the length of the file
-    ``create``, ``replace``, ``remove``,  nothing yet, but ``replace`` is atomic: the target is the
-    ``link``, ``make_directory``          old file or the new one
-    ``sync_directory(d)``                 the entries of ``d`` (not those of its parent, and not the
-                                          bytes of the files in it)
-    ====================================  ========================================================
+====================================  ========================================================
+after                                 a power cut cannot take away
+====================================  ========================================================
+``write``, ``writev``, ``truncate``   nothing yet
+``AppendFile.sync``                   the bytes and the length of the file
+``create``, ``replace``, ``remove``,  nothing yet, but ``replace`` is atomic: the target is the
+``link``, ``make_directory``          old file or the new one
+``sync_directory(d)``                 the entries of ``d`` (not those of its parent, and not the
+                                      bytes of the files in it)
+====================================  ========================================================
 
-    A file exists after a power cut when it *and* its directory have been synced.  A process that is
-    killed loses nothing that it had written.
+A file exists after a power cut when it *and* its directory have been synced.  A process that is
+killed loses nothing that it had written.
 
-Failures
-    No space (``ENOSPC``, ``EDQUOT``) is :class:`StorageFull`; part of the data may then have been
-    written, ``size`` says how much, and ``truncate`` takes it back.  Any other failure to write is
-    :class:`StorageFailed`, which is an ``OSError`` too.  Both are raised from the system's error.
+Failures: no space (``ENOSPC``, ``EDQUOT``) is ``StorageFull``; part of the data may have been
+written: ``size`` says how much, and ``truncate`` removes it.  Other failed writes are
+``StorageFailed``, an ``OSError``.  A failed sync poisons its handle: every later write and sync
+raises.  Linux reports a failed write-back once and marks the pages as clean, so that a second
+``fsync`` succeeds although the bytes never reached the disk ("fsyncgate", 2018).  Hence a failed
+sync is never repeated; write the data again, to a new file.
 
-    A failed sync poisons its handle: every later write and sync raises.  Linux reports a failed
-    write-back once and marks the pages as clean, so that a second ``fsync`` of the same file
-    succeeds although the bytes never reached the disk (known as "fsyncgate", 2018).  Hence a sync
-    that failed is never repeated; the data must be written again, to a new file, or the operation
-    be given up.
+Threads: of one ``AppendFile`` only ``sync`` may run beside another call; it covers the writes that
+had returned before it was called.
 
-Threads
-    Different handles may be used at the same time.  Of one ``AppendFile`` only ``sync`` may run
-    beside another call; it promises the writes that had returned before it was called.
-
-Limits
-    Locks are advisory (``flock``): they hold between processes on one machine, and across machines
-    only where the network file system says so.  A mapping costs one file descriptor while it lives.
+Limits: locks are advisory (``flock``).  A mapping costs one file descriptor.
 """
 
 from __future__ import annotations
@@ -69,42 +58,39 @@ __all__ = [
 ]
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""Errors that mean that the disk, or this user's share of it, is used up."""
 
 
 class FileLock(Protocol):
-    """A lock that is held until it is released or the process ends, however it ends."""
+    """A lock that is held until it is released or the process ends."""
 
     def release(self) -> None:
-        """Give the lock up.  Doing so again does nothing."""
+        """Release the lock; idempotent."""
 
 
 class AppendFile(Protocol):
-    """A file that grows at its end."""
-
     path: str
 
     @property
     def size(self) -> int:
-        """Length in bytes, where the next write begins; true right after a failed write, too."""
+        """Length in bytes, where the next write begins; valid after a failed write, too."""
 
     def tell(self) -> int:
-        """Return :attr:`size`."""
+        """The ``size``."""
 
     def write(self, data: Buffer) -> None:
         """Append all bytes of a buffer; see the module for failures."""
 
     def writev(self, parts: Sequence[Buffer]) -> None:
-        """Append the bytes of several buffers in order, without joining them."""
+        """Append several buffers in order, without joining them."""
 
     def sync(self) -> None:
-        """Make bytes and length durable.  A failure is final for this handle; see the module."""
+        """Make bytes and length durable; a failure is final for this handle."""
 
     def truncate(self, size: int) -> None:
-        """Cut the file back to ``size`` bytes, at most its present size.  Durable after a sync."""
+        """Cut the file back to ``size`` bytes; durable after a sync."""
 
     def close(self) -> None:
-        """Close without syncing.  Doing so again does nothing."""
+        """Close without a sync; idempotent."""
 
     def __enter__(self) -> Self: ...
 
@@ -118,26 +104,21 @@ class ReadFile(Protocol):
 
     @property
     def size(self) -> int:
-        """Present length in bytes; a file that somebody appends to grows."""
+        """Current length in bytes."""
 
     def read(self, offset: int, length: int) -> memoryview | bytes:
-        """Return exactly ``length`` bytes from ``offset``; fewer raise :class:`CorruptBlock`."""
+        """Exactly ``length`` bytes from ``offset``; ``CorruptBlock`` if there are fewer."""
 
     def map(self) -> memoryview:
-        """Return the whole file at its present size, read-only.
-
-        The buffer keeps itself alive: it may outlive this handle and the file's name.  Bytes that
-        ``truncate`` cuts off later must not be touched (the system kills a process that does).
+        """The whole file, read-only; may outlive handle and name.  Reading bytes that ``truncate``
+        cuts off later kills the process (SIGBUS).
         """
 
     def announce(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Say which bytes (offset and length) will be read soon, so that they may come meanwhile.
-
-        A hint: it neither fails, of a closed file neither, nor promises anything.
-        """
+        """Hint that (offset, length) ranges will be read soon; never fails."""
 
     def close(self) -> None:
-        """Close; buffers from :meth:`map` stay valid.  Doing so again does nothing."""
+        """Close; buffers from ``map`` stay valid.  Idempotent."""
 
     def __enter__(self) -> Self: ...
 
@@ -145,18 +126,12 @@ class ReadFile(Protocol):
 
 
 class Files(Protocol):
-    """A tree of files; the module says what is durable when, and which errors there are.
-
-    A missing file raises ``FileNotFoundError``, a name that is taken ``FileExistsError``, a lack of
-    rights ``PermissionError``, as the built-in functions do.  On a real disk these and all other
-    failures of the system are :class:`StorageFailed`, too, so that none reaches a user as it is.
+    """A tree of files.  Raises ``FileNotFoundError``, ``FileExistsError``, ``PermissionError``; on
+    a real disk these and all other failures are ``StorageFailed``, too.
     """
 
     def create(self, path: str, *, private: bool = False) -> AppendFile:
-        """Create an empty file whose name must be free in a directory that exists.
-
-        A private one can be read by its owner only, where files have permissions.
-        """
+        """Create an empty file in an existing directory; only its owner reads a ``private`` one."""
 
     def append(self, path: str) -> AppendFile:
         """Open an existing file to write at its end."""
@@ -177,66 +152,37 @@ class Files(Protocol):
         """Return the names in a directory, sorted."""
 
     def make_directory(self, path: str) -> None:
-        """Create a directory and its parents, as far as they are missing."""
+        """Create a directory and its missing parents."""
 
     def remove(self, path: str) -> None:
-        """Remove a file; open handles and mappings of it go on working."""
+        """Remove a file; open handles and mappings of it stay valid."""
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory with everything in it; a missing one is no error.  Not atomic."""
+        """Remove a directory recursively; a missing one is no error.  Not atomic."""
 
     def replace(self, source: str, target: str) -> None:
-        """Rename a file or directory; a file that has the target's name is replaced atomically."""
+        """Rename a file or directory; an existing target file is replaced atomically."""
 
     def link(self, source: str, target: str) -> None:
-        """Give a file that never changes again a second name, or copy and sync it where that fails.
-
-        The target's name must be free.
-        """
+        """Hard-link an immutable file to a free name, or copy and sync it where links fail."""
 
     def export(self, path: str, outside_path: str, *, length: int | None = None) -> None:
-        """Link or copy a file to an absolute path outside of this tree, for a backup.
-
-        Parameters
-        ----------
-        path : str
-            File in this tree.
-        outside_path : str
-            Absolute path of the local file system; must be free, in a directory that exists.
-        length : int, optional
-            Copy only that many bytes from the start and never link: for a file that still grows.
-        """
+        """Link or copy a file to an outside path; with ``length`` copy that many bytes."""
 
     def sync_directory(self, path: str) -> None:
         """Make the entries of one directory durable."""
 
     def lock(self, path: str, *, exclusive: bool, content: bytes = b"") -> FileLock | None:
-        """Lock a file, which is created when missing, without waiting.
-
-        Parameters
-        ----------
-        path : str
-            The lock file.  The lock follows the file when it is renamed.
-        exclusive : bool
-            Keep everybody out, or only those who ask for an exclusive lock.
-        content : bytes
-            What the file shall say once it is locked; nothing leaves it as it is.
-
-        Returns
-        -------
-        FileLock or None
-            None when a lock that somebody holds, in this process or another, excludes this one.
-        """
+        """Lock a file without waiting, created if missing; None if excluded."""
 
     def free_bytes(self) -> int:
         """Return how many bytes can still be written."""
 
     def local_path(self, path: str) -> str | None:
-        """Return the absolute path of a file on the local file system, or None when it has none."""
+        """Absolute path on the local file system; None without one."""
 
 
 def check_path(path: str) -> str:
-    """Return a path of the seam without a trailing ``/``; refuse one that could leave the root."""
     if path.startswith("/") or "\0" in path or ".." in path.split("/"):
         raise InvalidArgument(
             f"a path inside of the store is relative and has no '..', found {path!r}"
@@ -245,12 +191,11 @@ def check_path(path: str) -> str:
 
 
 def nbytes(data: Buffer) -> int:
-    """Return the number of bytes in a buffer, whatever its elements are."""
     return len(data) if type(data) is bytes else memoryview(data).nbytes
 
 
 def storage_error(error: OSError, doing: str, path: str) -> Exception:
-    """Turn a failure of the system into the error of the contract; the caller chains it."""
+    """The contract's error for a failure of the system; the caller chains it."""
     if error.errno in FULL:
         return StorageFull(
             f"no space left to {doing} {path}: free some space or raise the quota, then repeat; "
@@ -295,7 +240,6 @@ _KINDS: dict[type[OSError], type[StorageFailed]] = {
 
 
 def poisoned(path: str) -> StorageFailed:
-    """Return the error of a handle whose sync has failed."""
     failed = StorageFailed(
         f"{path} takes no more data: an earlier sync of it failed, and a second one would claim "
         f"success for bytes that are not on the disk; close the store and open it again"
@@ -305,7 +249,6 @@ def poisoned(path: str) -> StorageFailed:
 
 
 def short_read(path: str, offset: int, length: int, size: int) -> CorruptBlock:
-    """Return the error of a read that goes past the end of a file."""
     return CorruptBlock(
         f"expected {length} bytes, but the file ends at byte {size}", file=path, offset=offset
     )

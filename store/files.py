@@ -1,16 +1,7 @@
-"""The file system behind the seam: :class:`RealFiles`, and the seam's names in one place.
+"""The real file system: ``RealFiles`` implements ``file_contract`` with Linux system calls.
 
-Purpose
-    Implement :mod:`.file_contract` with system calls.  The store imports everything that has to do
-    with files from here.
-
-Guarantee
-    A write is all of its bytes or an error, whatever the system accepts at a time.  Handles close
-    when nobody refers to them any more.  A lock ends with its process, and a forked child does not
-    inherit it.
-
-Limits
-    Linux: ``fdatasync``, ``writev`` and ``flock`` are used directly.
+Handles close when nothing refers to them any more.  A lock ends with its process, and a forked
+child does not inherit it.
 """
 
 from __future__ import annotations
@@ -48,27 +39,22 @@ __all__ = ["AppendFile", "FileLock", "Files", "ReadFile", "RealFiles"]
 NO_LINK = frozenset(
     {errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES}
 )
-"""Errors of ``link`` after which a copy may succeed: another file system, or one without links."""
+"""Errors of ``link`` after which a copy may succeed: other file system, or no links."""
 
 PARTS_MAX = max(16, os.sysconf("SC_IOV_MAX"))
-"""Most buffers that one ``writev`` takes."""
 
 COPY_BYTES = 1 << 20
-"""Bytes moved at a time by a copy."""
 
 GAP_BYTES = 64 << 10
-"""Between two ranges that are announced as one: a disk reads them in the time of a request."""
+"""Ranges closer than this are announced as one: reading the gap costs less than a request."""
 
 ANNOUNCED_BYTES = 512 << 10
-"""Announced at a time: some systems take no notice of what lies behind their own read-ahead."""
+"""Maximum bytes per hint: some systems ignore the rest beyond their read-ahead."""
 
 READ_BYTES = 1 << 16
-"""Bytes read at a time of a file that is read whole."""
 
 
 class _Telling:
-    """Translate the failures of the system."""
-
     __slots__ = ("_doing", "_path")
 
     def __init__(self, doing: str, path: str) -> None:
@@ -86,8 +72,6 @@ class _Telling:
 
 
 class _Handle:
-    """A file descriptor with a name, closed at the latest when nobody refers to it any more."""
-
     def __init__(self, descriptor: int, path: str) -> None:
         self._descriptor = descriptor
         self.path = path
@@ -114,8 +98,6 @@ class _Handle:
 
 
 class RealAppendFile(_Handle):
-    """The end of a file on disk; see :class:`AppendFile`."""
-
     def __init__(self, descriptor: int, path: str) -> None:
         super().__init__(descriptor, path)
         self._size = os.fstat(descriptor).st_size
@@ -180,15 +162,13 @@ class RealAppendFile(_Handle):
         self._size = size
 
     def _ready(self) -> int:
-        self._owner.check()  # a forked child has the file open, too, at the parent's place
+        self._owner.check()  # a forked child shares the parent's file offset
         if self._poisoned:
             raise poisoned(self.path)
         return self._open_descriptor()
 
 
 class RealReadFile(_Handle):
-    """A file on disk; see :class:`ReadFile`."""
-
     @property
     def size(self) -> int:
         try:
@@ -221,15 +201,13 @@ class RealReadFile(_Handle):
             return memoryview(mmap.mmap(self._open_descriptor(), size, access=mmap.ACCESS_READ))
 
     def announce(self, ranges: Sequence[tuple[int, int]]) -> None:
-        descriptor = self._descriptor  # closed: whoever reads on has a mapping
-        with suppress(OSError):  # a file system that knows no hints reads when it is asked
+        descriptor = self._descriptor  # may be closed: later reads use a mapping
+        with suppress(OSError):  # hints are optional
             for offset, length in requests(ranges, GAP_BYTES, ANNOUNCED_BYTES):
                 os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_WILLNEED)
 
 
 class RealFileLock(_Handle):
-    """An ``flock``, which ends with its descriptor."""
-
     def __init__(self, descriptor: int, path: str) -> None:
         super().__init__(descriptor, path)
         _HELD.add(self)
@@ -246,7 +224,7 @@ _HELD: weakref.WeakSet[RealFileLock] = weakref.WeakSet()
 
 
 def _forget_locks() -> None:
-    """Close a forked child's copies of the locks, or they would outlive the parent in it."""
+    """In a forked child, close copies of the locks, or they would outlive the parent."""
     for lock in list(_HELD):
         lock.close()
 
@@ -255,13 +233,7 @@ os.register_at_fork(after_in_child=_forget_locks)
 
 
 class RealFiles:
-    """The file system below one directory.
-
-    Parameters
-    ----------
-    root : str or path
-        The directory; it need not exist yet (``make_directory("")`` creates it).
-    """
+    """The file system below the directory ``root``, which need not exist yet."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = os.path.abspath(root)
@@ -288,7 +260,7 @@ class RealFiles:
             return RealReadFile(os.open(self._full(path), os.O_RDONLY), path)
 
     def read(self, path: str) -> bytes:
-        with _Telling("read", path):  # by hand: readers look at a manifest for every query
+        with _Telling("read", path):  # plain system calls: every query reads a manifest
             descriptor = os.open(self._full(path), os.O_RDONLY)
             try:
                 pieces = [os.read(descriptor, READ_BYTES)]
@@ -324,9 +296,9 @@ class RealFiles:
                 try:
                     shutil.rmtree(full)
                 except FileNotFoundError:
-                    pass  # somebody else has removed some of it (a reader its lease): go on
+                    pass  # another process removed something (a reader's lease)
                 except OSError as error:
-                    if error.errno != errno.ENOTEMPTY:  # somebody has put something there
+                    if error.errno != errno.ENOTEMPTY:  # another process added something
                         raise
 
     def replace(self, source: str, target: str) -> None:
@@ -373,7 +345,7 @@ class RealFiles:
                 except BaseException:
                     lock.release()
                     raise
-                # Removed between open and flock: what is locked has no name; try the new file.
+                # Removed between open and flock: the locked file has no name; try the new one.
                 lock.release()
 
     def free_bytes(self) -> int:
@@ -391,11 +363,10 @@ def _open_to_lock(full: str, *, writing: bool) -> int:
     except PermissionError:
         if writing:
             raise
-        return os.open(full, os.O_RDONLY)  # another user's file can be locked all the same
+        return os.open(full, os.O_RDONLY)  # another user's file can still be locked
 
 
 def _is_at(descriptor: int, full: str) -> bool:
-    """Say whether a path still names the file that a descriptor has open."""
     try:
         named = os.stat(full)
     except FileNotFoundError:
@@ -413,7 +384,6 @@ def _link_or_copy(source: str, target: str) -> None:
 
 
 def _copy(source: str, target: str, length: int) -> None:
-    """Copy the first ``length`` bytes into a new file and sync it; a failure leaves nothing."""
     with RealReadFile(os.open(source, os.O_RDONLY), source) as reading:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
         try:

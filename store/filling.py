@@ -1,9 +1,5 @@
-"""Filling: a stream that begins with its events.
-
-Guarantee
-    The stream is there with all of its events, or it is not there; after any accident, too.  It is
-    made in a directory that no stream has, of which the next opening removes what is left, and
-    has its name when it is whole.
+"""Creates a stream together with its first events, atomically: built in a hidden directory,
+renamed.
 """
 
 from __future__ import annotations
@@ -25,11 +21,10 @@ from .staging import StagingPlan, abort_staged, new_job, prepare_staging
 __all__ = ["HIDDEN", "filled_directory", "hidden_directory"]
 
 HIDDEN = ".dropped-"
-"""How the directory of a stream begins that is being made, or dropped; no other stream's does."""
+"""Prefix of directories of streams being created or dropped."""
 
 
 def hidden_directory() -> str:
-    """A new directory that nobody takes for a stream."""
     return f"streams/{HIDDEN}{uuid.uuid4().hex}"
 
 
@@ -41,19 +36,7 @@ def filled_directory(
     options: StreamOptions,
     events: pa.Table | Iterable[pa.RecordBatch],
 ) -> Iterator[str]:
-    """A hidden directory that is a stream in all but its place; removed, if it is still there.
-
-    Parameters
-    ----------
-    name : str
-        Of the stream.
-    events : pyarrow.Table or iterable of pyarrow.RecordBatch
-        In the schema's columns, in any order; of the latter a few are held at a time.
-
-    Raises
-    ------
-    AttributeNotFound, InvalidArgument, InvalidData, StorageFull, StorageFailed
-    """
+    """A hidden directory with a complete stream, removed on exit if it is still there."""
     if isinstance(events, pa.Table):
         events = events.to_batches() or [pa.RecordBatch.from_pylist([], events.schema)]
     batches, hidden = events, hidden_directory()
@@ -72,5 +55,5 @@ def filled_directory(
         initialise(files, hidden, name, schema, options, fill=fill)
         yield hidden
     finally:
-        with suppress(Exception):  # removed at the next opening if not now
+        with suppress(Exception):  # the next opening removes it otherwise
             files.remove_tree(hidden)

@@ -1,41 +1,27 @@
 """The floor of a stream: the tick before which retention shows nothing, at every commit.
 
-Purpose
-    Segments are dropped whole, when a manifest is replaced (:mod:`.retention`).  What is older than
-    retention keeps it and still lies in a file, a late run or the log is hidden: :class:`Floors`
-    finds the *floor* of each state, and the views, cut there, that the state consists of.
+Segments are dropped whole, when a manifest is replaced (``retention``).  Older events that remain
+in a file, a late run or the log are hidden: ``Floors`` computes the *floor* of each state, and its
+views, cut there (``cut_views``).
 
-Guarantee
-    A state shows the events from its floor on, and no other.  No event that retention keeps is
-    hidden; of the others only those are shown that lie in one leaf with the first one that is kept,
-    and late ones, and those before it, of the times of that leaf.  A floor never goes back, but for
-    a truncation, or another retention, for which what is hidden is rewritten without it first.
+Guarantee: no event that retention keeps is hidden; expired events are shown only if they share a
+leaf with the first one kept, or are late with times of that leaf.  A floor never goes back, except
+after a truncation or a change of retention, before which hidden events are removed.
 
-Which tick
-    For an age, of the first leaf of the base that reaches the horizon (:func:`.retention.horizon`),
-    for a size, of the first leaf from which on the rest fits: so it moves with every leaf, not with
-    every event, and the states in between share everything.  ::
+Which tick: for an age, the start of the first base leaf that reaches the horizon; for a size, of
+the first leaf from which on the rest fits.  So it moves once per leaf, not per event, and the
+states in between share everything. ::
 
-        segment     | leaf | leaf | leaf | leaf |     | leaf | ...
-        events      ..........|.....................................
-                    hidden    ^ floor  ^ horizon
-                    |- until a manifest drops the segment -|
+    segment     | leaf | leaf | leaf | leaf |     | leaf | ...
+    events      ..........|.....................................
+                hidden    ^ floor  ^ horizon
+                |- until a manifest drops the segment -|
 
-    What it lies in is read from there on (:mod:`.cut_views`), late events as well.  Only the tail,
-    less than a leaf, is never cut.
+Readers in other processes derive the floor from the manifest and its log.  The manifest has the
+hold of its time, which keeps at least as much as the present one: they may show slightly more.
 
-Readers in other processes
-    find the same floor from the manifest and its log.  The manifest says how far the floor had come
-    (it does not go back when roll-ups begin to need what is hidden) and what roll-ups needed then,
-    which is less than they need now: such a reader may show a little more.
-
-Cost
-    A commit that moves no floor compares two numbers.  One that does reads a path of nodes.
-
-Limits
-    Of a segment that cannot be read nothing is hidden.  A size counts late runs by their newest
-    events, and what of them is hidden by its ticks; where a leaf ends with the time that the next
-    one begins with, it shows both.
+Limits: nothing is hidden of an unreadable segment, nor of the tail.  A size counts late runs by
+their newest events and hides their events by tick; leaves that share a tick are both shown.
 """
 
 from __future__ import annotations
@@ -71,19 +57,7 @@ Held = Callable[[], Hold | None]
 
 @dataclass(frozen=True)
 class _Base:
-    """The base of states: which segments it has, and where it is cut.
-
-    Attributes
-    ----------
-    active : SegmentView or None
-        As it is stored.
-    first : int or None
-        First tick that is shown, if there is a segment.
-    hidden : int
-        Events that are not.
-    until : int
-        What retention keeps may begin as late as this, and the base is cut in the same place.
-    """
+    """The cut base of states, the same for every horizon up to ``until``; ``active`` is uncut."""
 
     manifest: StreamManifest
     source: ViewSource
@@ -96,15 +70,7 @@ class _Base:
 
 @dataclass(frozen=True)
 class _Late:
-    """The late events of states: runs and buffers from a floor on.
-
-    Attributes
-    ----------
-    batches : tuple of pyarrow.RecordBatch
-        The buffer as the journal has it.
-    hidden, buffered : int
-        Events that are not shown, of runs and of the buffer.
-    """
+    """The late events of states from a floor on, and hidden ones of runs and of the buffer."""
 
     manifest: StreamManifest
     batches: tuple[pa.RecordBatch, ...]
@@ -116,20 +82,16 @@ class _Late:
 
     @property
     def schema(self) -> StreamSchema:
-        """Columns of the batches."""
         return self.manifest.schema
 
     @property
     def first(self) -> int:
-        """First tick that is shown."""
         views: Sequence[SegmentView | MemoryLeaf] = (*self.runs, *self.leaves)
         return min((each.first for each in views), default=TICK_MAX)
 
 
 @dataclass(frozen=True)
 class _Sized:
-    """Where a size cuts: in the same place up to so many bytes too many."""
-
     manifest: StreamManifest
     stored: int
     upto: int
@@ -137,13 +99,7 @@ class _Sized:
 
 
 class Floors:
-    """Makes the states of a stream, each cut at its floor; the floor only goes up.
-
-    Attributes
-    ----------
-    floor : int or None
-        How far it has come.
-    """
+    """Makes the states of a stream, each cut at its ``floor``, which only goes up."""
 
     def __init__(self) -> None:
         self.floor: int | None = None
@@ -155,7 +111,7 @@ class Floors:
         self._counted: tuple[SegmentList, int] | None = None
 
     def forget(self) -> None:
-        """Begin anew: the stream was truncated, or its retention is another one."""
+        """Reset, after a truncation or a change of retention."""
         self.floor = None
         self._base = self._late = self._sized = None
 
@@ -169,17 +125,7 @@ class Floors:
         *,
         pinned: bool = False,
     ) -> StreamState:
-        """What readers see of a stream.
-
-        Parameters
-        ----------
-        active : SegmentView or None
-            What is committed of the segment that is being written, where that has events.
-        held : callable
-            Gives what retention has to leave.
-        pinned : bool
-            The manifest says all of where the floor is.
-        """
+        """The state for readers; ``pinned``: use only the manifest's floor."""
         tail = journal.tail
         rows = tail.rows
         base, late = self._parts(manifest, journal, source, active, held, pinned)
@@ -262,7 +208,6 @@ class Floors:
         hold: Hold | None,
         pinned: bool,
     ) -> int | None:
-        """The tick before which retention keeps nothing as of now; None where it keeps all."""
         if pinned:
             return None
         age, size = self._limits_of(manifest)
@@ -278,7 +223,6 @@ class Floors:
         return self._limits[1]
 
     def _named(self, manifest: StreamManifest) -> int:
-        """Events in the segments that a manifest names."""
         if self._counted is None or self._counted[0] is not manifest.segments:
             self._counted = manifest.segments, int(manifest.segments.events.sum())
         return self._counted[1]
@@ -286,7 +230,6 @@ class Floors:
     def _fitting(
         self, manifest: StreamManifest, source: ViewSource, active: SegmentView | None, size: int
     ) -> int | None:
-        """The first tick of the leaf from which on a stream fits a size; None where it does."""
         known = self._sized
         if known is None or known.manifest is not manifest:
             stored = int(manifest.segments.bytes.sum()) + sum(run.bytes for run in manifest.runs)
@@ -307,11 +250,9 @@ class Floors:
 def _first_fitting(
     manifest: StreamManifest, source: ViewSource, active: SegmentView | None, excess: int
 ) -> tuple[int, int | None]:
-    """Where to cut so many bytes off, and how many more are cut off with them.
-
-    Leaves of the base go in time order, each with the late runs that end before the next one; one
-    leaf stays in any case.  More bytes never cut at an earlier tick: a floor that was not noted is
-    found again.
+    """The tick that cuts off ``excess`` bytes, and the bytes up to it.  Base leaves count in time
+    order, each with the late runs that end before the next; one leaf stays.  Monotonic in
+    ``excess``, so a floor that was not stored is found again.
     """
     entries = manifest.segments
     firsts, starts = entries.firsts, np.concatenate(([0], np.cumsum(entries.bytes)))
@@ -326,7 +267,7 @@ def _first_fitting(
     late = np.concatenate(([0], np.cumsum([run.bytes for run in order], dtype=np.int64)))
     before = starts + late[np.searchsorted(ends, firsts)]
     at = int(np.searchsorted(before, excess))
-    if not at:  # late runs that are older than all of the base
+    if not at:  # late runs older than the base suffice
         runs = int(np.searchsorted(late[1:], excess))
         return int(late[runs + 1]), int(ends[runs]) + 1
     view = active if at > len(entries) else source.view(entries[at - 1])
@@ -347,7 +288,6 @@ def _later(one: int | None, other: int | None) -> int | None:
 
 
 def _nothing() -> Hold | None:
-    """What is needed where nobody is asked."""
     return None
 
 
@@ -358,7 +298,6 @@ def _cut(
     target: int | None,
     bound: int | None,
 ) -> _Base:
-    """The base of a stream without what lies before the leaf of one tick, or before another."""
     entries = manifest.segments
     at, head, shown, until = 0, None, active, TICK_MAX
     if target is not None or bound is not None:
@@ -391,10 +330,7 @@ def _cut(
 def _leaf(
     entries: SegmentList, source: ViewSource, active: SegmentView | None, target: int
 ) -> tuple[int, int]:
-    """Where the leaf begins that a tick lies in, and up to which tick that is the same leaf.
-
-    The tick itself where it lies between two.
-    """
+    """Start of the leaf at a tick (the tick between leaves), and the last tick with that result."""
     at = int(np.searchsorted(entries.lasts, target))
     first = until = int(entries.firsts[at]) if at < len(entries) else TICK_MAX
     found = None
@@ -410,17 +346,7 @@ def _leaf(
 def _place(
     entries: SegmentList, source: ViewSource, active: SegmentView | None, tick: int
 ) -> tuple[int, SegmentView | None, SegmentView | None]:
-    """The base from a tick on.
-
-    Returns
-    -------
-    int
-        Entries that are hidden whole.
-    SegmentView or None
-        Of the next one, where that is cut.
-    SegmentView or None
-        Of the active segment.
-    """
+    """The base from a tick on: number of hidden entries, cut view of the next, active view."""
     at = int(np.searchsorted(entries.lasts, tick))
     if at == len(entries):
         return at, None, None if active is None else cut_view(active, tick)
@@ -438,7 +364,6 @@ def _late_from(
     source: ViewSource,
     known: _Late | None,
 ) -> _Late:
-    """The late events of a stream from a tick on; what is known of an earlier state is kept."""
     if known is not None and (
         known.schema is not manifest.schema
         or (floor is None) != (known.floor is None)
@@ -466,13 +391,12 @@ def _late_from(
 
 
 def _alike(known: _Late, floor: int) -> bool:
-    """Whether a floor hides nothing of late events that was shown, nor shows what was hidden."""
     assert known.floor is not None
     return floor == known.floor or known.floor < floor <= known.first
 
 
 def _grown(before: Sequence[pa.RecordBatch], now: Sequence[pa.RecordBatch]) -> bool:
-    """Whether one list of batches goes on with the other: a buffer only grows, or is emptied."""
+    """Whether one buffer extends the other: a buffer only grows, or is emptied."""
     count = len(before)
     return count == 0 or (len(now) >= count and now[count - 1] is before[-1])
 
@@ -480,7 +404,6 @@ def _grown(before: Sequence[pa.RecordBatch], now: Sequence[pa.RecordBatch]) -> b
 def _runs_from(
     floor: int | None, manifest: StreamManifest, source: ViewSource
 ) -> tuple[tuple[SegmentView, ...], int]:
-    """Late runs from a tick on, and how many of their events are hidden."""
     shown: list[SegmentView] = []
     hidden = 0
     for entry in manifest.runs:

@@ -1,14 +1,6 @@
-"""Folds: what a rewriting of a stream's segments is about, and what becomes of it.
+"""Folds: inputs, outputs and policy of a rewriting; ``compaction`` chooses and commits them.
 
-Purpose
-    :class:`Fold` is a compaction under way: which files it reads, what it has written, what takes
-    the place of what.  A delete, an update and the replacement of a range are the same with other
-    answers to a few questions (:mod:`.deleting`): which segments are touched or dropped, which of
-    their events are kept, and what the manifest says in the end.
-
-Invariants
-    Nothing here changes the stream: :mod:`.compaction` chooses and commits, :mod:`.rewriting`
-    writes.
+Deletes, updates and range replacements (``deleting``) override the policy.
 """
 
 from __future__ import annotations
@@ -32,36 +24,19 @@ COLD_BYTES = 8 << 20
 
 
 class Interrupted(Exception):
-    """The compaction was asked to stop; the stream is as it was."""
+    """The compaction was asked to stop; the stream is unchanged."""
 
 
 @dataclass
 class Fold:
-    """A compaction under way; a delete says what is different there.
+    """A compaction in progress; subclassed by deletes.
 
-    Attributes
-    ----------
-    runs, segments : sequence of SegmentEntry
-        Late runs to fold, and the base, as they were when it began.
-    made : list of (SegmentEntry, SegmentView)
-        Segments written.
-    replaced : dict of int to list of SegmentEntry
-        What takes the place of a base segment; the first of a joined group has all of it.
-    horizon : int or None
-        Tick from which late events are to be expected still.
-    cold_bytes : int
-        What lies before the horizon becomes a segment of its own when it is at least so large.
-    purged : frozenset of int
-        Segments to be rewritten because they hold values of a dropped column, or were written
-        before one was added with a default or widened.
-    expires : int or None
-        Retention keeps no event before this tick: what is rewritten is rewritten without them.
-    expels : bool
-        Whether what holds such events is rewritten for that.
-    expired : int
-        Events that were left out for that.
-    threads : int
-        How many may help; none where others are to notice as little as possible of it.
+    ``replaced``: replacements of a base segment; the first of a joined group has all of them.
+    ``horizon``: tick from which on late events are still expected.
+    ``cold_bytes``: minimum size of a separate segment for the part before the horizon.
+    ``purged``: segments to be rewritten for a dropped, defaulted or widened column.
+    ``expires``: drop events before this tick; ``expels``: also rewrite segments for that reason.
+    ``threads``: maximum helper threads; 0 to minimise the load.
     """
 
     schema: StreamSchema
@@ -81,83 +56,69 @@ class Fold:
 
     @property
     def keeps_codes(self) -> bool:
-        """Whether strings may stay encoded on their way from one segment to the next."""
+        """Whether strings may stay dictionary-encoded between segments."""
         return True
 
     @property
     def sources(self) -> frozenset[int]:
-        """Late runs that are gone when it is done."""
         return frozenset(entry.id for entry in self.runs)
 
     def drops(self, entry: SegmentEntry) -> bool:
-        """Whether nothing is left of a base segment that no late event falls into."""
         return False
 
     def touches(self, entry: SegmentEntry) -> bool:
-        """Whether a base segment is rewritten though no late event falls into it."""
         old = self.expels and self.expires is not None and entry.first < self.expires
         return old or entry.id in self.purged
 
     @property
     def in_turn(self) -> bool:
-        """Whether :meth:`left` wants to be asked batch by batch, in order."""
+        """Whether ``left`` must be called batch by batch, in order."""
         return False
 
     def begun_tick(self, group: Sequence[SegmentEntry]) -> TickRun:
-        """What neighbouring base segments go on with; :meth:`left` is told of it."""
+        """The tick run that precedes a group of base segments, for ``left``."""
         return TickRun()
 
     def left(
         self, batch: pa.RecordBatch, before: int, given: bool = False
     ) -> tuple[pa.RecordBatch, int]:
-        """What is written of some events of the base, and how many are not, or not as they were.
-
-        Any thread may ask, unless :attr:`in_turn`.
-
-        Parameters
-        ----------
-        before : int
-            So many events of the batch's first tick have come before it.
-        given : bool
-            Nobody else uses the batch or its memory, which may be overwritten.
+        """What is written of base events, and how many are removed or changed.  Thread-safe unless
+        ``in_turn``; ``before`` counts earlier events of the first tick; a ``given`` batch may be
+        reused.
         """
         return batch, 0
 
     def kept(
         self, batch: pa.RecordBatch, before: int, given: bool = False
     ) -> tuple[pa.RecordBatch, int, int]:
-        """What :meth:`left` says of what retention keeps, and how many events that is fewer."""
         old = 0
         if self.expires is not None:
             old = int(ticks_of(batch, self.schema).searchsorted(self.expires))
         if not old:
             return *self.left(batch, before, given), 0
-        batch = batch.slice(old)  # which begins with another tick
+        batch = batch.slice(old)  # begins with another tick
         return *(self.left(batch, 0, given) if batch.num_rows else (batch, 0)), old
 
     def note(self, gone: int) -> None:
-        """So many events that :meth:`left` has counted."""
+        """Record events that ``left`` has counted."""
 
     def note_old(self, old: int) -> None:
-        """So many events that retention does not keep."""
         self.expired += old
 
     def ready(self, commits: Commits) -> None:
-        """Everything is rewritten, and is to be committed now; the lock is held."""
+        """Called before the commit, with the lock held."""
 
     def edit(self, commits: Commits, manifest: StreamManifest) -> Edit:
-        """The change of the stream, to this manifest; the lock is held."""
         views = {entry.id: view for entry, view in self.made}
         if self.expires is not None:
             manifest = manifest.dropping(self.expired, self.expires)
         return Edit(commits.journal, commits.active, manifest, views)
 
     def applied(self, commits: Commits) -> None:
-        """It has happened, and readers do not see it yet; the lock is held."""
+        """Called after the commit and before it is published; the lock is held."""
 
 
 def events_between(view: SegmentView, first: int, last: int) -> int:
-    """How many events of a segment have first <= t <= last."""
     if first > last or view.last < first or view.first > last:
         return 0
     selection = AggregatedColumns(view.file.schema, ())

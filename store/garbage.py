@@ -1,12 +1,7 @@
-"""Garbage: files that a commit has replaced, kept as long as a reader may want them.
+"""Garbage collection of replaced files that no lease can name; failures are retried later.
 
-Guarantee
-    A file goes only when no lease can name it (:meth:`chronicle.store.lock.Lease.wants`).  What
-    cannot be removed, or told, is tried again at the next commit or opening.
-
-Limits
-    Where what is kept takes more than its room, positions of followers are given up, the oldest
-    first.  Readers that are at work, and reads that are planned, are never cut off.
+When the rest exceeds its space, follower positions are dropped, oldest first; never running readers
+and planned reads.
 """
 
 from __future__ import annotations
@@ -24,19 +19,12 @@ __all__ = ["Garbage", "collect", "remove_quietly", "sizes"]
 logger = logging.getLogger("chronicle.store")
 
 Garbage = tuple[tuple[str, int], ...]
-"""Names of files, and the version of the manifest that no longer names each."""
+"""File names, each with the first manifest version that does not name it."""
 
 
 def collect(files: Files, directory: str, garbage: Garbage, room: int) -> tuple[Garbage, int]:
-    """Remove what no reader can want; give back the others, and how many positions were given up.
-
-    Parameters
-    ----------
-    directory : str
-        Of the stream.
-    garbage : tuple of (str, int)
-    room : int
-        Bytes that the others may take.
+    """Remove files that no reader needs; returns the rest, up to ``room`` bytes, and dropped
+    positions.
     """
     garbage, dropped = _unwanted_removed(files, directory, garbage), 0
     if sum(sizes(files, directory, garbage)) <= room:
@@ -74,10 +62,7 @@ def _unwanted_removed(files: Files, directory: str, garbage: Garbage) -> Garbage
 
 
 def _counter(file: str) -> int:
-    """Place of a segment among those that its stream began; 0 for those of bulk loads, and others.
-
-    What others there are says what a commit has changed: every earlier version may want it.
-    """
+    """Counter of a stream's own segment; 0 for files that every earlier version may need."""
     if not file.endswith(".seg"):
         return 0
     number = number_of(file)
@@ -85,7 +70,6 @@ def _counter(file: str) -> int:
 
 
 def sizes(files: Files, directory: str, garbage: Garbage) -> list[int]:
-    """Bytes of each file that is still there."""
     found = []
     for file, _ in garbage:
         with suppress(FileNotFoundError):  # removed since the manifest was written
@@ -94,7 +78,7 @@ def sizes(files: Files, directory: str, garbage: Garbage) -> list[int]:
 
 
 def remove_quietly(files: Files, directory: str, file: str) -> bool:
-    """Remove a file that nothing names; what fails is tried again at the next opening."""
+    """Remove a file that nothing names; failures are logged, the next opening retries."""
     try:
         files.remove(f"{directory}/{file}")
     except FileNotFoundError:

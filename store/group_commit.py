@@ -1,38 +1,19 @@
-"""Group commit: threads that wait for the same disk share its syncs.
+"""Group commit: threads that wait for the same file share its syncs.
 
-Purpose
-    A sync costs about as much for a hundred appends as for one.  Threads that have appended to a
-    file call :meth:`GroupCommit.sync` with the position that they need; one of them syncs for all.
+Guarantee: ``sync(position)`` returns only after a sync that began when all bytes before
+``position`` had been written.  Every waiter is woken once: by the sync that covers it, by a
+failure, or to lead the next sync.  A thread that is interrupted (Ctrl-C) passes the lead on.  A
+failed sync reaches all present and later callers; it is never retried (see ``file_contract``). ::
 
-Guarantee
-    ``sync(position)`` returns only after a sync that began when all bytes before ``position`` had
-    been written.  Every waiter is woken once: by the sync that covers it, by the failure of one, or
-    to lead the next.  A thread that is interrupted while it waits or leads (Ctrl-C) passes the lead
-    on.
+    A  append ── sync ─ leads ──────────────┐ returns
+    B     append ── sync ─ waits ───────────┴ leads ────────────┐ returns
+    C        append ── sync ─ waits ────────  (stays asleep)  ──┴ returns
 
-How it goes
-    ::
+A's sync does not cover B and C, who may have written after it began.
 
-        A  append ── sync ─ leads ──────────────┐ returns
-        B     append ── sync ─ waits ───────────┴ leads ────────────┐ returns
-        C        append ── sync ─ waits ────────  (stays asleep)  ──┴ returns
-
-    When A is done, B and C are not covered, for they may have written after A's sync began.  B is
-    woken and leads; C sleeps until B's sync has covered it.  Nobody is woken to find nothing.
-
-Failures
-    A failed sync reaches everybody who waits and everybody who comes later; none is tried again,
-    see :mod:`.file_contract` for why.
-
-Company
-    The threads that a sync has covered are about to append again.  A leader who started at once
-    would leave them behind, and every second sync would be for a few.  Where a sync takes long
-    (:data:`GATHER_FROM`) the leader therefore sleeps until as many wait again as the last sync
-    covered, but no longer than :data:`GATHER_SHARE` of the time that it took.  Where a sync is
-    about as quick as the waking of the threads, nobody sleeps: the disk would only stand idle.
-
-Limits
-    With one thread every append costs one sync, and nobody waits for company.
+Gathering: the covered threads are about to append again; a leader that started at once would miss
+them, and every second sync would serve few.  Where a sync is slow (``GATHER_FROM``) the leader
+waits until as many threads wait as the last sync covered, at most ``GATHER_SHARE`` of its duration.
 """
 
 from __future__ import annotations
@@ -47,13 +28,12 @@ from ..errors import StorageFailed
 __all__ = ["GroupCommit"]
 
 GATHER_FROM = 0.001
-"""Seconds from which on a sync is long enough to wait for company."""
+"""Minimum duration of a sync, in seconds, for gathering."""
 
 GATHER_SHARE = 0.5
-"""Most time that a leader waits for company, as a share of what the last sync took."""
+"""Maximum wait of a leader, as a share of the last sync's duration."""
 
 GATHER_LOOKS = 16
-"""How often a leader looks for company in the time of one sync."""
 
 
 class _Waiter:
@@ -68,19 +48,7 @@ class _Waiter:
 
 
 class GroupCommit:
-    """Shares the syncs of one growing file.
-
-    Parameters
-    ----------
-    sync : callable
-        Makes everything durable that was written before the call.
-    end : callable
-        Returns the position up to which everything has been written.
-    durable : int
-        Position up to which everything is durable already.
-    name : str
-        What is synced, for messages.
-    """
+    """Shares the syncs of one growing file; ``end`` returns the position written so far."""
 
     def __init__(
         self, sync: Callable[[], None], end: Callable[[], int], durable: int, name: str
@@ -91,21 +59,15 @@ class GroupCommit:
         self._lock = threading.Lock()
         self._leader: _Waiter | None = None
         self._waiters: deque[_Waiter] = deque()
-        self._company = 1  # threads that took part in the last sync, or came during it
+        self._company = 1  # threads covered by the last sync, or waiting after it
         self._sync_seconds = 0.0
         self.durable = durable
-        """Position up to which everything survives a power cut; read it without a lock."""
+        """Position up to which everything survives a power cut; read without a lock."""
         self.failure: Exception | None = None
         """Why nothing can be made durable any more, if so."""
 
     def sync(self, position: int) -> None:
-        """Return when everything before ``position`` is durable.
-
-        Raises
-        ------
-        StorageFull, StorageFailed
-            It may be durable or not, and nothing more will be.
-        """
+        """Return when everything before ``position`` is durable; a failure is final."""
         if self.durable >= position:
             return
         me = _Waiter(position)
@@ -124,7 +86,7 @@ class GroupCommit:
             if self._leader is me:
                 if self._company > 1:
                     self._gather()
-                # Read first: what is appended while the disk works is not covered.
+                # Read before the sync, which does not cover later writes.
                 target = self._end()
                 began = time.perf_counter()
                 self._sync_file()
@@ -146,7 +108,6 @@ class GroupCommit:
             raise
 
     def _gather(self) -> None:
-        """Let the threads of the last sync append again before the next one begins."""
         seconds = self._sync_seconds
         if seconds < GATHER_FROM:
             return
@@ -155,7 +116,6 @@ class GroupCommit:
             time.sleep(seconds / GATHER_LOOKS)
 
     def failed(self) -> StorageFailed:
-        """Return the error of whoever comes after a failure."""
         error = StorageFailed(
             f"{self._name} takes nothing more, because it could not be written or synced "
             f"({self.failure}); what was acknowledged before is safe: open the store again"
@@ -164,7 +124,6 @@ class GroupCommit:
         return error
 
     def _hand_over(self) -> None:
-        """Wake those who are covered, or all after a failure; and one more to lead the rest."""
         self._leader = None
         left: deque[_Waiter] = deque()
         for waiter in self._waiters:

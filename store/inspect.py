@@ -1,13 +1,4 @@
-"""The inspector: prints a segment file and its blocks for people.
-
-Purpose
-    When something looks wrong, see what the bytes say: ``chronicle inspect FILE`` lists a
-    segment's blocks, with an offset it prints one of them in full.
-
-Guarantee
-    Reads only and trusts nothing: a head that does not verify is shown as far as it can be read,
-    with the checksum found and expected.
-"""
+"""The inspector (``chronicle inspect``): prints a segment file and its blocks."""
 
 from __future__ import annotations
 
@@ -91,15 +82,7 @@ def describe_segment(files: Files, path: str) -> Iterator[str]:
 
 
 def describe_block(files: Files, path: str, offset: int, schema: StreamSchema) -> Iterator[str]:
-    """Lines that print one block: its frame, its tables, the first events of a leaf.
-
-    Raises
-    ------
-    InvalidArgument
-        When no block begins at that offset.
-    CorruptBlock
-        When the block does not verify.
-    """
+    """Lines that print one block: frame, tables, first events of a leaf."""
     with files.open(path) as file:
         data = file.map()
     if offset < 0 or bytes(data[offset : offset + 4]) != BLOCK_MAGIC:

@@ -1,35 +1,27 @@
-"""What the write-ahead log says: appends, extents and checkpoints.
+"""The journal: log records for appends, extents and checkpoints, and their replay.
 
-Purpose
-    The log (:mod:`~chronicle.store.log`) keeps records; here is what they mean.  Replaying them
-    over a manifest gives the state of the stream at its last commit: the committed part of the
-    active segment, the tail and the buffer of late events.
+Replaying the log (``log``) over a manifest gives the state of the stream at its last commit: the
+committed part of the active segment, the tail and the buffer of late events.
 
-Layout
-    ==========  ==============================================================================
-    COUNTED     the events of the stream after this record (uint64), then one Arrow record batch
-                in the stream's schema, sorted: late events first, the rest goes to the tail
-    APPEND      the same without the count, in logs of old releases
-    MARKED      two lengths (uint64): the events after it, and of a document that follows, padded
-                to 8 bytes: marks by name, null for one that ends.  Then a batch as in COUNTED,
-                which may have no events
-    EXTENT      leaves were written: document, tail, late.  The tail replaces the one before;
-                the late events are added to the buffer
-    CHECKPOINT  first record of every log: document, tail, late.  Both replace what was before
-    ==========  ==============================================================================
+==========  ==============================================================================
+COUNTED     the events of the stream after this record (uint64), then one Arrow record batch
+            in the stream's schema, sorted: late events first, the rest goes to the tail
+APPEND      the same without the count, in logs of old releases
+MARKED      two lengths (uint64): the events after it, and of a document that follows, padded
+            to 8 bytes: marks by name, null for one that ends.  Then a batch as in COUNTED,
+            which may have no events
+EXTENT      leaves were written: document, tail, late.  The tail replaces the one before;
+            the late events are added to the buffer
+CHECKPOINT  first record of every log: document, tail, late.  Both replace what was before
+==========  ==============================================================================
 
-    A document is JSON: ``{"extent": ..., "last": ..., "position": ..., "late": ..., "events": ...,
-    "stream": ..., "marks": ...}``; ``last`` is the newest tick in order, ``position`` the commits
-    so far, ``late`` all late events ever, ``events`` those in the stream (as in COUNTED: a record
-    behind damage tells what was lost), ``stream`` its identity, ``marks`` what writers have left
-    with their events (there is no such key where there are none).
-    Records with three parts begin with three lengths (uint64), each part padded to 8 bytes.
+A document is JSON: ``extent``, ``last`` (newest in-order tick), ``position`` (commits), ``late``
+(all late events ever), ``events`` (in the stream), ``stream`` (identity), ``marks`` (if any).
+Records with three parts begin with three lengths (uint64), each part padded to 8 bytes.
 
-Guarantee
-    One record is one commit: it is there entirely or not at all.  Splitting an APPEND into late and
-    in-order events depends only on the state before it, so a replay splits as the writer did.
-    Every batch is verified in full: one that is not sound (a record of an older version, which took
-    such batches in) is set aside, told in :attr:`Journal.refused`, and the rest is replayed.
+Guarantee: one record is one commit, all or nothing.  The split of an append into late and in-order
+events depends only on the state before it, so a replay splits as the writer did.  Every batch is
+validated: an unsound one (older releases accepted such) is set aside in ``Journal.refused``.
 """
 
 from __future__ import annotations
@@ -73,14 +65,12 @@ _MARKED = struct.Struct("<QQ")
 _NOT_COUNTED = (1 << 64) - 1
 
 Marks = Mapping[str, Any]
-"""What writers have left with their events, by name: JSON values."""
+"""JSON values that writers store with their events, by name."""
 
 _UNREADABLE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, struct.error)
 
 
 class RecordKind(IntEnum):
-    """Kinds of log records."""
-
     APPEND = 1
     EXTENT = 2
     CHECKPOINT = 3
@@ -98,19 +88,18 @@ def encode_batch(batch: pa.RecordBatch | None) -> Any:
 def encode_append(
     batch: pa.RecordBatch, events: int | None, marks: Marks | None = None
 ) -> tuple[RecordKind, list[Any]]:
-    """Kind and parts of the record of an append, after which the stream has so many events."""
+    """Record kind and parts of an append after which the stream has ``events`` events."""
     if marks is not None:
         document = json.dumps(marks, separators=(",", ":")).encode()
         head = _MARKED.pack(_NOT_COUNTED if events is None else events, len(document))
         padding = bytes(-len(document) % 8)
         return RecordKind.MARKED, [head, document, padding, encode_batch(batch)]
-    if events is None:  # not known until the next checkpoint: the log is of an old release
+    if events is None:  # unknown until the next checkpoint: the log is from an old release
         return RecordKind.APPEND, [encode_batch(batch)]
     return RecordKind.COUNTED, [_TOTAL.pack(events), encode_batch(batch)]
 
 
 def append_of(kind: int, payload: memoryview) -> memoryview | None:
-    """The batch of an append's record, encoded; None in records of other kinds."""
     if kind == RecordKind.COUNTED:
         return payload[_TOTAL.size :]
     if kind == RecordKind.MARKED:
@@ -120,7 +109,7 @@ def append_of(kind: int, payload: memoryview) -> memoryview | None:
 
 
 def marks_of(kind: int, payload: memoryview) -> dict[str, Any]:
-    """The marks that a record of an append sets; null for those that end."""
+    """The marks that a record sets; null for those that end."""
     if kind != RecordKind.MARKED:
         return {}
     length = _MARKED.unpack_from(payload)[1]
@@ -129,14 +118,13 @@ def marks_of(kind: int, payload: memoryview) -> dict[str, Any]:
 
 
 def marked(before: Marks, marks: Marks) -> Marks:
-    """Marks after some were set, or ended."""
     if not marks:
         return before
     return {name: mark for name, mark in {**before, **marks}.items() if mark is not None}
 
 
 def events_after(kind: int, payload: memoryview) -> int | None:
-    """Events of the stream after a record; None where it does not say."""
+    """Events of the stream after a record; None if it does not say."""
     if kind == RecordKind.COUNTED:
         return int(_TOTAL.unpack_from(payload)[0])
     if kind == RecordKind.MARKED:
@@ -150,14 +138,13 @@ def events_after(kind: int, payload: memoryview) -> int | None:
 
 
 def decode_batch(data: memoryview, schema: StreamSchema) -> pa.RecordBatch | None:
-    """Read what :func:`encode_batch` wrote; None for no events.  It may be unsound."""
+    """Inverse of ``encode_batch``; None for no events.  The batch may be unsound."""
     if not len(data):
         return None
     return pa.ipc.read_record_batch(pa.py_buffer(data), schema.arrow)
 
 
 def encode_state(journal: Journal, late: pa.RecordBatch | None) -> list[Any]:
-    """Parts of an EXTENT or CHECKPOINT record: a journal, and late events."""
     extent = journal.extent
     told: dict[str, Any] = {
         "extent": None if extent is None else extent.to_bytes().decode(),
@@ -182,7 +169,6 @@ def encode_state(journal: Journal, late: pa.RecordBatch | None) -> list[Any]:
 
 
 def encode_checkpoint(journal: Journal) -> list[Any]:
-    """Parts of a CHECKPOINT record."""
     return encode_state(
         journal, join_late(journal.late, journal.tail.schema) if journal.late else None
     )
@@ -194,29 +180,13 @@ def _size(part: Any) -> int:
 
 @dataclass(frozen=True)
 class Journal:
-    """State of a stream as its log tells it.
+    """State of a stream according to its log.
 
-    Attributes
-    ----------
-    extent : Extent or None
-        Committed part of the active segment; None when there is none.
-    last : int or None
-        Newest tick that is not late; events older than it are.
-    position : int
-        Commits since the stream was created.
-    late_total : int
-        Late events since the stream was created.
-    late : tuple of pyarrow.RecordBatch
-        The buffer of late events, in arrival order.
-    events : int or None
-        Events of the stream; None as long as only records of old releases tell.
-    identity : int
-        Of the stream; 0 where the log does not say.
-    refused : tuple of (int, str)
-        Batches that were set aside when the log was replayed: events (0 when not known), and which
-        and why.
-    marks : mapping
-        What writers have left with their events, by name.
+    ``last``: newest in-order tick; older events are late.
+    ``position``, ``late_total``: commits and late events since the stream was created.
+    ``late``: the buffer of late events, in arrival order.
+    ``events``: in the stream; None while only records of old releases exist.
+    ``refused``: batches set aside in the replay: number of events (0 if unknown), and the reason.
     """
 
     extent: Extent | None
@@ -232,12 +202,11 @@ class Journal:
 
     @classmethod
     def empty(cls, schema: StreamSchema) -> Journal:
-        """State of a stream without events."""
         return cls(None, None, 0, 0, Tail(schema), ())
 
     @property
     def rows(self) -> int:
-        """Events that no sealed segment and no late run has."""
+        """Events that are in no sealed segment and no late run."""
         active = 0 if self.extent is None else self.extent.events
         return int(active + self.tail.rows + sum(batch.num_rows for batch in self.late))
 
@@ -249,19 +218,7 @@ class Journal:
         tail: Tail,
         marks: Marks | None,
     ) -> Journal:
-        """The journal after one more commit.
-
-        Parameters
-        ----------
-        late : pyarrow.RecordBatch or None
-            The late ones among its events.
-        rows : int
-            Its events, the late ones included.
-        last : int or None
-            Newest tick of the others; None when there are no others.
-        marks : mapping or None
-            Those that it sets.
-        """
+        """The journal after one more commit with ``rows`` events, ``last`` the newest not late."""
         return replace(
             self,
             last=self.last if last is None else last,
@@ -277,13 +234,7 @@ class Journal:
     def replay(
         cls, records: Iterable[tuple[int, memoryview]], schema: StreamSchema, file: str
     ) -> Journal:
-        """Apply the records of a log in order.
-
-        Raises
-        ------
-        CorruptStore
-            When a record that hashes right cannot be understood, or the first is no CHECKPOINT.
-        """
+        """Apply the records of a log in order; ``CorruptStore`` if one cannot be decoded."""
         replay: _Replay | None = None
         for number, (kind, payload) in enumerate(records):
             try:
@@ -313,11 +264,7 @@ class Journal:
 
 
 class _Replay:
-    """Records applied one after the other; batches are joined once, at the end.
-
-    That the late events are sorted once, and not record by record, makes no difference: a stable
-    sort keeps their order of arrival.
-    """
+    """Applies records; late events are sorted once, at the end, which a stable sort allows."""
 
     def __init__(self, schema: StreamSchema, where: str) -> None:
         self._schema = schema
@@ -334,7 +281,6 @@ class _Replay:
         self._late: list[pa.RecordBatch] = []
 
     def _batch(self, data: memoryview) -> pa.RecordBatch | None:
-        """A batch of a record; None for no events, and for a batch that is set aside."""
         events = 0
         try:
             batch = decode_batch(data, self._schema)
@@ -344,11 +290,10 @@ class _Replay:
             return batch
         except (InvalidData, pa.ArrowInvalid, OSError) as error:
             self._refused.append((events, f"{self.where}: {error}"))
-            self._events = None  # what later records count is not what is left
+            self._events = None  # counts of later records no longer match
             return None
 
     def state(self, payload: memoryview) -> None:
-        """Apply an EXTENT or CHECKPOINT record."""
         lengths = _LENGTHS.unpack_from(payload)
         parts = []
         at = _LENGTHS.size
@@ -371,7 +316,6 @@ class _Replay:
             self._late.append(late)
 
     def append(self, payload: memoryview, marks: Marks) -> None:
-        """Apply the record of an append."""
         batch = self._batch(payload)
         self._position += 1
         self._marks = marked(self._marks, marks)
@@ -392,12 +336,10 @@ class _Replay:
         self._last = int(ticks[-1])
 
     def expect(self, events: int | None) -> None:
-        """Compare what a record says that the stream has with what was replayed."""
         if events is not None and self._events is not None and events != self._events:
             raise CorruptStore(f"after it the stream has {events} events, found {self._events}")
 
     def journal(self) -> Journal:
-        """The state after the records so far."""
         schema = self._schema
         tail = [concat_batches(self._fresh, schema.arrow)] if self._fresh else []
         late: tuple[pa.RecordBatch, ...] = ()

@@ -1,18 +1,10 @@
-"""Keys of events: hashes to look for equal ones, and groups to be certain.
+"""Hashing (``key_hashes``) and exact grouping (``key_groups``) of keys, the values of a few
+columns.
 
-Purpose
-    A key is the values that an event has in a few columns.  :func:`key_hashes` gives each event of
-    a batch 64 bits of which equal keys have the same; :func:`key_groups` tells keys that are equal
-    from those that only have the same hash.
-
-Guarantee
-    Equality is that of ``schema.py``: -0.0 is 0.0 and NaN is NaN.  Hashes hold for one
-    process: they begin with a number that it draws, so that nobody can choose keys that meet.
-
-Layout
-    The hash of a key is that of its values one after the other, eight bytes at a time: what there
-    is, xor the bytes, times an odd number, its high half folded into its low one.  A text begins
-    with its length.
+Equality is that of ``uniqueness``: -0.0 is 0.0 and NaN is NaN.  Hashes are valid in one process:
+their random seed prevents forced collisions.  The values of a key are hashed in turn, eight bytes
+at a time: state XOR bytes, times an odd constant, high half XORed into the low one.  A string is
+preceded by its length.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -41,7 +33,7 @@ _SEED = np.uint64(secrets.randbits(64))
 
 @kernel
 def _mix_words(words, hashes):
-    """Take a word into each hash."""
+    """Mix a word into each hash."""
     for i in range(hashes.shape[0]):
         mixed = (hashes[i] ^ words[i]) * np.uint64(0x9E3779B97F4A7C15)
         mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
@@ -50,7 +42,7 @@ def _mix_words(words, hashes):
 
 @kernel
 def _mix_texts(offsets, data, hashes):
-    """Take a text into each hash."""
+    """Mix a string into each hash."""
     for i in range(hashes.shape[0]):
         at = offsets[i]
         end = offsets[i + 1]
@@ -78,13 +70,7 @@ def with_whole_key(batch: pa.RecordBatch, columns: Sequence[str]) -> npt.NDArray
 
 
 def key_hashes(batch: pa.RecordBatch, columns: Sequence[str], schema: StreamSchema) -> Hashes:
-    """The hash of each event's key.
-
-    Parameters
-    ----------
-    batch : pyarrow.RecordBatch
-        With these columns, in the schema's types; no key has a null.
-    """
+    """The hash of each event's key; the columns have the schema's types and no nulls."""
     hashes = np.full(batch.num_rows, _SEED)
     for name in columns:
         attribute = schema.attribute(name)
@@ -107,7 +93,7 @@ def key_hashes(batch: pa.RecordBatch, columns: Sequence[str], schema: StreamSche
 
 
 def key_groups(batches: Sequence[pa.RecordBatch], columns: Sequence[str]) -> npt.NDArray[np.int64]:
-    """A number for each event of some batches, the same where keys are equal and only there."""
+    """A number for each event of some batches, equal exactly where keys are equal."""
     groups = np.zeros(sum(batch.num_rows for batch in batches), np.int64)
     for name in columns:
         column = _canonical(pa.concat_arrays([batch.column(name) for batch in batches]))
@@ -118,7 +104,7 @@ def key_groups(batches: Sequence[pa.RecordBatch], columns: Sequence[str]) -> npt
 
 
 def _canonical(column: pa.Array) -> pa.Array:
-    """Floating-point values of which equal ones have the same bits; others as they are."""
+    """Floats with one bit pattern per value; other types unchanged."""
     if not pa.types.is_floating(column.type):
         return column
     plain = pc.add(column, pa.scalar(0.0, column.type))  # -0.0 + 0.0 is 0.0

@@ -1,27 +1,18 @@
-"""Keys that were seen lately: a hash table in flat arrays, read and filled a batch at a time.
+"""The window of recent keys: a hash table in flat arrays, with batch operations.
 
-Purpose
-    Whether the key of an event was seen near its time has to be known for each event of an append.
-    :class:`KeyWindow` holds the hashes and times of the keys of some stretch of time, and says of a
-    batch which of its events can have an equal one there, or in the batch itself.
+``KeyWindow`` holds hashes and times of the keys of a time range, and finds the events of a batch
+that may have a duplicate there, or in the batch.  No false negatives; false positives are hash
+collisions, and duplicates that were removed.
 
-Guarantee
-    No event that has an equal one is missed; what is named may only have the same hash, or an equal
-    one that is gone.
+Layout: entries in insertion order, those of one slot linked, newest first::
 
-Layout
-    Entries in the order in which they came, those of one slot linked, the newest first::
+    heads    -1  3 -1  2      slot of a hash to its newest entry, -1 for none
+    links    -1 -1  0  1      entry to an older one of that slot
+    hashes    h  g  h  g
+    ticks     5  7 31 32
 
-        heads    -1  3 -1  2      slot of a hash to its newest entry, -1 for none
-        links    -1 -1  0  1      entry to an older one of that slot
-        hashes    h  g  h  g
-        ticks     5  7 31 32
-
-    28 bytes for each entry, where the table is as full as it gets, and 48 at most.
-
-Limits
-    Of the events of one hash, :data:`HITS_MAX` are looked at; where there are more, the whole
-    stretch around an event is said to be where its equals may be.
+28 bytes per entry at full load, 48 at most.  At most ``HITS_MAX`` hits are visited per event; with
+more, the whole range around the event is reported.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -45,16 +36,7 @@ ROOM_MIN = 1024
 
 
 class Suspects(NamedTuple):
-    """Events that may be duplicates.
-
-    Attributes
-    ----------
-    rows : int64[n]
-        Of the batch, ascending.
-    first, last : int64[n]
-        Ticks between which, both inclusive, the equal events lie that were seen before the batch;
-        there are none where ``first > last``.
-    """
+    """Possible duplicates: ascending rows, and inclusive tick ranges of earlier ones (or empty)."""
 
     rows: Ticks
     first: Ticks
@@ -63,7 +45,7 @@ class Suspects(NamedTuple):
 
 @kernel
 def _apart(a, b):
-    """How far two ticks are from each other; as uint64, which holds any distance."""
+    """Distance of two ticks; uint64, which holds any distance."""
     if a < b:
         return np.uint64(b) - np.uint64(a)
     return np.uint64(a) - np.uint64(b)
@@ -71,7 +53,7 @@ def _apart(a, b):
 
 @kernel
 def _find(hashes, ticks, within, heads, links, known, times, own, found, first, last):
-    """Mark the events of a batch, which is in order of time, that may have an equal one."""
+    """Mark the events of a batch in time order that may have a duplicate."""
     slots = np.uint64(heads.shape[0] - 1)
     own_slots = own.shape[0] - 1
     for i in range(hashes.shape[0]):
@@ -90,8 +72,8 @@ def _find(hashes, ticks, within, heads, links, known, times, own, found, first, 
                     last[i] = tick + within if tick <= INT64_MAX - within else INT64_MAX
                     break
             entry = links[entry]
-        # Of the batch's own, the last one of the hash is the nearest: where it is too far, so are
-        # those before it; where it is not, they have been marked with it.
+        # Within the batch, the last event with this hash is the nearest: if it is too far, so are
+        # all before it; if it is near, those before it were marked together with it.
         at = np.int64((wanted >> np.uint64(20)) & np.uint64(own_slots))
         while own[at] >= 0 and hashes[own[at]] != wanted:
             at = (at + 1) & own_slots
@@ -112,14 +94,6 @@ def _link(hashes, heads, links, start):
 
 
 class KeyWindow:
-    """See the module.
-
-    Attributes
-    ----------
-    size : int
-        Entries.
-    """
-
     def __init__(self) -> None:
         self.size = 0
         self._make(ROOM_MIN)
@@ -132,23 +106,15 @@ class KeyWindow:
 
     @property
     def nbytes(self) -> int:
-        """Memory taken."""
         arrays = (self._hashes, self._ticks, self._links, self._heads)
         return sum(array.nbytes for array in arrays)
 
     @property
     def middle(self) -> int:
-        """A tick with half of the entries before it."""
         return int(np.partition(self._ticks[: self.size], self.size // 2)[self.size // 2])
 
     def find(self, hashes: Hashes, ticks: Ticks, within: int) -> Suspects:
-        """The events of a batch that may have an equal one within so many ticks.
-
-        Parameters
-        ----------
-        hashes, ticks : arrays of equal length
-            In order of time.
-        """
+        """Events of a batch in time order that may have a duplicate within ``within`` ticks."""
         rows = len(hashes)
         found = np.zeros(rows, np.bool_)
         first, last = np.full(rows, INT64_MAX), np.full(rows, INT64_MIN)
@@ -161,7 +127,6 @@ class KeyWindow:
         return Suspects(suspects, first[suspects], last[suspects])
 
     def add(self, hashes: Hashes, ticks: Ticks) -> None:
-        """Take keys in, in any order."""
         size = self.size + len(hashes)
         if size > len(self._hashes):
             known, times = self._hashes[: self.size], self._ticks[: self.size]
@@ -176,7 +141,6 @@ class KeyWindow:
         _link(self._hashes[: self.size], self._heads, self._links, start)
 
     def forget(self, before: int) -> None:
-        """Let go of the keys from before a tick."""
         kept = self._ticks[: self.size] >= before
         hashes, ticks = self._hashes[: self.size][kept], self._ticks[: self.size][kept]
         self._make(max(len(hashes) + len(hashes) // 2, ROOM_MIN))

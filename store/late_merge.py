@@ -1,25 +1,13 @@
-"""Kernels of merging: the columns of two sorted batches become those of one.
+"""Merge kernels: the columns of two sorted batches become those of one; the first's ties come
+first::
 
-Purpose
-    The kernels of :mod:`~chronicle.store.merge`.  Where each row of the second batch goes is found
-    once, from the times; every column of plain words is then merged in the same call.
-    :func:`sort_late` is the same for a batch of which some rows are late: they are taken out and
-    merged in again.
+    first     a b c d e f g          places: how many of the first
+    second      X     Y   Z          come before each of the second,
+    out       a b X c d e Y f Z g    here 2 5 6
 
-Guarantee
-    Ties are the first batch's: it arrived earlier.  A column of any fixed width of 1, 2, 4 or 8
-    bytes is moved as words of that width, bit for bit.
-
-Layout
-    ::
-
-        first     a b c d e f g          places: how many of the first
-        second      X     Y   Z          come before each of the second,
-        out       a b X c d e Y f Z g    here 2 5 6
-
-Limits
-    The kernel is given addresses, so that one call takes columns of all widths and there is one
-    compiled form: who calls it must hold the arrays.
+Places are computed once, from the times; columns of 1, 2, 4 or 8 bytes are then moved as words, bit
+for bit.  ``sort_late`` extracts the late rows of a batch and merges them in again.  Kernels take
+addresses, so that one compiled form handles all widths: callers must keep the arrays alive.
 """
 
 from __future__ import annotations
@@ -35,17 +23,15 @@ from ..core.native import carray, kernel, machine_operation
 from .tail import ticks_of_column
 
 MOVED = 32
-"""Values that are copied at once."""
 
 QUARTERS = 4
-"""Parts whose places are looked for side by side."""
+"""Searches that are interleaved to overlap memory latency."""
 
 __all__ = ["BatchMerger", "Side", "sort_late"]
 
 
 @machine_operation()
 def _pointer(typing_context, address):  # type: ignore[no-untyped-def]
-    """An address as a pointer."""
     from numba.core import cgutils, types
 
     del typing_context, address
@@ -59,7 +45,6 @@ def _pointer(typing_context, address):  # type: ignore[no-untyped-def]
 
 @machine_operation()
 def _move(typing_context, out, at, first, i):  # type: ignore[no-untyped-def]
-    """Copy :data:`MOVED` neighbouring values of one array to another."""
     from numba.core import cgutils, types
 
     del typing_context
@@ -83,11 +68,8 @@ def _move(typing_context, out, at, first, i):  # type: ignore[no-untyped-def]
 
 @kernel
 def _places(first, second, places):  # type: ignore[no-untyped-def]
-    """How many rows of the first come before each of the second; ties are the first's.
-
-    Both are sorted.  Goes on from place to place in steps of 32 and halves the last step without a
-    branch, which a processor could not foresee.  The second is cut in four: their halvings wait
-    for memory side by side.  Unsigned positions need no test for a sign.
+    """How many rows of the first come before each of the second; ties are the first's.  Advances in
+    steps of 32, then a branchless binary search; four interleaved parts overlap memory accesses.
     """
     one = np.uint64(1)
     size = np.uint64(first.size)
@@ -99,7 +81,7 @@ def _places(first, second, places):  # type: ignore[no-untyped-def]
     for step in range(quarter + second.size % QUARTERS):
         for part in range(QUARTERS):
             if step >= quarter and part < QUARTERS - 1:
-                continue  # the last has what a cut in four leaves over
+                continue  # the last part has the remainder
             j = part * quarter + step
             tick = second[j]
             place = reached[part]
@@ -120,12 +102,9 @@ def _places(first, second, places):  # type: ignore[no-untyped-def]
 
 @kernel
 def _merge_words(first, second, places, out):  # type: ignore[no-untyped-def]
-    """Merge one column.
-
-    Between two places a constant number of values is copied at once, more than lie there as a rule:
-    to copy too many costs less than a loop whose end the processor cannot foresee.  What is copied
-    beyond the next place is written again behind it, so that many must still be there: near the
-    end they go one by one.
+    """Merge one column.  A fixed number of values is copied between two places: the surplus,
+    overwritten later, is cheaper than a loop with an unpredictable end.  Near the end values are
+    copied singly.
     """
     one = np.uint64(1)
     step = np.uint64(MOVED)
@@ -158,10 +137,7 @@ def _merge_words(first, second, places, out):  # type: ignore[no-untyped-def]
 
 @kernel
 def _merge_columns(ticks, first, end, other_ticks, low, high, places, ours, theirs, outs, widths):  # type: ignore[no-untyped-def]
-    """Find the places, then merge columns given by address and width in bytes.
-
-    Rows [first, end) of the one side and [low, high) of the other.
-    """
+    """Find the places, then merge columns given by address and width in bytes."""
     _places(ticks[first:end], other_ticks[low:high], places)
     rows = end - first
     more = high - low
@@ -202,7 +178,7 @@ def _merge_columns(ticks, first, end, other_ticks, low, high, places, ours, thei
 
 @kernel
 def _without(column, late, fresh):  # type: ignore[no-untyped-def]
-    """Leave some rows, given by rising positions, out; copies as :func:`_merge_words` does."""
+    """Remove the rows at ascending positions; copies as ``_merge_words`` does."""
     i = 0
     for j in range(late.size):
         stop = late[j]
@@ -228,7 +204,7 @@ def _without(column, late, fresh):  # type: ignore[no-untyped-def]
 
 @kernel
 def _sort_words(column, late, order, places, fresh, picked, out):  # type: ignore[no-untyped-def]
-    """Sort one column: take the late rows out and merge them in again, in their order."""
+    """Sort one column: extract the late rows and merge them in again, in ``order``."""
     _without(column, late, fresh)
     for j in range(order.size):
         picked[j] = column[order[j]]
@@ -237,7 +213,7 @@ def _sort_words(column, late, order, places, fresh, picked, out):  # type: ignor
 
 @kernel
 def _sort_ticks(ticks, late, order, places, fresh, picked):  # type: ignore[no-untyped-def]
-    """Where the late rows go among the others."""
+    """Compute the places of the late rows among the others."""
     _without(ticks, late, fresh)
     for j in range(order.size):
         picked[j] = ticks[order[j]]
@@ -246,10 +222,7 @@ def _sort_ticks(ticks, late, order, places, fresh, picked):  # type: ignore[no-u
 
 @kernel
 def _sort_columns(ticks, late, order, places, ours, outs, widths, scratch):  # type: ignore[no-untyped-def]
-    """Find the places, then sort columns given by address and width in bytes.
-
-    The scratch space has room for a column of eight bytes.
-    """
+    """Find the places, then sort columns; ``scratch`` has space for 8 bytes per row."""
     rows = ticks.size
     more = late.size
     fresh = rows - more
@@ -299,18 +272,8 @@ def _sort_columns(ticks, late, order, places, ours, outs, widths, scratch):  # t
 
 
 class Side:
-    """A batch as one side of a merge, looked at once and merged from piece by piece.
-
-    Attributes
-    ----------
-    batch : pyarrow.RecordBatch
-        Held, because the kernel reads by address.
-    ticks : int64[rows]
-        Its times, sorted.
-    addresses : uint64[columns]
-        Where the values of each column lie; 0 for one that is not of plain words or has nulls.
-    plain : bool
-        Whether no address is 0.
+    """A batch prepared for merging; ``addresses`` are 0 for columns with nulls or without a word
+    width.
     """
 
     __slots__ = ("addresses", "batch", "plain", "ticks")
@@ -332,20 +295,13 @@ class Side:
 
 
 class BatchMerger:
-    """Merges batches of one schema.
-
-    Parameters
-    ----------
-    time : str
-        Name of the column that the rows of every batch are sorted by.
-    """
+    """Merges batches of one schema, sorted by the column ``time``."""
 
     def __init__(self, time: str) -> None:
         self._time = time
         self._schema: pa.Schema | None = None
 
     def side(self, batch: pa.RecordBatch) -> Side:
-        """Make a batch with rows ready to be merged."""
         if self._schema is None:
             self._schema = batch.schema
             self._position = batch.schema.get_field_index(self._time)
@@ -357,7 +313,7 @@ class BatchMerger:
     def merge(
         self, one: Side, first: int, end: int, other: Side, low: int, high: int
     ) -> pa.RecordBatch:
-        """Merge rows [first, end) of one side with [low, high) of another; ties are the one's."""
+        """Merge rows [first, end) of one side with [low, high) of another; ties are ``one``'s."""
         plain: list[int] | None = None
         ours, theirs, widths, each = one.addresses, other.addresses, self._widths, self._each
         if not (one.plain and other.plain):
@@ -366,7 +322,7 @@ class BatchMerger:
             each = [each[i] for i in plain]
         total = end - first + high - low
         places = np.empty(high - low, np.int64)
-        # One buffer for each column: larger ones would come as fresh pages every time.
+        # One buffer per column: the allocator would take larger ones as fresh pages each time.
         buffers = [pa.allocate_buffer(total * width) for width in each]
         outs = np.array([buffer.address for buffer in buffers], np.uint64)
         _merge_columns(
@@ -397,18 +353,7 @@ def sort_late(
     late: npt.NDArray[np.int64],
     order: npt.NDArray[np.int64],
 ) -> pa.RecordBatch:
-    """Sort a batch of which all but some rows are in order.
-
-    Parameters
-    ----------
-    ticks : int64[rows]
-        Its times.
-    late : int64[n]
-        Positions of the other rows, rising.
-    order : int64[n]
-        The same in the order in which they are to come; each goes behind all of its time that are
-        not late.
-    """
+    """Sort a batch, in order except for the rows ``late``, whose final order is ``order``."""
     each = [_plain_width(type_) for type_ in batch.schema.types]
     side = Side(batch, each, ticks)
     plain = np.flatnonzero(side.addresses).tolist()
@@ -433,7 +378,6 @@ def sort_late(
 
 
 def _plain_width(type_: pa.DataType) -> int:
-    """Bytes of a value, where it is a plain word; 0 for other types."""
     types = pa.types
     if types.is_integer(type_) or types.is_floating(type_) or types.is_temporal(type_):
         return int(type_.bit_width // 8)
@@ -441,7 +385,6 @@ def _plain_width(type_: pa.DataType) -> int:
 
 
 def _order_of(places: npt.NDArray[np.int64], rows: int) -> npt.NDArray[np.int64]:
-    """The merge as positions in both sides joined."""
     order = np.empty(rows + places.size, np.int64)
     second = np.zeros(order.size, np.bool_)
     second[places + np.arange(places.size)] = True

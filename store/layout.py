@@ -1,27 +1,17 @@
-"""Every constant and fixed structure of a segment file, in one place.
+"""Constants and structures of the segment file format (``docs/format.md``; a test compares the
+two).
 
-Purpose
-    The byte layout that ``docs/format.md`` describes.  A test compares the tables of that document
-    with the values below, so the two cannot drift apart.
+All integers are little-endian.  A segment file is a 64-byte file header followed by blocks, each
+aligned to 64 bytes.  A block is a *head* (frame, then the tables of its kind), covered by one
+checksum, and a *body* whose chunks carry their own checksums in the head.  The last 128 bytes of a
+sealed segment are its footer. ::
 
-Layout
-    All integers are little-endian.  A segment file is a 64-byte file header followed by blocks,
-    each aligned to 64 bytes.  A block is a *head* (frame, then the tables of its kind), covered by
-    one checksum, and a *body* whose chunks carry their own checksums in the head.  The last 128
-    bytes of a sealed segment are its footer.
+    | file header | dictionary page | leaf | leaf | ... | node | leaf | ... | root | summary |
+    | footer |
 
-    ::
-
-        | file header | dictionary page | leaf | leaf | ... | node | leaf | ... | root | summary |
-        | footer |
-
-    An *entry table* is how a node describes its children and a leaf its zones: a matrix of 64-bit
-    words, one column per child, one row per field (:data:`ROW_OFFSET` to :data:`ROW_ATTRIBUTES`,
-    then :data:`ROWS_PER_ATTRIBUTE` rows for each attribute other than time).
-
-Limits
-    A block is at most 2**48 bytes, a segment holds at most 2**62 events; neither is near what a
-    disk takes.
+An *entry table* describes a node's children or a leaf's zones: a matrix of 64-bit words, one column
+per child, one row per field (``ROW_OFFSET`` to ``ROW_ATTRIBUTES``, then ``ROWS_PER_ATTRIBUTE`` rows
+for each attribute other than time).  A block is at most 2**48 bytes, a segment 2**62 events.
 """
 
 from __future__ import annotations
@@ -101,19 +91,19 @@ summary bytes, first tick, last tick, events, file bytes, padding, xxh3-64 of th
 PAGE_MAGIC = b"CHRNPAGE"
 PAGE_VERSION = 1
 PAGE_HEADER = struct.Struct("<8sHHIQQQ16xQ")
-"""Of a page of a manifest: magic, format version, rows of the table, segments, identity of the
-stream, bytes of the roots, xxh3-64 of the roots, padding, xxh3-64 of the bytes before and of the
-table."""
+"""Page of a manifest: magic, format version, rows of the table, segments, identity of the stream,
+bytes of the roots, xxh3-64 of the roots, padding, xxh3-64 of the bytes before and of the table.
+"""
 
 ZONE_EVENTS = 512
 """Events summarised by one entry of a leaf's zone table."""
 
 PAGE_EVENTS = 4096
-"""Events compressed together by a block codec; a multiple of :data:`ZONE_EVENTS`."""
+"""Events compressed together by a block codec; a multiple of ``ZONE_EVENTS``."""
 
 SECTION_SHIFT = 15
 SECTION_BYTES = 1 << SECTION_SHIFT
-"""Bytes of a chunk that have a checksum of their own, where a chunk is longer than that."""
+"""Bytes per section checksum, in chunks longer than that."""
 
 NODE_FANOUT = 256
 """Children of a full index node (D in thesis section 3.3.2)."""
@@ -128,8 +118,6 @@ ROWS_PER_ATTRIBUTE = 5  # non-null values, min, max, and two words of sum
 
 
 class BlockKind(IntEnum):
-    """What a block holds."""
-
     LEAF = 1
     NODE = 2
     DICTIONARY = 3
@@ -137,8 +125,6 @@ class BlockKind(IntEnum):
 
 
 class Encoding(IntEnum):
-    """How the values of a column chunk are written."""
-
     PLAIN = 0  # fixed width, as Arrow has them
     DELTA = 1  # per zone: first value, smallest delta, bit-packed deltas
     PACKED = 2  # per zone: smallest value, bit-packed distances to it
@@ -148,15 +134,13 @@ class Encoding(IntEnum):
 
 
 class Codec(IntEnum):
-    """What a chunk's pages are compressed with."""
-
     NONE = 0
     LZ4 = 1
     ZSTD = 2
 
 
 class ValueKind(IntEnum):
-    """How the three value words of an attribute in an entry table are read."""
+    """Interpretation of an attribute's min, max and sum words in an entry table."""
 
     SIGNED = 0  # int64 min, max; 128-bit sum
     UNSIGNED = 1  # uint64 min, max; 128-bit sum
@@ -179,15 +163,12 @@ _KINDS = {
 
 
 def value_kind(attribute: Attribute) -> ValueKind:
-    """How an attribute's aggregates are represented."""
     return _KINDS[attribute.storage]
 
 
 def table_rows(schema: StreamSchema) -> int:
-    """Rows of an entry table over this schema."""
     return ROW_ATTRIBUTES + ROWS_PER_ATTRIBUTE * len(schema.payload)
 
 
 def align(length: int) -> int:
-    """Round up to the next multiple of :data:`ALIGNMENT`."""
     return (length + ALIGNMENT - 1) & -ALIGNMENT

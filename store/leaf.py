@@ -1,30 +1,19 @@
-"""Leaves: thousands of events in one block, column by column.
+r"""Leaves: thousands of events in one columnar block, the lowest level of the TAB+-tree.
 
-Purpose
-    The lowest level of the TAB+-tree.  A leaf knows its zones (512 events each) as a node knows
-    its children, so aggregates and pruning go on below the block, and a slide far smaller than a
-    leaf does not read every event.
+A leaf has zones (512 events each) as a node has children, so aggregates and pruning work inside.
 
-Layout
-    After the frame: :data:`~chronicle.store.layout.LEAF_HEADER`, one
-    :data:`~chronicle.store.layout.CHUNK_ENTRY` per column (time included, in schema order),
-    padding to 8 bytes, the zone table (int64, rows x zones), and of each chunk longer than
-    :data:`~chronicle.store.layout.SECTION_BYTES` the checksums of its sections.  Then the chunks,
-    each at a multiple of 64.
+Layout: after the frame: ``layout.LEAF_HEADER``, one ``layout.CHUNK_ENTRY`` per column (time
+included, in schema order), padding to 8 bytes, the zone table (int64, rows x zones), and of each
+chunk longer than ``layout.SECTION_BYTES`` the checksums of its sections.  Then the chunks, each at
+a multiple of 64. ::
 
-    ::
+    frame | events zones zone-size columns | chunk entries | zones | sums || chunk | chunk | ...
+    \______________________ head, one checksum _______________________/    \_ one each
 
-        frame | events zones zone-size columns | chunk entries | zones | sums || chunk | chunk | ...
-        \\______________________ head, one checksum _______________________/    \\_ one each
+Guarantee: column bytes are verified before use: by the checksum of the chunk, or, for few rows, by
+those of the sections that hold them.
 
-Guarantee
-    What is read of a column was compared with a checksum: with that of the whole chunk, or, where
-    few of its rows are wanted, with those of the sections that hold them.  So a few events of a
-    leaf cost a few sections, on a disk and from an object.
-
-Invariants
-    Events are in time order; ties keep arrival order.  Every zone but the last holds
-    ``zone_events``.
+Invariants: events are in time order; ties keep arrival order.  All zones but the last are full.
 """
 
 from __future__ import annotations
@@ -79,23 +68,11 @@ __all__ = [
 
 Table = npt.NDArray[np.int64]
 Need = Callable[[Sequence[tuple[int, int]]], object]
-"""Sees to it that bytes of a segment are there, or come: offsets and lengths."""
+"""Fetches (offset, length) ranges of a segment if they are missing."""
 
 
 def zone_table(schema: StreamSchema, columns: Sequence[ColumnView], first: int, end: int) -> Table:
-    """Summarise rows [first, end) of prepared columns zone by zone.
-
-    Parameters
-    ----------
-    columns : sequence of ColumnView
-        In schema order, time included.
-    first, end : int
-        Rows of the batch.
-
-    Returns
-    -------
-    int64[rows, zones]
-    """
+    """Aggregate rows [first, end) of columns in schema order, time included, by zone."""
     starts = np.arange(first, end + ZONE_EVENTS, ZONE_EVENTS, dtype=np.int64)
     zones = -(-(end - first) // ZONE_EVENTS)
     starts = starts[: zones + 1]
@@ -116,12 +93,7 @@ def zone_table(schema: StreamSchema, columns: Sequence[ColumnView], first: int, 
 
 
 def entry_of_table(schema: StreamSchema, table: Table, offset: int, length: int) -> Table:
-    """Merge a zone or child table into the entry that stands for the whole block in its parent.
-
-    Returns
-    -------
-    int64[rows]
-    """
+    """Merge a zone or child table into the block's entry in its parent."""
     kinds = np.array([value_kind(attribute) for attribute in schema.payload], np.int64)
     words = np.zeros(3 + ROWS_PER_ATTRIBUTE * len(kinds), np.int64)
     frozen = table.view()
@@ -136,17 +108,7 @@ def entry_of_table(schema: StreamSchema, table: Table, offset: int, length: int)
 
 @dataclass(frozen=True, slots=True)
 class EncodedLeaf:
-    """A leaf that has no place in a file yet.
-
-    Attributes
-    ----------
-    tables : bytes
-        What stands in its head behind the frame.
-    body : list of buffers
-    body_bytes : int
-    entry : int64[rows]
-        For its parent; where it lies is missing.
-    """
+    """A leaf without a file position; ``tables`` is its head after the frame."""
 
     events: int
     tables: bytes
@@ -155,15 +117,7 @@ class EncodedLeaf:
     entry: Table
 
     def placed(self, offset: int, segment_id: int) -> tuple[list[Any], Table]:
-        """The leaf at a place.
-
-        Returns
-        -------
-        parts : list of buffers
-            To be written one after the other at ``offset``.
-        entry : int64[rows]
-            The leaf's entry for its parent.
-        """
+        """Buffers to write at ``offset``, and the leaf's entry for its parent."""
         head = frame_head(
             BlockKind.LEAF, 0, offset, self.tables, self.body_bytes, self.events, segment_id
         )
@@ -175,7 +129,6 @@ class EncodedLeaf:
 def encode_leaf(
     schema: StreamSchema, columns: Sequence[ColumnView], first: int, end: int, codec: Codec
 ) -> EncodedLeaf:
-    """Encode the leaf that holds rows [first, end) of prepared columns."""
     table = zone_table(schema, columns, first, end)
     chunks = [column.encode(first, end, codec) for column in columns]
     sums = [section_sums(chunk.parts, chunk.length) for chunk in chunks]
@@ -211,15 +164,7 @@ def encode_leaf(
 
 
 def head_limit(schema: StreamSchema, events: int, length: int) -> int:
-    """Bytes that the head of a leaf takes at most.
-
-    Parameters
-    ----------
-    schema : StreamSchema
-        As the leaf was written.
-    events, length : int
-        Of the leaf.
-    """
+    """Upper bound of a leaf's head in bytes; ``schema`` is as the leaf was written."""
     columns, zones = len(schema.attributes), -(-events // ZONE_EVENTS)
     tables = LEAF_HEADER.size + CHUNK_ENTRY.size * columns + 8
     sums = columns + length // SECTION_BYTES
@@ -227,26 +172,7 @@ def head_limit(schema: StreamSchema, events: int, length: int) -> int:
 
 
 class LeafReader:
-    """One leaf of a mapped segment.
-
-    Parameters
-    ----------
-    data : memoryview
-        The mapped file.
-    schema : StreamSchema
-        Of the segment.
-    file : str
-        Name for error messages.
-    need : callable, optional
-        Told which bytes of columns are going to be looked at, before they are.
-    holes : bool
-        Whether they are only there then; the head is.
-
-    Raises
-    ------
-    CorruptBlock
-        When the head does not verify; a chunk that does not raises when it is first read.
-    """
+    """One leaf of a mapped segment; with ``holes``, ``need`` fetches column ranges before reads."""
 
     __slots__ = (
         "_data",
@@ -311,7 +237,6 @@ class LeafReader:
         self.file = file
 
     def _chunk(self, position: int, whole: bool = True) -> memoryview:
-        """Bytes of a column; ``whole``: all of them are going to be read."""
         entry = self._entries[position]
         start = self.offset + entry.offset
         chunk = self._data[start : start + entry.length]
@@ -327,14 +252,13 @@ class LeafReader:
         return chunk
 
     def reads(self, data: memoryview) -> bool:
-        """Whether it reads of that mapping."""
         return self._data is data
 
     def _told(self, position: int) -> str:
         return f"column {self._stored[position].name!r} of a leaf"
 
     def _rows(self, position: int, ranges: Ranges, *, whole: bool = True) -> memoryview:
-        """Bytes of a column, of which those are verified that some rows are read from."""
+        """Bytes of a column, verified where the rows of ``ranges`` are read."""
         entry = self._entries[position]
         if self._verified >> position & 1 or not worthwhile(entry, self.events, ranges):
             return self._chunk(position, whole)
@@ -352,7 +276,6 @@ class LeafReader:
     def _verify_spans(
         self, position: int, chunk: memoryview, spans: Iterator[tuple[int, int]]
     ) -> None:
-        """Compare the sections that some bytes of a chunk lie in with their checksums."""
         entry, sound = self._entries[position], self._known(position)
         missing = sections_of(entry, spans, sound)
         if not missing:
@@ -371,7 +294,6 @@ class LeafReader:
             sound[number] = 1
 
     def _known(self, position: int) -> bytearray:
-        """Which sections of a column were found sound."""
         sound = self._sound.get(position)
         if sound is None:
             entry = self._entries[position]
@@ -379,7 +301,6 @@ class LeafReader:
         return sound
 
     def _places(self, entry: ChunkEntry, sections: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Offset and length of sections of a chunk."""
         start = self.offset + entry.offset
         for number in sections:
             at = number << entry.section
@@ -388,15 +309,7 @@ class LeafReader:
     def unread(
         self, names: Sequence[str], ranges: Ranges | None = None
     ) -> Iterator[tuple[int, int]]:
-        """Offset and length of what was never read and will be, for some rows of columns.
-
-        Parameters
-        ----------
-        names : sequence of str
-            Those that the leaf lacks are left out.
-        ranges : sequence of (int, int), optional
-            Rows; all when not given.
-        """
+        """Unread (offset, length) ranges for some rows of columns; by default all rows."""
         for name in names:
             position = self._positions.get(name)
             if position is None or self._verified >> position & 1:
@@ -409,15 +322,12 @@ class LeafReader:
             yield from self._places(entry, sections_of(entry, spans, self._known(position)))
 
     def chunk_bytes(self, name: str) -> int:
-        """Stored bytes of a column."""
         return self._entries[self._positions[name]].length
 
     def chunk_entry(self, name: str) -> ChunkEntry:
-        """How a column of this leaf is stored."""
         return self._entries[self._positions[name]]
 
     def ticks(self, first: int = 0, end: int | None = None) -> npt.NDArray[np.int64]:
-        """Times of rows [first, end)."""
         position = self._positions[self.schema.time]
         end = self.events if end is None else end
         entry = self._entries[position]
@@ -428,7 +338,7 @@ class LeafReader:
         return result
 
     def packed_ticks(self) -> npt.NDArray[np.int64] | None:
-        """The words of all times as :func:`.packing.pack` made them; None if kept otherwise."""
+        """The words of all times as ``packing.pack`` made them; None if stored otherwise."""
         position = self._positions[self.schema.time]
         entry = self._entries[position]
         if entry.encoding is not Encoding.DELTA:
@@ -444,11 +354,7 @@ class LeafReader:
         keep_dictionary: bool = False,
         ranges: Ranges | None = None,
     ) -> pa.Array:
-        """Rows [first, end) of a column as an Arrow array; may point into the mapped file.
-
-        ``ranges``: the rows of these that will be looked at, where they are not all; others may
-        hold anything.
-        """
+        """Rows [first, end) as an Arrow array; with ``ranges`` only those rows are valid."""
         position = self._positions[name]
         try:
             return decode_chunk(
@@ -467,12 +373,7 @@ class LeafReader:
             raise CorruptBlock(str(error), self.file, self.offset) from error
 
     def plain(self, name: str, dtype: Any, ranges: Ranges | None = None) -> npt.NDArray[Any] | None:
-        """All values of a column where they lie in the file; None where they do not lie so.
-
-        For whoever looks at few of them: what is read through it does not count as resident.
-
-        ``ranges``: the rows that will be looked at, where they are not all.
-        """
+        """All values if stored plain without nulls, for sparse reads; else None."""
         position = self._positions.get(name)
         entry = None if position is None else self._entries[position]
         if (
@@ -484,15 +385,14 @@ class LeafReader:
         return np.frombuffer(self._rows(position, rows, whole=False), dtype, self.events)
 
     def uses_dictionary(self, name: str) -> bool:
-        """Whether a column of this leaf is stored as dictionary codes."""
         return self._entries[self._positions[name]].encoding is Encoding.DICTIONARY
 
     def verify_column(self, name: str) -> None:
-        """Compare a column's chunk with its checksum, unless that was done before."""
+        """Verify a column's chunk, unless that was done before."""
         self._chunk(self._positions[name])
 
     def verify(self) -> None:
-        """Compare every chunk with its checksums, again even where that was done before."""
+        """Verify every chunk again, with all section checksums."""
         self._verified, self._sound = 0, {}
         for position, entry in enumerate(self._entries):
             chunk = self._chunk(position)

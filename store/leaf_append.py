@@ -1,15 +1,9 @@
-"""Large appends: whole leaves are written at once, and what fills none is the new tail.
+"""Large appends: full leaves are written directly, and the rest becomes the new tail, in one
+commit::
 
-Guarantee
-    One record of the log (EXTENT), or one replacement of the manifest where segments became full
-    or retention drops events, makes all of it visible.
-
-Layout
-    ::
-
-        before    active segment |====|     tail |--|
-        append                              events  |----------------------|
-        after     active segment |====|==|======|== full |    active |==|  tail |-|
+    before    active segment |====|     tail |--|
+    append                              events  |----------------------|
+    after     active segment |====|==|======|== full |    active |==|  tail |-|
 """
 
 from __future__ import annotations
@@ -29,7 +23,6 @@ from .tail import Tail, concat_batches, ticks_of
 __all__ = ["append_leaves"]
 
 PIECE_EVENTS = 1 << 20
-"""A large batch is encoded in pieces of this many events."""
 
 
 def append_leaves(
@@ -71,13 +64,12 @@ def append_leaves(
 def _write_leaves(
     commits: Commits, rules: AppendRules, draft: Draft, fresh: pa.RecordBatch
 ) -> pa.RecordBatch:
-    """Write whole leaves of tail and fresh events; return what is left for the new tail."""
     tail = commits.journal.tail
     arrow = rules.arrow
     rest = fresh
     events = 0 if draft.active is None else draft.active.writer.events
     if tail.rows:
-        # top up the tail with a leaf's worth so that the bulk is not copied
+        # fill up the tail to a leaf, so that most events are not copied
         wanted = max(1, rules.leaf_events - tail.rows % rules.leaf_events)
         head = concat_batches([tail.batch(), fresh.slice(0, wanted)], arrow)
         written = draft.writer().write(head, whole_leaves=True)
@@ -98,7 +90,7 @@ def _write_leaves(
         if written == 0:
             break
     if rest.num_rows and not draft.entries and draft.writer().events == events:
-        # Long strings that repeat are large here and small on disk: wait no longer.
+        # Repeated long strings are large here and small on disk: write them anyway.
         draft.writer().write(rest)
         rest = rest.slice(rest.num_rows)
     return rest

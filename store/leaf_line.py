@@ -1,24 +1,11 @@
-"""A line of leaves: encoded side by side, written one after the other.
+"""Parallel leaf encoding with sequential writes, equal to what the writer alone would write::
 
-Purpose
-    What is rewritten are whole leaves of megabytes, and to encode one takes several times as long
-    as to write it.  :class:`LeafLine` stands before a :class:`~.segment_writer.SegmentWriter`: it
-    has leaves encoded in threads and gives them to the writer in their order.
+    put          a   b   c            string codes are assigned here, in order
+    threads      [a] [b] [c]          zones, packing, compression, checksums
+    writer       a   b                positions in the file, nodes
 
-    ::
-
-        put          a   b   c            codes of strings are given here, in order
-        threads      [a] [b] [c]          zones, packing, compression, checksums
-        writer       a   b                places in the file, nodes
-
-Guarantee
-    Leaves are those which the writer alone would have made of the same batches, in the same order;
-    a dictionary page may hold what later ones need as well.  What an encoding raises is raised by a
-    later :meth:`LeafLine.put` or :meth:`LeafLine.settle`.
-
-Limits
-    At most :data:`AHEAD` leaves more than there are threads are in memory.  Threads help as far as
-    encoding is done outside the interpreter's lock: kernels, NumPy, Arrow.
+Encoding takes several times as long as writing.  Its errors are raised by a later ``put`` or
+``settle``.  At most ``AHEAD`` leaves more than threads are in memory.
 """
 
 from __future__ import annotations
@@ -39,17 +26,7 @@ AHEAD = 1
 
 
 class LeafLine:
-    """Leaves on their way into a segment.
-
-    Parameters
-    ----------
-    writer : SegmentWriter
-        Used by nobody else until :meth:`settle` has returned, but for what it was asked before.
-    pool : Executor or None
-        Of the threads; without one leaves are encoded where they are put.
-    threads : int
-        How many of the pool are for this line.
-    """
+    """Leaves on their way into a segment; the ``writer`` is used exclusively until ``settle``."""
 
     def __init__(self, writer: SegmentWriter, pool: Executor | None, threads: int) -> None:
         self.writer = writer
@@ -61,24 +38,13 @@ class LeafLine:
 
     @property
     def length(self) -> int:
-        """Bytes of the segment, of leaves that are still being encoded their plain ones."""
+        """Bytes of the segment, with plain sizes of leaves that are still being encoded."""
         return self.writer.length + self._plain
 
     def put(
         self, batch: pa.RecordBatch, *, whole_leaves: bool = False, single: bool = False
     ) -> int:
-        """Append a batch as :meth:`.SegmentWriter.write` does.
-
-        Parameters
-        ----------
-        single : bool
-            As one leaf, whatever its size.
-
-        Returns
-        -------
-        int
-            Events that will be written.
-        """
+        """Append a batch (``single``: as one leaf); returns the events that will be written."""
         columns = self.writer.columns(batch)
         rows = batch.num_rows
         cuts = [0, rows] if single else self.writer.cuts(columns, rows, whole_leaves)
@@ -96,7 +62,6 @@ class LeafLine:
         return cuts[-1]
 
     def settle(self) -> None:
-        """Have everything written that was put."""
         while self._waiting:
             self._place()
 

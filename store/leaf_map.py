@@ -1,18 +1,8 @@
-"""The leaves of a segment as arrays: where each begins in the stream, and what its entry says.
+"""The leaves of a segment as arrays, to read columns by position, as indexes do.
 
-Purpose
-    Positions are how indexes speak of events.  :class:`LeafMap` finds the leaf that holds a
-    position, reads columns by position, and keeps the entries of all leaves together as a coarse
-    map of the segment: counts, time bounds and the minimum and maximum of every attribute.
-
-Cost
-    Making one reads the index nodes of the segment, not its leaves.  Maps of recent views are
-    remembered.
-
-Reading ahead
-    Who knows several leaves of which it wants rows takes them from :meth:`LeafMap.ahead`, which
-    asks for the heads of many of them together and then, as the heads say where they lie, for the
-    bytes of the rows: two rounds of waiting, however many leaves, not two for each.
+Creation reads the index nodes of the segment, not its leaves; maps of recent views are cached.
+``LeafMap.ahead`` fetches several leaves in two rounds of requests: first all heads, then the bytes
+of the wanted rows.
 """
 
 from __future__ import annotations
@@ -34,24 +24,15 @@ __all__ = ["LeafMap", "leaf_map"]
 
 Table = npt.NDArray[np.int64]
 Rows = Ranges | None
-"""Of a leaf; None stands for all."""
 AHEAD_BYTES = 32 << 20
-"""Asked for together: what is read ahead of who reads it."""
 MAPS_REMEMBERED = 256
 TICKS_REMEMBERED = 4096
 
 
 class LeafMap:
-    """Leaves of one segment at one moment.
-
-    Attributes
-    ----------
-    table : int64[rows, leaves]
-        Their entries, in time order (see :mod:`chronicle.store.layout`).
-    starts : int64[leaves + 1]
-        Position in the segment of each leaf's first event, then the segment's events.  Of a view
-        that is cut in front (:mod:`.cut_views`), the leaves that it shows, where they are: the
-        first may begin before what is shown.
+    """Leaves of one segment: ``table`` has their entries, ``starts`` the position of each first
+    event, then the end.  Of a cut view only the leaves that it shows; the first may begin before
+    what is shown.
     """
 
     def __init__(self, view: SegmentView) -> None:
@@ -67,39 +48,28 @@ class LeafMap:
 
     @property
     def first_ticks(self) -> Table:
-        """First tick of each leaf."""
         row: Table = self.table[ROW_FIRST]
         return row
 
     @property
     def last_ticks(self) -> Table:
-        """Last tick of each leaf."""
         row: Table = self.table[ROW_LAST]
         return row
 
     def leaf(self, number: int) -> LeafReader:
-        """A leaf by its number."""
         return self.view.file.leaf(
             int(self.table[ROW_OFFSET, number]), int(self.table[ROW_LENGTH, number])
         )
 
     def fetch(self, numbers: Iterable[int], names: Sequence[str] = ()) -> None:
-        """Have what will be wanted of leaves come together: their heads, and whole columns."""
+        """Fetch heads, and whole columns, of leaves together."""
         for _ in self.ahead([(number, None) for number in numbers], names):
             pass
 
     def ahead(
         self, wanted: Iterable[tuple[int, Rows]], names: Sequence[str] = ()
     ) -> Iterator[tuple[LeafReader, Rows]]:
-        """Leaves, each with the rows wanted of it, which have come or are coming.
-
-        Parameters
-        ----------
-        wanted : iterable of (int, ranges)
-            Numbers of leaves, ascending, and rows of each; None for all.
-        names : sequence of str
-            Columns that will be read of these rows.
-        """
+        """Prefetched leaves with their wanted rows, for ascending leaf numbers."""
         group: list[tuple[int, Rows]] = []
         size = 0
         for number, rows in wanted:
@@ -111,7 +81,6 @@ class LeafMap:
         yield from self._together(group, names)
 
     def _bytes_wanted(self, number: int, rows: Rows, columns: int) -> int:
-        """About what is read of a leaf."""
         length, events = (int(self.table[row, number]) for row in (ROW_LENGTH, ROW_COUNT))
         file = self.view.file
         most = length * columns // len(file.schema.attributes)
@@ -145,13 +114,12 @@ class LeafMap:
     def pieces(
         self, first: int, end: int, names: Sequence[str] = ()
     ) -> Iterator[tuple[LeafReader, int, int]]:
-        """Leaves that hold positions [first, end), each with the rows wanted of some columns."""
+        """Leaves with positions [first, end), each with the first and end row."""
         for leaf, rows in self.ahead(self._rows_of(first, end), names):
             assert rows is not None
             yield leaf, *rows[0]
 
     def _rows_of(self, first: int, end: int) -> Iterator[tuple[int, Ranges]]:
-        """Numbers of the leaves that hold positions [first, end), and their rows."""
         number = int(np.searchsorted(self.starts, first, side="right")) - 1
         while first < end:
             base, stop = int(self.starts[number]), int(self.starts[number + 1])
@@ -161,25 +129,23 @@ class LeafMap:
             number += 1
 
     def ticks(self, first: int, end: int) -> Table:
-        """Times of the events at positions [first, end)."""
         time = (self.view.file.schema.time,)
         parts = [leaf.ticks(low, high) for leaf, low, high in self.pieces(first, end, time)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts or [np.zeros(0, np.int64)])
 
     def begins(self, positions: Table) -> npt.NDArray[np.bool_]:
-        """Whether a leaf begins at each position; one begins at the end of the segment."""
+        """Whether a leaf, or the end of the segment, begins at each position."""
         found: npt.NDArray[np.bool_] = self.starts[np.searchsorted(self.starts, positions)] == (
             positions
         )
         return found
 
     def around(self, positions: Table) -> tuple[Table, Table]:
-        """First and last ticks of the leaves that hold some positions."""
         numbers = np.searchsorted(self.starts, positions, side="right") - 1
         return self.first_ticks[numbers], self.last_ticks[numbers]
 
     def tick(self, position: int) -> int:
-        """Time of one event; remembered, for planning asks again."""
+        """Time of one event; cached for repeated planning."""
         number = int(np.searchsorted(self.starts, position, side="right")) - 1
         if self.starts[number] == position:
             return int(self.first_ticks[number])
@@ -192,7 +158,7 @@ class LeafMap:
         return known
 
     def fetch_ticks(self, positions: Table) -> None:
-        """Have what :meth:`tick` of some positions looks at come together."""
+        """Fetch together what ``tick`` of some positions reads."""
         inside = positions[~self.begins(positions) & ~self.begins(positions + 1)]
         asked = [at for at in inside.tolist() if self._ticks.get(at) is None]
         if len(asked) > 1:
@@ -225,7 +191,6 @@ _maps = Lru[tuple[int, int, int], LeafMap](MAPS_REMEMBERED)
 
 
 def leaf_map(view: SegmentView) -> LeafMap:
-    """The map of a view, made when first asked for."""
     key = (id(view.file), view.skipped, view.events)
     known = _maps.get(key)
     if known is None or known.view.file is not view.file:

@@ -1,16 +1,7 @@
-"""Leaving rows out of a batch: what is between them is copied in one piece.
+"""Removes rows from a batch by copying the ranges between them, without testing each row.
 
-Purpose
-    A delete takes some of a leaf's rows out of every column.  A filter asks each row; here the
-    stretches between the rows that go are copied, which costs what copying a column costs.
-
-Guarantee
-    What comes back has the rows that stay, in their order, and shares no memory with the batch but
-    dictionaries.  A batch that nobody else has may be given away: then columns in lent memory
-    close up where they lie, and need no other.
-
-Limits
-    Columns of fixed width without nulls, and codes of texts; others are filtered.
+Fixed-width columns without nulls and dictionary codes are supported, in place if ``given`` in lent
+memory; others are filtered.
 """
 
 from __future__ import annotations
@@ -30,12 +21,11 @@ from .packing import pooled
 __all__ = ["without_rows"]
 
 _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
-"""What values of so many bytes are copied as."""
 
 
 @kernel
 def _copy_between(values, places, out):  # type: ignore[no-untyped-def]
-    """Copy all values but those at some places, which ascend; ``out`` may begin where they do."""
+    """Copy all values except those at ascending places; ``out`` may alias ``values``."""
     first = 0
     at = 0
     for k in range(places.size + 1):
@@ -51,15 +41,7 @@ def _copy_between(values, places, out):  # type: ignore[no-untyped-def]
 def without_rows(
     batch: pa.RecordBatch, places: npt.NDArray[np.int64], *, given: bool = False
 ) -> pa.RecordBatch:
-    """A batch without some rows.
-
-    Parameters
-    ----------
-    places : int64[n]
-        Row numbers, ascending, each once.
-    given : bool
-        Nobody uses the batch or its memory any more, which may be overwritten.
-    """
+    """A batch without ascending rows; a ``given`` batch's memory may be overwritten."""
 
     @cache
     def mask() -> pa.Array:
@@ -79,11 +61,11 @@ def _left(
         return pa.DictionaryArray.from_arrays(codes, column.dictionary, safe=False)
     width = _width(column)
     if not width:
-        # by itself: a whole batch is filtered by way of positions, in three times the time
+        # per column: filtering a whole batch takes three times as long
         return pc.filter(column, mask())
     memory = column.buffers()[1]
     values = np.frombuffer(memory, _WORDS[width], len(column), column.offset * width)
-    if given and is_lent(memory.address):  # what lies in a file may be writable, too
+    if given and is_lent(memory.address):  # a writable buffer may also be a mapped file
         kept = values[: values.size - places.size]
     else:
         kept = pooled(values.size - places.size, _WORDS[width])
@@ -93,12 +75,11 @@ def _left(
 
 
 def _width(column: pa.Array) -> int:
-    """Bytes of a value, where each has so many and none is null; else 0."""
     type_ = column.type
     if column.null_count or isinstance(column, pa.ExtensionArray) or pa.types.is_nested(type_):
         return 0
     try:
         bits = type_.bit_width
-    except ValueError:  # texts and the like
+    except ValueError:  # variable width
         return 0
     return bits // 8 if bits // 8 in _WORDS and not bits % 8 else 0

@@ -1,19 +1,9 @@
-"""Lent memory: what one leaf was decoded into is used again for the next.
+"""Reuse of large buffers while leaves are rewritten in several threads.
 
-Purpose
-    A rewriting decodes, copies and encodes leaf after leaf, megabytes each, in several threads.
-    Allocators give memory back to the system between two of them and ask for it again, and the
-    system clears every page that it gives: that can take longer than the work.  While a
-    :class:`Lender` is in charge, arrays come from blocks that it keeps.
-
-Guarantee
-    A block is lent to one array at a time.  It comes back when nothing refers to the array any
-    more, whoever has it then: a view, an Arrow buffer, a thread that writes.  When the lender has
-    gone, so does each block that comes back.
-
-Limits
-    A lender keeps as much as was lent at a time at most.  Arrays below :data:`SMALLEST_BYTES` are
-    none of its business, nor are threads that do not work in the context of :func:`lending`.
+Allocators return memory to the system and request it again, and clearing its pages can take longer
+than the work.  While a ``Lender`` is active in a context, arrays come from its pool.  A block
+returns when nothing refers to its array any more (a view, an Arrow buffer, a writing thread), or is
+freed if the lender is gone.  The pool is as large as the maximum lent at one time.
 """
 
 from __future__ import annotations
@@ -32,15 +22,12 @@ __all__ = ["Lender", "is_lent", "lending", "lent"]
 
 SMALLEST_BYTES = 64 << 10
 STEPS = 2
-"""Sizes of blocks between two powers of two: leaves of a rewriting are hardly ever as long as each
-other, and what no array has reached of a block has no memory behind it."""
+"""Block sizes per power of two; untouched memory of a block is free."""
 
 Block = npt.NDArray[np.uint8]
 
 
 class _Loan:
-    """What an array stands on, as long as anything refers to it."""
-
     __slots__ = ("__array_interface__", "_block", "_lender")
 
     def __init__(self, lender: Lender, block: Block, count: int, dtype: np.dtype[Any]) -> None:
@@ -58,13 +45,7 @@ class _Loan:
 
 
 class Lender:
-    """Blocks of memory that are used over and over, by any threads.
-
-    Attributes
-    ----------
-    blocks : int
-        How many it had to make.
-    """
+    """A thread-safe pool of memory blocks; ``blocks`` counts those allocated."""
 
     def __init__(self) -> None:
         self._free: defaultdict[int, list[Block]] = defaultdict(list)
@@ -72,7 +53,6 @@ class Lender:
         self.blocks = 0
 
     def lend(self, count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        """An array that holds anything."""
         size = _rounded(count * dtype.itemsize)
         try:
             block = self._free[size].pop()
@@ -83,12 +63,10 @@ class Lender:
         return np.asarray(_Loan(self, block, count, dtype))
 
     def take_back(self, block: Block) -> None:
-        """Nobody uses it any more; for who lent it."""
         self._lent.discard(_address(block))
         self._free[block.size].append(block)
 
     def has_lent(self, address: int) -> bool:
-        """Whether an array that it has lent begins there."""
         return address in self._lent
 
 
@@ -97,7 +75,7 @@ _LENDER: ContextVar[Lender | None] = ContextVar("chronicle_lender", default=None
 
 @contextmanager
 def lending(lender: Lender) -> Iterator[None]:
-    """Meanwhile it answers :func:`lent`, here and in what works in copies of this context."""
+    """Make a lender serve ``lent`` in this context and its copies."""
     token = _LENDER.set(lender)
     try:
         yield
@@ -106,7 +84,7 @@ def lending(lender: Lender) -> Iterator[None]:
 
 
 def lent(count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any] | None:
-    """An array of the lender in charge; None where there is none, or for a small one."""
+    """An array of the active lender; None without one, or for a small array."""
     lender = _LENDER.get()
     if lender is None or count * dtype.itemsize < SMALLEST_BYTES:
         return None
@@ -114,7 +92,6 @@ def lent(count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any] | None:
 
 
 def is_lent(address: int) -> bool:
-    """Whether an array of the lender in charge begins there."""
     lender = _LENDER.get()
     return lender is not None and lender.has_lent(address)
 
@@ -125,6 +102,5 @@ def _address(block: Block) -> int:
 
 
 def _rounded(size: int) -> int:
-    """The size of the block for an array: at most half as large again."""
     step = 1 << max(0, size.bit_length() - STEPS.bit_length())
     return -(-size // step) * step

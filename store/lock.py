@@ -1,41 +1,23 @@
-"""Who may write to a store, and which versions readers still look at.
+"""The writer lock, and leases on the versions that readers use.
 
-Purpose
-    One process writes.  Any number of processes read, each a version that it opened earlier; the
-    writer deletes a file only when no version that is still read names it.  Both are files with an
-    ``flock`` on them: the system drops the lock however a process ends.
+One process writes.  Any number of processes read, each a version that it opened earlier; the writer
+deletes a file only when no leased version names it.  Both are files with an ``flock``, which the
+system releases when a process ends, so none is stale.
 
-Guarantee
-    There is never a second :class:`WriterLock`, in this process or another, and never one left over
-    from a process that is gone.  A lease that :meth:`ReaderLease.take` registered is counted by
-    :func:`live_leases` until it is released, its process ends or its time runs out, whichever is
-    last in force (below), and not for longer.
+Layout: ``LOCK`` holds ``{"host": ..., "pid": ..., "started": "2026-01-31T12:00:00+00:00"}``; the
+lock on it counts, not its existence.  ``readers/<uuid>.lease`` holds ``{"version": n, "host": ...,
+"pid": ..., "expires": t}``, with the end in seconds since 1970 or null.  It is written and locked
+as ``<uuid>.lease.tmp`` and then renamed, so a visible lease is complete and locked.
 
-Layout
-    ``LOCK`` holds ``{"host": ..., "pid": ..., "started": "2026-01-31T12:00:00+00:00"}``.  It stays
-    when the writer is gone: the lock on it counts, not that it exists.
+A lease is alive while its process holds it; one with a time limit also until then, for readers that
+planned work for other processes.
 
-    ``readers/<uuid>.lease`` holds ``{"version": n, "host": ..., "pid": ..., "expires": t}``, with
-    the end in seconds since 1970 or null.  It is written and locked as ``<uuid>.lease.tmp`` and
-    then renamed, so whoever sees it sees all of it, locked.
+Pinning a version: read the manifest, take a lease for its version, read the manifest again; if it
+has changed, release and repeat.  Otherwise the writer may have listed the leases just before.
 
-    ==========================  =================================================================
-    a lease                     is alive
-    ==========================  =================================================================
-    without time limit          while the process holds it
-    with time limit             while the process holds it, and until the time is over even when it
-                                has let go: for readers that planned work for other processes
-    ==========================  =================================================================
-
-How a reader pins a version
-    Read the manifest, take a lease for its version, read the manifest again; if it has moved on
-    meanwhile, release and begin anew.  Otherwise the writer may have looked for leases just before.
-
-Limits
-    A reader that may not write to the directory, or finds the disk full, gets a lease that is not
-    registered.  It reads what it has open (removed files stay readable through open handles and
-    mappings), but may find other files of its version gone.  Time limits compare the clocks of the
-    machines that share the directory.
+Limits: a reader that cannot write to the directory, or finds the disk full, gets an unregistered
+lease: its open files and mappings stay readable, but other files of its version may be removed.
+Time limits compare the clocks of the machines that share the directory.
 """
 
 from __future__ import annotations
@@ -71,42 +53,29 @@ LEASE = ".lease"
 LEASE_TEMPORARY = ".lease.tmp"
 
 NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
-"""Errors of a directory in which this reader cannot leave a lease."""
 
 
 class WriterLock:
-    """The right to write to a store, held until :meth:`release` or the end of the process."""
+    """The right to write to a store, held until ``release`` or the end of the process."""
 
     def __init__(self, lock: FileLock) -> None:
         self._lock = lock
 
     @classmethod
     def acquire(cls, files: Files, directory: str = "") -> Self:
-        """Become the writer.
-
-        Parameters
-        ----------
-        directory : str
-            The store; must exist.
-
-        Raises
-        ------
-        StoreLocked
-            Somebody else is; the message names process and host.
-        """
+        """Become the writer; ``StoreLocked``, naming process and host, if there is one."""
         path = posixpath.join(directory, WRITER_LOCK)
         started = datetime.now(timezone.utc).isoformat(timespec="seconds")
         content = _encode({"host": socket.gethostname(), "pid": os.getpid(), "started": started})
         try:
             lock = files.lock(path, exclusive=True, content=content)
-        except StorageFull:  # the content is for messages only: a full disk keeps nobody out
+        except StorageFull:  # the content is only for messages, so a full disk is no obstacle
             lock = files.lock(path, exclusive=True)
         if lock is None:
             raise StoreLocked(_who_writes(files, path))
         return cls(lock)
 
     def release(self) -> None:
-        """Stop being the writer.  Doing so again does nothing."""
         self._lock.release()
 
     def __enter__(self) -> Self:
@@ -117,15 +86,7 @@ class WriterLock:
 
 
 class ReaderLease:
-    """The promise of the writer not to delete what one version names.
-
-    Attributes
-    ----------
-    version : int
-        The version that is read.
-    registered : bool
-        Whether the writer knows; False where the directory cannot be written to.
-    """
+    """Keeps files of one version; not ``registered`` where the directory is not writable."""
 
     def __init__(
         self, files: Files, version: int, path: str | None = None, lock: FileLock | None = None
@@ -147,23 +108,8 @@ class ReaderLease:
         below: int | None = None,
         clock: Callable[[], float] = time.time,
     ) -> Self:
-        """Register that a version is being read.
-
-        Parameters
-        ----------
-        directory : str
-            The store or stream whose manifest has that version.
-        ttl_seconds : float, optional
-            Keep the lease alive for that long even if this process ends before.
-        below : int, optional
-            The version names no file with this number or a higher one.
-        clock : callable
-            Seconds since 1970.
-
-        Returns
-        -------
-        ReaderLease
-            Not registered where the directory cannot be written to; see the module's limits.
+        """Register that a version is being read.  With ``ttl_seconds`` the lease outlives this
+        process; ``below``: the version names no file with this number or a higher one.
         """
         readers = posixpath.join(directory, READERS)
         expires = None if ttl_seconds is None else clock() + ttl_seconds
@@ -181,7 +127,7 @@ class ReaderLease:
         try:
             if not files.exists(readers):
                 files.make_directory(readers)
-            while lock is None:  # None: a sweep got hold of the new file first, and removes it
+            while lock is None:  # None: a sweep locked the new file first, and removes it
                 path = posixpath.join(readers, uuid.uuid4().hex)
                 lock = files.lock(path + LEASE_TEMPORARY, exclusive=False, content=content)
             files.replace(path + LEASE_TEMPORARY, path + LEASE)
@@ -195,7 +141,6 @@ class ReaderLease:
 
     @property
     def path(self) -> str | None:
-        """File of the lease; None when it is not registered or given up."""
         return self._path
 
     @property
@@ -203,20 +148,17 @@ class ReaderLease:
         return self._path is not None
 
     def release(self) -> None:
-        """Give the version up, whatever time is left.  Doing so again does nothing.
-
-        Nor does it in a forked child: the lease is its parent's.
-        """
+        """Release the version; idempotent, and a no-op in a forked child."""
         if self._process != os.getpid():
             return
         path, self._path = self._path, None
         if path is not None:
-            with suppress(OSError):  # swept, or the directory is read-only by now
+            with suppress(OSError):  # removed by a sweep, or the directory is now read-only
                 self._files.remove(path)
         self._let_go()
 
     def detach(self) -> None:
-        """Let go as if the process had ended: a lease with a time limit lives until it is over."""
+        """Unlock as if the process had ended; a lease with a time limit lives on until then."""
         self._path = None
         self._let_go()
 
@@ -233,36 +175,27 @@ class ReaderLease:
 
 
 class Lease(NamedTuple):
-    """What a reader holds: a version, and the number from which on it names no file."""
+    """A reader's version, and the number from which on it names no file."""
 
     version: int
     below: int | None = None
 
     def wants(self, number: int, gone: int) -> bool:
-        """Whether it may name the file of a number that version ``gone`` no longer names."""
+        """Whether it may name file ``number``, which version ``gone`` no longer names."""
         return self.version < gone and (self.below is None or number < self.below)
 
 
 def live_leases(
     files: Files, directory: str, *, clock: Callable[[], float] = time.time
 ) -> list[int]:
-    """Return the versions that readers hold, one per lease, ascending; see :func:`held_leases`."""
+    """The versions that readers hold, one per lease, ascending; as ``held_leases``."""
     return [lease.version for lease in held_leases(files, directory, clock=clock)]
 
 
 def held_leases(
     files: Files, directory: str, *, clock: Callable[[], float] = time.time
 ) -> list[Lease]:
-    """Return what readers hold, by version; remove dead leases.
-
-    Only the writer may call this.  A lease that is held but cannot be understood counts as version
-    0, which keeps everything.
-
-    Parameters
-    ----------
-    clock : callable
-        Seconds since 1970.
-    """
+    """Live leases by version; removes dead ones (writer only).  Unreadable is version 0."""
     readers = posixpath.join(directory, READERS)
     try:
         names = files.list(readers)
@@ -275,7 +208,7 @@ def held_leases(
         path = posixpath.join(readers, name)
         probe = files.lock(path, exclusive=True)
         if probe is None:
-            # A temporary one is being written by a reader that will look at the manifest again.
+            # The reader of a temporary lease will read the manifest again.
             if name.endswith(LEASE) and (lease := _lease(files, path)) is not None:
                 leases.append(lease[0])
             continue
@@ -292,7 +225,6 @@ def held_leases(
 
 
 def _lease(files: Files, path: str) -> tuple[Lease, float | None] | None:
-    """Return a lease and its end, or None when it has just been removed."""
     try:
         found = _decode(files.read(path))
     except FileNotFoundError:
@@ -307,7 +239,6 @@ def _lease(files: Files, path: str) -> tuple[Lease, float | None] | None:
 
 
 def _who_writes(files: Files, path: str) -> str:
-    """Describe the holder of a writer lock, as far as its file tells."""
     try:
         holder = _decode(files.read(path))
     except OSError:

@@ -1,80 +1,49 @@
-"""The write-ahead log: small appends made durable by one sequential write each.
+"""The write-ahead log: one sequential write per small append, replayed after a crash.
 
-Purpose
-    Events that do not fill a leaf yet are kept in memory and in this file.  After a crash the store
-    replays the file and is where it was.
+Guarantee: when ``sync(position)`` has returned, every record that ends at or before that position
+survives a power cut.  A record is read back whole and at its place, or the log ends before it.
+Damage to a durable record raises ``CorruptBlock`` whenever it is distinguishable (below).
 
-Guarantee
-    When ``sync(position)`` has returned, every record that ends at or before that position survives
-    a power cut.  A record is read back whole and at its place, or the log ends before it.  Damage
-    to a record that was durable raises :class:`CorruptBlock` whenever it can be told from the
-    traces of a power cut (below).
+Layout: numbers are little-endian and unsigned; each record begins at a multiple of eight bytes.
 
-Layout
-    All numbers are little-endian and unsigned; each record begins at a multiple of eight bytes.
+=====================  ======  =====  =======================================================
+header (32 bytes)      offset  size   meaning
+=====================  ======  =====  =======================================================
+magic                       0      8  ``CHRONLOG``
+version                     8      4  2 (1: of releases whose appends do not count events)
+nonce                      12      4  random, so that no two logs have the same header
+sequence                   16      8  number of this log among those of its stream
+checksum                   24      8  XXH3-64 of bytes 0 to 23, seed 0
+=====================  ======  =====  =======================================================
+record (16 bytes + n)  offset  size   meaning
+=====================  ======  =====  =======================================================
+checksum                    0      8  XXH3-64 of bytes 8 to the end of the padding; the seed
+                                      is the header's checksum XOR the record's offset
+length                      8      4  n, the bytes of the payload
+kind                       12      2  type of the payload; the log does not interpret it
+unsynced                   14      2  when this was written, every byte that lies more than
+                                      ``unsynced`` x 512 bytes before the record was durable;
+                                      65535: nothing is known
+payload                    16      n
+padding                16 + n    0-7  zeros, up to the next multiple of eight
+=====================  ======  =====  =======================================================
 
-    =====================  ======  =====  =======================================================
-    header (32 bytes)      offset  size   meaning
-    =====================  ======  =====  =======================================================
-    magic                       0      8  ``CHRONLOG``
-    version                     8      4  2 (1: of releases whose appends do not count events)
-    nonce                      12      4  random, so that no two logs have the same header
-    sequence                   16      8  number of this log among those of its stream
-    checksum                   24      8  XXH3-64 of bytes 0 to 23, seed 0
-    =====================  ======  =====  =======================================================
+The seed ties a record to its log and place: zeros, blocks of a deleted log, an older record of this
+one or two swapped records do not verify.
 
-    =====================  ======  =====  =======================================================
-    record (16 bytes + n)  offset  size   meaning
-    =====================  ======  =====  =======================================================
-    checksum                    0      8  XXH3-64 of bytes 8 to the end of the padding; the seed
-                                          is the header's checksum XOR the record's offset
-    length                      8      4  n, the bytes of the payload
-    kind                       12      2  what the payload is; the log does not look at it
-    unsynced                   14      2  when this was written, every byte that lies more than
-                                          ``unsynced`` x 512 bytes before the record was durable;
-                                          65535: nothing is known
-    payload                    16      n
-    padding                16 + n    0-7  zeros, up to the next multiple of eight
-    =====================  ======  =====  =======================================================
+Torn tails: a power cut may leave any part of unsynced data: whole sectors, in any order, others
+zero or stale.  So the first invalid record ends the log, *even if valid ones follow*: they were not
+acknowledged, because a sync covers everything before it.  The log is ``torn`` and is cut there.
 
-    The seed ties a record to its log and to its place: zeros, blocks of a deleted log, an older
-    record of this one or two swapped records do not pass.
+Corruption: a flipped bit in a durable record looks the same, unless the field ``unsynced`` of a
+later record proves that the bad one was already durable.  Then nothing is cut, and ``CorruptBlock``
+names the place.  An invalid header of at most 32 bytes is an interrupted creation (torn, empty); of
+a longer log, corruption.
 
-What the end of a log can look like
-    A power cut may leave any part of what was not synced: whole sectors, in any order, others zero
-    or stale.  So the first record that does not pass ends the log, *even if valid ones follow*:
-    they were not acknowledged, because a sync covers everything before it.  The reader says
-    ``torn`` and the writer cuts there.
-
-    A flipped bit in a durable record looks the same at first.  The two are told apart by the field
-    ``unsynced`` of the records that follow: one of them may prove that the bad record was durable
-    when it was written itself.  Then nothing is cut and the error names the place.
-
-    ==========================================  ================================================
-    found                                       taken for
-    ==========================================  ================================================
-    nothing invalid                             a clean end
-    zeros, garbage or part of a record          torn: cut
-    the same, then valid records that prove     torn: cut
-    nothing about it
-    the same, then a record that was written    corruption: ``CorruptBlock``
-    when the bad place was durable already
-    an invalid header, at most 32 bytes long    a log whose creation was cut short: torn, empty
-    an invalid header, longer                   corruption: ``CorruptBlock``
-    ==========================================  ================================================
-
-Durability
-    ``append`` writes, ``sync`` makes durable: one sync for all threads that wait, see
-    :mod:`.group_commit`.
-
-Limits
-    The last records before a crash have no successors that could vouch for them: a bit that flips
-    in the last group that was synced cannot be told from a torn tail and costs these records.  The
-    search for a witness gives up after ``SEARCH_BYTES`` hashed bytes and then says torn.
-
-    After a *failed* sync the bytes on disk are unknown while the page cache shows them as good.
-    Who opens such a store again in the same run of the system should carry the records over to a
-    new log (``create``, ``append`` each, ``sync``) instead of calling ``reopen``.
+Limits: the last synced group before a crash has no later witness: a flipped bit there is taken for
+a torn tail and costs these records.  The search for a witness stops after ``SEARCH_BYTES`` hashed
+bytes.  After a *failed* sync the bytes on disk are unknown while the page cache shows them as good:
+before a reboot, copy the records to a new log instead of calling ``reopen``.
 """
 
 from __future__ import annotations
@@ -132,43 +101,34 @@ LENGTH_MAX = 0xFFFFFFFF
 KIND_MAX = 0xFFFF
 
 FRAME = struct.Struct("<QIHH")
-"""Checksum and :data:`LOG_RECORD`, unpacked at once."""
 
 JOIN_BYTES = 1 << 17
-"""Payloads up to this size are joined into one buffer, which is cheaper than gathering."""
+"""Payloads up to this size are joined: cheaper than a gathering write."""
 
 SEARCH_BLOCK = 1 << 20
-"""Bytes whose offsets are looked at together in the search for a witness."""
 
 SEARCH_BYTES = 1 << 26
-"""Most bytes that are hashed in the search for a record that vouches for a bad one."""
+"""Maximum bytes hashed in the search for a witness."""
 
 
 class LogRecord(NamedTuple):
-    """One record as it was read back."""
-
     kind: int
     payload: memoryview
     end: int
-    """Offset of the byte after the record and its padding, as ``append`` returned it."""
+    """Offset after the record and its padding."""
 
 
 class LogContents(NamedTuple):
-    """What a log holds."""
-
     sequence: int
     records: list[LogRecord]
     valid_length: int
-    """Offset of the end of the last valid record; 0 when the header is missing."""
+    """End of the last valid record; 0 when the header is missing."""
     torn: bool
-    """Whether bytes follow that are not a valid record, or the header is missing."""
+    """Whether invalid bytes follow, or the header is missing."""
 
 
 class LogWriter:
-    """The end of a log; any number of threads may append and sync.
-
-    Made by :meth:`create` or :meth:`reopen`.
-    """
+    """Appends to a log, made by ``create`` or ``reopen``; thread-safe."""
 
     def __init__(
         self, file: AppendFile, sequence: int, salt: int, records: int, durable: int | None = None
@@ -195,20 +155,7 @@ class LogWriter:
         nonce: int | None = None,
         durable: bool = True,
     ) -> Self:
-        """Create an empty log; it is durable, with its name, when this returns.
-
-        Parameters
-        ----------
-        path : str
-            Must be free, in a directory that exists.
-        sequence : int
-            Number of the log among those of its stream.
-        nonce : int, optional
-            32 bits; random unless a test wants the same bytes each time.
-        durable : bool
-            False leaves the name to the caller's next sync of the directory, and the header to the
-            first :meth:`sync`.
-        """
+        """Create an empty log; if not ``durable``, the caller syncs directory and log."""
         if nonce is None:
             nonce = int.from_bytes(os.urandom(4), "little")
         header = LOG_HEADER.pack(LOG_MAGIC, LOG_VERSION, nonce, sequence)
@@ -226,13 +173,7 @@ class LogWriter:
 
     @classmethod
     def reopen(cls, files: Files, path: str, valid_length: int, records: int) -> Self:
-        """Cut a torn tail off, make what is left durable and continue.
-
-        Parameters
-        ----------
-        valid_length, records : int
-            From :func:`read_log`; a log without a header (``valid_length`` 0) must be made anew.
-        """
+        """Cut off a torn tail, make the rest durable and continue."""
         with files.open(path) as reading:
             found = _read_header(bytes(reading.read(0, min(reading.size, HEADER_BYTES))), path)
             size = reading.size
@@ -246,7 +187,7 @@ class LogWriter:
         try:
             if size > valid_length:
                 file.truncate(valid_length)
-            # The records may come from a process that was killed before it could sync them.
+            # The previous process may have been killed before it synced these records.
             file.sync()
         except BaseException:
             file.close()
@@ -255,7 +196,6 @@ class LogWriter:
 
     @property
     def size(self) -> int:
-        """Length of the log in bytes: the position after the last record."""
         return self._size
 
     @property
@@ -265,29 +205,15 @@ class LogWriter:
 
     @property
     def records(self) -> int:
-        """Number of records in the log."""
         return self._records
 
     @property
     def failed(self) -> bool:
-        """Whether a sync or the undoing of a write has failed: the log takes nothing more."""
+        """Whether a sync or a rollback has failed, after which the log takes nothing more."""
         return self._commit.failure is not None
 
     def append(self, kind: int, parts: Sequence[Buffer]) -> int:
-        """Write one record, not yet durably, and return the position after it.
-
-        Parameters
-        ----------
-        kind : int
-            0 to 65535.
-        parts : sequence of buffers
-            The payload in pieces, less than 4 GiB in all.
-
-        Raises
-        ------
-        StorageFull, StorageFailed
-            The log is as it was before.  After a full disk it may be tried again.
-        """
+        """Write one record, not yet durably; returns the position after it.  All or nothing."""
         length = 0
         for part in parts:
             length += len(part) if type(part) is bytes else memoryview(part).nbytes
@@ -324,24 +250,12 @@ class LogWriter:
         return end
 
     def sync(self, position: int | None = None) -> None:
-        """Return when everything before a position is durable; see the module on group commit.
-
-        Parameters
-        ----------
-        position : int, optional
-            A position that :meth:`append` returned; the present end by default.
-
-        Raises
-        ------
-        StorageFull, StorageFailed
-            It may be durable or not; the log takes nothing more.
-        """
+        """Return when a position (default: the end) is durable; an error is final for the log."""
         if self._closed:
             raise self._unusable()
         self._commit.sync(self._size if position is None else position)
 
     def close(self) -> None:
-        """Close the file without syncing; doing so again does nothing."""
         with self._lock:
             self._closed = True
             self._file.close()
@@ -356,7 +270,6 @@ class LogWriter:
         return self._size
 
     def _take_back(self, start: int, records: int) -> None:
-        """Cut a half-written record off; a log that cannot do so takes nothing more."""
         self._size, self._records = start, records
         try:
             if self._file.size > start:
@@ -371,29 +284,13 @@ class LogWriter:
 
 
 def read_log(files: Files, path: str) -> LogContents:
-    """Read a log up to its last valid record, verifying each.
-
-    Parameters
-    ----------
-    path : str
-        A log, which a writer in another process may be appending to.
-
-    Returns
-    -------
-    LogContents
-        The payloads are read-only views of one buffer that they keep alive.
-
-    Raises
-    ------
-    CorruptBlock
-        A durable record or the header is damaged; see the module for what can be told.
-    UnsupportedFormat
-        The log was written by a newer version.
+    """Read a log up to its last valid record; another process may be appending.  Payloads are views
+    of one buffer.  ``CorruptBlock`` when a durable record or the header is damaged.
     """
     data = files.read(path)
     contents = _parse(data, path)
     if contents.torn and (witness := _find_witness(data, contents.valid_length)) is not None:
-        # A writer that ran out of space may have replaced its last record while this read went on.
+        # A writer that ran out of space may have replaced its last record during the read.
         data = files.read(path)
         contents = _parse(data, path)
         witness = _find_witness(data, contents.valid_length) if contents.torn else None
@@ -408,17 +305,8 @@ def read_log(files: Files, path: str) -> LogContents:
 
 
 def salvage_log(files: Files, path: str) -> tuple[LogContents, list[LogRecord]]:
-    """Read what can be read of a damaged log.
-
-    Its header ties the records to the log.  Where that is damaged, either the checksum in it or the
-    one that it hashes to may still be right: the records tell.
-
-    Returns
-    -------
-    contents : LogContents
-        With the records before the first damaged one.
-    behind : list of LogRecord
-        Valid ones that stand behind it.
+    """Contents of a damaged log before the first damage, and valid records behind it.  If the
+    header is damaged, its stored or its computed checksum may still be the seed of the records.
     """
     data = files.read(path)
     if len(data) < HEADER_BYTES:
@@ -463,7 +351,7 @@ def _records(data: bytes, sequence: int, salt: int) -> LogContents:
     view = memoryview(data)
     size = len(data)
     records: list[LogRecord] = []
-    # Local names: this loop runs once per small append since the last leaf.
+    # Local names for speed: once per small append since the last leaf.
     add, new, digest, frame_at = records.append, tuple.__new__, xxh3_64_intdigest, FRAME.unpack_from
     start = HEADER_BYTES
     while start + RECORD_BYTES <= size:
@@ -478,7 +366,6 @@ def _records(data: bytes, sequence: int, salt: int) -> LogContents:
 
 
 def _read_header(header: bytes, path: str) -> tuple[int, int] | None:
-    """Return the sequence and the salt of a log, or None when the header is not whole."""
     if len(header) < HEADER_BYTES:
         return None
     magic, version, _, sequence = LOG_HEADER.unpack_from(header)
@@ -494,10 +381,9 @@ def _read_header(header: bytes, path: str) -> tuple[int, int] | None:
 
 
 def _find_witness(data: bytes, bad: int) -> int | None:
-    """Find a valid record that was written when the one at ``bad`` was durable already.
-
-    Tries every aligned offset, nearest first, because the length of the bad record may be what is
-    damaged; the seed by offset makes each try independent of what lies between.
+    """A valid record that proves that the one at ``bad`` was already durable.  Tries every aligned
+    offset, nearest first, since the bad record's length may be damaged; the seed makes tries
+    independent.
     """
     if bad < HEADER_BYTES:
         return None
@@ -512,7 +398,7 @@ def _find_witness(data: bytes, bad: int) -> int | None:
         starts = block + 8 * np.arange(len(words) - 1, dtype=np.int64)
         ends = starts + RECORD_BYTES + (words[1:] & LENGTH_MAX).astype(np.int64)
         unsynced = (words[1:] >> 48).astype(np.int64)
-        # Only records that prove something, fit and are not zeros are worth a hash.
+        # Hash only records that prove something, fit and are not zeros.
         proves = (unsynced != UNSYNCED_UNKNOWN) & (starts - (unsynced << SECTOR_SHIFT) > bad)
         for start in starts[proves & (ends <= size) & (words[:-1] != 0)].tolist():
             checksum, length, _, _ = FRAME.unpack_from(data, start)

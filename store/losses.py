@@ -1,4 +1,4 @@
-"""What a repair could not save of one file, for its report."""
+"""Losses of a repair, for its report."""
 
 from __future__ import annotations
 
@@ -9,18 +9,8 @@ __all__ = ["Loss"]
 
 @dataclass(frozen=True)
 class Loss:
-    """What a repair could not save of one file.
-
-    Attributes
-    ----------
-    file : str
-        The damaged file, relative to the store.
-    quarantined : str or None
-        Where it is now; None when it was missing.
-    kept, lost : int
-        Events saved, and events gone.
-    ranges : tuple of (int, int)
-        Time ranges in ticks, both inclusive, in which the lost events lay.
+    """Events lost of a damaged file (now ``quarantined``, None if missing), in inclusive tick
+    ranges.
     """
 
     stream: str

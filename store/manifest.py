@@ -1,39 +1,21 @@
-"""The manifest: the one file of a directory that is replaced, and so the unit of commit.
+"""The manifest: the file that is replaced atomically in each commit, and names all others.
 
-Purpose
-    Name everything that belongs to a store or a stream.  What the manifest does not name does not
-    exist, whatever lies in the directory.
+Guarantee: after a crash the directory has the old manifest or the new one, whole.  When
+``write_manifest`` has returned it is the new one, also after a power cut.  ``MANIFEST.tmp`` is part
+of a commit that did not happen; the next one removes it.
 
-Guarantee
-    After a crash at any moment the directory holds the old manifest or the new one, whole.  When
-    :func:`write_manifest` has returned it is the new one, also after a power cut.
+Layout: one JSON object in UTF-8::
 
-Layout
-    One JSON object in UTF-8::
+    {"format": "chronicle manifest", "version": 1, "checksum": "<16 hex digits>", "body": {...}}
 
-        {"format": "chronicle manifest", "version": 1, "checksum": "<16 hex digits>", "body": {...}}
+The version is the minimum that a reader must support, from the body's ``"needs"``: 2 (updates,
+renamed or dropped columns), 3 (column defaults, changed types, unique events), 4 (columns of JSON,
+lists and structs), 5 (segments in pages, ``manifest_pages``); else 1.  The checksum is the XXH3-64
+(seed 0) of the body in canonical form: keys sorted, no white space, non-ASCII escaped.
 
-    The version is what a reader has to know, where the body says what it ``"needs"``: 2 (updates,
-    columns that were renamed or dropped), 3 (columns with a default or of a new
-    type, events that are unique), 4 (columns of JSON, lists
-    and structs), 5 (segments in pages: :mod:`.manifest_pages`); else 1.
-
-    The checksum is the XXH3-64 (seed 0) of the body in canonical form: keys sorted, no white space,
-    everything outside of ASCII escaped.  How the file itself is spaced and ordered does not matter.
-
-States that a crash may leave
-    ==========================  =================================================================
-    ``MANIFEST``                the last commit
-    both                        the same; ``MANIFEST.tmp`` is part of a commit that did not happen
-    ``MANIFEST.tmp``            nothing was ever committed
-    ==========================  =================================================================
-
-    Readers ignore ``MANIFEST.tmp``, the next commit removes it.
-
-Limits
-    Written whole each time: made for thousands of entries, not for millions.  One writer at a time.
-    When the last step fails (the sync of the directory), the new manifest is there but may be lost
-    in a power cut: the writer must not go on as if either were certain, and open the store anew.
+Limits: rewritten whole each time: for thousands of entries, not millions.  When the final sync of
+the directory fails, the new manifest exists but may be lost in a power cut: the writer must assume
+neither state, and open the store again.
 """
 
 from __future__ import annotations
@@ -62,25 +44,13 @@ TEMPORARY = "MANIFEST.tmp"
 FORMAT = "chronicle manifest"
 MANIFEST_VERSION = 5
 NEEDED = "needs"
-"""Key of a body that needs a version greater than 1 to be understood: that version."""
+"""Key of a body with the minimum format version, if greater than 1."""
 
 
 def write_manifest(files: Files, directory: str, document: dict[str, Any]) -> None:
-    """Replace the manifest of a directory, durably and atomically.
-
-    Parameters
-    ----------
-    directory : str
-        Must exist; what the manifest names must have been synced before.
-    document : dict
-        JSON values only, keys are strings.
-
-    Raises
-    ------
-    InvalidArgument
-        The document would not come back as it is: NaN, a key that is not a string.
-    StorageFull, StorageFailed
-        The old manifest is still there, unless only the sync of the directory failed.
+    """Replace a manifest durably and atomically; files that it names must have been synced.
+    ``InvalidArgument`` when the document is not exact JSON.  On an error the old one stays, unless
+    only the sync of the directory failed.
     """
     content = manifest_content(document)
     temporary = posixpath.join(directory, TEMPORARY)
@@ -89,7 +59,6 @@ def write_manifest(files: Files, directory: str, document: dict[str, Any]) -> No
 
 
 def manifest_content(document: dict[str, Any]) -> bytes:
-    """What the file says of a document; see :func:`write_manifest`."""
     _check_keys(document)
     body = _canonical(document)
     text = (
@@ -100,15 +69,7 @@ def manifest_content(document: dict[str, Any]) -> bytes:
 
 
 def read_manifest(files: Files, directory: str) -> dict[str, Any] | None:
-    """Return the document of the last commit, or None when there was none.
-
-    Raises
-    ------
-    CorruptStore
-        The file is damaged or not a manifest.
-    UnsupportedFormat
-        It was written by a newer version.
-    """
+    """The document of the last commit, if any; ``CorruptStore`` or ``UnsupportedFormat``."""
     path = posixpath.join(directory, MANIFEST)
     try:
         data = files.read(path)
@@ -135,7 +96,7 @@ def read_manifest(files: Files, directory: str) -> dict[str, Any] | None:
         raise _corrupt(
             path, f"its format version is {version}, its body needs {body.get(NEEDED, 1)}"
         )
-    as_written = data[data.find(b'"body":') + 7 : -2]  # canonical, unless somebody has edited it
+    as_written = data[data.find(b'"body":') + 7 : -2]  # canonical, unless edited by hand
     if outer.get("checksum") == xxh3_64_hexdigest(as_written):
         return body
     found = _checksum(_canonical(body))
@@ -145,7 +106,7 @@ def read_manifest(files: Files, directory: str) -> dict[str, Any] | None:
 
 
 def _check_keys(value: object) -> None:
-    """Refuse keys that JSON would turn into strings without a word."""
+    """Refuse keys that JSON would silently turn into strings."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if not isinstance(key, str):
@@ -157,7 +118,6 @@ def _check_keys(value: object) -> None:
 
 
 def _no_constant(name: str) -> None:
-    """Refuse the numbers that JSON does not have, but Python reads."""
     raise ValueError(f"{name} is not a number in JSON")
 
 

@@ -1,13 +1,8 @@
-"""Commits of a manifest: its pages, its log and itself, in an order that a crash cannot break.
+"""The commit of a manifest with its pages and log, everything durable before it is named::
 
-Order
-    ::
+    new pages, synced | new log, a checkpoint, synced | sync of the directory | manifest
 
-        new pages, synced | new log, a checkpoint, synced | sync of the directory | manifest
-
-Guarantee
-    Whatever the manifest names is durable, and its name is, before the manifest is.  Where it
-    fails, what was written is removed, unless nobody can tell whether the manifest was replaced.
+On a failure new files are removed, unless the manifest may have been replaced.
 """
 
 from __future__ import annotations
@@ -36,23 +31,7 @@ def commit_manifest(
     root_of: Callable[[SegmentEntry], Root | None],
     unsure: Callable[[BaseException], None],
 ) -> tuple[StreamManifest, LogWriter]:
-    """Replace a stream's manifest and log; gives both as they are then.
-
-    Parameters
-    ----------
-    old, manifest : StreamManifest
-        The one that is there, and the next one but for its pages.
-    journal : Journal
-        What the new log begins with.
-    root_of : callable
-        As :func:`~.manifest_pages.write_pages` asks.
-    unsure : callable
-        Told when the manifest may have been replaced though this raises.
-
-    Raises
-    ------
-    StorageFull, StorageFailed
-    """
+    """Replace manifest and log; calls ``unsure`` if that may have happened on an error."""
     path = f"{directory}/{log_name(manifest.log)}"
     log: LogWriter | None = None
     try:
@@ -71,7 +50,7 @@ def commit_manifest(
         write_manifest(files, directory, manifest.to_json())
     except BaseException as error:
         if _says(files, directory, manifest.version):
-            # the rename happened, only its durability is unknown: neither state is certain
+            # the rename happened, but its durability is unknown
             log.close()
             unsure(error)
         else:
@@ -87,7 +66,6 @@ def _with_pages(
     manifest: StreamManifest,
     root_of: Callable[[SegmentEntry], Root | None],
 ) -> StreamManifest:
-    """A manifest whose segments are in pages, if they are many; pages that go are garbage."""
     segments = write_pages(
         files, directory, manifest.version, manifest.identity,
         manifest.segments, old.segments, root_of,
@@ -106,7 +84,6 @@ def _take_back(
     log: LogWriter | None,
     path: str,
 ) -> None:
-    """Remove what a commit that did not happen has written."""
     if log is not None:
         log.close()
     known = {page.file for page in old.segments.pages}
@@ -117,7 +94,6 @@ def _take_back(
 
 
 def _says(files: Files, directory: str, version: int) -> bool:
-    """Whether the manifest is of a version, as far as can be told."""
     try:
         body = read_manifest(files, directory)
     except Exception:

@@ -1,42 +1,27 @@
-"""Pages: where a manifest keeps what it says of many segments.
+"""Manifest pages: segment entries outside of the manifest.
 
-Purpose
-    A manifest is replaced as a whole by each commit.  Once it would name more than
-    :data:`INLINE_SEGMENTS` segments, these are in pages of up to :data:`PAGE_SEGMENTS`, files that
-    never change, and the manifest names the pages: a commit that seals a segment writes the last
-    page, some kilobytes, and a manifest of a line for each page.
+Above ``INLINE_SEGMENTS`` segments, their entries are in immutable pages of up to ``PAGE_SEGMENTS``,
+and the manifest names the pages: a commit that seals a segment writes one page and one manifest
+line per page, not all entries.  ``00000042-0.page`` is the first page of manifest version 42::
 
-Layout
-    ``00000042-0.page`` is the first page that version 42 of the manifest has written::
+    header | table: fields of the segments, row by row | roots
 
-        header | table: fields of the segments, row by row | roots
+    in the manifest: {"file": ["00000042-0.page", ...], "segments": [200, ...],
+                      "digest": ["<xxh3-64 of header and table>", ...]}
 
-    The header (:data:`~.layout.PAGE_HEADER`) and the table are verified when a stream is opened,
-    against each other and against what the manifest says of the page; the roots, when somebody
-    aggregates over whole segments.  The *root* of a segment is the entry that stands for its whole
-    tree (:mod:`.layout`), in the columns that it was written with; the table says how high the
-    tree is, or 0 where the page has no root of it.
+Header (``layout.PAGE_HEADER``) and table are verified when a stream is opened, roots when a query
+aggregates over whole segments.  The *root* of a segment is the entry of its whole tree, in the
+columns of the file; the table has the tree's height, or 0 if the root was unknown.
 
-    What the manifest says of the pages, in order::
+A commit writes only the pages that change, and joins small ones::
 
-        {"file": ["00000042-0.page", ...], "segments": [200, ...],
-         "digest": ["<xxh3-64 of header and table>", ...]}
+    before     | a b c d | e f g h | i j |
+    f goes     | a b c d | e g h   | i j |          one page
+    k comes    | a b c d | e g h   | i j k |        one page
+    x for a-h  | x i j k |                          one page: small ones are joined
 
-Which pages a commit writes
-    Those in which something changes.  Before and behind what has changed the pages stay::
-
-        before     | a b c d | e f g h | i j |
-        f goes     | a b c d | e g h   | i j |          one page
-        k comes    | a b c d | e g h   | i j k |        one page
-        x for a-h  | x i j k |                          one page: what is small is joined
-
-Guarantee
-    A page is durable before the manifest that names it.  Pages that a manifest no longer names are
-    garbage like any file, kept for those who may read the version before.
-
-Limits
-    The roots are those that are known when a page is written: of segments that this process has
-    written or looked at, or that were in the page before.
+Guarantee: a page is durable before the manifest that names it; unnamed pages are garbage, kept for
+readers of the earlier version.
 """
 
 from __future__ import annotations
@@ -69,29 +54,25 @@ __all__ = [
 ]
 
 PAGE = ".page"
-"""How names of pages end."""
 
 PAGES = "pages"
-"""Where they lie among a stream's objects."""
+"""Prefix of pages among a stream's objects."""
 
 INLINE_SEGMENTS = 256
-"""So many segments the manifest names itself."""
+"""Maximum segments in the manifest itself."""
 
 PAGE_SEGMENTS = 256
 
 Numbers = npt.NDArray[np.int64]
-_ROWS = len(FIELDS) + 1  # and the height
+_ROWS = len(FIELDS) + 1  # plus the height
 _COLUMNS = FIELDS.index("columns")
 
 
 def page_key(place: str, page: PageRef) -> str:
-    """Key of the object that has a page; no two contents have the same one."""
     return f"{place}/{PAGES}/{page.file.removesuffix(PAGE)}-{page.digest}{PAGE}"
 
 
 class _Cut(NamedTuple):
-    """Pages of a list: those before and behind what has changed, and its place."""
-
     before: tuple[PageRef, ...]
     first: int
     end: int
@@ -107,25 +88,9 @@ def write_pages(
     stored: SegmentList,
     root_of: Callable[[SegmentEntry], Root | None],
 ) -> SegmentList:
-    """Write what is not in pages yet; the same segments, with the pages that have them.
-
-    The pages are durable when this returns, their names when the directory has been synced.
-
-    Parameters
-    ----------
-    version : int
-        Of the manifest that will name them; no other has written pages with this number.
-    identity : int
-        Of the stream.
-    stored : SegmentList
-        Those of the manifest before, whose pages are there.
-    root_of : callable
-        Asked for segments whose root is in no page.
-
-    Raises
-    ------
-    StorageFull, StorageFailed
-        Nothing of it stays.
+    """Write new pages, durable except for their names; returns the segments with their pages.
+    ``root_of`` is called for segments whose root is in no page of ``stored``.  Errors leave no
+    files.
     """
     if len(segments) <= INLINE_SEGMENTS:
         return segments.paged(())
@@ -155,7 +120,6 @@ def write_pages(
 
 
 def _cut(segments: SegmentList, stored: SegmentList) -> _Cut:
-    """Which pages of the list before stay, and what is to be written."""
     begin, end = alike(stored.ids, segments.ids)
     before: list[PageRef] = []
     first = 0
@@ -187,7 +151,6 @@ def _cut(segments: SegmentList, stored: SegmentList) -> _Cut:
 def _roots_before(
     files: Files, directory: str, stored: SegmentList, cut: _Cut
 ) -> Mapping[int, Root]:
-    """Roots that pages have which do not stay."""
     staying = {page.file for page in (*cut.before, *cut.behind)}
     found: dict[int, Root] = {}
     at = 0
@@ -195,19 +158,13 @@ def _roots_before(
         entries = stored[at : at + page.segments]
         at += page.segments
         if page.file not in staying:
-            with suppress(FileNotFoundError, CorruptBlock):  # they are known again when looked at
+            with suppress(FileNotFoundError, CorruptBlock):  # roots are found again on access
                 found |= _roots_in(files, directory, page, entries)
     return found
 
 
 def known_roots(files: Files, directory: str, segments: SegmentList) -> dict[int, Root]:
-    """Roots that the pages of a list have, by segment.
-
-    Raises
-    ------
-    FileNotFoundError
-    CorruptBlock
-    """
+    """Roots in a list's pages, by segment; raises when a page is missing or damaged."""
     found: dict[int, Root] = {}
     at = 0
     for page in segments.pages:
@@ -245,7 +202,7 @@ def _write(
     )[:-8]  # fmt: skip
     digest = xxh3_64(head + table)
     path = f"{directory}/{name}"
-    with suppress(FileNotFoundError):  # of a commit that did not happen
+    with suppress(FileNotFoundError):  # of a failed commit
         files.remove(path)
     with files.create(path) as file:
         file.writev([head, digest.intdigest().to_bytes(8, "little"), table, words])
@@ -254,13 +211,7 @@ def _write(
 
 
 def pages_from_json(listed: Mapping[str, Sequence[Any]]) -> list[PageRef]:
-    """Read what :func:`~.segment_list.pages_to_json` wrote.
-
-    Raises
-    ------
-    KeyError, TypeError, ValueError
-        It misses something.
-    """
+    """Inverse of ``segment_list.pages_to_json``; KeyError, TypeError or ValueError if invalid."""
     columns = (listed[name] for name in PageRef._fields)
     pages = [PageRef(*each) for each in zip(*columns, strict=True)]
     if any("/" in page.file or not page.file.endswith(PAGE) for page in pages):
@@ -271,17 +222,7 @@ def pages_from_json(listed: Mapping[str, Sequence[Any]]) -> list[PageRef]:
 def read_pages(
     files: Files, directory: str, listed: Mapping[str, Sequence[Any]], identity: int
 ) -> SegmentList:
-    """The segments that are in the pages that a manifest lists.
-
-    Raises
-    ------
-    FileNotFoundError
-    CorruptBlock
-        A page is damaged, or not the one that was written.
-    UnsupportedFormat
-    KeyError, TypeError, ValueError
-        What the manifest says of its pages misses something.
-    """
+    """The segments in listed pages; ``CorruptBlock`` when a page is damaged or another one."""
     pages = pages_from_json(listed)
     tables = [_table(files, f"{directory}/{page.file}", page, identity)[:-1] for page in pages]
     joined = np.concatenate(tables, axis=1) if tables else np.zeros((len(FIELDS), 0), np.int64)
@@ -289,7 +230,6 @@ def read_pages(
 
 
 def _table(files: Files, path: str, page: PageRef, identity: int) -> Numbers:
-    """The table of a page, with the heights."""
     size = PAGE_HEADER.size + 8 * _ROWS * page.segments
     with files.open(path) as file:
         if file.size < size:
@@ -313,14 +253,7 @@ def _table(files: Files, path: str, page: PageRef, identity: int) -> Numbers:
 
 
 def read_roots(files: Files, directory: str, page: PageRef) -> tuple[Numbers, list[Numbers]]:
-    """The heights of a page's segments, 0 where there is no root, and the words of each root.
-
-    Raises
-    ------
-    FileNotFoundError
-        Its version is no longer kept.
-    CorruptBlock
-    """
+    """Heights of a page's segments, 0 without a root, and the words of each root."""
     path = f"{directory}/{page.file}"
     at = PAGE_HEADER.size + 8 * _ROWS * page.segments
     with files.open(path) as file:

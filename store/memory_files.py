@@ -1,35 +1,22 @@
-"""Files in memory that forget like a disk: what a power cut or a kill leaves, as often as you like.
+"""In-memory files that model a power cut or a kill at any moment, for tests and stores in memory.
 
-Purpose
-    Tests of the store run on :class:`MemoryFiles`, pull the plug at any moment with :meth:`crash`
-    and open what is left.  It also serves stores that live in memory only.
+Guarantee: the contract of ``RealFiles``.  ``crash`` leaves only what a Linux disk could leave, and
+over random choices everything that ``file_contract`` permits:
 
-Guarantee
-    The same contract as :class:`~.files.RealFiles`.  ``crash`` leaves nothing that a disk under
-    Linux could not leave, and with enough random numbers everything that the contract in
-    :mod:`.file_contract` permits.
+============  =====================================  =========================================
+mode          bytes that were not synced             entries that were not synced
+============  =====================================  =========================================
+``"lose"``    gone                                   no change happened
+``"keep"``    there                                  every change happened
+``"tear"``    per file: gone, there, or each sector  a random prefix of the changes happened,
+              of 512 bytes on its own new, stale,    or each one on its own did or did not;
+              zero or garbage, cut at any byte       a rename always whole
+============  =====================================  =========================================
 
-The model
-    Each file has bytes, of which some are durable; each directory has entries, and the changes that
-    were not synced wait in a list, in order.
+Bytes that ``truncate`` cut off may reappear until the file is synced.  Bytes whose sync failed can
+be read until the power cut, which loses them even if a later sync succeeds, as on Linux.
 
-    ============  =====================================  =========================================
-    mode          bytes that were not synced             entries that were not synced
-    ============  =====================================  =========================================
-    ``"lose"``    gone                                   no change happened
-    ``"keep"``    there                                  every change happened
-    ``"tear"``    per file: gone, there, or each sector  a random prefix of the changes happened,
-                  of 512 bytes on its own new, stale,    or each one on its own did or did not;
-                  zero or garbage, cut at any byte       a rename always whole
-    ============  =====================================  =========================================
-
-    What ``truncate`` cut off may come back until the file is synced.  Bytes whose sync failed
-    (:meth:`MemoryAppendFile.fail_sync`) are read back as long as the machine runs and are lost in
-    the power cut, even if a later sync succeeds: that is what Linux does.
-
-Limits
-    ``link`` never copies.  A mapping is a copy of the file at that moment.  One lock guards
-    everything.
+Limits: ``link`` never copies.  A mapping is a copy of the file.  One lock guards everything.
 """
 
 from __future__ import annotations
@@ -52,21 +39,18 @@ if TYPE_CHECKING:
 __all__ = ["SECTOR_BYTES", "CrashMode", "MemoryFiles"]
 
 SECTOR_BYTES = 512
-"""What a disk writes whole or not at all."""
+"""Atomic unit of a disk write."""
 
 CrashMode = Literal["lose", "keep", "tear"]
-"""What becomes of that which was not synced."""
 
 
 class _File:
-    """The bytes of a file, whatever its names are."""
-
     def __init__(self) -> None:
         self.data = bytearray()
-        self.synced = 0  # so many leading bytes of data are durable
-        self.stale = b""  # what is durable behind them: bytes cut off by a truncate without a sync
+        self.synced = 0  # number of durable leading bytes
+        self.stale = b""  # durable bytes behind them, cut off by an unsynced truncate
         self.doomed: list[tuple[int, int]] = []  # ranges whose sync failed
-        self.image: bytes | None = None  # what map() returned last
+        self.image: bytes | None = None  # last result of map()
         self.locks: list[MemoryFileLock] = []
 
     def __deepcopy__(self, memo: dict[int, object]) -> _File:
@@ -87,7 +71,6 @@ class _File:
         self.image = None
 
     def after_crash(self, random: random_module.Random, mode: CrashMode) -> bytes:
-        """Return what the disk holds when the power comes back."""
         durable = bytearray(self.data[: self.synced])
         for start, end in self.doomed:
             if mode != "keep":
@@ -114,8 +97,6 @@ class _File:
 
 
 class _Directory:
-    """The entries of a directory: as they are, and as they are on disk."""
-
     def __init__(self) -> None:
         self.entries: dict[str, _Node] = {}
         self.durable: dict[str, _Node] = {}
@@ -123,12 +104,9 @@ class _Directory:
 
 _Node: TypeAlias = _File | _Directory
 _Change = tuple[_Directory, str, _Node | None]
-"""Directory, name, and what it names from now on, if anything."""
 
 
 class MemoryFileLock:
-    """A lock on a file in memory; see :class:`~.files.FileLock`."""
-
     def __init__(self, owner: MemoryFiles, file: _File, exclusive: bool) -> None:
         self._owner = owner
         self._file = file
@@ -141,8 +119,6 @@ class MemoryFileLock:
 
 
 class MemoryAppendFile:
-    """The end of a file in memory; see :class:`~.files.AppendFile`."""
-
     def __init__(self, owner: MemoryFiles, file: _File, path: str) -> None:
         self.path = path
         self._owner = owner
@@ -178,7 +154,7 @@ class MemoryAppendFile:
             self._file.sync()
 
     def fail_sync(self) -> None:
-        """Become what a handle is when a sync has failed: poisoned, its bytes doomed."""
+        """Simulate a failed sync: poison the handle and doom its bytes."""
         with self._owner._mutex:
             self._check()
             self._poisoned = True
@@ -211,8 +187,6 @@ class MemoryAppendFile:
 
 
 class MemoryReadFile:
-    """A file in memory; see :class:`~.files.ReadFile`."""
-
     def __init__(self, owner: MemoryFiles, file: _File, path: str) -> None:
         self.path = path
         self._owner = owner
@@ -240,7 +214,7 @@ class MemoryReadFile:
             return memoryview(self._file.image)
 
     def announce(self, ranges: Sequence[tuple[int, int]]) -> None:
-        pass  # it is in memory
+        pass  # already in memory
 
     def close(self) -> None:
         self._closed = True
@@ -257,13 +231,7 @@ class MemoryReadFile:
 
 
 class MemoryFiles:
-    """A tree of files in memory.
-
-    Parameters
-    ----------
-    capacity : int, optional
-        Bytes that the files may have in all before the disk is full; may be set at any time.
-    """
+    """A tree of files in memory; ``capacity`` bytes in all, adjustable, simulate a full disk."""
 
     def __init__(self, capacity: int | None = None) -> None:
         self.capacity = capacity
@@ -416,15 +384,7 @@ class MemoryFiles:
         return None
 
     def crash(self, random: random_module.Random, mode: CrashMode = "tear") -> MemoryFiles:
-        """Return what a power cut at this moment may leave; this tree is not changed.
-
-        Parameters
-        ----------
-        random : random.Random
-            Decides between what is possible.
-        mode : {"lose", "keep", "tear"}
-            See the module.
-        """
+        """A copy as a power cut may leave it; ``random`` chooses between the possibilities."""
         if mode not in ("lose", "keep", "tear"):
             raise InvalidArgument(f"a crash can lose, keep or tear, found mode {mode!r}")
         with self._mutex:
@@ -446,10 +406,7 @@ class MemoryFiles:
         return result
 
     def kill(self) -> MemoryFiles:
-        """Return what the end of the process leaves: all that was written, and no locks.
-
-        What was not synced is still not durable; this tree is not changed.
-        """
+        """A copy as the end of the process leaves it: all writes, no locks, same durability."""
         with self._mutex:
             result = MemoryFiles(self.capacity)
             result._root, result._pending = copy.deepcopy((self._root, self._pending))
@@ -500,7 +457,6 @@ def _apply(changes: Sequence[_Change], *, durable: bool) -> None:
 
 
 def _settle(directory: _Directory) -> None:
-    """Make the durable entries the only ones, all the way down."""
     directory.entries = dict(directory.durable)
     for node in directory.entries.values():
         if isinstance(node, _Directory):
@@ -508,7 +464,6 @@ def _settle(directory: _Directory) -> None:
 
 
 def _files(directory: _Directory) -> list[_File]:
-    """Return the files of a tree, each once however many names it has."""
     found: dict[int, _File] = {}
     todo = [directory]
     while todo:

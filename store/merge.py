@@ -1,28 +1,16 @@
-"""Merging time-ordered sources: base, late runs and buffers become one sequence.
+"""Merging of time-ordered sources: base, late runs and buffers become one sequence.
 
-Purpose
-    Late events live apart from the base until compaction folds them in; a reader must not notice.
+Guarantee: events of one time come in the order of the sources, which is that of arrival (base
+first, then late runs oldest first, then the buffer): an event is late only because a newer one had
+arrived, so every base event of the same time came before it.
 
-Guarantee
-    The result is in time order, and events of one time come in the order of the sources.  Sources
-    are given in order of arrival (base first, then late runs oldest first, then the buffer): an
-    event is late only because a newer one had arrived, so every base event of the same time came
-    before it.
+Algorithm: binary merges: the late sources in a balanced tree, and the result with the base, so that
+each base batch is merged once.  Of two overlapping batches the one that ends first is merged whole,
+with the part of the other up to there.  More events of its last tick may follow in its next batch,
+so a later source holds back its events of that tick.  Holds at most two batches of each source.
 
-Algorithm
-    Two sources are merged at a time: the late ones with each other in a tree, and what comes of
-    them with the base, so that each batch of the base is looked at once, against one batch.  Of two
-    batches that reach into each other the one that ends first is merged whole, with what the other
-    has up to there.  More events of its last tick may follow in its next batch: a later source
-    keeps its own of that tick back.  A batch that no other reaches into passes through untouched.
-
-    The same kernels keep the buffer of late events: a short tuple of sorted batches in arrival
-    order, each at least twice as large as the next, so that adding costs O(log n) amortised and a
-    reader merges few batches (:func:`add_late`); and they sort a batch that is nearly in order
-    (:func:`sort_nearly`).
-
-Limits
-    Holds two batches of each source at most.
+The late buffer (``add_late``) is a tuple of sorted batches in arrival order, each at least twice as
+large as the next, so an insertion costs O(log n) amortised.
 """
 
 from __future__ import annotations
@@ -43,7 +31,7 @@ __all__ = ["add_late", "join_late", "merge_sources", "sort_nearly"]
 
 
 class _MergeSource:
-    """A source with its batch at hand, of which the rows before ``at`` have been taken."""
+    """A source with its current batch, whose rows before ``at`` have been consumed."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], merger: BatchMerger) -> None:
         self._batches = batches
@@ -52,12 +40,10 @@ class _MergeSource:
 
     @property
     def side(self) -> Side:
-        """The batch at hand."""
         assert self._side is not None
         return self._side
 
     def fill(self) -> bool:
-        """Have rows at hand; whether there are any."""
         while self._side is None:
             batch = next(self._batches, None)
             if batch is None:
@@ -69,18 +55,15 @@ class _MergeSource:
         return True
 
     def position(self, tick: int, side: Literal["left", "right"]) -> int:
-        """First row at hand that is not before a tick (left) or is behind it (right)."""
         return self.at + int(self.side.ticks[self.at :].searchsorted(tick, side))
 
     def advance(self, end: int) -> None:
-        """The rows before ``end`` have been taken."""
         if end == self.rows:
             self._side = None
         else:
             self.at, self.first = end, int(self.side.ticks[end])
 
     def rest(self) -> pa.RecordBatch:
-        """Take what is at hand."""
         batch = self.side.batch
         self._side = None
         return batch.slice(self.at) if self.at else batch
@@ -89,18 +72,7 @@ class _MergeSource:
 def merge_sources(
     sources: Sequence[Iterator[pa.RecordBatch]], schema: StreamSchema
 ) -> Iterator[pa.RecordBatch]:
-    """Merge time-ordered sources of batches.
-
-    Parameters
-    ----------
-    sources : sequence of iterators of pyarrow.RecordBatch
-        In order of arrival; all of one Arrow schema that includes the time attribute.
-
-    Returns
-    -------
-    iterator of pyarrow.RecordBatch
-        In time order.
-    """
+    """Merge time-ordered sources, given in order of arrival, with one Arrow schema."""
     merger = BatchMerger(schema.time)
     if len(sources) < 3:
         return _tree(sources, merger)
@@ -110,7 +82,6 @@ def merge_sources(
 def _tree(
     sources: Sequence[Iterator[pa.RecordBatch]], merger: BatchMerger
 ) -> Iterator[pa.RecordBatch]:
-    """Sources of similar size: an event is merged as often as halves can be halved."""
     if len(sources) < 2:
         return sources[0] if sources else iter(())
     middle = len(sources) // 2
@@ -120,7 +91,6 @@ def _tree(
 def _merged(
     earlier: Iterator[pa.RecordBatch], later: Iterator[pa.RecordBatch], merger: BatchMerger
 ) -> Iterator[pa.RecordBatch]:
-    """Merge two sources."""
     one, other = _MergeSource(earlier, merger), _MergeSource(later, merger)
     while one.fill() and other.fill():
         if one.last <= other.first:
@@ -130,7 +100,7 @@ def _merged(
         else:
             if other.last < one.last:
                 end, high = one.position(other.last, "right"), other.rows
-            else:  # what is as new as the last of the one may have to wait for its next batch
+            else:  # hold back events of the last tick: ``one`` may have more of them
                 end, high = one.rows, other.position(one.last, "left")
             merged = merger.merge(one.side, one.at, end, other.side, other.at, high)
             one.advance(end)
@@ -144,10 +114,7 @@ def _merged(
 def add_late(
     buffer: tuple[pa.RecordBatch, ...], batch: pa.RecordBatch, schema: StreamSchema
 ) -> tuple[pa.RecordBatch, ...]:
-    """Add a sorted batch of late events to a buffer in arrival order.
-
-    Neighbours are merged while the older is less than twice as large, which keeps the tuple short.
-    """
+    """Add a sorted batch to the late buffer, merging neighbours to keep it short."""
     result = [*buffer, batch]
     merger = BatchMerger(schema.time)
     while len(result) > 1 and result[-2].num_rows < 2 * result[-1].num_rows:
@@ -156,7 +123,7 @@ def add_late(
 
 
 def join_late(buffer: Sequence[pa.RecordBatch], schema: StreamSchema) -> pa.RecordBatch:
-    """A buffer of late events, which must not be empty, as one sorted batch."""
+    """A non-empty late buffer as one sorted batch."""
     merger = BatchMerger(schema.time)
     joined = buffer[-1]
     for batch in reversed(buffer[:-1]):  # the smallest first
@@ -170,11 +137,9 @@ def _pair(earlier: pa.RecordBatch, later: pa.RecordBatch, merger: BatchMerger) -
 
 
 def sort_nearly(batch: pa.RecordBatch, ticks: npt.NDArray[np.int64]) -> pa.RecordBatch:
-    """The batch in time order, ties in their order; fast where most events are in order already.
-
-    Events that are not older than any before them form one sorted sequence, and only the others
-    are sorted.  An event of theirs comes behind those of its time in the first sequence: when it
-    arrived, that sequence had gone on to a newer time.
+    """The batch in time order, stable; fast if nearly sorted.  Only events older than one before
+    them are sorted; they come behind those of their time, since the sequence had gone on to a newer
+    time.
     """
     late = np.empty(ticks.size, np.int64)
     late = late[: _stragglers(ticks, late)]
@@ -185,7 +150,7 @@ def sort_nearly(batch: pa.RecordBatch, ticks: npt.NDArray[np.int64]) -> pa.Recor
 
 @kernel
 def _stragglers(ticks, late):  # type: ignore[no-untyped-def]
-    """Positions of events that are older than one before them; returns how many."""
+    """Positions of events that are older than one before them; returns their number."""
     count = 0
     newest = ticks[0]
     for i in range(ticks.size):

@@ -1,21 +1,9 @@
-"""The mover: a thread of the process that writes a store, which moves what is due to objects.
+"""The mover: a thread of the store's writer that moves due segments (``tiering``) to objects.
 
-Purpose
-    Streams say when their segments are to move (:mod:`.tiering`), whoever opens the store says
-    where to.  :class:`Mover` looks at every stream each :data:`LOOK_SECONDS`, moves what is due,
-    one segment after the other, and removes the objects of segments that retention, a delete or a
-    compaction has let go.
-
-Guarantee
-    Appends, queries, deletes and compactions go on meanwhile.  What fails changes nothing: it is
-    logged, told by :meth:`Mover.status`, and tried again after :data:`RETRY_SECONDS`, twice as long
-    each time, up to :data:`RETRY_SECONDS_MAX`.  Another stream is begun with then, so that one that
-    cannot be moved does not hold up the others.  :meth:`Mover.stop` waits for the request that is
-    under way, which has a limit of time.
-
-Limits
-    One segment of one stream at a time.  Where several processes could write a store there would be
-    several movers; there is one.
+It checks every stream each ``LOOK_SECONDS``, moves segments one by one, and removes unused objects.
+A failure changes nothing: it is logged, shown by ``Mover.status``, and retried after
+``RETRY_SECONDS``, doubled each time, up to ``RETRY_SECONDS_MAX``.  The retry begins with the next
+stream, so one failing stream does not block the others.
 """
 
 from __future__ import annotations
@@ -42,38 +30,13 @@ RETRY_SECONDS_MAX = 300.0
 
 
 def move_due(stream: EventStream, to: ObjectStore, owner: str, stopped: Stopped = never) -> Moved:
-    """Move what a stream's settings say, and remove objects that nothing wants any more.
-
-    Nothing is asked of the objects where there is nothing to do.
-
-    Parameters
-    ----------
-    owner : str
-        Identity of the store.
-
-    Raises
-    ------
-    StorageFailed, StorageFull
-        As :func:`.moving.move_segments`.
-    """
+    """Move a stream's due segments, and remove unused objects; no requests without work."""
     chosen = due_now(stream.commits)
     return Moved(0, 0) if chosen is None else stream.move(to, owner, chosen, stopped)
 
 
 class Mover:
-    """Moves what is due until stopped.
-
-    Parameters
-    ----------
-    streams : callable
-        Names of the streams.
-    stream : callable
-        One of them; None for one that cannot be opened, or is gone.
-    objects : ObjectStore
-        Where to.
-    owner : str
-        Identity of the store.
-    """
+    """Moves due segments until stopped; ``stream`` returns None if one cannot be opened."""
 
     def __init__(
         self,
@@ -97,15 +60,7 @@ class Mover:
         self._thread.start()
 
     def status(self) -> dict[str, Any]:
-        """How it does.
-
-        Returns
-        -------
-        dict
-            ``objects`` (the address), ``state`` (``"waiting"``, or ``"failing"`` since the last try
-            failed), ``error``, ``failing_since`` (Unix time), ``failures`` in a row,
-            ``failed_total`` since the store was opened, ``next_try_s``.
-        """
+        """Address, ``"waiting"`` or ``"failing"``, error, failures, seconds to the next attempt."""
         next_try = self._next_try
         return {
             "objects": self.objects.url.partition("?")[0],
@@ -137,7 +92,6 @@ class Mover:
         return seconds
 
     def _round(self) -> None:
-        """Look at every stream once; the first failure ends it."""
         names = sorted(self._streams())
         at = sum(name < self._first for name in names)
         for name in names[at:] + names[:at]:
@@ -149,7 +103,7 @@ class Mover:
                     continue
                 done = move_due(stream, self.objects, self._owner, self._stopped.is_set)
             except StoreClosed:
-                continue  # dropped, renamed or repaired a moment ago
+                continue  # just dropped, renamed or repaired
             except (ChronicleError, OSError) as error:
                 self._fail(name, error)
                 return
@@ -171,7 +125,6 @@ class Mover:
         logger.warning("%s: segments cannot move to objects: %s", name, error)
 
     def stop(self) -> None:
-        """Stop and wait for the thread."""
         self._stopped.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()

@@ -1,44 +1,25 @@
-"""Moving: sealed segments whose events are old go to objects, and their nodes stay.
+"""Moving: old sealed segments go to objects, and stubs with their nodes stay.
 
-Purpose
-    :func:`move_segments` takes segments of a stream to an
-    :class:`~chronicle.store.object_store.ObjectStore` and leaves stubs (:mod:`.cold_stub`), so that
-    a disk holds what is new, and years lie where storage is cheap.
+Order::
 
-Order
-    ::
+    NNN.seg.moving, durable | put the object | read it back, compare | put the stub beside it
+    | NNN.seg.moving becomes NNN.seg.cold, durable | remove NNN.seg
 
-        NNN.seg.moving, durable | put the object | read it back, compare | put the stub beside it
-        | NNN.seg.moving becomes NNN.seg.cold, durable | remove NNN.seg
+A segment can be read at any moment.  A ``moving`` stub names the object of an interrupted move: the
+next move removes it.  The last two steps hold the stream's lock, and happen only if the manifest
+still names the segment; the others run beside all changes, and stop when one replaces the segment.
+No commit is made: a segment's location is not part of the stream's state.
 
-    A stub that is ``moving`` says which object an accident has left: the next move removes it.  An
-    accident before the last step leaves both, and the file is read.
+Beside each object is its stub, and beside those of a stream its manifest as of the last move, for
+``restoring``: first its new pages, under names with checksums, then the manifest; then old pages
+are removed.
 
-    The last two steps are made with the stream's lock held, if the manifest still names the
-    segment; appends, queries, compactions and deletes go on beside all others.  Where one of these
-    replaces the segment meanwhile, the move of it ends between two pieces, and what there is of the
-    object goes.  No commit is made: where a segment lies is none of what a stream says.
+Throttling: it rests while the processors are busy (``pace``), unless the free disk space is less
+than what is left to move.  Copies to a directory run in a low-priority thread without locks
+(``low_priority``), with direct I/O (``direct_file``).
 
-    Beside each object lies its stub, and beside those of a stream its manifest as of the last move,
-    of nothing perhaps: :mod:`.restoring` begins with these where the disk is lost.  Pages that the
-    manifest names are put before it, those that are new, and what it no longer names goes after::
-
-        new pages, under names with their checksums | manifest | pages of the one before
-
-How it keeps out of the way
-    Nobody waits for it.  Between two pieces of a segment it rests while the processors are wanted
-    elsewhere (:mod:`.pace`), unless less is free on the disk than is left to move.  Copies to a
-    directory are made by a thread of low priority (:mod:`.low_priority`), which holds no lock, and
-    past the cache of pages (:mod:`.direct_file`).  What readers remember of other segments stays.
-
-Guarantee
-    At each moment a segment can be read whole, from the file or from the object.
-
-Limits
-    Late runs and the active segment stay.  A compaction or delete that rewrites a cold segment
-    reads it whole, and what it writes is on the disk until it is moved.  Secondary indexes stay on
-    the disk.  Requests to a service are made at the priority of who moves: the threads that send
-    and encrypt are those of a library, and read for queries, too.
+Limits: late runs, the active segment and secondary indexes stay on disk.  Rewriting a cold segment
+reads it whole, and its output is on disk until it is moved.
 """
 
 from __future__ import annotations
@@ -77,24 +58,20 @@ __all__ = ["Chosen", "Moved", "Stopped", "ending_before", "move_segments", "neve
 PIECE_BYTES = 1 << 20
 
 KEPT_SHARE = 16
-"""The heads of leaves, and the dictionaries, stay where each take no more than one part in so many
-of a segment."""
+"""Leaf heads, and dictionaries, are cached in the stub if they take at most 1/16 of a segment."""
 
 Chosen = Callable[[StreamManifest, int | None], Sequence[SegmentEntry]]
-"""Says of a stream, and of its newest tick in order, which of its segments go."""
+"""From a manifest and the newest in-order tick: the segments to move."""
 
 
 Stopped = Callable[[], bool]
-"""Asked now and then: True ends the work."""
 
 
 def never() -> bool:
-    """Go on."""
     return False
 
 
 def ending_before(tick: int) -> Chosen:
-    """Choose the segments that end before a tick."""
 
     def chosen(manifest: StreamManifest, newest: int | None) -> Sequence[SegmentEntry]:
         del newest
@@ -107,20 +84,11 @@ _Piece = TypeVar("_Piece")
 
 
 class _Ended(Exception):
-    """The move of a segment is not to go on."""
+    """The move of a segment must stop."""
 
 
 @dataclass(frozen=True)
 class Moved:
-    """What a move has done.
-
-    Attributes
-    ----------
-    segments : int
-    bytes : int
-        Of their files.
-    """
-
     segments: int
     bytes: int
 
@@ -133,30 +101,13 @@ def move_segments(
     stopped: Stopped,
     pace: Pace,
 ) -> Moved:
-    """Move some segments of a stream; the caller keeps others from moving any.
-
-    Parameters
-    ----------
-    owner : str
-        Identity of the store: begins the keys of its objects.
-    chosen : callable
-        Those that lie in objects already are left out.
-    stopped : callable
-        Asked between two pieces: True ends the move with what has moved until then.
-    pace : Pace
-        Asked likewise: rests.
-
-    Raises
-    ------
-    StorageFailed, StorageFull
-        What had moved until then has.
-    """
+    """Move chosen local segments; the caller excludes other moves.  Errors keep what has moved."""
     files = commits.files
     if not isinstance(files, ColdFiles):
         raise InvalidArgument("this store cannot move segments: its files are not on a disk")
     with commits.lock:
         commits.check_writable()
-        if not commits.manifest.identity:  # of an old release
+        if not commits.manifest.identity:  # from an old release
             commits.renew_log()
         place = f"{owner}/{commits.manifest.identity:07x}"
         entries = chosen(commits.manifest, commits.journal.last)
@@ -184,7 +135,7 @@ def move_segments(
     if manifest.version != commits.told and files.cold(commits.directory):
         try:
             _tell(store, place, manifest, lambda page: files.read(commits.path(page)))
-        except FileNotFoundError:  # of a page: the manifest has been replaced, and is told later
+        except FileNotFoundError:  # a page: the manifest was replaced; the next move puts it
             return Moved(segments, moved)
         commits.note_told(manifest.version)
     return Moved(segments, moved)
@@ -193,14 +144,14 @@ def move_segments(
 def _tell(
     store: ObjectStore, place: str, manifest: StreamManifest, read: Callable[[str], bytes]
 ) -> None:
-    """Leave a stream's manifest with its objects, and those of its pages that are not there yet."""
+    """Put a stream's manifest and its new pages beside its objects."""
     named = {page_key(place, page): page for page in manifest.segments.pages}
     there = set(store.list(f"{place}/{PAGES}/"))
     for key, page in named.items():
         if key not in there:
             store.put(key, [read(page.file)])
     store.put(f"{place}/{MANIFEST}", [manifest_content(manifest.to_json())])
-    for key in there.difference(named):  # of the manifest that was there, or of an accident
+    for key in there.difference(named):  # of the previous manifest, or of an interrupted move
         store.remove(key)
 
 
@@ -212,25 +163,24 @@ def _move(
     entry: SegmentEntry,
     wanted: Callable[[], None],
 ) -> bool:
-    """Move one segment; False when the stream has no such segment any more, or it was stopped."""
     path = commits.path(entry.file)
     moving = path + MOVING
     view = commits.views.get(entry.id)
     if view is None:
         return False
     try:
-        if not files.inner.exists(path + SUFFIX):  # else an accident has left it to the last step
+        if not files.inner.exists(path + SUFFIX):  # else a crash left only the last step
             copy = partial(_copy, files, store, place, path, entry, _parts(view), wanted)
             if store.in_this_thread:
                 standing_back(copy)
-            else:  # what it asks for begins threads, which others share
+            else:  # its requests start threads that others share
                 copy()
     except _Ended:
         return False
     except FileNotFoundError:
         if entry.id in commits.views:
             raise
-        return False  # replaced meanwhile, and nobody wants it any more
+        return False  # replaced meanwhile
     with commits.lock:
         commits.check_writable()
         if entry not in commits.manifest.segments:
@@ -240,7 +190,7 @@ def _move(
             files.sync_directory(commits.directory)
         files.inner.remove(path)
         files.sync_directory(commits.directory)
-        view = commits.views.known(entry.id)  # not that of then: columns may have changed
+        view = commits.views.known(entry.id)  # the current view: columns may have changed
         if view is not None:
             view.file.reopen()
         commits.count(moved_segments=1, moved_bytes=entry.bytes)
@@ -256,7 +206,6 @@ def _copy(
     parts: tuple[list[Range], list[Range]],
     wanted: Callable[[], None],
 ) -> None:
-    """Have the object of a segment be there, and a stub that is ``moving``; holds no lock."""
 
     def each_of(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
         for piece in pieces:
@@ -295,7 +244,6 @@ def _copy(
 
 
 def _parts(view: SegmentView) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """What of a segment stays: nodes, summary, small dictionaries; and the heads of its leaves."""
     file = view.file
     heads: list[tuple[int, int]] = []
     found = [(0, FILE_HEADER.size), (view.length - FOOTER.size, FOOTER.size)]

@@ -1,17 +1,10 @@
-"""Index nodes: the inner levels of the TAB+-tree and its right flank.
+"""Index nodes: the inner levels of the TAB+-tree and its right flank (thesis Figure 3.2).
 
-Purpose
-    A node's entries point to its children and carry their lightweight aggregates (thesis Figure
-    3.2). :class:`LevelBuilder` collects entries until a node is full; :func:`find_children` finds
-    the ones that a time range meets.
+Layout: after the frame: ``layout.NODE_HEADER``, then the entry table, int64 x rows x children, row
+by row; the head's checksum covers all of it.
 
-Layout
-    After the frame: :data:`~chronicle.store.layout.NODE_HEADER`, then the entry table, int64 x
-    rows x children, row by row.  Nothing else; the head's checksum covers all of it.
-
-Invariants
-    Children are in time order and their ranges overlap at most in ties: ``first[i] <= last[i] <=
-    first[i + 1]``.  So at most one child is cut by a lower bound and one by an upper.
+Invariants: children are in time order and their ranges overlap at most in ties: ``first[i] <=
+last[i] <= first[i + 1]``.  So at most one child is cut by a lower bound and one by an upper.
 """
 
 from __future__ import annotations
@@ -39,21 +32,7 @@ Table = npt.NDArray[np.int64]
 
 @kernel
 def find_children(table, start, last):  # type: ignore[no-untyped-def]
-    """Find the children whose time range meets [start, last].
-
-    Parameters
-    ----------
-    table : int64[rows, children]
-    start, last : int
-        Ticks, both inclusive.
-
-    Returns
-    -------
-    first, end : int
-        Half-open range of children that overlap.
-    full_first, full_end : int
-        Those among them that lie within the bounds entirely.
-    """
+    """Half-open ranges of children that overlap, and are inside of, inclusive [start, last]."""
     children = table.shape[1]
     low = 0
     high = children
@@ -83,7 +62,6 @@ def find_children(table, start, last):  # type: ignore[no-untyped-def]
 
 
 def build_node(table: Table, level: int, offset: int, segment_id: int) -> bytes:
-    """Build the block of a node at ``level`` (1 points to leaves) from its entry table."""
     rows, children = table.shape
     tables = NODE_HEADER.pack(children, rows) + table.tobytes()
     return frame_head(
@@ -99,12 +77,7 @@ def read_node(
     file: str,
     frame: Frame | None = None,
 ) -> Table:
-    """Read and verify a node's entry table; it points into the mapped file.
-
-    Returns
-    -------
-    int64[rows, children]
-    """
+    """A node's verified entry table (int64[rows, children]), in the mapped file."""
     frame = frame or open_block(data, offset, segment_id, file)
     if frame.kind is not BlockKind.NODE:
         raise CorruptBlock(f"expected a node, found a {frame.kind.name} block", file, offset)
@@ -120,19 +93,7 @@ def read_node(
 
 
 class LevelBuilder:
-    """Entries of one level of the right flank: children written, their node not yet.
-
-    Parameters
-    ----------
-    rows : int
-        Rows of the entry table.
-    level : int
-        Level of the node being built; 1 collects leaves.
-
-    Notes
-    -----
-    Entries are only ever added, so a reader that remembers ``count`` has an immutable view.
-    """
+    """Entries of an unfinished node (level 1: leaves); append-only, so views are immutable."""
 
     __slots__ = ("count", "level", "table")
 
@@ -142,17 +103,14 @@ class LevelBuilder:
         self.count = 0
 
     def add(self, entry: Table) -> None:
-        """Append a child's entry."""
         self.table[:, self.count] = entry
         self.count += 1
 
     @property
     def full(self) -> bool:
-        """Whether the node must be written before the next entry."""
         return self.count == NODE_FANOUT
 
     def view(self) -> Table:
-        """The entries so far, read-only."""
         view = self.table[:, : self.count]
         view.flags.writeable = False
         return view

@@ -1,29 +1,14 @@
-"""Backups in objects: copies of a store that outlive its disk, each as large as what is new in it.
+"""Incremental backups of a store in an object store.
 
-Purpose
-    :func:`backup_to_objects` writes a consistent copy of a store below an address, while writing
-    goes on; :func:`restore_backup` makes a store of one.  :func:`object_backups` lists them,
-    :func:`remove_backup` takes one away with what no other holds, :func:`verify_backup` reads one.
+Guarantee: the listing is written last, after the size of every object was checked: a backup is
+whole, or unfinished and not restorable.  Segments are immutable, so only new ones are sent; an
+interrupted backup resumes.  Moved segments are copied, too.  Restored files are compared with their
+digests.  The order, with leases on the segments until they were sent::
 
-Guarantee
-    A listing is written last, when the bytes of all that it names are there with their length: a
-    backup is whole, or it is unfinished and nobody restores it.  Segments never change, so the next
-    backup sends those that are new; one that was cut short goes on where it stood.  Segments that
-    have moved to objects are copied, too: a backup needs nothing of the place that they lie in.
+    tuesday.unfinished | copy without segments, local | bytes | tuesday.backup | no .unfinished
 
-    What is restored was compared with its digests, and is refused as a store before.
-
-Order
-    ::
-
-        tuesday.unfinished | copy without segments, local | bytes | tuesday.backup | no .unfinished
-
-    Leases keep the segments of each stream in place until their bytes were sent.
-
-Limits
-    Every file is read for its digest, new or not; indexes are written anew each time, and so sent.
-    Consistency is that of :mod:`.backup`.  The local part (logs, indexes, what lies beside the
-    streams) takes space where temporary files are.
+Limits: every file is read for its digest; indexes are sent each time.  Consistency is that of
+``backup``.  The local part (logs, indexes, files beside the streams) needs temporary disk space.
 """
 
 from __future__ import annotations
@@ -70,8 +55,6 @@ _NAMES = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 
 
 class _Taken(Sealed):
-    """Notes what is to be sent, and holds the leases until it was."""
-
     def __init__(self, leases: ExitStack) -> None:
         self.files: list[tuple[str, int | None]] = []
         self._leases = leases
@@ -89,25 +72,9 @@ def backup_to_objects(
     name: str | None = None,
     add: Callable[[str], None] | None = None,
 ) -> str:
-    """Copy a store to objects; gives the name of the backup.
-
-    Parameters
-    ----------
-    store : Store
-        Open in either mode.
-    name : str, optional
-        By default the time, in UTC.  One that was cut short is made anew.
-    add : callable, optional
-        As for :func:`.backup.backup_store`.
-
-    Raises
-    ------
-    InvalidArgument
-        There is a backup of that name, or it is none.
-    CorruptStore
-        When a stream is damaged: repair or drop it first.
-    StorageFailed
-        The place of the objects does not answer: the backup is unfinished.
+    """Copy a store to objects; returns the backup's name, by default the time in UTC.  An
+    unfinished backup of that name is made again; ``StorageFailed`` leaves it unfinished.
+    ``CorruptStore`` when a stream is damaged.
     """
     name = _checked(time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()) if name is None else name)
     listing, unfinished = f"{LISTINGS}{name}{WHOLE}", f"{LISTINGS}{name}{MAKING}"
@@ -148,7 +115,6 @@ def _checked(name: str) -> str:
 
 
 def _walked(root: str) -> tuple[list[tuple[str, int]], list[str]]:
-    """Directories below one with their permissions, itself as ``""`` first; and files."""
     directories, files = [], []
     for at, inside, names in os.walk(root):
         inside.sort()
@@ -158,8 +124,6 @@ def _walked(root: str) -> tuple[list[tuple[str, int]], list[str]]:
 
 
 class _Sending:
-    """Sends the bytes of files that are not there yet; in any thread."""
-
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
         self._there = objects.sizes(BYTES)
@@ -167,17 +131,15 @@ class _Sending:
         self._lock = OwnedLock("a backup to objects")
 
     def stored(self, store: Store, path: str, length: int | None, check: Check) -> Done[BackupFile]:
-        """A file of the store, or its first bytes, from wherever these are."""
         local = store.files.local_path(path)
         try:
             mode = None if local is None else stat.S_IMODE(os.stat(local).st_mode)
         except FileNotFoundError:
-            mode = None  # it has just moved to objects
+            mode = None  # just moved to objects
         with store.files.open(path) as file:
             return self._sent(file, path, mode, file.size if length is None else length, check)
 
     def local(self, root: str, path: str, check: Check) -> Done[BackupFile]:
-        """A file below a directory."""
         mode = stat.S_IMODE(os.stat(os.path.join(root, path)).st_mode)
         with RealFiles(root).open(path) as file:
             return self._sent(file, path, mode, file.size, check)
@@ -199,7 +161,6 @@ class _Sending:
         return Done((found,))
 
     def _is_new(self, file: BackupFile) -> bool:
-        """Whether nobody has sent these bytes; who asks does."""
         with self._lock:
             known = self._there.get(file.key) == file.size or file.key in self._begun
             self._begun.add(file.key)
@@ -215,23 +176,8 @@ def _pieces(file: ReadFile, size: int, check: Check) -> Iterator[bytes]:
 def restore_backup(
     objects: ObjectStore, path: str | os.PathLike[str], name: str | None = None
 ) -> Backup:
-    """Make a store of a backup.
-
-    Parameters
-    ----------
-    path : str or path-like
-        Must not exist, or be an empty directory.
-    name : str, optional
-        The newest that is whole by default.
-
-    Raises
-    ------
-    InvalidArgument
-        There is no such backup, or something at the path already.
-    CorruptStore
-        What is there is not what was written; what was made is refused as a store.
-    StorageFailed
-        The objects cannot be read; what was made is refused as a store.
+    """Make a store of a backup, by default the newest whole one, in a missing or empty directory.
+    On ``CorruptStore`` or ``StorageFailed`` the result is refused as a store.
     """
     target = Path(path)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):

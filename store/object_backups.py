@@ -1,27 +1,15 @@
-"""Which backups there are in objects, what each has, and taking one away.
+"""Listings of backups in objects: reading, verifying and removing backups::
 
-Purpose
-    :class:`Listing` says which files a backup of :mod:`.object_backup` has.
-    :func:`object_backups` tells those below an address, :func:`verify_backup` reads one,
-    :func:`remove_backup` removes one with what no other has.
+    <address>/backups/monday.backup        its listing of files
+    <address>/backups/tuesday.unfinished   one in progress, or interrupted
+    <address>/bytes/<digest>-<size>        a file's bytes, shared between backups
 
-Layout
-    ::
+A listing is a line ``CHRONICLE-BACKUP 1 <XXH3-64 of the rest>`` and JSON: when it began, events of
+each stream, directories with permissions, files with permissions, size and the digest (XXH3-128)
+that names their bytes.  Paths outside of a store are refused.
 
-        <address>/backups/monday.backup        which files it has
-        <address>/backups/tuesday.unfinished   one that is being made, or was cut short
-        <address>/bytes/<digest>-<size>        a file's bytes, whichever backups have them
-
-    A listing is a line ``CHRONICLE-BACKUP 1 <XXH3-64 of the rest>`` and JSON: when it began, events
-    of each stream, directories with their permissions, files with permissions, size and the digest
-    (XXH3-128) that names their bytes.
-
-Guarantee
-    A listing is believed when it fits its checksum and names nothing outside of a store.
-
-Limits
-    Nothing is removed while an unfinished backup is there: it may count on the bytes.  Two that
-    remove and back up at the same moment are the operator's to avoid.
+Nothing is removed while there is an unfinished backup, which may need the bytes.  The operator must
+not run a removal and a backup at the same time.
 """
 
 from __future__ import annotations
@@ -61,28 +49,20 @@ WHOLE, MAKING = ".backup", ".unfinished"
 MAGIC, VERSION = b"CHRONICLE-BACKUP", 1
 PIECE_BYTES = 4 << 20
 THREADS = 8
-"""Files that are sent or fetched at once: most are small, and each is a wait."""
+"""Parallel transfers: most files are small and dominated by latency."""
 
 Found = TypeVar("Found")
 
 
 def all_of(tasks: Sequence[Task[Found]]) -> list[Found]:
-    """What tasks give; they run side by side, and who watches is told of each."""
+    """Results of tasks that run in parallel, with progress reports."""
     done = in_order(tasks, THREADS, None)
     return [next(done) for _ in each(tasks)]
 
 
 @dataclass(frozen=True)
 class BackupFile:
-    """A file of a backup.
-
-    Attributes
-    ----------
-    path : str
-        Relative to the store.
-    mode : int or None
-        Permissions; None for those that new files get.
-    """
+    """A file of a backup; ``mode`` are its permissions, None for the default ones."""
 
     path: str
     mode: int | None
@@ -91,13 +71,12 @@ class BackupFile:
 
     @property
     def key(self) -> str:
-        """Of the object that has its bytes."""
         return f"{BYTES}{self.digest}-{self.size}"
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What a backup says of itself; ``directories`` are paths and permissions, parents first."""
+    """Content of a backup; ``directories`` are paths and permissions, parents first."""
 
     made_at: str
     streams: dict[str, int]
@@ -105,20 +84,12 @@ class Listing:
     files: list[BackupFile]
 
     def to_bytes(self) -> bytes:
-        """What its object says."""
         body = json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
         return b"%s %d %s\n%s" % (MAGIC, VERSION, xxhash.xxh3_64_hexdigest(body).encode(), body)
 
     @classmethod
     def read(cls, objects: ObjectStore, name: str) -> Listing:
-        """That of a whole backup.
-
-        Raises
-        ------
-        InvalidArgument
-            There is none of that name.
-        CorruptStore, UnsupportedFormat
-        """
+        """The listing of a whole backup; ``InvalidArgument`` if missing, else if unreadable."""
         key = f"{LISTINGS}{name}{WHOLE}"
         size = objects.size(key)
         if size is None:
@@ -150,23 +121,16 @@ class Listing:
 
     @property
     def bytes(self) -> int:
-        """Size of all files, those that other backups have, too, among them."""
+        """Size of all files, including those shared with other backups."""
         return sum(file.size for file in self.files)
 
 
 def holds_backups(objects: ObjectStore) -> bool:
-    """Whether there is a backup below an address, whole or not."""
     return bool(objects.list(LISTINGS))
 
 
 def object_backups(objects: ObjectStore) -> list[Backup]:
-    """The backups below an address, the oldest first; unfinished ones last.
-
-    Raises
-    ------
-    StorageFailed
-        The place of the objects does not answer.
-    """
+    """The backups below an address, oldest first; unfinished ones last."""
     keys = [key.removeprefix(LISTINGS) for key in objects.list(LISTINGS)]
     whole = {key.removesuffix(WHOLE) for key in keys if key.endswith(WHOLE)}
     found = []
@@ -184,14 +148,8 @@ def object_backups(objects: ObjectStore) -> list[Backup]:
 
 
 def remove_backup(objects: ObjectStore, name: str) -> int:
-    """Remove a backup, and the bytes that no other backup has; gives the number of these objects.
-
-    Raises
-    ------
-    InvalidArgument
-        There is none of that name; or another one is unfinished.
-    CorruptStore
-        What another one holds cannot be read: nothing is removed.
+    """Remove a backup and the objects that only it uses; returns their number.  Refused if another
+    backup is unfinished, or its listing unreadable.
     """
     found = {backup.name: backup for backup in object_backups(objects)}
     if name not in found:
@@ -214,7 +172,6 @@ def remove_backup(objects: ObjectStore, name: str) -> int:
 
 
 def verify_backup(objects: ObjectStore, name: str) -> list[str]:
-    """Read all that a backup holds; gives what is wrong with it."""
 
     def verified(file: BackupFile, check: Check) -> Done[str | None]:
         return Done((problem_of(objects, file, None, check),))
@@ -227,7 +184,7 @@ def verify_backup(objects: ObjectStore, name: str) -> list[str]:
 def problem_of(
     objects: ObjectStore, file: BackupFile, write: Callable[[bytes], object] | None, check: Check
 ) -> str | None:
-    """Read the bytes of a file, and hand them on; gives what is wrong with them."""
+    """Read a file's bytes and pass them to ``write``; returns the problem, if any."""
     size = objects.size(file.key)
     if size != file.size:
         found = "is missing" if size is None else f"has {size:,} bytes"

@@ -1,23 +1,11 @@
-"""Objects: a bucket of an S3-compatible service, or a directory, where segments lie that grew cold.
+"""Object storage: a bucket of an S3-compatible service, or a directory, for cold segments.
 
-Purpose
-    The little that the store asks of such a place: put a file, read a range of it, list, remove.
-    ``pyarrow.fs`` does the talking.
+Addresses: ``s3://bucket/prefix``, with ``?region=...&endpoint_override=host:port&scheme=http`` for
+services other than Amazon's; ``file:///directory`` for a mounted disk.  Credentials come from the
+environment (``AWS_ACCESS_KEY_ID`` and so on), never from the address, which is stored in files.
 
-Addresses
-    ``s3://bucket/prefix``, with ``?region=...&endpoint_override=host:port&scheme=http`` for
-    services other than Amazon's; ``file:///directory`` for a mounted disk.  Who asks is told by the
-    environment (``AWS_ACCESS_KEY_ID`` and what else the service's own tools look at), never by the
-    address, for addresses are kept in files.
-
-Guarantee
-    Each call ends: connections and answers have time limits, and a request is tried
-    :data:`ATTEMPTS` times.  What fails is a :class:`~chronicle.errors.StorageFailed` that names the
-    object.
-
-Limits
-    An object whose source could not be read to its end may be there in part: whoever puts one looks
-    at what came of it.  A process that was forked opens connections of its own.
+Each call has timeouts and ``ATTEMPTS``; failures are ``StorageFailed`` and name the object.  An
+object whose source failed may exist in part: callers of ``put`` must verify it.
 """
 
 from __future__ import annotations
@@ -44,29 +32,12 @@ ANSWER_SECONDS = 30.0
 OPTIONS = ("region", "endpoint_override", "scheme")
 FILES_OPEN = 256
 PIECE_BYTES = 4 << 20
-"""Asked for at a time of an object that is read whole."""
 REQUESTS = 128
-"""Of this process that are under way at once: waiting costs nothing, each wait costs all of it."""
+"""Maximum concurrent requests of this process: they mostly wait."""
 
 
 class ObjectStore:
-    """Objects below one address.
-
-    Attributes
-    ----------
-    in_this_thread : bool
-        Whether it is the asking thread that reads and writes, and no other is begun for it.
-
-    Parameters
-    ----------
-    url : str
-        See the module.
-
-    Raises
-    ------
-    InvalidArgument
-        It is no such address, or it has a password in it.
-    """
+    """Objects below one address; ``in_this_thread``: no other threads are started."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
@@ -97,7 +68,7 @@ class ObjectStore:
         self._root = parts.path if self._local else (parts.netloc + parts.path).strip("/")
 
     def put(self, key: str, parts: Iterable[bytes | memoryview]) -> None:
-        """Store the bytes of some parts as one object; one of that key is replaced."""
+        """Store the bytes of some parts as one object, replacing an existing one."""
         with _Telling("write", self, key):
             self._write(key, parts)
 
@@ -122,7 +93,7 @@ class ObjectStore:
             os.close(directory)
 
     def read(self, key: str, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes of an object from ``offset``; in any thread."""
+        """Exactly ``length`` bytes of an object from ``offset``; thread-safe."""
         with _Telling("read", self, key):
             files = self._files()
             file = self._open.get(key)
@@ -138,13 +109,7 @@ class ObjectStore:
         return found
 
     def contents(self, key: str, length: int) -> Iterator[memoryview | bytes]:
-        """The bytes of an object in order, from where it lies, not from what this system remembers.
-
-        Parameters
-        ----------
-        length : int
-            Of the object; one that has grown may give more.
-        """
+        """The bytes of an object in order, past caches; one that has grown may give more."""
         if not self._local:
             for offset in range(0, length, PIECE_BYTES):
                 yield self.read(key, offset, min(PIECE_BYTES, length - offset))
@@ -161,17 +126,15 @@ class ObjectStore:
         return int(info.size) if info.type == FileType.File else None
 
     def remove(self, key: str) -> None:
-        """Remove an object; one that is not there is no error."""
         self._open.drop(key)
         with _Telling("remove", self, key), suppress(FileNotFoundError):
             self._files().delete_file(self._path(key))
 
     def list(self, prefix: str) -> list[str]:
-        """Keys of the objects below a prefix that ends at a ``/``, sorted."""
         return sorted(self.sizes(prefix))
 
     def sizes(self, prefix: str) -> dict[str, int]:
-        """Length in bytes of each object below a prefix that ends at a ``/``."""
+        """Length in bytes of each object below a prefix that ends with ``/``."""
         from pyarrow.fs import FileSelector, FileType
 
         with _Telling("list", self, prefix):
@@ -187,7 +150,6 @@ class ObjectStore:
         }
 
     def describe(self, key: str) -> str:
-        """The address of an object, for people."""
         return f"{self.url.partition('?')[0]}/{key}"
 
     def _path(self, key: str) -> str:
@@ -206,7 +168,7 @@ class ObjectStore:
 
         if self._local:
             return fs.LocalFileSystem()
-        # Arrow keeps as many connections to a service as it has threads
+        # Arrow opens as many connections to a service as it has threads
         pa.set_io_thread_count(max(REQUESTS, pa.io_thread_count()))
         return fs.S3FileSystem(
             **self._options,
@@ -217,8 +179,6 @@ class ObjectStore:
 
 
 class _Telling:
-    """Translate what goes wrong."""
-
     __slots__ = ("_doing", "_key", "_store")
 
     def __init__(self, doing: str, store: ObjectStore, key: str) -> None:
@@ -241,7 +201,7 @@ _stores: Lru[str, ObjectStore] = Lru(16)
 
 
 def object_store(url: str) -> ObjectStore:
-    """The objects below an address; one object per address in a process."""
+    """The ``ObjectStore`` of an address, one per process."""
     known = _stores.get(url.rstrip("/"))
     if known is None:
         known = ObjectStore(url)

@@ -1,18 +1,8 @@
-"""Open segment files: as many as a process can afford, the others closed until they are read.
+"""A limit on open segment files: the least recently used are closed, and reopened on demand.
 
-Purpose
-    A segment that is read takes two descriptors, its file and its mapping (those of a cold one,
-    likewise).  :data:`open_files` counts the files that can be opened again and has those that were
-    not used for longest closed when there are more than :attr:`OpenFiles.limit`.
-
-Guarantee
-    A file that is closed so is opened again when it is read: nobody sees a difference.  What was
-    handed out of its mapping stays valid.  Files that could not be opened again, since their names
-    are gone or about to go, are not counted and stay open.
-
-Limits
-    A mapping whose arrays are still held keeps its descriptor.  The order is that of opening, and
-    who was read since stands back once: not exactly that of use, but no read has to note its time.
+Each takes two descriptors.  Arrays from a closed file's mapping stay valid, and keep its
+descriptor.  Files whose names are about to be removed are not counted and stay open.  The order is
+second-chance (CLOCK): reads set only a flag.
 """
 
 from __future__ import annotations
@@ -29,30 +19,20 @@ __all__ = ["OpenFiles", "Reopened", "open_files"]
 
 DESCRIPTORS_EACH = 2
 SHARE = 4
-"""Of the descriptors that a process may have, one in so many is for segments."""
+"""1/4 of the descriptors that a process may have are for segments."""
 OPEN_MAX = 4096
 OPEN_MIN = 16
 
 
 class Reopened(Protocol):
-    """What can be closed and opens itself again."""
-
     read_since: bool
-    """Whether it was read since it was last asked to close; set by itself."""
+    """Whether it was read since it was last asked to close; set by the file."""
 
     def let_go(self) -> bool:
-        """Close it, if it may be closed now; says so."""
+        """Close it, if possible now; returns whether it did."""
 
 
 class OpenFiles:
-    """See the module.
-
-    Attributes
-    ----------
-    limit : int
-        Files that may be open.
-    """
-
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._lock = ModuleLock()
@@ -63,7 +43,6 @@ class OpenFiles:
         return len(self._open)
 
     def opened(self, file: Reopened) -> None:
-        """Count a file; others may have to close."""
         with self._lock.lock:
             self._open[id(file)] = weakref.ref(file)
             over = len(self._open) - self.limit
@@ -74,12 +53,10 @@ class OpenFiles:
                     self._open[id(each)] = weakref.ref(each)
 
     def closed(self, file: Reopened) -> None:
-        """Count a file no more."""
         with self._lock.lock:
             self._open.pop(id(file), None)
 
     def _oldest(self, newest: Reopened, count: int) -> list[Reopened]:
-        """Take out so many that were not read of late; the lock is held."""
         found: list[Reopened] = []
         for _ in range(2 * len(self._open)):
             if count <= 0:
@@ -97,7 +74,6 @@ class OpenFiles:
         return found
 
     def _forget(self) -> None:
-        """In a forked child: they are its parent's."""
         self._open = OrderedDict()
 
 
@@ -109,4 +85,3 @@ def _affordable() -> int:
 
 
 open_files = OpenFiles(_affordable())
-"""Of this process."""

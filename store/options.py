@@ -1,11 +1,6 @@
-"""Settings of a stream: how it is encoded, cut, kept and made durable.
+"""Options of a stream: encoding, segment size, retention and durability.
 
-Purpose
-    One validated value object, stored in the manifest.
-
-Limits
-    ``retention`` counts from the newest event of the stream, not from the wall clock: a clock that
-    jumps must not delete data, and an archive of old events must not vanish the day it is loaded.
+Ages count from the newest event, not from the wall clock, which may jump, and would drop archives.
 """
 
 from __future__ import annotations
@@ -57,43 +52,21 @@ for _power, _prefix in enumerate("kmgtp", 1):
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """Settings of a stream.
+    """Options of a stream.  Ages such as ``"30 days"`` are ticks for integer time; sizes are ``"10
+    GB"``.
 
-    Attributes
-    ----------
-    codec : str
-        ``none``, ``lz4`` (default) or ``zstd``: compression of column pages.
-    leaf_bytes : int
-        Plain bytes of a full leaf.
-    segment_bytes : int
-        A segment is sealed when its file has grown to this.
-    move_after : str or None
-        Age such as ``"90 days"``, or a number of ticks for integer time: sealed segments whose
-        events are all older than that, beside the newest, move to objects (:mod:`.tiering`).
-    keep_local_bytes : str, int or None
-        Size such as ``"50 GB"``: where sealed segments and late runs take more on the disk, the
-        oldest segments move to objects.
-    retention : str or None
-        Age such as ``"30 days"``, a number of ticks for integer time, or a size such as ``"10
-        GB"``: what is older is no longer shown, within a leaf, and its segments are dropped.
-    durability : str
-        What an append promises unless it says otherwise: ``commit``, ``interval`` or ``none``.
-    interval_ms : int
-        Time between syncs for ``interval``.
-    late_events_max : int
-        Late events buffered in memory before they are spilled as a late run.
-    compaction : str
-        ``background`` (default): late runs are folded in by a thread of the writer when they have
-        become many and the stream is quiet, or too many; ``manual``: only when asked for.
-    kept_bytes_max : int
-        Replaced files may take as much space as the stream itself and so many bytes more; beyond
-        that positions of followers are given up, the oldest first.
-    unique : str or sequence of str, optional
-        Columns of a key, such as ``"device, seq"``: an event whose key is stored already is not
-        stored again (``schema.py``).  Kept as a tuple of names.
-    within : str, optional
-        How near in time these two events have to be: ``"1 hour"``, or a number of ticks for integer
-        time.  Goes with ``unique``.
+    ``codec``: compression of column pages: ``none``, ``lz4`` or ``zstd``.
+    ``leaf_bytes``: plain bytes of a full leaf.
+    ``segment_bytes``: file size at which a segment is sealed.
+    ``retention``: age or size: older events are hidden, to within a leaf, and segments dropped.
+    ``durability``: default of appends: ``commit``, ``interval`` (``interval_ms``) or ``none``.
+    ``late_events_max``: late events buffered before they are spilled as a late run.
+    ``compaction``: of late runs: ``background``, when the stream is quiet, or ``manual``.
+    ``kept_bytes_max``: space for replaced files beyond the stream's size; beyond it the oldest
+        follower positions are dropped.
+    ``unique``, ``within``: key columns, and the maximum time between duplicates (``uniqueness``).
+    ``move_after``: age from which sealed segments move to objects (``tiering``).
+    ``keep_local_bytes``: size above which the oldest segments move to objects.
     """
 
     codec: str = "lz4"
@@ -156,7 +129,6 @@ class StreamOptions:
 
     @property
     def local_bytes(self) -> int | None:
-        """What ``keep_local_bytes`` says, in bytes."""
         if self.keep_local_bytes is None:
             return None
         what, amount = _parse(str(self.keep_local_bytes), "keep_local_bytes")
@@ -169,12 +141,12 @@ class StreamOptions:
 
     @property
     def moved_bytes_min(self) -> int:
-        """What a segment has at least that is sealed so that it can move."""
+        """Minimum size of a segment that is sealed in order to be moved."""
         return min(MOVED_BYTES_MIN, self.segment_bytes)
 
     @property
     def sealed_bytes(self) -> int:
-        """Length at which a segment is sealed: what drops or moves some must have some."""
+        """File size at which a segment is sealed: at most 1/8 of a size limit."""
         limit, local = self.segment_bytes, self.local_bytes
         if local is not None:
             limit = min(limit, max(self.moved_bytes_min, local // 8))
@@ -184,12 +156,11 @@ class StreamOptions:
         return limit
 
     def to_json(self) -> dict[str, Any]:
-        """A form for the manifest."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> StreamOptions:
-        """Read what :meth:`to_json` wrote; settings of newer releases are ignored."""
+        """Inverse of ``to_json``; ignores options of newer releases."""
         known = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in document.items() if name in known})
 
@@ -223,13 +194,7 @@ _EXPECTED = {
 
 
 def retention_limits(retention: str | None, schema: StreamSchema) -> tuple[int | None, int | None]:
-    """A stream's retention as (ticks, bytes); None where it sets no limit.
-
-    Raises
-    ------
-    InvalidArgument
-        When an age is given in seconds or days for integer time, or in bare ticks for timestamps.
-    """
+    """A stream's retention as (ticks, bytes); ``InvalidArgument`` for a wrong unit."""
     if retention is None:
         return None, None
     if _parse(retention)[0] == "bytes":
@@ -238,13 +203,7 @@ def retention_limits(retention: str | None, schema: StreamSchema) -> tuple[int |
 
 
 def moving_ticks(options: StreamOptions, schema: StreamSchema) -> int | None:
-    """What ``move_after`` says, in ticks; None where it sets no limit.
-
-    Raises
-    ------
-    InvalidArgument
-        It does not go with the time.
-    """
+    """``move_after`` in ticks; ``InvalidArgument`` when it does not fit the time column."""
     if options.move_after is None:
         return None
     return _ticks(options.move_after, "move_after", schema)
@@ -267,13 +226,7 @@ def _ticks(age: str, setting: str, schema: StreamSchema) -> int:
 
 
 def uniqueness(options: StreamOptions, schema: StreamSchema) -> Uniqueness | None:
-    """What makes an event of a stream a duplicate; None where nothing does.
-
-    Raises
-    ------
-    AttributeNotFound, InvalidArgument
-        The settings do not go with the columns, or with the time.
-    """
+    """The deduplication rule, if any; ``AttributeNotFound`` or ``InvalidArgument`` if invalid."""
     if options.unique is None or options.within is None:
         return None
     ticks = min(_ticks(options.within, "within", schema), INT64_MAX)
@@ -281,12 +234,7 @@ def uniqueness(options: StreamOptions, schema: StreamSchema) -> Uniqueness | Non
 
 
 def settled(options: StreamOptions, schema: StreamSchema) -> StreamOptions:
-    """Settings that go with a schema, with columns as it calls them.
-
-    Raises
-    ------
-    AttributeNotFound, InvalidArgument
-    """
+    """Validated options for a schema, with its column names."""
     retention_limits(options.retention, schema)
     moving_ticks(options, schema)
     rule = uniqueness(options, schema)

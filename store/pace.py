@@ -1,23 +1,9 @@
-"""A pace for work in the background: it rests while the processors are wanted elsewhere.
+"""Throttling of background work while the processors are busy.
 
-Purpose
-    Compactions and moves take as long as they take; queries and appends beside them shall not.
-    :class:`Pace` is asked between two pieces of such work.  While the other threads of the process
-    leave less than ``spare`` processors unused, it rests :data:`REST_FACTOR` times as long as the
-    work has computed since the last piece: one tenth of a processor is what it takes then.
-
-    ::
-
-        others want more than processors - spare     ####   ####   ####      rests of 9 times
-        they do not                                  ####################    no rests
-
-Guarantee
-    A rest ends with what it waits by, after :data:`REST_SECONDS_MAX` at the latest, and there is
-    none while the work is overdue.
-
-Limits
-    What other processes compute is not seen.  Work that goes on in another thread is taken for that
-    of others until its second piece.
+``Pace`` is called between two pieces of work.  While the other threads of the process leave less
+than ``spare`` processors idle, it rests ``REST_FACTOR`` times as long as the work has computed: one
+tenth of a processor is left to the work.  A rest takes at most ``REST_SECONDS_MAX``; overdue work
+does not rest.  Other processes are not considered.
 """
 
 from __future__ import annotations
@@ -34,19 +20,11 @@ REST_FACTOR = 9
 REST_SECONDS_MAX = 0.5
 BUSY_SECONDS = 0.05
 BUSY_MIN = 0.25
-"""Less than that of others is none, also where there is but one processor."""
+"""A load of others below this is ignored, also with a single processor."""
 
 
 class Pace:
-    """Asked between two pieces of work; see the module.
-
-    Parameters
-    ----------
-    wait : callable
-        Waits for so many seconds, or until the work shall end.
-    spare : float
-        Processors; while the others leave less, the work rests.
-    """
+    """Throttles work; ``wait`` sleeps, or ends with it; ``spare`` are idle processors."""
 
     def __init__(self, wait: Callable[[float], object], spare: float) -> None:
         self._wait = wait
@@ -57,12 +35,12 @@ class Pace:
 
     @staticmethod
     def _clocks() -> tuple[float, float, float]:
-        """Seconds passed, seconds that all threads have computed, and this one."""
+        """Wall time, processor time of all threads, and of this one, in seconds."""
         return time.perf_counter(), time.process_time(), time.thread_time()
 
     def __call__(self, overdue: Callable[[], bool]) -> None:
-        """Rest, if it is time to, and the work is not overdue."""
-        thread = threading.current_thread()  # the number of one that has ended is given again
+        """Rest, if the processors are busy and the work is not overdue."""
+        thread = threading.current_thread()  # thread ids are reused
         wall, everybody, own = self._clocks()
         passed = max(wall - self._wall, 1e-6)
         computed = own - self._own if thread is self._thread else 0.0
@@ -74,7 +52,6 @@ class Pace:
 
 
 def _processors() -> int:
-    """Processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

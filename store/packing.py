@@ -1,22 +1,13 @@
-"""Kernels that squeeze integers: deltas or distances, bit-packed zone by zone.
+"""Integer compression: deltas or offsets, bit-packed by zone.
 
-Purpose
-    Timestamps and most integer attributes change little from event to event.  A zone of 512 values
-    is written as its first value and the deltas between neighbours (DELTA), or as its smallest
-    value and the distances to it (PACKED), each in as many bits as the widest needs.
+A zone of 512 values is stored as its first value and the deltas of neighbours (DELTA), or as its
+minimum and the offsets from it (PACKED, frame of reference), with the bit width of the largest.
+Exact for every 64-bit pattern: all arithmetic is modulo 2**64.  Zones decode independently.
 
-Guarantee
-    Exact for every 64-bit pattern: all arithmetic is modulo 2**64.  Zones decode independently, so
-    reading a few events of a leaf does not unpack all of it.
-
-Layout
-    For ``z`` zones: ``z`` bases (int64), ``z`` minimum deltas (int64; PACKED leaves them 0), ``z +
-    1`` starts in the packed words (int64), ``z`` bit widths (int64), then the packed words
-    (uint64).  Zone ``z`` owns words ``start[z]`` to ``start[z + 1]``; value ``i`` of it lies at
-    bit ``i * width``.
-
-Limits
-    Widths are per zone: one outlier costs its whole zone.
+Layout: for ``z`` zones: ``z`` bases (int64), ``z`` minimum deltas (int64; PACKED leaves them 0),
+``z + 1`` starts in the packed words (int64), ``z`` bit widths (int64), then the packed words
+(uint64).  Zone ``z`` owns words ``start[z]`` to ``start[z + 1]``; value ``i`` of it lies at bit ``i
+* width``.
 """
 
 from __future__ import annotations
@@ -36,11 +27,7 @@ __all__ = ["Packing", "fill_nulls", "pack", "pooled", "unpack"]
 
 @kernel
 def _plan(values, zone_events, bases, minimums, widths, words, delta):  # type: ignore[no-untyped-def]
-    """Choose base, minimum and width of each zone; count the packed words before each.
-
-    What is stored are distances to the smallest value (or delta): that of the greatest has all the
-    bits that any of them has.  Slices, of which all is read, become vector instructions.
-    """
+    """Base, minimum and width of each zone, and packed words before each; vectorises."""
     count = values.size
     words[0] = 0
     for zone in range(bases.size):
@@ -79,11 +66,7 @@ def _plan(values, zone_events, bases, minimums, widths, words, delta):  # type: 
 
 @kernel
 def _pack(values, zone_events, bases, minimums, widths, words, delta, packed):  # type: ignore[no-untyped-def]
-    """Write the packed words of every zone, each of them once.
-
-    What waits for what came before is only the word that fills up: narrow values are joined to
-    pairs, and pairs to pairs of them, until they are half a word wide.
-    """
+    """Write packed words; narrow values are merged pairwise first, for a short dependency chain."""
     count = values.size
     distances = np.empty(zone_events + 1, np.uint64)
     for zone in range(bases.size):
@@ -119,7 +102,7 @@ def _pack(values, zone_events, bases, minimums, widths, words, delta, packed):  
             gathered |= value << shift
             shift += used
             if shift >= np.uint64(64):
-                if at < out.size:  # behind the last value there may be what filled a pair up
+                if at < out.size:  # the padding of the last pair may not fit
                     out[at] = gathered
                 at += 1
                 shift -= np.uint64(64)
@@ -131,7 +114,6 @@ def _pack(values, zone_events, bases, minimums, widths, words, delta, packed):  
 
 @machine_operation()
 def _word_at(typing_context, words, byte):  # type: ignore[no-untyped-def]
-    """The eight bytes that begin at any byte of packed words."""
     from numba.core import cgutils, types
 
     del typing_context
@@ -147,11 +129,7 @@ def _word_at(typing_context, words, byte):  # type: ignore[no-untyped-def]
 
 @kernel
 def _unpack(bases, minimums, words, widths, packed, zone_events, count, first_zone, delta, out):  # type: ignore[no-untyped-def]
-    """Decode consecutive zones from ``first_zone`` until ``out`` is full.
-
-    A value of up to 57 bits lies within the eight bytes that begin with its first: one load gives
-    it, where eight bytes are left.
-    """
+    """Decode zones until ``out`` is full; values of up to 57 bits are one load, but at the end."""
     at = 0
     zone = first_zone
     bits = np.uint64(64 * packed.size)
@@ -205,7 +183,7 @@ def _unpack(bases, minimums, words, widths, packed, zone_events, count, first_zo
 
 @kernel
 def fill_nulls(values, validity, bit_offset, out):  # type: ignore[no-untyped-def]
-    """Copy values, giving each null slot the valid value before it (0 at the start)."""
+    """Copy values, replacing each null by the valid value before it (0 at the start)."""
     last = values.dtype.type(0)
     for i in range(values.size):
         bit = i + bit_offset
@@ -215,8 +193,7 @@ def fill_nulls(values, validity, bit_offset, out):  # type: ignore[no-untyped-de
 
 
 def pooled(count: int, dtype: Any) -> npt.NDArray[Any]:
-    """An array for decoded values in memory that is used again: fresh pages are what decoding a
-    large leaf would otherwise spend most of its time on."""
+    """An array in reused memory: fresh pages would dominate the decoding of a large leaf."""
     dtype = np.dtype(dtype)
     found = lent(count, dtype)
     if found is None:
@@ -225,14 +202,7 @@ def pooled(count: int, dtype: Any) -> npt.NDArray[Any]:
 
 
 class Packing:
-    """How integers would be encoded, and in how many bytes, before they are.
-
-    Parameters
-    ----------
-    values : int64[n], n > 0, read-only view
-    encoding : Encoding
-        DELTA or PACKED.
-    """
+    """The size of integers in an encoding (DELTA or PACKED), before encoding them."""
 
     __slots__ = ("_bases", "_minimums", "_values", "_widths", "_words", "encoding", "nbytes")
 
@@ -252,14 +222,10 @@ class Packing:
 
     @property
     def ascends(self) -> bool:
-        """Whether no value of a zone is smaller than the one before it, as DELTA has found.
-
-        Then PACKED needs no fewer bytes: a step of such values is never larger than a distance.
-        """
+        """Whether all zones ascend; then PACKED is not smaller: deltas never exceed offsets."""
         return self.encoding is Encoding.DELTA and not (self._minimums < 0).any()
 
     def packed(self) -> npt.NDArray[np.int64]:
-        """The encoded chunk, in words."""
         bases, minimums, widths, words = self._bases, self._minimums, self._widths, self._words
         chunk = pooled(self.nbytes // 8, np.int64)
         head = 4 * bases.size + 1
@@ -271,21 +237,7 @@ class Packing:
 
 
 def pack(values: npt.NDArray[np.int64], encoding: Encoding, *, force: bool = False) -> bytes | None:
-    """Encode integers as DELTA or PACKED.
-
-    Parameters
-    ----------
-    values : int64[n], n > 0, read-only view
-    encoding : Encoding
-        DELTA or PACKED.
-    force : bool
-        Encode even where that saves nothing.
-
-    Returns
-    -------
-    bytes or None
-        The encoded chunk; None when it would not be smaller than the plain values.
-    """
+    """Encode as DELTA or PACKED; None when that is not smaller than plain, unless ``force``."""
     packing = Packing(values, encoding)
     return packing.packed().tobytes() if force or packing.nbytes < 8 * values.size else None
 
@@ -298,25 +250,7 @@ def unpack(
     end: int,
     dtype: Any = np.int64,
 ) -> npt.NDArray[Any]:
-    """Decode values [first, end) of a chunk written by :func:`pack`.
-
-    Parameters
-    ----------
-    chunk : memoryview
-        The encoded bytes, 8-byte aligned.
-    encoding : Encoding
-        DELTA or PACKED.
-    count : int
-        Values in the whole chunk.
-    first, end : int
-        Half-open range of values wanted.
-    dtype : numpy dtype
-        int64, or int32, which keeps the lower half of each value.
-
-    Returns
-    -------
-    dtype[end - first]
-    """
+    """Decode values [first, end) of an aligned chunk of ``count``; int32 keeps the lower half."""
     zones = -(-count // ZONE_EVENTS)
     words64 = np.frombuffer(chunk, np.int64)
     bases = words64[:zones]

@@ -1,24 +1,9 @@
-"""Pins that are kept in the stream's directory, for followers that stop and go on later.
+"""Pins in files ``<stream>/pins/<position>-<random>.pin``, for followers that stop and resume.
 
-Purpose
-    A streaming query remembers little between its runs: a line of JSON.  The pin that the line
-    stands for lies in a file beside the stream, under a name that the line can hold.
-
-Layout
-    ::
-
-        <stream>/pins/<position>-<random>.pin     JSON: manifest, checkpoint, lease, when it ends
-
-Guarantee
-    A kept pin can be opened until it ends (:data:`KEPT_SECONDS` after it was made or renewed) or is
-    dropped, and so long its files stay.  Dropping one that others may still need is impossible:
-    every follower makes its own.
-
-    It ends earlier where replaced files take more space than the stream's option
-    ``kept_bytes_max`` allows: the writer gives up the oldest pins then.
-
-Limits
-    Followers need the right to write into the stream's directory.
+The file has JSON: manifest, checkpoint, lease, expiry.  A stored pin can be opened, and its files
+stay, until it expires (``KEPT_SECONDS`` after it was made or renewed) or is dropped, or replaced
+files exceed the option ``kept_bytes_max``: the writer then drops the oldest pins.  Every follower
+makes its own, so nobody drops another's, and needs write access to the stream's directory.
 """
 
 from __future__ import annotations
@@ -62,17 +47,7 @@ def keep_pin(
     clock: Callable[[], float] = time.time,
     suffix: str | None = None,
 ) -> str:
-    """Pin a stream and keep the pin; gives its name.
-
-    Parameters
-    ----------
-    directory : str
-        Of the stream.
-    position : int, optional
-        As for :func:`~chronicle.store.pins.pin_stream`.
-    suffix : str, optional
-        What is unique in the name; random by default.
-    """
+    """Pin a stream in a file; returns the pin's name."""
     pin = pin_stream(files, directory, position=position, ttl_seconds=seconds)
     name = f"{pin.position}-{suffix or secrets.token_hex(8)}"
     files.make_directory(f"{directory}/{PINS}")
@@ -119,13 +94,6 @@ def _read(files: Files, directory: str, name: str) -> tuple[Pin, float]:
 
 
 def load_pin(files: Files, directory: str, name: str) -> Pin:
-    """The pin of a name that :func:`keep_pin` gave.
-
-    Raises
-    ------
-    SnapshotExpired
-        When it has ended or was dropped.
-    """
     return _read(files, directory, name)[0]
 
 
@@ -137,7 +105,7 @@ def renew_pin(
     seconds: float = KEPT_SECONDS,
     clock: Callable[[], float] = time.time,
 ) -> bool:
-    """Let a kept pin end later, when more than half of its time is over; says whether it did."""
+    """Extend a pin when more than half of its time is over; returns whether it did."""
     pin, ends = _read(files, directory, name)
     if ends - clock() > seconds / 2:
         return False
@@ -160,7 +128,6 @@ def _remove_lease(files: Files, pin: Pin) -> None:
 
 
 def drop_pin(files: Files, directory: str, name: str) -> None:
-    """Give a kept pin up; doing so again does nothing."""
     with suppress(SnapshotExpired, CorruptStore):
         _remove_lease(files, load_pin(files, directory, name))
     with suppress(FileNotFoundError):
@@ -168,7 +135,7 @@ def drop_pin(files: Files, directory: str, name: str) -> None:
 
 
 def kept_pins(files: Files, directory: str) -> list[str]:
-    """Names of a stream's kept pins, those that have ended and were not swept yet included."""
+    """Names of a stream's pins, including expired ones that were not swept yet."""
     try:
         names = files.list(f"{directory}/{PINS}")
     except FileNotFoundError:
@@ -177,7 +144,7 @@ def kept_pins(files: Files, directory: str) -> list[str]:
 
 
 def kept_leases(files: Files, directory: str) -> list[tuple[Lease, str]]:
-    """What each kept pin that can be read holds, and its name; oldest version first."""
+    """Lease and name of each readable pin; oldest version first."""
     found = []
     for name in kept_pins(files, directory):
         with suppress(SnapshotExpired, CorruptStore):
@@ -189,7 +156,6 @@ def kept_leases(files: Files, directory: str) -> list[tuple[Lease, str]]:
 def sweep_pins(
     files: Files, directory: str, *, clock: Callable[[], float] = time.time
 ) -> list[str]:
-    """Remove the kept pins that have ended; gives their names."""
     swept = []
     for name in kept_pins(files, directory):
         try:

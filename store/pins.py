@@ -1,25 +1,10 @@
-"""Pins: one version of a stream, named so that other processes can open exactly that one.
+"""Pins: references to one version of a stream, for tasks in other processes.
 
-Purpose
-    A parallel read is planned in one process and done in others, later, while the writer goes on.
-    A :class:`Pin` is what travels between them: the manifest, and what the log added to it.  Where
-    the manifest names its segments in pages (:mod:`.manifest_pages`), so does the pin: its lease
-    keeps the pages as it keeps the segments.
-
-Guarantee
-    :func:`open_pinned` gives the same events wherever and whenever it is called, or raises
-    :class:`SnapshotExpired`; never others.  The pin's lease keeps the files of its version from
-    being removed for ``ttl_seconds``, also when the process that took it ends before.
-
-Cost
-    A pin holds the tail and the buffer of late events (usually below a megabyte, some megabytes
-    where many are late) and some 150 bytes for each segment, or 60 for each page of 256.  Opening
-    one reads the pages, and opens only the segments that meet the time range asked for, and where
-    these are many, each when it is looked at.
-
-Limits
-    Where the reader may not write into the store's directory no lease is taken, and a compaction or
-    retention may end the pin early.
+A ``Pin`` carries the manifest (perhaps with pages) and the log's additions: the late buffer, the
+tail, and about 150 bytes per segment, or 60 per page of 256.  ``open_pinned`` gives the same events
+everywhere and always, or raises ``SnapshotExpired``.  The pin's lease keeps the files of its
+version for ``ttl_seconds``, also when the process that took it ends; without write access to the
+directory there is none, and a compaction or retention may end the pin early.
 """
 
 from __future__ import annotations
@@ -45,28 +30,13 @@ from .snapshot import Snapshot
 __all__ = ["PIN_SECONDS", "Pin", "below_of", "catalog_of", "open_pinned", "pin_stream"]
 
 PIN_SECONDS = 6 * 3600.0
-"""How long a pin is kept alive for processes that have yet to open it."""
 
 ATTEMPTS = 20
 
 
 @dataclass(frozen=True)
 class Pin:
-    """A version of a stream; picklable.
-
-    Attributes
-    ----------
-    directory : str
-        Of the stream, inside of the store.
-    manifest : dict
-        Its body.
-    checkpoint : bytes
-        What the log added: a CHECKPOINT record's payload.
-    position : int
-        Commit position.
-    lease : str or None
-        File of the lease; None where none could be taken.
-    """
+    """A version of a stream; picklable.  ``checkpoint`` is the payload of a CHECKPOINT record."""
 
     directory: str
     manifest: dict[str, Any]
@@ -76,7 +46,7 @@ class Pin:
 
     @property
     def outline(self) -> StreamManifest:
-        """The manifest as an object, without those of its segments that are in pages."""
+        """The manifest as an object, without segments that are in pages."""
         paged = "pages" in self.manifest
         return StreamManifest.from_json(self.manifest, SegmentList.of(()) if paged else None)
 
@@ -88,26 +58,12 @@ def pin_stream(
     position: int | None = None,
     ttl_seconds: float = PIN_SECONDS,
 ) -> Pin:
-    """Pin the last commit of a stream, or an earlier one that its log still tells of.
-
-    Parameters
-    ----------
-    directory : str
-        Of the stream.
-    position : int, optional
-        Commit position; the last one when not given.
-
-    Raises
-    ------
-    StreamNotFound
-    SnapshotExpired
-        When the position is older than the log, or lies in the future.
-    """
+    """Pin the last commit, or an earlier one in its log; ``SnapshotExpired`` if it is not."""
     for _ in range(ATTEMPTS):
         try:
             first = load(files, directory)
         except FileNotFoundError:
-            continue  # the writer replaced manifest and log in between
+            continue  # the writer replaced manifest and log
         version, below = first.manifest.version, first.below
         lease = ReaderLease.take(files, directory, version, ttl_seconds=ttl_seconds, below=below)
         try:
@@ -141,7 +97,7 @@ def pin_stream(
 def _floored(
     files: Files, directory: str, manifest: StreamManifest, journal: Journal
 ) -> StreamManifest:
-    """A manifest that says where the floor of a commit is: tasks read some of its segments."""
+    """The manifest with the floor of a commit: tasks read only some of its segments."""
     if manifest.options.retention is None:
         return manifest
     source = ViewSource(files, directory, manifest)
@@ -153,7 +109,6 @@ def _floored(
 
 
 def _earlier(files: Files, directory: str, found: Recovered, position: int) -> Journal:
-    """The journal as it was at an earlier commit of the same log."""
     path = f"{directory}/{log_name(found.manifest.log)}"
     records = [(record.kind, record.payload) for record in read_log(files, path).records]
     schema = found.manifest.schema
@@ -163,7 +118,7 @@ def _earlier(files: Files, directory: str, found: Recovered, position: int) -> J
             f"the stream {found.manifest.name!r} can be read as of the commits {oldest} to "
             f"{found.journal.position}, found {position}"
         )
-    for count in range(1, len(records) + 1):  # almost always one commit to a record
+    for count in range(1, len(records) + 1):  # almost always one commit per record
         at = min(len(records), position - oldest + count)
         journal = Journal.replay(records[:at], schema, path)
         if journal.position == position:
@@ -172,27 +127,18 @@ def _earlier(files: Files, directory: str, found: Recovered, position: int) -> J
 
 
 def journal_of(pin: Pin) -> Journal:
-    """What the log said when the pin was taken."""
     schema = StreamSchema.from_json(pin.manifest["schema"])
     records = [(int(RecordKind.CHECKPOINT), memoryview(pin.checkpoint))]
     return Journal.replay(records, schema, pin.directory)
 
 
 def below_of(pin: Pin) -> int:
-    """The number from which on a pin names no segment that the stream has begun."""
+    """Upper bound (exclusive) of the counters of a pin's own segments."""
     return Recovered(pin.outline, journal_of(pin), 0, 0, False).below
 
 
 def catalog_of(files: Files, pin: Pin) -> StreamManifest:
-    """The manifest of a pin, with all of its segments.
-
-    Raises
-    ------
-    SnapshotExpired
-        When a page of it has been removed.
-    CorruptStore
-        A page is damaged.
-    """
+    """The manifest of a pin with all segments; ``SnapshotExpired`` when a page is gone."""
     body = pin.manifest
     if "pages" not in body:
         return StreamManifest.from_json(body)
@@ -214,20 +160,7 @@ def _expired(pin: Pin, error: FileNotFoundError) -> SnapshotExpired:
 def open_pinned(
     files: Files, pin: Pin, start: int | None = None, end: int | None = None
 ) -> Snapshot:
-    """Open a pinned version for reading a time range.
-
-    Parameters
-    ----------
-    files : Files
-        Of the store, in any process.
-    start, end : int, optional
-        Ticks, half-open.  The snapshot holds at least the events of this range.
-
-    Raises
-    ------
-    SnapshotExpired
-        When a file of the version has been removed.
-    """
+    """Open a pinned version with at least the events of [start, end), in any process."""
     if not files.exists(pin.directory):
         raise StreamNotFound(f"{pin.directory} is gone: the stream was dropped")
     manifest = catalog_of(files, pin)

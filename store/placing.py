@@ -1,20 +1,13 @@
-"""Placing: how staged segments become part of a stream.
+"""Placing: how staged segments become part of a stream::
 
-Where a segment goes
-    ::
+    base       |==== 1 ====|==== 2 ====|      |==== 3 ====|
+    staged                               |A|                |=== B ===|
+    staged                       |==== C ====|
 
-        base       |==== 1 ====|==== 2 ====|      |==== 3 ====|
-        staged                               |A|                |=== B ===|
-        staged                       |==== C ====|
-
-    A and B meet no event that is stored: they become base segments in their place.  C overlaps and
-    becomes a late run, which readers merge and compaction folds in.  Events of a job are newer than
-    whatever was committed before it, and older parts of a job than later ones, where times are
-    equal.
-
-Guarantee
-    A staged file keeps its name until the commit is known: it is linked under the name that it has
-    in the stream, and what a commit that failed has linked is unlinked.
+A and B overlap no stored event: they become base segments.  C overlaps and becomes a late run.  At
+equal times, events of a job come after all that was committed before it, and later parts of a job
+after earlier ones.  A staged file keeps its name until the outcome of the commit is known: it is
+linked under its name in the stream, and unlinked when the commit fails.
 """
 
 from __future__ import annotations
@@ -39,23 +32,13 @@ __all__ = ["StagedSegment", "check_staged", "link", "placed", "unlink"]
 
 @dataclass(frozen=True)
 class StagedSegment:
-    """A sealed segment that waits for its commit."""
-
     part: int
     file: str
     entry: SegmentEntry
 
 
 def check_staged(commits: Commits, staged: Sequence[StagedSegment]) -> None:
-    """Refuse what a stream cannot take over.
-
-    Raises
-    ------
-    InvalidArgument
-        A staged file is gone: the job was aborted or swept.
-    SchemaMismatch
-        The stream's columns have changed since the job was prepared.
-    """
+    """Refuse missing files, and segments with other columns than the stream's."""
     manifest = commits.manifest
     for item in staged:
         layout, schema = item.entry.layout, manifest.schema
@@ -75,11 +58,11 @@ def check_staged(commits: Commits, staged: Sequence[StagedSegment]) -> None:
 
 
 def link(commits: Commits, staged: Sequence[StagedSegment]) -> dict[int, SegmentView]:
-    """Give the files their names in the stream; the staged names stay for another try."""
+    """Link staged files under their names in the stream; the staged names stay for a retry."""
     views: dict[int, SegmentView] = {}
     for item in staged:
         path = f"{commits.directory}/{item.entry.file}"
-        with suppress(FileNotFoundError):  # of a try that did not get as far as the manifest
+        with suppress(FileNotFoundError):  # of an attempt that failed before its manifest
             commits.files.remove(path)
         commits.files.link(item.file, path)
         views[item.entry.id] = open_entry(
@@ -89,12 +72,11 @@ def link(commits: Commits, staged: Sequence[StagedSegment]) -> dict[int, Segment
 
 
 def unlink(commits: Commits, linked: dict[int, SegmentView]) -> None:
-    """Take the names back, where it is known that nothing refers to them."""
     if commits.failed is not None:
         return
     for number, view in linked.items():
         view.close()
-        with suppress(Exception):  # removed at the next opening if not now
+        with suppress(Exception):  # the next opening removes it otherwise
             commits.files.remove(f"{commits.directory}/{segment_name(number)}")
 
 
@@ -107,13 +89,7 @@ def placed(
     version: int | None,
     duplicates: int,
 ) -> tuple[Journal, StreamManifest, BulkCommit]:
-    """A stream with the segments of a job, by its next commit, and what that does.
-
-    Parameters
-    ----------
-    duplicates : int
-        Events of the job that were left out.
-    """
+    """Journal and manifest after the commit of a job's segments, and the commit's result."""
     segments, runs = _by_time(manifest.segments, manifest.runs, [item.entry for item in staged])
     late = sum(entry.events for entry in runs)
     position = journal.position + 1
@@ -141,11 +117,11 @@ def _by_time(
     runs: tuple[SegmentEntry, ...],
     added: Sequence[SegmentEntry],
 ) -> tuple[SegmentList, list[SegmentEntry]]:
-    """Base segments in time order with those added that meet nothing, and the new late runs."""
-    own = SortedKeyList(key=lambda entry: entry.last)  # those added that fit
+    """Base segments in time order with the added ones that overlap nothing, and new late runs."""
+    own = SortedKeyList(key=lambda entry: entry.last)  # added segments that fit
     late: list[SegmentEntry] = []
     for entry in added:
-        neighbours: list[SegmentEntry] = []  # of those there and those added, at most one each
+        neighbours: list[SegmentEntry] = []  # at most one stored and one added
         behind: list[SegmentEntry] = []
         for base, at in (
             (segments, int(np.searchsorted(segments.lasts, entry.first, "right"))),
@@ -155,7 +131,7 @@ def _by_time(
             behind += [base[at]] if at < len(base) else []
         before = max((each.last for each in neighbours), default=None)
         newest = not behind
-        # At the end equal times may touch, because what is there came first; elsewhere not.
+        # Equal times may touch only at the end, since stored events came first.
         fits = all(entry.last < each.first for each in behind) and (
             before is None or before < entry.first or (newest and before == entry.first)
         )
@@ -170,10 +146,8 @@ def _by_time(
 
 
 def _newest(last: int | None, segments: SegmentList, runs: Sequence[SegmentEntry]) -> int | None:
-    """The newest tick in order after a commit.
-
-    A run may reach beyond the base.  An event that comes later with the run's last time must go
-    behind it, so it has to count as late too.
+    """The newest in-order tick after a commit.  A later event with the last time of a run beyond
+    the base must go behind it, so it has to count as late.
     """
     stored = [int(segments.lasts.max())] if len(segments) else []
     newest = max(stored + ([] if last is None else [last]), default=None)

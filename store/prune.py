@@ -1,17 +1,9 @@
-"""Pruning predicates: what min, max and null counts can rule out.
+"""Predicate pushdown: what min, max and null counts rule out (queries.md section 1).
 
-Purpose
-    A filter on an attribute need not read a child whose bounds exclude it (queries.md section 1).
-    The query layer hands down a small predicate of ranges; here it is turned into a mask over the
-    columns of an entry table, the same for nodes and for the zones of a leaf.
-
-Guarantee
-    Sound, not complete: a child that is masked out holds no event for which the predicate is true;
-    one that is kept may hold none either.  Nulls never satisfy a range.  NaN counts as the
-    greatest value.
-
-Limits
-    Strings are compared by their first eight bytes, decimals and remainders not at all.
+A predicate of ranges becomes a mask over the columns of an entry table, for nodes and for the zones
+of a leaf.  Sound, with false positives: a masked-out child holds no event for which the predicate
+is true.  Nulls never satisfy a range; NaN is the greatest value.  Strings are compared by their
+first eight bytes, decimals and remainders not at all.
 """
 
 from __future__ import annotations
@@ -35,15 +27,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Range:
-    """True where the column's value lies between the bounds.
-
-    Attributes
-    ----------
-    low, high : value, optional
-        None leaves a side open.  Times and dates are given as integers in the column's own unit.
-    low_open, high_open : bool
-        Whether the bound itself is excluded.
-    """
+    """True where the value is in a range, open or closed; times are in the column's own unit."""
 
     column: str
     low: Value | None = None
@@ -54,15 +38,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Remainder:
-    """True where the remainder of a column of whole numbers lies between the bounds.
-
-    Attributes
-    ----------
-    divisor : int
-        Positive, and within what the column holds.  The remainder has the sign of the value.
-    low, high : int, optional
-        Both inclusive; None leaves a side open.
-    """
+    """True where the remainder, with the value's sign, is in the inclusive range."""
 
     column: str
     divisor: int
@@ -72,15 +48,11 @@ class Remainder:
 
 @dataclass(frozen=True)
 class IsNull:
-    """True where the column is null."""
-
     column: str
 
 
 @dataclass(frozen=True)
 class NotNull:
-    """True where the column is not null."""
-
     column: str
 
 
@@ -107,13 +79,7 @@ Prune = Range | Remainder | IsNull | NotNull | AllOf | AnyOf | Never
 
 
 class Pruner:
-    """A predicate bound to a schema, applied to entry tables.
-
-    Parameters
-    ----------
-    schema : StreamSchema
-        Of the segment; a column that it lacks is null in all of its events.
-    """
+    """A predicate bound to a segment's schema; a missing column is null."""
 
     def __init__(self, predicate: Prune, schema: StreamSchema) -> None:
         self._predicate = predicate
@@ -125,16 +91,7 @@ class Pruner:
         self._time = schema.time
 
     def mask(self, table: npt.NDArray[np.int64]) -> Mask:
-        """Which children (or zones) may hold an event that satisfies the predicate.
-
-        Parameters
-        ----------
-        table : int64[rows, n]
-
-        Returns
-        -------
-        bool[n]
-        """
+        """Which children (or zones) of a table may hold an event that satisfies the predicate."""
         return self._mask(self._predicate, table)
 
     def _mask(self, predicate: Prune, table: npt.NDArray[np.int64]) -> Mask:
@@ -180,7 +137,7 @@ class Pruner:
 
 
 def _integer_bound(value: Value, upper: bool, is_open: bool) -> int | None:
-    """The closed integer bound that a bound on integers comes to; None when it excludes nothing."""
+    """The closed integer bound equivalent to a bound; None when it excludes nothing."""
     if isinstance(value, float):
         if math.isnan(value):
             # NaN is greater than every integer: an upper bound excludes nothing, a lower one all
@@ -200,7 +157,6 @@ def _integer_bound(value: Value, upper: bool, is_open: bool) -> int | None:
 
 
 def _bounds(low: Any, high: Any, predicate: Range, convert: Any) -> Mask:
-    """Children whose [low, high] meets the closed integer range of a predicate."""
     result = np.ones(len(low), np.bool_)
     info = np.iinfo(low.dtype)
     if predicate.low is not None:
@@ -221,7 +177,6 @@ def _bounds(low: Any, high: Any, predicate: Range, convert: Any) -> Mask:
 
 
 def _as_float(value: Value, upper: bool) -> float | None:
-    """A double that is not tighter than the bound."""
     if isinstance(value, (str, bytes)):
         return None
     try:
@@ -263,12 +218,10 @@ def _float_mask(
 
 
 def _strict(value: Value, is_open: bool) -> bool:
-    """Whether an open bound stays strict: not where its conversion to double has been widened."""
     return is_open and not (isinstance(value, int) and abs(value) > 2**53)
 
 
 def prefix_of(value: str | bytes) -> int:
-    """First eight bytes as the entry tables hold them."""
     raw = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
     return int.from_bytes(raw[:8].ljust(8, b"\0"), "big")
 

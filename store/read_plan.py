@@ -1,19 +1,8 @@
-"""Planning reads: ranges of bytes become few requests, in order.
+"""Read planning: byte ranges become few requests, in order, for disks (hints) and objects::
 
-Purpose
-    Whoever knows what it will read says so before it does (:meth:`~.leaf_map.LeafMap.fetch`).
-    This module turns such ranges into requests, for the disk (:class:`~.files.RealReadFile`
-    announces them to the system, which reads them side by side while we go on) and for objects
-    (:class:`~.cold_file.ColdMapping` asks for them side by side, and waits).
-
-Layout
-    ::
-
-        wanted       |--|  |-|     |---|                |----------------|
-        joined       |-----------------|                |----------------|    gaps below ``gap``
-        cut          |-----------------|                |------|------|--|    at ``piece``
-
-    A gap is read where that costs less than a request of its own.
+wanted       |--|  |-|     |---|                |----------------|
+joined       |-----------------|                |----------------|    gaps below ``gap``
+cut          |-----------------|                |------|------|--|    at ``piece``
 """
 
 from __future__ import annotations
@@ -23,11 +12,10 @@ from collections.abc import Iterable, Iterator
 __all__ = ["Range", "joined", "requests"]
 
 Range = tuple[int, int]
-"""Offset and length."""
 
 
 def joined(ranges: Iterable[Range], gap: int) -> Iterator[Range]:
-    """Ranges in order, those as one that overlap or have at most ``gap`` bytes between them."""
+    """Ranges in order, merged where they overlap or have at most ``gap`` bytes between them."""
     begun: Range | None = None
     for offset, length in sorted(ranges):
         if begun is not None and offset - sum(begun) <= gap:
@@ -41,7 +29,7 @@ def joined(ranges: Iterable[Range], gap: int) -> Iterator[Range]:
 
 
 def requests(ranges: Iterable[Range], gap: int, piece: int) -> Iterator[Range]:
-    """The same, those cut that are longer than a request should be."""
+    """The merged ranges, cut into pieces of at most ``piece`` bytes."""
     for offset, length in joined(ranges, gap):
         for start in range(offset, offset + length, piece):
             yield start, min(piece, offset + length - start)

@@ -1,27 +1,16 @@
-"""Recovery: from the files of a stream to its state at the last commit.
+"""Recovery: from the files of a stream to its state at the last commit, for writers and readers.
 
-Purpose
-    Shared by the writer, which goes on from there, and by readers in other processes, which look
-    at it.
+The cost is bounded by the tail: the manifest, the log and the heads of at most one unfinished
+node's children per level are read.  Only the writer then cuts a torn tail and removes leftovers.
 
-Guarantee
-    Bounded by the tail: the manifest, the log and the heads of at most one unfinished node's
-    children per level are read; never the stream.  Nothing is changed: cutting a torn tail off and
-    removing what a crash has left over is the writer's business.
-
-States that a crash may leave
-    ============================================  ===============================================
-    found                                         taken for
-    ============================================  ===============================================
-    log with a torn record at its end             the commit did not happen: state before it
-    segment longer than the log's extent          leaves of a commit that did not happen: ignored
-    segment files or logs that nothing names      of a commit that did not happen, or garbage
-    segment shorter than the log's extent         corruption: the log is written after the sync
-    ============================================  ===============================================
-
-Concurrency
-    A writer may replace the manifest and remove the log while a reader looks:
-    :func:`load_for_reading` then starts again with the new manifest.
+============================================  ===============================================
+found after a crash                           taken for
+============================================  ===============================================
+log with a torn record at its end             the commit did not happen: state before it
+segment longer than the log's extent          leaves of a commit that did not happen: ignored
+segment files or logs that nothing names      of a commit that did not happen, or garbage
+segment shorter than the log's extent         corruption: the log is written after the sync
+============================================  ===============================================
 """
 
 from __future__ import annotations
@@ -66,15 +55,7 @@ ATTEMPTS = 20
 
 @dataclass(frozen=True)
 class Recovered:
-    """A stream as its files tell it.
-
-    Attributes
-    ----------
-    log_length : int
-        Bytes of the log up to its last valid record.
-    torn : bool
-        Whether something invalid follows them.
-    """
+    """A stream according to its files; ``torn``: invalid bytes follow ``log_length``."""
 
     manifest: StreamManifest
     journal: Journal
@@ -84,7 +65,7 @@ class Recovered:
 
     @property
     def below(self) -> int:
-        """No segment that the stream has begun so far has this number or a higher one."""
+        """Upper bound (exclusive) of the counters of the stream's own segments."""
         below = self.manifest.next_id
         if self.journal.extent is not None:
             below = max(below, self.journal.extent.segment_id + 1)
@@ -92,10 +73,7 @@ class Recovered:
 
 
 def lost_manifest(files: Files, directory: str) -> bool:
-    """Whether a directory without a manifest holds events all the same.
-
-    A creation that was cut short leaves none: at most the first log, with a checkpoint and no more.
-    """
+    """Whether a directory without a manifest has events, unlike an interrupted creation."""
     try:
         names = files.list(directory)
         if MANIFEST in names or any(name.endswith(".seg") for name in names):
@@ -112,20 +90,12 @@ def lost_manifest(files: Files, directory: str) -> bool:
 
 
 def stream_manifest(files: Files, directory: str) -> StreamManifest:
-    """The manifest of a stream.
-
-    Raises
-    ------
-    StreamNotFound
-        When the directory has none.
-    CorruptStore
-        When it is damaged, lost, or not that of this directory.
-    """
+    """The manifest of a stream; ``StreamNotFound`` without, ``CorruptStore`` if damaged."""
     body = read_manifest(files, directory)
     while body is not None:
         try:
             return _with_segments(files, directory, body)
-        except FileNotFoundError as error:  # of a page: the manifest has been replaced, or
+        except FileNotFoundError as error:  # a page: the manifest was replaced or is corrupt
             again = read_manifest(files, directory)
             if again == body:
                 raise CorruptStore(f"{directory}/{MANIFEST} names a page: {error}") from error
@@ -136,14 +106,6 @@ def stream_manifest(files: Files, directory: str) -> StreamManifest:
 
 
 def _with_segments(files: Files, directory: str, body: dict[str, Any]) -> StreamManifest:
-    """A manifest with what its pages say.
-
-    Raises
-    ------
-    FileNotFoundError
-        A page is not there.
-    CorruptStore
-    """
     try:
         segments = None
         if "pages" in body:
@@ -156,7 +118,7 @@ def _with_segments(files: Files, directory: str, body: dict[str, Any]) -> Stream
         raise CorruptStore(
             f"{directory}/{MANIFEST} hashes right but misses something: {error!r}"
         ) from error
-    if manifest.renaming is not None:  # a crash: the directory says whether it came to that
+    if manifest.renaming is not None:  # after a crash, the directory's name decides
         now = directory_name(manifest.renaming) == posixpath.basename(directory)
         manifest = replace(
             manifest, name=manifest.renaming if now else manifest.name, renaming=None
@@ -170,17 +132,7 @@ def _with_segments(files: Files, directory: str, body: dict[str, Any]) -> Stream
 
 
 def load(files: Files, directory: str) -> Recovered:
-    """Read manifest and log of a stream, which its writer may replace meanwhile.
-
-    Raises
-    ------
-    StreamNotFound
-        When the directory has no manifest.
-    FileNotFoundError
-        When the log that the manifest names is missing.
-    CorruptStore
-        When what is there contradicts itself.
-    """
+    """Manifest and log of a stream; retries when the writer replaces them."""
     manifest = stream_manifest(files, directory)
     while True:
         path = f"{directory}/{log_name(manifest.log)}"
@@ -196,13 +148,7 @@ def load(files: Files, directory: str) -> Recovered:
 
 
 def journal_from(contents: LogContents, manifest: StreamManifest, path: str) -> Journal:
-    """What a log says, if it is the one that a manifest names.
-
-    Raises
-    ------
-    CorruptStore
-        When it is another stream's, or another log of this one; or says what cannot be.
-    """
+    """Replay the log that a manifest names; ``CorruptStore`` if it is another or damaged."""
     if contents.valid_length < (manifest.log_bytes or 0):
         raise CorruptStore(
             f"{path} is sound up to byte {contents.valid_length}; it had {manifest.log_bytes} when "
@@ -222,12 +168,7 @@ def journal_from(contents: LogContents, manifest: StreamManifest, path: str) -> 
 
 
 def load_for_reading(files: Files, directory: str) -> tuple[StreamManifest, StreamState]:
-    """Open a stream without being its writer: its state at the last commit.
-
-    The writer may remove what the state names: of a stream of few segments every file is open when
-    this returns, of a larger one the state holds a lease, or where none can be had everything is
-    opened, too.
-    """
+    """Manifest and state at the last commit; the state holds open files or a lease."""
     for attempt in range(ATTEMPTS):
         try:
             found = load(files, directory)
@@ -252,10 +193,7 @@ def read_state(
     *,
     pinned: bool = False,
 ) -> StreamState:
-    """What a manifest and a log tell, for reading; the active segment is open then.
-
-    ``pinned``: the manifest says where its floor is (:mod:`.floor`).
-    """
+    """The state of a manifest and a log for reading; ``pinned``: use the manifest's floor."""
     active = None
     if journal.extent is not None:
         path = f"{directory}/{segment_name(journal.extent.segment_id)}"
@@ -267,13 +205,6 @@ def read_state(
 
 
 def _leased(files: Files, directory: str, found: Recovered) -> ReaderLease:
-    """A lease of what a load has found.
-
-    Raises
-    ------
-    FileNotFoundError
-        It was replaced before it could be had.
-    """
     version = found.manifest.version
     lease = ReaderLease.take(files, directory, version, below=found.below)
     body = read_manifest(files, directory)

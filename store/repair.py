@@ -1,36 +1,22 @@
-"""Repair: what can be saved of a damaged stream, and a report of what cannot.
+"""Repair: salvages a damaged stream, and reports what is lost (``chronicle check --repair``).
 
-Purpose
-    ``chronicle check --repair``.  Where the checker found damage, the damaged file is moved aside
-    and what is sound in it is written anew, so that the stream opens and answers again.
+Guarantee: only verified blocks are kept: a repaired stream never gives a wrong answer for an event
+that it still has.  Every lost event is counted, with its time range.  Damaged files stay in
+``quarantine/`` below the stream.  A crash leaves the stream as it was, or repaired.  Marks of
+writers are dropped, since their events may be lost.
 
-Guarantee
-    Only blocks that carry their checksums are kept: a repaired stream never gives a wrong answer
-    for an event that it still has.  Every event that is lost is counted, with the time range in
-    which it lay.  Nothing is deleted: damaged files stay in ``quarantine/`` below the stream.  A
-    crash during a repair leaves the stream as it was, or repaired.  Marks that writers have left
-    with their events are dropped: what they stood for may be lost.
+==========================  =================================================================
+sealed segment, late run,   its blocks are walked from the front; after damage the next block
+active segment              that verifies is searched.  Sound leaves go into a new segment
+dictionary page             leaves that need its strings are lost with it
+log                         the records before the damaged one are kept; without a readable
+                            checkpoint, leaves are taken from the active segment, including
+                            those of unacknowledged appends
+manifest                    cannot be repaired: restore it from a backup
+==========================  =================================================================
 
-How
-    ==========================  =================================================================
-    damaged                     what is done
-    ==========================  =================================================================
-    sealed segment, late run,   its blocks are walked from the front; behind a damaged one the next
-    active segment              that verifies is looked for.  Sound leaves go into a new segment
-    dictionary page             leaves that need its strings are lost with it
-    file that is missing        its events are lost; the manifest names it no more
-    log                         the records before the damaged one are kept; when not even its
-                                first can be read, leaves are taken from the active segment, those
-                                of an append that was never acknowledged among them
-    manifest                    cannot be repaired: restore it from a backup
-    ==========================  =================================================================
-
-Limits
-    A leaf is kept or lost as a whole.  What was lost of a log is counted by the records behind the
-    damage, each of which says how many events the stream had, and by the manifest where the stream
-    was closed; without either, by the manifest as it is: then events that were appended since it
-    was written, in a session that ended in a crash, do not count.  Nobody else may have the stream
-    open for writing.
+Limits: losses of a log are counted from the records behind the damage, each of which has the
+stream's event count, or from the manifest, which lacks appends of a session that crashed.
 """
 
 from __future__ import annotations
@@ -90,14 +76,6 @@ logger = logging.getLogger("chronicle.store")
 
 
 class _Salvaged:
-    """Sound leaves of a segment file, and where others are missing.
-
-    Parameters
-    ----------
-    length : int
-        Committed bytes.
-    """
-
     def __init__(self, file: SegmentFile, length: int) -> None:
         self._file = file
         self._data = file.data(length)
@@ -108,7 +86,6 @@ class _Salvaged:
         """Whether something was skipped since the last leaf."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Events of the leaves that verify, in time order."""
         file, schema = self._file, self._file.schema
         for offset in self._blocks():
             frame = open_block(self._data, offset, file.segment_id, file.path)
@@ -126,7 +103,6 @@ class _Salvaged:
                 self.damaged = False
 
     def _blocks(self) -> Iterator[int]:
-        """Offsets of the blocks whose heads verify."""
         data, file = self._data, self._file
         at = FILE_HEADER.size
         while at + BLOCK_FRAME.size <= self._length:
@@ -158,7 +134,7 @@ class _Salvaged:
         known = 0
         parts = []
         for first, values in pages:
-            if first != known:  # a page before this one is damaged
+            if first != known:  # a previous page is damaged
                 break
             parts.append(values)
             known += len(values)
@@ -170,27 +146,7 @@ class _Salvaged:
 
 
 def repair_stream(files: Files, directory: str, name: str) -> list[Loss]:
-    """Repair one stream that nobody has open; see the module.
-
-    Parameters
-    ----------
-    directory : str
-        Of the stream.
-    name : str
-        For the report.
-
-    Returns
-    -------
-    list of Loss
-        One for each damaged file; empty when there was nothing to repair.
-
-    Raises
-    ------
-    CorruptStore
-        When the manifest is damaged.
-    StorageFull, StorageFailed
-        The stream is as it was.
-    """
+    """Repair a stream that nobody has open; returns losses.  Errors leave it unchanged."""
     repair = _Repair(files, directory, name, stream_manifest(files, directory))
     try:
         return repair.run()
@@ -201,17 +157,7 @@ def repair_stream(files: Files, directory: str, name: str) -> list[Loss]:
 
 @dataclass(frozen=True)
 class _LostLog:
-    """A log of which not even the checkpoint could be read.
-
-    Attributes
-    ----------
-    events : int or None
-        Events of the stream at the last moment that something still tells of.
-    appended : int
-        Those that records behind the damage would have added.
-    ranges : tuple of (int, int)
-        Ticks of these.
-    """
+    """A log without a readable checkpoint: last known event count, appends behind the damage."""
 
     file: str
     quarantined: str | None
@@ -265,7 +211,6 @@ class _Repair:
         return self._losses
 
     def discard(self) -> None:
-        """Remove what an unfinished repair has written."""
         for file in self._made:
             with suppress(Exception):
                 self._files.remove(self._path(file))
@@ -273,7 +218,6 @@ class _Repair:
     # -- the log --------------------------------------------------------------------------------
 
     def _journal(self) -> Journal:
-        """State of the stream as far as its log can be read."""
         manifest = self._manifest
         file = log_name(manifest.log)
         path = self._path(file)
@@ -292,14 +236,14 @@ class _Repair:
         self._damaged.append(file)
         contents, behind = salvage_log(self._files, path)
         counted, events, ranges = _told_by(behind, manifest.schema)
-        if manifest.log_bytes is not None and manifest.events is not None:  # when it was closed
+        if manifest.log_bytes is not None and manifest.events is not None:  # at a clean close
             counted = max(manifest.events, counted or 0)
         moved = self._quarantine_name(file)
         try:
-            # whoever damaged the header may have changed the number in it
+            # the sequence number may be damaged with the header
             contents = contents._replace(sequence=manifest.log)
             journal = journal_from(contents, replace(manifest, log_bytes=None), path)
-        except CorruptStore:  # not even the checkpoint, or another stream's
+        except CorruptStore:  # no checkpoint, or another stream's log
             before = manifest.events if counted is None else counted
             return self._without_checkpoint(_LostLog(file, moved, before, events, ranges))
         kept = journal.tail.rows + sum(batch.num_rows for batch in journal.late)
@@ -310,7 +254,6 @@ class _Repair:
         return journal
 
     def _without_checkpoint(self, lost: _LostLog) -> Journal:
-        """The journal to go on with; what is lost is told when the active segment was looked at."""
         self._lost_log = lost
         manifest = self._manifest
         return replace(
@@ -321,7 +264,6 @@ class _Repair:
         )
 
     def _account_for_log(self, saved: int) -> None:
-        """Tell what was lost with the log: what it or the manifest counted and is nowhere else."""
         log = self._lost_log
         assert log is not None
         manifest = self._manifest
@@ -336,7 +278,7 @@ class _Repair:
     # -- segments -------------------------------------------------------------------------------
 
     def _entry(self, entry: SegmentEntry) -> list[SegmentEntry]:
-        """What takes the place of a sealed segment or late run: itself, a new one, or nothing."""
+        """The replacement of a sealed segment or late run: itself, a new one, or nothing."""
         schema = self._manifest.written_as(entry)
         path = self._path(entry.file)
         try:
@@ -353,7 +295,6 @@ class _Repair:
         )
 
     def _active(self, journal: Journal) -> list[SegmentEntry] | None:
-        """What takes the place of the active segment; None when it is sound."""
         extent = journal.extent
         assert extent is not None
         file = segment_name(extent.segment_id)
@@ -379,7 +320,6 @@ class _Repair:
         )
 
     def _orphans(self) -> Iterator[SegmentEntry]:
-        """What was the active segment when the log that named it cannot be read."""
         manifest = self._manifest
         named = {entry.file for entry in (*manifest.segments, *manifest.runs)}
         named |= {file for file, _ in manifest.garbage} | set(self._made)
@@ -390,7 +330,6 @@ class _Repair:
             yield from self._salvage(file, segment_id, manifest.schema, None, 0, None, None)
 
     def _id_of(self, file: str) -> int:
-        """Identifier of a segment that nothing names."""
         number = int(file.removesuffix(".seg"))
         return number | self._manifest.identity << COUNTER_BITS
 
@@ -405,7 +344,6 @@ class _Repair:
         last: int | None,
         layout: int | None = None,
     ) -> list[SegmentEntry]:
-        """Write the sound leaves of a damaged file as a new segment."""
         segment = SegmentFile(self._files, self._path(file), segment_id, schema, verify=False)
         size = self._files.size(self._path(file))
         salvaged = _Salvaged(segment, size if length is None else min(size, length))
@@ -473,7 +411,6 @@ class _Repair:
         self._losses.append(Loss(self._name, path, quarantined, kept, lost, ranges))
 
     def _commit(self, manifest: StreamManifest, journal: Journal) -> None:
-        """Name what was saved; only then are the damaged files moved aside."""
         position = journal.position + 1
         manifest = replace(
             manifest,
@@ -502,7 +439,7 @@ class _Repair:
             log.close()
         quarantine = self._path(QUARANTINE)
         self._files.make_directory(quarantine)
-        for file in self._damaged:  # a second name first: the first one goes with the old version
+        for file in self._damaged:  # the original names go with the old version
             with suppress(FileExistsError):
                 self._files.link(self._path(file), f"{quarantine}/{file}")
         self._files.sync_directory(quarantine)
@@ -518,14 +455,11 @@ class _Repair:
 
 @dataclass(frozen=True)
 class _Times:
-    """First and last tick of a batch."""
-
     first: int
     last: int
 
     @classmethod
     def of(cls, batch: pa.RecordBatch, schema: StreamSchema) -> _Times:
-        """Look at the ends of its time column."""
         ticks = batch.column(schema.names.index(schema.time)).cast(pa.int64())
         return cls(ticks[0].as_py(), ticks[-1].as_py())
 
@@ -537,7 +471,6 @@ def _sound(view: SegmentView, name: str, path: str) -> bool:
 
 
 def _likely(gaps: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Gaps between neighbouring leaves that may have held events, joined where they touch."""
     joined: list[tuple[int, int]] = []
     for first, last in gaps:
         if joined and first <= joined[-1][1]:
@@ -550,17 +483,6 @@ def _likely(gaps: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 def _told_by(
     records: list[LogRecord], schema: StreamSchema
 ) -> tuple[int | None, int, tuple[tuple[int, int], ...]]:
-    """What the records behind the damage tell.
-
-    Returns
-    -------
-    counted : int or None
-        Events that the stream had after the last of them, if they say so.
-    events : int
-        Events of the appends among them.
-    ranges : tuple of (int, int)
-        Ticks of these.
-    """
     counted: int | None = None
     events = 0
     times: list[_Times] = []

@@ -1,24 +1,12 @@
-"""Replacing: a job in the place of a range of times, by one commit.
+"""Replacing a time range by a bulk-load job, in one commit: a delete that names staged segments::
 
-Purpose
-    :func:`replace_range` takes the events of a range out and places staged segments there.
+    base     |==== 1 ====|==== 2 ====|==== 3 ====|== active ==| tail
+    range          |-------------------|
+    staged         |== A ==|== B ==|
+    after    |= 4 =|== A ==|== B ==|   |== 5 ====|== 6 =======| tail of later events
 
-Guarantee
-    Readers see what was, or what is instead, and never a mixture; after any accident, too.  Taken
-    out is what was committed when it began: late events that come into the range meanwhile stay,
-    before new ones of their tick.
-
-Why it works
-    It is a delete (:mod:`.deleting`) whose manifest also names the staged segments. ::
-
-        base     |==== 1 ====|==== 2 ====|==== 3 ====|== active ==| tail
-        range          |-------------------|
-        staged         |== A ==|== B ==|
-        after    |= 4 =|== A ==|== B ==|   |== 5 ====|== 6 =======| tail of what came meanwhile
-
-Limits
-    Those of a delete.  What has come meanwhile is sealed at the commit, which is one more of no
-    consequence to readers.
+The events removed are those committed when it began: late events that arrive in the range meanwhile
+stay, before new ones of their tick.
 """
 
 from __future__ import annotations
@@ -41,8 +29,6 @@ __all__ = ["replace_range"]
 
 
 class _Repeated(Exception):
-    """The job has been committed before."""
-
     def __init__(self, earlier: BulkCommit) -> None:
         super().__init__()
         self.earlier = earlier
@@ -57,25 +43,7 @@ def replace_range(
     version: int | None,
     sift: Sift,
 ) -> BulkCommit | None:
-    """Commit a job in the place of a range; None where that holds no event to take out.
-
-    Parameters
-    ----------
-    over : (int, int)
-        Ticks, inclusive.
-    job, staged, application, version
-        As for :func:`~.staging.commit_staged`.
-    sift : callable
-        Takes duplicates out of the job.
-
-    Raises
-    ------
-    InvalidArgument
-        A staged event is not in the range, or its file is gone; nothing is committed.
-    SchemaMismatch
-    StorageFull, StorageFailed, ResourceLimit
-        As of a delete: nothing has changed.
-    """
+    """Commit a job in place of an inclusive tick range; None if that range is empty."""
     first, last = over
     for entry in (item.entry for item in staged):
         if entry.first < first or entry.last > last:
@@ -99,7 +67,6 @@ def replace_range(
 
 
 def _range(stream: EventStream, first: int, last: int) -> str:
-    """Ticks, inclusive, for people."""
     schema = stream.schema
     if schema.time_unit is None:
         return f"{first} to {last}"
@@ -107,17 +74,6 @@ def _range(stream: EventStream, first: int, last: int) -> str:
 
 
 class _Replacement:
-    """A job that comes with a delete, as :class:`~.deleting.Addition` has it.
-
-    Attributes
-    ----------
-    linked : dict of int to SegmentView
-        Its segments under their names in the stream.
-    done : bool
-    result : BulkCommit or None
-        What the commit does.
-    """
-
     def __init__(
         self,
         commits: Commits,
@@ -140,7 +96,6 @@ class _Replacement:
         self.result: BulkCommit | None = None
 
     def check(self) -> None:
-        """Whether it is to be committed; the lock is held."""
         jobs = self._commits.manifest.jobs
         earlier = committed(jobs, self._job, self._application, self._version)
         if earlier is not None:
@@ -148,7 +103,6 @@ class _Replacement:
         check_staged(self._commits, self._staged)
 
     def join(self, commits: Commits, edit: Edit) -> Edit:
-        """Place the segments among those that a delete leaves."""
         assert edit.manifest is not None
         self.check()
         segments, runs = (
@@ -168,5 +122,4 @@ class _Replacement:
         return replace(edit, journal=journal, manifest=manifest, views=added)
 
     def applied(self) -> None:
-        """It has happened."""
         self.done = True

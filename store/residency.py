@@ -1,16 +1,7 @@
-"""How much of the mapped files stays in this process's resident memory.
+"""Limits the resident memory of mapped files.
 
-Purpose
-    Leaves are read through mappings, and every page touched counts as memory of this process until
-    it is given back.  A full scan of a large stream would appear to hold all of it.
-
-Guarantee
-    Chunks touched most recently, up to :data:`RESIDENT_BYTES` of them, stay mapped in; pages of
-    older ones are given back to the system.  They stay in its page cache and arrays that point to
-    them stay valid: touching them again costs a page fault, not a read.
-
-Limits
-    Advice only: where the system has no ``MADV_DONTNEED`` nothing is given back.
+Touched pages count as memory of this process.  Beyond the most recent ``RESIDENT_BYTES`` they are
+released with ``MADV_DONTNEED``; arrays stay valid, and another access costs a page fault.
 """
 
 from __future__ import annotations
@@ -29,13 +20,7 @@ _ADVICE = getattr(mmap, "MADV_DONTNEED", None)
 
 
 class Residency:
-    """Remembers which chunks of which mappings were touched, oldest first.
-
-    Parameters
-    ----------
-    budget : int
-        Bytes that may stay resident.
-    """
+    """LRU of touched chunks, with at most ``budget`` resident bytes."""
 
     def __init__(self, budget: int = RESIDENT_BYTES) -> None:
         self.budget = budget
@@ -46,7 +31,6 @@ class Residency:
         )
 
     def touch(self, data: memoryview, start: int, length: int) -> None:
-        """Note that bytes [start, start + length) of a mapping are being read."""
         mapping = data.obj
         if not isinstance(mapping, mmap.mmap) or length < _PAGE:
             return
@@ -65,7 +49,6 @@ class Residency:
 
 
 def _give_back(mapping: mmap.mmap | None, start: int, length: int) -> None:
-    """Give back the whole pages of a range; those shared with a neighbour at its ends too."""
     if mapping is None or _ADVICE is None:
         return
     first = start // _PAGE * _PAGE
@@ -76,4 +59,3 @@ def _give_back(mapping: mmap.mmap | None, start: int, length: int) -> None:
 
 
 resident = Residency()
-"""Of this process."""

@@ -1,18 +1,9 @@
-"""Restoring: a store whose disk is lost, as far as its segments had moved to objects.
+"""Restores a store whose disk is lost, from the manifests, pages and stubs beside its objects.
 
-Purpose
-    :func:`restore_store` makes a new directory of what :mod:`.moving` has left beside the objects:
-    manifests, their pages, and stubs.  The bytes of events stay where they are.  Roots that pages
-    have are in those of the new store, too.
-
-Guarantee
-    The new store has, of each stream, the segments whose objects are there, as of the last move;
-    what had been deleted or rewritten since, and was purged, is not in it.  It is refused as a
-    store until it is whole.
-
-Limits
-    What was on the lost disk alone (the newest events, late runs, indexes, live queries, tokens) is
-    gone.  The lost store must not be used again beside the restored one: both would remove objects.
+The new store has, of each stream, the segments whose objects exist, as of the last move; their
+bytes stay in the objects.  Data that was only on the disk (the newest events, late runs, indexes,
+live queries, tokens) is lost.  The lost store must not be used again beside the restored one: both
+would remove objects.
 """
 
 from __future__ import annotations
@@ -45,28 +36,16 @@ from .store import UNFINISHED, Store
 __all__ = ["Restored", "holds_segments", "restore_store"]
 
 Restored = dict[str, tuple[int, int]]
-"""Per stream: segments that were restored, and those that were on the lost disk alone."""
+"""Per stream: restored segments, and those that were only on the lost disk."""
 
 
 def holds_segments(objects: ObjectStore) -> bool:
-    """Whether segments of streams have moved to an address."""
     return any(key.endswith(f"/{MANIFEST}") for key in objects.list(""))
 
 
 def restore_store(objects: ObjectStore, path: str | os.PathLike[str]) -> Restored:
-    """Make a store of what lies in objects.
-
-    Parameters
-    ----------
-    path : str or path-like
-        Must not exist, or be an empty directory.
-
-    Raises
-    ------
-    InvalidArgument
-        There is something already, nothing to restore, or more than one store.
-    StorageFailed
-        The objects cannot be read; what was made is refused as a store.
+    """Make a store from objects in a missing or empty directory.  ``InvalidArgument`` unless there
+    is exactly one store; on ``StorageFailed`` the result is refused as a store.
     """
     target = Path(path)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -134,7 +113,6 @@ def _restore_stream(
 
 
 def _manifest_of(objects: ObjectStore, place: str) -> tuple[StreamManifest, dict[int, Root]]:
-    """The manifest that lies with a stream's objects, and the roots that its pages have."""
     with tempfile.TemporaryDirectory() as scratch:
         files = RealFiles(scratch)
         Path(scratch, MANIFEST).write_bytes(_whole(objects, f"{place}/{MANIFEST}"))
@@ -157,7 +135,6 @@ def _manifest_of(objects: ObjectStore, place: str) -> tuple[StreamManifest, dict
 
 
 def _whole(objects: ObjectStore, key: str) -> bytes:
-    """All bytes of an object."""
     size = objects.size(key)
     if size is None:
         raise StorageFailed(f"{objects.describe(key)} is missing: look at the place of the objects")

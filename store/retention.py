@@ -1,30 +1,19 @@
-"""Retention: which events a stream no longer keeps, and which files go.
+"""Retention: which segments and late runs a manifest drops.
 
-Purpose
-    ``retention="30 days"`` keeps what is no older than that, counted from the newest event of the
-    stream in order; a size keeps the newest that fit.  What is older is hidden at every commit
-    (:mod:`.floor`); here is which segments and late runs are dropped with a manifest.
+An age counts from the newest in-order event of the stream; a size keeps the newest events that fit.
+Older events are hidden at every commit (``floor``).
 
-Guarantee
-    Nothing that is kept is dropped.  A segment that is written by appends spans at most a quarter
-    of the age, or has an eighth of the size, so that at most one and a quarter of the age, and one
-    and a quarter of the size, lie on the disk: the active segment is sealed when it spans more, an
-    append is cut there, and events that are too old beside the newest of their append are not
-    written.
+Guarantee: nothing that is kept is dropped.  A segment written by appends spans at most a quarter of
+the age, or an eighth of the size, so at most one and a quarter of either is on disk.
 
-Who holds it back
-    What is made of events and is to outlive them, a roll-up, has to have taken them in before they
-    are dropped.  A :class:`Hold` says how far that is: ages then count from there::
+Holds: a roll-up must read events before they are dropped.  Ages then count from its ``Hold``::
 
-        dropped          kept by the hold                               open windows
-        ...........|=======================|===============|===========|- - - - - ->
-                horizon             W - age      last - age      kept  W     last
+    dropped          kept by the hold                               open windows
+    ...........|=======================|===============|===========|- - - - - ->
+            horizon             W - age      last - age      kept  W     last
 
-Limits
-    The files of late runs wait until the floor has passed their newest event, those of bulk loads
-    and what compaction joins with late events until theirs is too old; what is too old in them is
-    hidden meanwhile, and a compaction that is asked for leaves it out.  The newest segment stays,
-    whatever its size is.
+Limits: late runs stay until the floor has passed their newest event; bulk-loaded segments, and
+those joined with late events, until their newest is too old.  The newest segment always stays.
 """
 
 from __future__ import annotations
@@ -53,14 +42,8 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Hold:
-    """What one who has yet to take events in needs of a stream.
-
-    Attributes
-    ----------
-    newest : int
-        Retention counts as if no event behind this tick had come.
-    kept : int
-        Events of this tick or later are kept, whatever the retention.
+    """Retention counts as if ``newest`` were the newest tick, and keeps all events from ``kept``
+    on.
     """
 
     newest: int
@@ -68,7 +51,6 @@ class Hold:
 
 
 def together(holds: Sequence[Hold]) -> Hold | None:
-    """What all of some need; None without any."""
     if not holds:
         return None
     return Hold(min(each.newest for each in holds), min(each.kept for each in holds))
@@ -82,7 +64,7 @@ def horizon(newest: int, age: int, hold: Hold | None = None) -> int:
 
 
 def loosened(manifest: StreamManifest, retention: object) -> bool:
-    """Whether a stream's retention keeps no more than another one, as a setting, may keep."""
+    """Whether another retention setting may keep more than the stream's."""
     age, size = retention_limits(manifest.options.retention, manifest.schema)
     if age is None and size is None:
         return False
@@ -92,19 +74,18 @@ def loosened(manifest: StreamManifest, retention: object) -> bool:
 
 
 def span_max(age: int) -> int:
-    """Ticks that a segment may span under a retention of so many."""
     return age // 4
 
 
 def expired(ticks: npt.NDArray[np.int64], age: int | None, hold: Hold | None = None) -> int:
-    """How many events at the front of an append, which is in order, need not be kept at all."""
+    """Number of leading events of a sorted append that need not be written."""
     if age is None:
         return 0
     return int(np.searchsorted(ticks, horizon(int(ticks[-1]), age, hold)))
 
 
 def within_span(ticks: npt.NDArray[np.int64], first: int | None, age: int | None) -> int:
-    """How many events from the front fit a segment that begins at ``first``, or with them."""
+    """Number of leading events that fit a segment beginning at ``first``, or with them."""
     if age is None:
         return len(ticks)
     begin = int(ticks[0]) if first is None else first
@@ -119,19 +100,8 @@ def retained(
     active: int = 0,
     following: int | None = None,
 ) -> StreamManifest:
-    """A manifest without the segments and late runs of which nothing is kept.
-
-    A segment that ends with the time that the next one begins with stays, unless that is hidden:
-    of one time all events go or none, so that they are told apart by their ranks.
-
-    Parameters
-    ----------
-    newest : int or None
-        Newest tick in order.
-    active : int
-        Bytes of the segment that is being written.
-    following : int or None
-        First tick behind the sealed segments.
+    """A manifest without entirely expired segments and late runs.  Adjacent segments that share a
+    visible tick go together, since ranks within a tick must not change.
     """
     ticks, size = retention_limits(manifest.options.retention, manifest.schema)
     if ticks is None and size is None:
@@ -148,7 +118,7 @@ def retained(
         for at in oldest_first[: None if active else -1].tolist():
             last, total = int(entries.lasts[at]), total - int(entries.bytes[at])
             if total < size or (hold is not None and last >= hold.kept):
-                break  # some of it fits: the others of its leaves are hidden
+                break  # fits in part: the rest is hidden
             kept[at] = False
             before = max(before, min(TICK_MAX - 1, last) + 1)
     count = len(manifest.segments)
@@ -158,7 +128,7 @@ def retained(
     while at and begin is not None and entries.lasts[at - 1] == begin and _floor(manifest) <= begin:
         at -= 1
         kept[at], begin = True, int(entries.firsts[at])
-    # Of the times of a leaf that reaches the horizon everything is shown, what came late as well.
+    # Late events are shown, too, for the times of the leaf that reaches the horizon.
     bound = before if begin is None else max(_floor(manifest), min(before, begin))
     kept[count:] = entries.lasts[count:] >= bound
     if kept.all():
@@ -170,5 +140,4 @@ def retained(
 
 
 def _floor(manifest: StreamManifest) -> int:
-    """How far the floor has come, as a tick."""
     return TICK_MIN if manifest.floor is None else manifest.floor

@@ -1,29 +1,14 @@
-"""Rewriting: neighbouring base segments written anew, with what belongs to them, without what goes.
+"""Rewriting: ``write_group`` merges adjacent base segments with late events, without removed ones::
 
-Purpose
-    The part of a :class:`~.fold.Fold` that takes long.  :func:`write_group` reads some neighbours
-    and the late events that fall between them, and writes segments that take their place.
+    leaves       decoded in threads, in order, a few ahead
+    merged       with late events, if there are any
+    kept         filtered by the fold; string codes are assigned again, in order
+    leaves       encoded in threads (``leaf_line``), written in order
 
-Algorithm
-    ::
-
-        leaves       decoded in threads, in their order, a few ahead
-        merged       with late events, if there are any
-        kept         what the fold leaves of them; codes of strings are given anew, in order
-        leaves       encoded in threads (:mod:`.leaf_line`), written in their order
-
-    Strings stay codes on the way unless late events are merged in.  What is left of a leaf of which
-    little has gone becomes a leaf as it stands: to fill it up from the next one would copy every
-    event once more.  What is left below half of a leaf is joined with what comes after it.
-
-Guarantee
-    Written is what one thread would write.  The file is durable when its segment is sealed, and
-    nothing names it before the fold is committed.
-
-Limits
-    Two leaves for each thread and two more are in memory, plain or encoded, and what they were
-    decoded into is used again for the next (:mod:`.lent_memory`).  Groups below
-    :data:`SMALL_BYTES` are rewritten without threads.
+The output equals that of one thread.  Strings stay dictionary-encoded unless late events are merged
+in.  A leaf that loses few events is written as it is: filling it up from the next one would copy
+every event again.  Two leaves per thread and two more are in memory, in reused buffers
+(``lent_memory``).  Groups below ``SMALL_BYTES`` are rewritten without threads.
 """
 
 from __future__ import annotations
@@ -57,7 +42,6 @@ SMALL_BYTES = 4 << 20
 
 
 def merge_runs(views: Sequence[SegmentView], writer: SegmentWriter, schema: StreamSchema) -> None:
-    """Write the events of several late runs, oldest run first, into one segment."""
     sources = [view.scan(schema.names, schema.arrow, TICK_MIN, TICK_MAX) for view in views]
     line = LeafLine(writer, None, 0)
     carry: list[pa.RecordBatch] = []
@@ -69,16 +53,13 @@ def merge_runs(views: Sequence[SegmentView], writer: SegmentWriter, schema: Stre
 def _write_leaves(
     line: LeafLine, carry: list[pa.RecordBatch], batch: pa.RecordBatch
 ) -> list[pa.RecordBatch]:
-    """Write leaves of what was carried over and a batch; give back what fills none.
-
-    They are as large as those of a bulk load: what is rewritten is mostly read in bulk afterwards.
-    """
+    """Write bulk-sized leaves from carried batches and a new one; returns the rest."""
     bulk = line.writer.leaf_bytes * BULK_LEAVES
     step = leaf_events(plain_row_bytes(line.writer.schema), bulk)
     if step <= 2 * batch.num_rows and _fits(batch, step, bulk):
         if carry:
             before = _joined(carry)
-            if before.num_rows * BULK_LEAVES < step:  # too little for a leaf of its own
+            if before.num_rows * BULK_LEAVES < step:  # too small for a separate leaf
                 batch = _joined([before, batch])
             else:
                 line.put(before, single=_fits(before, step, bulk))
@@ -101,7 +82,6 @@ def _write_rest(line: LeafLine, carry: list[pa.RecordBatch]) -> None:
 
 
 def _fits(batch: pa.RecordBatch, step: int, bulk: int) -> bool:
-    """Whether a batch is no more than a large leaf; dictionaries, which it shares, do not count."""
     own: int = sum((a.indices if _is_encoded(a) else a).nbytes for a in batch.columns)
     rows: int = batch.num_rows
     return 4 * rows <= 5 * step and 4 * own <= 5 * bulk
@@ -112,7 +92,7 @@ def _is_encoded(array: pa.Array) -> bool:
 
 
 def _joined(pieces: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Batches as one; a column that some hold encoded and others do not is decoded."""
+    """Concatenated batches; columns that are only partly dictionary-encoded are decoded."""
     if len(pieces) == 1:
         return pieces[0]
     columns = []
@@ -132,17 +112,7 @@ def write_group(
     last: int,
     stopped: Callable[[], bool],
 ) -> None:
-    """Write neighbouring base segments, with the late events that belong to them, anew.
-
-    Parameters
-    ----------
-    group : sequence of SegmentEntry
-        May be empty: then all that there is are late events.
-    first, last : int
-        Ticks, inclusive, of the late events that belong to them.
-    stopped : callable
-        Asked between batches; True raises :class:`.fold.Interrupted`.
-    """
+    """Rewrite adjacent base segments (possibly none) with the late events of [first, last]."""
     late = [e for e in fold.runs if e.last >= first and e.first <= last]
     large = sum(entry.bytes for entry in (*group, *late)) >= SMALL_BYTES
     threads = fold.threads if large else 0
@@ -154,7 +124,7 @@ def write_group(
     with ExitStack() as stack:
         stack.enter_context(lending(Lender()))
         pool = None
-        stack.callback(kept.close)  # which ends its threads
+        stack.callback(kept.close)  # ends its threads
         if threads:
             pool = ThreadPoolExecutor(threads, thread_name_prefix="chronicle-leaf")
             stack.callback(pool.shutdown, wait=True, cancel_futures=True)
@@ -173,7 +143,7 @@ def write_group(
                     batch = batch.slice(cold)
                 carry = _write_leaves(line, carry, batch)
                 if line.length >= commits.options.sealed_bytes:
-                    line.settle()  # which is shorter, mostly, than it may have been
+                    line.settle()  # usually shorter than estimated
                     if line.writer.events and line.length >= commits.options.sealed_bytes:
                         outputs.append(_seal(commits, fold, line.writer))
                         line = None
@@ -198,10 +168,9 @@ def _kept(
     last: int,
     threads: int,
 ) -> Generator[pa.RecordBatch]:
-    """What is written of neighbouring base segments and of late events, in order."""
     schema = fold.schema
     views = [fold.views[entry.id] for entry in group]
-    encoded = fold.keeps_codes and not late  # merging wants plain strings
+    encoded = fold.keeps_codes and not late  # merging needs plain strings
     run = fold.begun_tick(group)
     if threads and not late and not fold.in_turn:
         for batch, gone, old in in_order(_tasks(fold, views, run), threads, None):
@@ -224,7 +193,6 @@ def _kept(
 def _decoded(
     views: Sequence[SegmentView], schema: StreamSchema, encoded: bool, threads: int
 ) -> Generator[pa.RecordBatch]:
-    """The events of neighbouring segments, leaf by leaf, decoded in threads."""
     if threads:
         yield from in_order(
             (
@@ -241,7 +209,6 @@ def _decoded(
 
 
 def _leaves(view: SegmentView, schema: StreamSchema) -> Iterator[LeafReader]:
-    """All leaves of a segment, for threads: what they share is there."""
     for name, pages in view.pages.items():
         if name in schema and name in view.file.schema:
             view.file.dictionary(name, pages)
@@ -258,7 +225,6 @@ def _decode(
 def _tasks(
     fold: Fold, views: Sequence[SegmentView], run: TickRun
 ) -> Iterator[Task[tuple[pa.RecordBatch, int, int]]]:
-    """A task for each leaf: what is left of it, and how many events have gone, or were too old."""
     schema = fold.schema
 
     def left(
@@ -272,7 +238,7 @@ def _tasks(
         for leaf in _leaves(view, schema):
             tick = int(leaf.zones[ROW_FIRST, 0])
             if previous is not None and previous.zones[ROW_LAST, -1] == tick:
-                run.before(previous.ticks())  # seldom: else a tick begins with its leaf
+                run.before(previous.ticks())  # rare: a tick that spans leaves
             elif previous is not None:
                 run = TickRun()
             yield partial(left, view, leaf, run.so_far(tick))
@@ -282,7 +248,6 @@ def _tasks(
 def _before_horizon(
     fold: Fold, line: LeafLine, carry: list[pa.RecordBatch], batch: pa.RecordBatch
 ) -> int | None:
-    """Rows of a batch that belong to the cold segment which ends with them; None to go on."""
     if fold.horizon is None:
         return None
     ticks = ticks_of(batch, fold.schema)
@@ -296,7 +261,7 @@ def _before_horizon(
     if newest is None:
         newest = int(ticks[0])
     if newest >= fold.horizon:
-        return None  # cut already, or begun behind it
+        return None  # cut already, or begun after the horizon
     return int(np.searchsorted(ticks, fold.horizon, "left"))
 
 

@@ -1,14 +1,7 @@
-"""Roots of neighbouring segments as one table, read from the pages of a manifest.
+"""Roots of adjacent segments as tables, from the pages of a manifest (``manifest_pages``).
 
-Purpose
-    An aggregate over a year merges the roots of all segments in it.  The pages have these
-    (:mod:`.manifest_pages`): :class:`RootRuns` gives them as tables in the form of a node's, so
-    that a kernel merges thousands at once and no segment is opened.
-
-Guarantee
-    What a table says of a segment is what its own root says.  Where no page has the root of a
-    segment, or its page has gone with its version, there is none here either, and the segment is
-    looked at itself.
+An aggregate over a long range merges thousands with one kernel call, without opening a segment.
+Segments without a root in a page must be opened.
 """
 
 from __future__ import annotations
@@ -35,18 +28,8 @@ BYTES_REMEMBERED = 64 << 20
 
 
 class RootRun(NamedTuple):
-    """Segments that follow each other and have the same columns.
-
-    Attributes
-    ----------
-    first, end : int
-        Their places in the list.
-    schema : StreamSchema
-        Of the table.
-    table : int64[rows, segments]
-        Their roots, behind those of others.
-    skipped : int
-        So many others.
+    """Roots of adjacent segments with the same columns; ``table`` begins ``skipped`` segments
+    earlier.
     """
 
     first: int
@@ -57,14 +40,6 @@ class RootRun(NamedTuple):
 
 
 class RootRuns:
-    """The roots in the pages of a stream's manifests; those of some pages are remembered.
-
-    Parameters
-    ----------
-    directory : str
-        Of the stream.
-    """
-
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
         self._directory = directory
@@ -73,13 +48,7 @@ class RootRuns:
     def between(
         self, manifest: StreamManifest, segments: SegmentList, first: int, end: int
     ) -> Iterator[RootRun]:
-        """Runs of the roots that are known of the segments [first, end), in order.
-
-        Parameters
-        ----------
-        manifest : StreamManifest
-            How they are read.
-        """
+        """Runs of the known roots of segments [first, end), in order, under a manifest."""
         at = 0
         for page in segments.pages:
             begin, at = at, at + page.segments
@@ -98,7 +67,7 @@ class RootRuns:
         try:
             heights, roots = read_roots(self._files, self._directory, page)
         except (FileNotFoundError, CorruptBlock):
-            return []  # the segments say the same
+            return []  # fall back to the segments
         kinds = np.stack([*entries.shapes, heights > 0])
         edges = np.flatnonzero((kinds[:, 1:] != kinds[:, :-1]).any(axis=0)) + 1
         found = []

@@ -1,30 +1,19 @@
-"""Changes of what a stream is: its columns, and its settings; nothing that is stored is rewritten.
+"""Schema and option changes, atomic and durable; callers hold the lock and exclude compactions.
 
-Purpose
-    Each function makes one change; the stream's lock is held, and nothing is being compacted.
+Nothing is rewritten: a segment knows its columns by position.  A column that was added later is
+null, or has its default.  For renamed, dropped or widened columns, the manifest maps the columns of
+older segments to current ones (``catalog.Layout``), and ``evolution`` converts them on read.  A
+dropped column is removed by the next explicit compaction. ::
 
-Why nothing is rewritten
-    A segment knows its columns by position.  One that was added later is null in it, or has its
-    default there.  Of one that was renamed, dropped or given another type, the manifest says what
-    the columns of the segments from before are called now (:class:`~.catalog.Layout`), and
-    :mod:`.evolution` makes those of today of them; a dropped one is read by nobody, and goes with
-    the next compaction that is asked for.
+    segment 1    t, a, b        written as (t, a, b)
+    RENAME a TO c               called     (t, c, b)
+    segment 2    t, c, b
+    DROP b                      called     (t, c, -)
+    segment 3    t, c
+    ADD d DEFAULT 0             read as    (t, c, -, 0)
 
-    ::
-
-        segment 1    t, a, b        written as (t, a, b)
-        RENAME a TO c               called     (t, c, b)
-        segment 2    t, c, b
-        DROP b                      called     (t, c, -)
-        segment 3    t, c
-        ADD d DEFAULT 0             read as    (t, c, -, 0)
-
-Guarantee
-    Atomic and durable when it returns.  Snapshots from before go on with the columns that they had.
-
-Limits
-    A name that another column has had is not given again while a segment of then is left: whoever
-    looks at an earlier state of it would take one for the other.
+Limits: a former column name cannot be reused while a segment of that time exists: a reader of an
+earlier state would confuse the two.
 """
 
 from __future__ import annotations
@@ -57,12 +46,7 @@ def add_attribute(
     nullable: bool = True,
     default: Any = None,
 ) -> None:
-    """Add an attribute, which all events so far have the default of.
-
-    Raises
-    ------
-    SchemaMismatch, UnsupportedType, InvalidArgument
-    """
+    """Add an attribute, with its default (or null) in all existing events."""
     schema = commits.schema.with_attribute(name, type_, nullable, default)
     added = schema.attribute(name)
     if not nullable and added.default is None:
@@ -81,12 +65,7 @@ def add_attribute(
 
 
 def widen_attribute(commits: Commits, name: str, type_: pa.DataType) -> None:
-    """Give an attribute other than the time a type that holds all values of its old one.
-
-    Raises
-    ------
-    AttributeNotFound, InvalidArgument, UnsupportedType
-    """
+    """Change the type of an attribute, except the time, to one that holds all its values."""
     before = commits.schema
     attribute = before.attribute(name)
     if attribute.type == type_:
@@ -107,12 +86,6 @@ def widen_attribute(commits: Commits, name: str, type_: pa.DataType) -> None:
 
 
 def rename_attribute(commits: Commits, name: str, to: str) -> None:
-    """Give an attribute, the time perhaps, another name.
-
-    Raises
-    ------
-    AttributeNotFound, SchemaMismatch, InvalidArgument
-    """
     schema = commits.schema
     old = schema.resolve(name)
     taken = [other for other in schema.names if other != old and other.lower() == to.lower()]
@@ -126,12 +99,6 @@ def rename_attribute(commits: Commits, name: str, to: str) -> None:
 
 
 def drop_attribute(commits: Commits, name: str) -> None:
-    """Drop an attribute other than the time.
-
-    Raises
-    ------
-    AttributeNotFound, InvalidArgument
-    """
     schema = commits.schema
     old = schema.resolve(name)
     if old == schema.time:
@@ -148,7 +115,6 @@ def drop_attribute(commits: Commits, name: str) -> None:
 
 
 def _check_name(manifest: StreamManifest, name: str, column: str | None) -> None:
-    """Refuse a name that a segment may hold another column under."""
     oldest = min(
         [len(manifest.layouts), *(run.layout for run in manifest.runs)],
     )
@@ -164,10 +130,6 @@ def _check_name(manifest: StreamManifest, name: str, column: str | None) -> None
 
 
 def _apply(commits: Commits, schema: StreamSchema, old: str, new: str | None) -> None:
-    """Seal what is written with the columns as they were, and go on with others.
-
-    ``new`` is what the column ``old`` is called from now on; None when it is dropped.
-    """
     seal(commits)
     journal, manifest = commits.journal, commits.manifest
     before = manifest.schema
@@ -180,7 +142,7 @@ def _apply(commits: Commits, schema: StreamSchema, old: str, new: str | None) ->
     manifest = replace(manifest, schema=schema, layouts=layouts, options=options)
 
     def reshaped(batch: pa.RecordBatch) -> pa.RecordBatch:
-        batch = widened(batch, before)  # it may be older than the newest column
+        batch = widened(batch, before)  # the batch may lack the newest columns
         columns = [batch.column(i) for i in kept]
         return widened(pa.RecordBatch.from_arrays(columns, names=schema.names), schema)
 
@@ -192,7 +154,6 @@ def _apply(commits: Commits, schema: StreamSchema, old: str, new: str | None) ->
 
 
 def _reopened(commits: Commits, manifest: StreamManifest) -> ViewSource:
-    """All segments, read as a manifest says."""
     source = ViewSource(commits.files, commits.directory, manifest)
     if source.eager:
         source.open_all()
@@ -200,15 +161,7 @@ def _reopened(commits: Commits, manifest: StreamManifest) -> ViewSource:
 
 
 def set_options(commits: Commits, **changes: Any) -> None:
-    """Change settings of a stream, as :class:`~.options.StreamOptions` has them.
-
-    What is written from now on follows them; a shorter retention drops events at once, and who
-    sets a longer one has seen to it that nothing is hidden (:meth:`.background.Compactor.altered`).
-
-    Raises
-    ------
-    AttributeNotFound, InvalidArgument
-    """
+    """Change options for later writes; a shorter retention drops events at once."""
     known = [field.name for field in fields(StreamOptions)]
     for name in changes:
         if name not in known:

@@ -1,12 +1,4 @@
-"""Sealed segments: from the footer at the end of a file to the tree in it.
-
-Purpose
-    :func:`read_sealed` is how a segment that nobody writes to any more is opened: its footer names
-    the root and the summary, the summary the pages of its dictionaries.
-
-Guarantee
-    All three are verified, and that they are those of this segment.
-"""
+"""Opens and verifies sealed segments: footer, then root and summary, then dictionary pages."""
 
 from __future__ import annotations
 
@@ -31,15 +23,8 @@ Table = npt.NDArray[np.int64]
 
 
 class Tree(NamedTuple):
-    """Where the events of a segment are found.
-
-    Attributes
-    ----------
-    fragments : tuple of (level, int64[rows, children])
-        In time order.  A sealed segment has one fragment, its root's entry; the active one the
-        unfinished nodes of its flank, highest level first.
-    pages : dict of str to tuple of int
-        Dictionary pages of each attribute.
+    """Where the events of a segment are: entry tables in time order (the root's entry if sealed,
+    else the flank's unfinished nodes, highest level first), and offsets of dictionary pages.
     """
 
     fragments: tuple[tuple[int, Table], ...]
@@ -47,23 +32,13 @@ class Tree(NamedTuple):
 
 
 class Root(NamedTuple):
-    """The entry that stands for a whole segment.
-
-    Attributes
-    ----------
-    height : int
-        Levels of its tree, that of the root's entry included.
-    words : int64[rows]
-        In the columns that it was written with.
-    """
+    """Entry of a whole segment in the columns of the file; ``height`` includes the root's level."""
 
     height: int
     words: Table
 
 
 class Sealed(NamedTuple):
-    """What the footer of a sealed segment says, and the tree that it leads to."""
-
     tree: Tree
     events: int
     first: int
@@ -72,8 +47,6 @@ class Sealed(NamedTuple):
 
 
 class Opened(Protocol):
-    """What a segment says of itself."""
-
     @property
     def events(self) -> int: ...
 
@@ -85,7 +58,6 @@ class Opened(Protocol):
 
 
 def check_entry(found: Opened, entry: SegmentEntry, path: str) -> None:
-    """Refuse another segment than the one of which a manifest speaks."""
     if (found.events, found.first, found.last) != (entry.events, entry.first, entry.last):
         raise CorruptStore(
             f"{path} holds {found.events} events from {found.first} to {found.last}; the manifest "
@@ -96,18 +68,10 @@ def check_entry(found: Opened, entry: SegmentEntry, path: str) -> None:
 def read_sealed(
     file: SegmentFile, size: int, schema: StreamSchema, written: StreamSchema | None
 ) -> Sealed:
-    """Read the footer, the summary and the root of a sealed segment.
-
-    Parameters
-    ----------
-    size : int
-        Of the file.
-    schema, written
-        As :meth:`SegmentView.open_sealed` has them.
-    """
+    """Read footer, summary and root of a sealed segment of ``size`` bytes."""
     path, segment_id = file.path, file.segment_id
     if size < FILE_HEADER.size + FOOTER.size:
-        file.data(max(size, FILE_HEADER.size))  # which may have more to say
+        file.data(max(size, FILE_HEADER.size))  # may raise a more precise error
         raise CorruptBlock(f"a sealed segment cannot be {size} bytes long", path, 0)
     at = size - FOOTER.size
     footer = bytes(file.block(at, FOOTER.size)[at:size])

@@ -1,24 +1,13 @@
-"""Sections of a column's chunk: which of them hold the values of some rows.
+r"""Sections of a column chunk: which bytes hold some rows, to verify and read only these::
 
-Purpose
-    A chunk is compared with one checksum, and a long one also section by section
-    (:data:`~.layout.SECTION_BYTES`), so that a few rows of a leaf can be read without the rest of
-    its column.  This module says which bytes those are.
+    chunk     | validity | starts of pages or zones | values ............................ |
+              \_____________ prefix _______________/      rows 900 .. 1000
+    sections  |--------------|--------------|--------------|--------------|-------------|
+                     x              x                             x
 
-Layout
-    ::
-
-        chunk     | validity | where pages or zones begin | values ............................ |
-                  \\_____________ prefix ________________/      rows 900 .. 1000
-        sections  |--------------|--------------|--------------|--------------|--------------|--|
-                         x              x                             x
-
-Guarantee
-    :func:`value_spans` is exact: decoding the rows reads no other byte behind the prefix that it
-    uses.  :func:`about` is a guess, for whoever asks for bytes before the prefix is there.
-
-Limits
-    Texts of variable length have one offset for each row of the leaf: they are read whole.
+``value_spans`` is exact: decoding the rows reads no other byte behind the prefix.  ``about`` is an
+estimate, for requests before the prefix is present.  Variable-length strings, with one offset per
+row, are read whole.
 """
 
 from __future__ import annotations
@@ -34,20 +23,18 @@ from .layout import PAGE_EVENTS, ZONE_EVENTS, Codec, Encoding, align
 __all__ = ["Ranges", "Spans", "about", "prefix_bytes", "sections_of", "value_spans", "worthwhile"]
 
 Ranges = Sequence[tuple[int, int]]
-"""Rows of a leaf, half-open, none of them empty."""
+"""Half-open, non-empty ranges of rows of a leaf."""
 
 Spans = Sequence[tuple[int, int]]
-"""Bytes of a chunk, half-open."""
 
 TOLD = (Encoding.PLAIN, Encoding.DELTA, Encoding.PACKED, Encoding.DICTIONARY)
-"""Encodings that tell where the values of a row lie."""
+"""Encodings that allow to locate the values of a row."""
 
 WORTHWHILE = 2
-"""Rows of a leaf, by those that are wanted, from which on sections are looked at."""
+"""Sections are used if at most this fraction (1/n) of a leaf's rows is wanted."""
 
 
 def worthwhile(entry: ChunkEntry, events: int, ranges: Ranges) -> bool:
-    """Whether some rows of a column of that many had better be read by sections."""
     if not entry.section or entry.encoding not in TOLD:
         return False
     return WORTHWHILE * sum(end - first for first, end in ranges) < events
@@ -58,7 +45,7 @@ def _validity_bytes(entry: ChunkEntry, events: int) -> int:
 
 
 def prefix_bytes(entry: ChunkEntry, events: int) -> int:
-    """Bytes at the beginning of a chunk that are read whichever rows are."""
+    """Bytes at the beginning of a chunk that any rows need."""
     validity = _validity_bytes(entry, events)
     if entry.encoding is not Encoding.PLAIN:
         return validity + 8 * (4 * -(-events // ZONE_EVENTS) + 1)
@@ -68,15 +55,7 @@ def prefix_bytes(entry: ChunkEntry, events: int) -> int:
 def value_spans(
     chunk: memoryview, entry: ChunkEntry, storage: Storage, events: int, ranges: Ranges
 ) -> Iterator[tuple[int, int]]:
-    """Where the values of some rows lie in a chunk, whose prefix is sound.
-
-    Parameters
-    ----------
-    storage : Storage
-        Of the column.
-    events : int
-        Rows of the leaf.
-    """
+    """Byte ranges of the values of some rows, in a chunk with a verified prefix."""
     at = _validity_bytes(entry, events)
     body = prefix_bytes(entry, events)
     if entry.encoding is Encoding.PLAIN and entry.codec is Codec.NONE:
@@ -97,7 +76,7 @@ def value_spans(
 
 
 def about(entry: ChunkEntry, events: int, ranges: Ranges) -> Iterator[tuple[int, int]]:
-    """About where they lie, as if every row took as much; with the prefix."""
+    """Estimated byte ranges of some rows, including the prefix."""
     body = prefix_bytes(entry, events)
     if body:
         yield 0, body
@@ -111,7 +90,7 @@ def about(entry: ChunkEntry, events: int, ranges: Ranges) -> Iterator[tuple[int,
 
 
 def sections_of(entry: ChunkEntry, spans: Iterator[tuple[int, int]], sound: bytearray) -> list[int]:
-    """Numbers of the sections that some bytes lie in, of those that are not known to be sound."""
+    """Numbers of the unverified sections that overlap some byte ranges."""
     found: dict[int, None] = {}
     shift = entry.section
     for low, high in spans:

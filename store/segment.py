@@ -1,20 +1,9 @@
-"""Segments for readers: one TAB+-tree in a mapped file.
+"""Segments for readers: one TAB+-tree in a mapped file, as an immutable view.
 
-Purpose
-    :class:`SegmentView` is the tree as a snapshot sees it: a sealed segment from its root, the
-    active one from the flank that was committed when the snapshot was taken.  Both look alike from
-    outside: a list of entry tables in time order.
-
-Guarantee
-    A view never changes.  Bytes come from :class:`~chronicle.store.segment_file.SegmentFile`, which
-    verifies them.
-
-Cost
-    Opening a sealed segment reads its footer, at the first look at what is below
-    (:meth:`SegmentView.promised`) or at once (:meth:`SegmentView.open_sealed`).
-    :meth:`SegmentView.aggregate` touches two paths: logarithmic in the events of the segment.
-    :meth:`SegmentView.scan` visits only leaves, and inside them only runs of zones, that time and
-    the pruner leave over.
+``SegmentView`` is a sealed segment from its root, or the active one from the flank at a commit:
+both are a list of entry tables in time order.  ``aggregate`` visits two paths: logarithmic in the
+events.  ``scan`` visits only leaves, and inside them only runs of zones, that time range and pruner
+do not exclude.
 """
 
 from __future__ import annotations
@@ -58,12 +47,11 @@ __all__ = ["TICK_MAX", "TICK_MIN", "AggregatedColumns", "ScanMetrics", "SegmentF
 Table = npt.NDArray[np.int64]
 TICK_MIN, TICK_MAX = INT64_MIN, INT64_MAX
 FIRST_AHEAD_BYTES = 1 << 20
-"""Of a segment that has moved, how much a scan fetches at once in the beginning."""
 
 
 @dataclass
 class ScanMetrics:
-    """What a scan or an aggregation touched; added up by whoever passes it in."""
+    """Work of a scan or an aggregation, added to the caller's object."""
 
     blocks_read: int = 0
     blocks_skipped: int = 0
@@ -72,21 +60,12 @@ class ScanMetrics:
     nodes_read: int = 0
 
     def add(self, other: ScanMetrics) -> None:
-        """Count what another has touched, too."""
         for name, value in vars(other).items():
             setattr(self, name, getattr(self, name) + value)
 
 
 class AggregatedColumns:
-    """Attributes of an aggregation, as the kernels want them.
-
-    Parameters
-    ----------
-    schema : StreamSchema
-        Of the segment.
-    names : sequence of str
-        Attributes other than time; one that the schema lacks is null throughout.
-    """
+    """Attributes of an aggregation for the kernels; those that the schema lacks are left out."""
 
     __slots__ = ("attributes", "kinds", "names", "order", "positions")
 
@@ -99,26 +78,12 @@ class AggregatedColumns:
         self.kinds = np.array([value_kind(a) for a in self.attributes], np.int64)
 
     def words(self) -> Table:
-        """The identity element."""
         return np.zeros(3 + ROWS_PER_ATTRIBUTE * len(self.names), np.int64)
 
 
 class SegmentView:
-    """The tree of one segment at one moment.
-
-    Attributes
-    ----------
-    length : int
-        Committed bytes.
-    skipped : int
-        Events that lie before its first one in the file and are not shown (:mod:`.cut_views`).
-    since : int
-        Nothing before this tick is shown.
-
-    Parameters
-    ----------
-    tree : Tree or callable
-        Which gives it when it is asked for first.
+    """The tree of one segment at one moment; ``tree`` may be lazy.  A cut view hides ``skipped``
+    events at the start, and shows nothing before the tick ``since``.
     """
 
     __slots__ = (
@@ -148,14 +113,12 @@ class SegmentView:
 
     @property
     def whole(self) -> SegmentView:
-        """The view that shows all that is stored: itself, unless it is cut."""
         return self if self._whole is None else self._whole
 
     def behind(
         self, fragments: tuple[tuple[int, Table], ...], skipped: int, events: int, first: int,
         since: int,
     ) -> SegmentView:  # fmt: skip
-        """The same without what lies in front; see :mod:`.cut_views`, which makes these."""
         tree = Tree(fragments, self.pages)
         cut = SegmentView(self.file, tree, events, first, self.last, self.length, self.sealed)
         cut.skipped, cut.since, cut._whole = skipped, since, self.whole
@@ -163,14 +126,13 @@ class SegmentView:
 
     @property
     def tree(self) -> Tree:
-        """Fragments and dictionary pages."""
         tree = self._tree
         if not isinstance(tree, Tree):
             tree = self._tree = tree()
         return tree
 
     def root(self) -> Root | None:
-        """The entry of the whole segment as it was written; None where that is not known yet."""
+        """The entry of the whole segment as written; None if cut, converted or not read yet."""
         tree = self._tree
         if not self.sealed or not isinstance(tree, Tree) or self.file.evolved or self._whole:
             return None
@@ -179,12 +141,10 @@ class SegmentView:
 
     @property
     def fragments(self) -> tuple[tuple[int, Table], ...]:
-        """See :class:`Tree`."""
         return self.tree.fragments
 
     @property
     def pages(self) -> dict[str, tuple[int, ...]]:
-        """See :class:`Tree`."""
         return self.tree.pages
 
     @classmethod
@@ -197,17 +157,7 @@ class SegmentView:
         written: StreamSchema | None = None,
         evolution: Evolution | None = None,
     ) -> SegmentView:
-        """Open a sealed segment by its footer.
-
-        Parameters
-        ----------
-        schema : StreamSchema
-            Its columns.
-        written : StreamSchema, optional
-            The same under the names that they had, where these are others now.
-        evolution : Evolution, optional
-            Where it is read as one of other columns.
-        """
+        """Open a sealed segment by its footer; ``written`` has the names in the file."""
         read = schema if evolution is None else evolution.now
         file = SegmentFile(files, path, segment_id, read, evolution=evolution)
         found = read_sealed(file, files.size(path), schema, written)
@@ -223,11 +173,7 @@ class SegmentView:
         written: StreamSchema,
         evolution: Evolution | None,
     ) -> SegmentView:
-        """A sealed segment as the manifest has it, opened when somebody looks below its root.
-
-        Whoever does so is told with :class:`~chronicle.errors.CorruptStore` when its file is
-        missing, damaged or another one.
-        """
+        """A sealed segment from its entry, opened on access; ``CorruptStore`` then."""
         read = schema if evolution is None else evolution.now
         file = SegmentFile(files, path, entry.id, read, evolution=evolution)
 
@@ -269,7 +215,7 @@ class SegmentView:
         tables = tuple(
             (level, table.view()) for level, table in reversed(fragments) if table.shape[1]
         )
-        for _, table in tables:  # as files give them: kernels are compiled once
+        for _, table in tables:  # kernels are compiled for read-only arrays
             table.flags.writeable = False
         return cls(
             file,
@@ -378,20 +324,7 @@ class SegmentView:
         encoded: bool = False,
         ranges: Ranges | None = None,
     ) -> pa.Array:
-        """Rows [first, end) of one column of a leaf, as every reader of leaves wants them.
-
-        Parameters
-        ----------
-        leaf : LeafReader
-            Of this segment.
-        type_ : pyarrow.DataType, optional
-            Of the nulls that stand for an attribute that this segment is older than; without it
-            the attribute must be there.
-        encoded : bool
-            Leave strings that are stored as codes encoded.
-        ranges : sequence of (int, int), optional
-            The rows of these that will be looked at, where they are not all.
-        """
+        """Rows [first, end) of a column; null of ``type_`` if missing from the segment."""
         if type_ is not None and name not in self.file.schema:
             return pa.nulls(end - first, type_)
         if leaf.uses_dictionary(name):
@@ -422,7 +355,7 @@ class SegmentView:
         lengths = table[ROW_LENGTH].tolist()
         due, ahead = first if self.file.moved else end, FIRST_AHEAD_BYTES
         for child in range(first, end):
-            if child == due:  # what comes next of them, together
+            if child == due:  # prefetch the next group
                 begun, due = due, due + 1
                 while due < end and offsets[due] - offsets[begun] < ahead:
                     due += 1
@@ -454,22 +387,8 @@ class SegmentView:
         metrics: ScanMetrics | None = None,
         limit: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the columns of events with start <= t <= last, leaf by leaf.
-
-        Parameters
-        ----------
-        columns : sequence of str
-            May name attributes that this segment lacks: they come as nulls.
-        output : pyarrow.Schema
-            Of the batches, in the order of ``columns``.
-        start, last : int
-            Ticks, inclusive.
-        pruner : Pruner, optional
-            Skips; does not filter.
-        dictionary : bool
-            Leave dictionary-encoded strings encoded (the batch then has its own schema).
-        limit : int, optional
-            Events after which nothing more is read; at least one.
+        """Yield ``columns`` of events with start <= t <= last, leaf by leaf, null if missing.
+        ``pruner`` skips, but does not filter; ``dictionary`` keeps codes (and changes the schema).
         """
         left, start = limit, max(start, self.since)
         for leaf in self.leaves(start, last, pruner, metrics):
@@ -495,7 +414,6 @@ class SegmentView:
         output: pa.Schema,
         dictionary: bool,
     ) -> pa.RecordBatch:
-        """Columns of rows [first, end) of a leaf of this segment, as :meth:`scan` gives them."""
         arrays = [
             self.column(leaf, name, first, end, type_=type_, encoded=dictionary)
             for name, type_ in zip(columns, output.types, strict=True)
@@ -507,12 +425,10 @@ class SegmentView:
         return pa.RecordBatch.from_arrays(arrays, schema=output)
 
     def close(self) -> None:
-        """Close the file beneath."""
         self.file.close()
 
 
 def _counted(rows: int) -> pa.RecordBatch:
-    """A batch without columns that still knows how many rows it stands for."""
     struct = pa.StructArray.from_arrays([pa.nulls(rows)], names=["_"])
     return pa.RecordBatch.from_struct_array(struct).select([])
 

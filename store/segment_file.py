@@ -1,28 +1,14 @@
-"""Segment files for readers: a mapping, and the blocks of it that are known to be sound.
+"""Segment files for readers: a mapping, and its verified blocks.
 
-Purpose
-    :class:`SegmentFile` maps a file, finds blocks in it and remembers those it has verified.  Of a
-    segment that has moved to an object (:mod:`.cold_file`) it sees to it that bytes are there
-    before they are looked at; :meth:`SegmentFile.fetch` says beforehand which will be wanted, so
-    that they come side by side, from an object or from a disk.
+Every byte is compared with its checksum before its first use by this process; after that the
+mapping is trusted while the block is cached (``BLOCKS_REMEMBERED`` per segment).  Of a cold segment
+(``cold_file``) bytes are fetched before they are read.
 
-Guarantee
-    Every byte is compared with its checksum before it is used for the first time by this process;
-    after that the mapping is trusted while the block stays among the remembered ones.
-
-Files that are cut
-    Nothing of Chronicle shortens committed bytes, but a mistaken copy or ``truncate`` may, and to
-    touch a mapping behind the end of its file kills the process (SIGBUS).  So lengths are verified
-    when a file is opened and again (one ``fstat``, below a microsecond) whenever a block of it is
-    asked for: a file that was cut raises :class:`~chronicle.errors.CorruptBlock`.  Reading with
-    ``pread`` instead would copy every block, and lose what mappings are for: plain columns without
-    a copy, and memory that the system can take back.
-
-Limits
-    Remembered blocks are bounded (:data:`BLOCKS_REMEMBERED` per segment, oldest out first), and so
-    are the files that are open (:mod:`.open_files`): one that is closed for others forgets its.
-    Arrays that were handed out point into the mapping: a file that is cut in the moment between
-    the look at its length and the use of a block, or under a result that is kept, still kills.
+Truncated files: a mistaken copy or ``truncate`` may shorten committed bytes, and reading a mapping
+behind the end of its file kills the process (SIGBUS).  So the length is verified at every access to
+a block (one ``fstat``, below a microsecond): a truncated file raises ``CorruptBlock``.  ``pread``
+would copy every block.  A file that is truncated between the check and the use of a block, or under
+a stored result, still kills the process.
 """
 
 from __future__ import annotations
@@ -54,35 +40,19 @@ __all__ = ["Epoch", "SegmentFile"]
 Table = npt.NDArray[np.int64]
 BLOCKS_REMEMBERED = 4096
 HEAD_SHARE, HEAD_BYTES = 64, 4096
-"""Of a leaf, about what its head takes: a part of it, and what is there in any case."""
+"""Estimated size of a leaf's head: a share of the leaf, plus a constant."""
 
 
 class Epoch:
-    """The time in which a segment is read through one mapping, for those who remember of it."""
+    """Identity of the time during which a segment is read through one mapping."""
 
     __slots__ = ("__weakref__",)
 
 
 class SegmentFile:
-    """A mapped segment file and the blocks of it that are known to be sound.
-
-    Attributes
-    ----------
-    epoch : Epoch
-        Another one when the bytes are read from elsewhere, for they moved or were given up.
-    needs : object
-        Lives as long as this: what keeps the file there.
-    read_since : bool
-        See :class:`.open_files.Reopened`.
-
-    Parameters
-    ----------
-    schema : StreamSchema
-        Of the segment.
-    verify : bool
-        Whether the header of the file must be sound; a repair looks at the blocks all the same.
-    evolution : Evolution, optional
-        Where it is read as one of other columns than it was written with: ``schema`` are those.
+    """A mapped segment file and its verified blocks, read with ``schema``.  ``epoch`` is replaced
+    with the mapping; ``needs`` keeps, for example, a lease; without ``verify`` the header may be
+    damaged.
     """
 
     def __init__(
@@ -113,13 +83,9 @@ class SegmentFile:
         self._lock = OwnedLock(path)
 
     def data(self, length: int) -> memoryview:
-        """The mapping, at least ``length`` committed bytes of it, all of them there.
-
-        What lies behind them may be cut off and written anew by the writer: it is not looked at.
-        A mapping whose file was cut is refused (the system kills who touches it), or a parent's.
-        """
+        """The mapping with ``length`` committed bytes; raises if truncated, or forked."""
         self._lock.check()
-        # the mapping before the size: another thread may add to both
+        # read the mapping before the size: another thread may extend both
         file, data = self._file, self._data
         if file is not None and (size := file.size) < len(data):
             raise CorruptBlock(
@@ -148,7 +114,7 @@ class SegmentFile:
         return data
 
     def block(self, offset: int, length: int) -> memoryview:
-        """The mapping, of which these bytes are there."""
+        """The mapping, with these bytes present."""
         file = self._opened()
         if not isinstance(file, ColdFile):
             return self.data(offset + length)
@@ -156,29 +122,25 @@ class SegmentFile:
         return self._there(file, offset, length)
 
     def sparse(self, length: int) -> memoryview:
-        """The mapping, of which only the blocks that were asked for need be there.
-
-        For kernels that go over it themselves; they must hold it (:meth:`held`).
-        """
+        """The mapping with only requested blocks present; callers use ``held``."""
         return self.block(0, 0) if self.moved else self.data(length)
 
     @property
     def moved(self) -> bool:
-        """Whether it is read from an object, where to wait for each block takes long."""
+        """Whether it is read from an object, with high latency."""
         return isinstance(self._opened(), ColdFile)
 
     @property
     def evolved(self) -> bool:
-        """Whether entries of its nodes are read as others than were written."""
+        """Whether entries are converted from other columns."""
         return self._evolution is not None
 
     @property
     def in_objects(self) -> bool:
-        """Whether the segment has moved to an object; nothing is opened for the answer."""
         return isinstance(self._files, ColdFiles) and self._files.is_cold(self.path)
 
     def fetch(self, ranges: Sequence[Range]) -> None:
-        """Have bytes that will be wanted come together: wait for them only if it has moved."""
+        """Prefetch ranges together; waits only for objects."""
         if not ranges:
             return
         file = self._opened()
@@ -188,28 +150,21 @@ class SegmentFile:
             file.announce(ranges)
 
     def check_heads(self) -> None:
-        """Compare what the disk keeps of the leaves of a segment that has moved.
-
-        Raises
-        ------
-        CorruptStore
-        """
+        """Verify the leaf heads in a cold segment's stub; ``CorruptStore`` if damaged."""
         file = self._opened()
         if isinstance(file, ColdFile):
             file.check_heads()
 
     def knows(self, offset: int) -> bool:
-        """Whether the block at an offset has been read, and is remembered."""
         return offset in self._blocks
 
     def head_limit(self, events: int, length: int) -> int:
-        """Bytes that the head of a leaf takes at most."""
         written = self.schema if self._evolution is None else self._evolution.written
         return head_limit(written, events, length)
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Have the mapping stay the same meanwhile."""
+        """Keep the mapping during a block."""
         with self._lock:
             self._holders += 1
             file = self._opened()
@@ -229,7 +184,6 @@ class SegmentFile:
         return mapping.data
 
     def _mapping_of(self, cold: ColdFile, offset: int, length: int) -> ColdMapping:
-        """The mapping of a segment that has moved, which has these bytes, there or not."""
         if offset + length > cold.size:
             raise CorruptBlock(
                 f"expected {offset + length} committed bytes, found {cold.size}",
@@ -239,7 +193,6 @@ class SegmentFile:
         return cold.sparse(self._forget)
 
     def _opened(self) -> ReadFile:
-        """The file, which is opened if it is not open."""
         file = self._file
         if file is not None:
             return file
@@ -257,7 +210,7 @@ class SegmentFile:
         return file
 
     def may_close(self) -> None:
-        """Close the file when many others are open, and open it again when it is read."""
+        """Allow closing when many files are open; it reopens on demand."""
         with self._lock:
             self._stays = False
             known = self._file is not None
@@ -265,27 +218,27 @@ class SegmentFile:
             open_files.opened(self)
 
     def stay_open(self) -> None:
-        """Have it open from now on, whatever becomes of its name."""
+        """Keep it open from now on, even when its name is removed."""
         with self._lock:
             self._stays = True
             self.block(0, FILE_HEADER.size)
         open_files.closed(self)
 
     def let_go(self) -> bool:
-        """Close the file until it is read again; False when that may not be now."""
+        """Close the file until it is read again; False when that is impossible now."""
         if not self._lock.here or not self._lock.acquire(blocking=False):
             return False
         try:
             if self._stays or self._holders:
                 return False
-            self._file = None  # closed by the last who reads of it
+            self._file = None  # closed with the last reader's reference
             self._forget()
             return True
         finally:
             self._lock.release()
 
     def reopen(self) -> None:
-        """The segment has moved: what is read from now on is read from where it is."""
+        """Reopen after a move: later reads use the new location."""
         with self._lock:
             file, self._file = self._file, None
             self._forget()
@@ -294,7 +247,6 @@ class SegmentFile:
         open_files.closed(self)
 
     def _forget(self) -> None:
-        """Let go of what points into the mapping."""
         self.epoch = Epoch()
         self._data = memoryview(b"")
         self._blocks = {}
@@ -307,7 +259,7 @@ class SegmentFile:
         magic, version, _, _, segment_id, signature = FILE_HEADER.unpack(header)
         if magic != SEGMENT_MAGIC:
             raise CorruptBlock("this is no segment file", self.path, 0)
-        if xxhash.xxh3_64_intdigest(header[:-8]) != signature:  # before its version is believed
+        if xxhash.xxh3_64_intdigest(header[:-8]) != signature:  # before its version is used
             raise CorruptBlock("the header does not hash to what it should", self.path, 0)
         if version > FORMAT_VERSION:
             raise UnsupportedFormat(
@@ -326,14 +278,14 @@ class SegmentFile:
         blocks[offset] = block
 
     def leaf(self, offset: int, length: int, *, asked: bool = False) -> LeafReader:
-        """The leaf at an offset; ``asked``: its head was asked for with those of others."""
+        """The leaf at an offset; ``asked``: its head was already prefetched."""
         data, need, holes = self._leaf_bytes(offset, length)
         block = self._blocks.get(offset)
         if isinstance(block, LeafReader) and (not holes or block.reads(data)):
             return block
         if not asked and not (holes and self._has(offset)):
             need(((offset, min(length, HEAD_BYTES + length // HEAD_SHARE)),))
-        if holes:  # what was asked for may have come to a mapping that is given up
+        if holes:  # the prefetch may have filled a mapping that was evicted
             need(((offset, BLOCK_FRAME.size),))
             need(((offset, min(length, int(BLOCK_FRAME.unpack_from(data, offset)[5]))),))
         leaf: LeafReader
@@ -349,14 +301,12 @@ class SegmentFile:
         return leaf
 
     def _has(self, offset: int) -> bool:
-        """Whether the frame of a block is there: its whole head is, or is asked for by its size."""
         file = self._opened()
         return isinstance(file, ColdFile) and file.sparse(self._forget).has(
             offset, BLOCK_FRAME.size
         )
 
     def _leaf_bytes(self, offset: int, length: int) -> tuple[memoryview, Need, bool]:
-        """The mapping, who is told what is wanted of it, and whether it has holes."""
         file = self._opened()
         if not isinstance(file, ColdFile):
             return self.data(offset + length), file.announce, False
@@ -365,7 +315,6 @@ class SegmentFile:
         return mapping.data, mapping.need, True
 
     def node(self, offset: int, length: int) -> Table:
-        """The entry table of the node at an offset."""
         data = self.block(offset, length)
         block = self._blocks.get(offset)
         if isinstance(block, np.ndarray):
@@ -380,11 +329,11 @@ class SegmentFile:
         return table
 
     def as_written(self, names: Iterable[str]) -> bool:
-        """Whether the bytes of these columns are what is read, for who looks at them itself."""
+        """Whether the bytes of these columns can be used without conversion."""
         return self._evolution is None or not self._evolution.changes(names)
 
     def dictionary(self, name: str, pages: Sequence[int]) -> pa.Array:
-        """Values of an attribute's dictionary pages; more pages than asked for do no harm."""
+        """Values of an attribute's dictionary pages; may include later pages."""
         known = self._dictionaries.get(name)
         if known is not None and known[0] >= len(pages):
             return known[1]

@@ -1,21 +1,11 @@
-"""The segments that a manifest names, as columns of numbers.
+"""The segment entries of a manifest, in columnar form: array operations, not an object per
+segment::
 
-Purpose
-    A stream may have a hundred thousand segments.  :class:`SegmentList` keeps what its manifest
-    says of them in one table, a row for each field, from which :class:`SegmentEntry` values are
-    made when somebody asks for one: to open a stream, to commit, and to choose the segments that a
-    time range meets takes a few operations on arrays, not an object for each.
+    table   | id     | 17 | 18 | 19 | ...          int64, one column for each segment
+            | events | .. |
+            | first, last, bytes, columns, layout
 
-Layout
-    ::
-
-        table   | id     | 17 | 18 | 19 | ...          int64, one column for each segment
-                | events | .. |
-                | first, last, bytes, columns, layout
-
-Guarantee
-    A list never changes; what adds or removes makes another one, and costs a copy of the table
-    (60 bytes for each segment).
+A list is immutable; a change copies the table (60 bytes per segment).
 """
 
 from __future__ import annotations
@@ -45,37 +35,24 @@ COUNTER_MASK = (1 << COUNTER_BITS) - 1
 IDENTITY_BITS = 28
 
 FIELDS = ("id", "events", "first", "last", "bytes", "columns", "layout")
-"""Of an entry, in the order of the rows of a table."""
+"""Fields of an entry, in the order of table rows."""
 
 _ID, _EVENTS, _FIRST, _LAST, _BYTES, _, _LAYOUT = range(len(FIELDS))
 
 ROOM = 64
-"""Least number of segments that a table has room for, when it was made anew for more."""
 
 Numbers = npt.NDArray[np.int64]
 
 
 def segment_name(segment_id: int) -> str:
-    """File name of a segment: of what a stream numbers itself, the number."""
-    drawn = segment_id >> (COUNTER_BITS + IDENTITY_BITS)  # by a bulk load
+    """File name of a segment: its counter, or the drawn identifier of a bulk load."""
+    drawn = segment_id >> (COUNTER_BITS + IDENTITY_BITS)  # of a bulk load
     return f"{segment_id if drawn else segment_id & COUNTER_MASK:08d}.seg"
 
 
 @dataclass(frozen=True)
 class SegmentEntry:
-    """A sealed segment or late run.
-
-    Attributes
-    ----------
-    first, last : int
-        Ticks, inclusive.
-    bytes : int
-        Length of the file.
-    columns : int
-        Columns of the stream's schema when it was written; of later ones it has the defaults.
-    layout : int
-        How often a column had been renamed, dropped, or given another type until then.
-    """
+    """A sealed segment or late run; ``columns`` and ``layout`` are the schema's at writing."""
 
     id: int
     events: int
@@ -87,16 +64,14 @@ class SegmentEntry:
 
     @property
     def file(self) -> str:
-        """Name of the segment file."""
         return segment_name(self.id)
 
     def to_json(self) -> dict[str, int]:
-        """A form for manifests."""
         return {k: v for k, v in vars(self).items() if k != "layout" or v}
 
 
 class PageRef(NamedTuple):
-    """A page of a manifest (:mod:`.manifest_pages`), as the manifest names it."""
+    """A manifest's reference to one of its pages (``manifest_pages``)."""
 
     file: str
     segments: int
@@ -104,28 +79,17 @@ class PageRef(NamedTuple):
 
 
 def pages_to_json(pages: Sequence[PageRef]) -> dict[str, list[Any]]:
-    """A form for manifests: one list for each attribute."""
     return {name: [getattr(page, name) for page in pages] for name in PageRef._fields}
 
 
 @dataclass
 class _Room:
-    """A table with room behind what is filled: lists of one line of commits share it."""
-
     table: Numbers
     filled: int
 
 
 class SegmentList(Sequence[SegmentEntry]):
-    """Entries in order; see the module.
-
-    Parameters
-    ----------
-    table : int64[fields, segments]
-        As :data:`FIELDS` says; not to be changed any more.
-    pages : tuple of PageRef
-        That have all of it, in order; none where it is in no pages.
-    """
+    """Immutable entries in order; ``pages`` contain all of them, or are empty."""
 
     __slots__ = ("_room", "pages", "table")
 
@@ -139,20 +103,13 @@ class SegmentList(Sequence[SegmentEntry]):
 
     @classmethod
     def of(cls, entries: Iterable[SegmentEntry]) -> SegmentList:
-        """A list of entries."""
         if isinstance(entries, SegmentList):
             return entries
         return cls(_table([tuple(vars(entry).values()) for entry in entries]))
 
     @classmethod
     def from_json(cls, listed: Sequence[Mapping[str, Any]]) -> SegmentList:
-        """Read what :meth:`to_json` wrote.
-
-        Raises
-        ------
-        KeyError, TypeError, ValueError
-            Something is missing, too much, or no number.
-        """
+        """Inverse of ``to_json``; KeyError, TypeError or ValueError if invalid."""
         known = set(FIELDS)
         for each in listed:
             if not each.keys() <= known:
@@ -167,7 +124,6 @@ class SegmentList(Sequence[SegmentEntry]):
             raise ValueError(f"what it says of segments has no 64 bits: {error}") from None
 
     def to_json(self) -> list[dict[str, int]]:
-        """A form for manifests."""
         rows = self.table.T.tolist()
         return [dict(zip(FIELDS if row[-1] else FIELDS[:-1], row, strict=False)) for row in rows]
 
@@ -207,71 +163,60 @@ class SegmentList(Sequence[SegmentEntry]):
 
     @property
     def ids(self) -> Numbers:
-        """Identifier of each."""
         row: Numbers = self.table[_ID]
         return row
 
     @property
     def events(self) -> Numbers:
-        """Events of each."""
         row: Numbers = self.table[_EVENTS]
         return row
 
     @property
     def firsts(self) -> Numbers:
-        """First tick of each."""
         row: Numbers = self.table[_FIRST]
         return row
 
     @property
     def lasts(self) -> Numbers:
-        """Last tick of each."""
         row: Numbers = self.table[_LAST]
         return row
 
     @property
     def bytes(self) -> Numbers:
-        """Length of the file of each."""
         row: Numbers = self.table[_BYTES]
         return row
 
     @property
     def layouts(self) -> Numbers:
-        """Layout of each."""
         row: Numbers = self.table[_LAYOUT]
         return row
 
     @property
     def shapes(self) -> Numbers:
-        """Columns and layout of each: how it is read."""
+        """Columns and layout of each, which determine how it is read."""
         row: Numbers = self.table[-2:]
         return row
 
     def paged(self, pages: tuple[PageRef, ...]) -> SegmentList:
-        """The same, in these pages."""
         found = SegmentList(self.table, pages)
         found._room = self._room
         return found
 
     def find(self, segment_id: int) -> int | None:
-        """Place of a segment; None where there is none of that identifier."""
         found = np.flatnonzero(self.ids == segment_id)
         return int(found[0]) if found.size else None
 
     def within(self, first: int, last: int) -> Numbers:
-        """Places of those that may hold events with first <= t <= last."""
         return np.flatnonzero((self.lasts >= first) & (self.firsts <= last))
 
     def where(self, kept: npt.NDArray[np.bool_]) -> SegmentList:
-        """Those of which an array says so."""
         return SegmentList(np.ascontiguousarray(self.table[:, kept]))
 
     def ordered(self, places: npt.NDArray[np.intp]) -> SegmentList:
-        """Those of some places, in that order."""
         return SegmentList(np.ascontiguousarray(self.table[:, places]))
 
     def replaced(self, others: Mapping[int, Sequence[SegmentEntry]]) -> SegmentList:
-        """With others in the places of some, by the identifiers of these."""
+        """Entries replaced by others, by identifier."""
         parts, begun = [], 0
         for at in np.flatnonzero(np.isin(self.ids, list(others))).tolist():
             parts += [self.table[:, begun:at], SegmentList.of(others[int(self.ids[at])]).table]
@@ -279,21 +224,16 @@ class SegmentList(Sequence[SegmentEntry]):
         return SegmentList(np.concatenate([*parts, self.table[:, begun:]], axis=1))
 
     def files(self) -> list[str]:
-        """File name of each."""
-        drawn = self.ids >> (COUNTER_BITS + IDENTITY_BITS) != 0  # as :func:`segment_name` has it
+        drawn = self.ids >> (COUNTER_BITS + IDENTITY_BITS) != 0  # as in ``segment_name``
         numbers = np.where(drawn, self.ids, self.ids & COUNTER_MASK).tolist()
         return [f"{number:08d}.seg" for number in numbers]
 
     def after(self, entries: Iterable[SegmentEntry]) -> SegmentList:
-        """With others behind."""
         more = SegmentList.of(entries).table
         return SegmentList(np.concatenate([self.table, more], axis=1)) if more.size else self
 
     def grown(self, entries: Iterable[SegmentEntry]) -> SegmentList:
-        """As :meth:`after`, without a copy mostly: the stream's lock is held.
-
-        The table of what comes out has room behind, where the next ones are put.
-        """
+        """As ``after``, usually without a copy, by spare capacity; the lock is held."""
         more = SegmentList.of(entries).table
         count, room = len(self), self._room
         end = count + more.shape[1]
@@ -307,14 +247,14 @@ class SegmentList(Sequence[SegmentEntry]):
         return found
 
     def missing(self, other: SegmentList) -> SegmentList:
-        """Those of this list that another has not, by identifier."""
+        """Entries that another list lacks, by identifier."""
         begin, end = alike(self.ids, other.ids)
         middle = self[begin : len(self) - end]
         return middle.where(~np.isin(middle.ids, other.ids[begin : len(other) - end]))
 
 
 def alike(one: Numbers, other: Numbers) -> tuple[int, int]:
-    """How many numbers two arrays have in common at the beginning, and then at the end."""
+    """Lengths of the common prefix and of the common suffix of the rest."""
     most = min(len(one), len(other))
     unlike = np.flatnonzero(one[:most] != other[:most])
     begin = int(unlike[0]) if unlike.size else most

@@ -1,29 +1,15 @@
-"""Views of a stream's segments, made when somebody looks at one.
+"""Views of a stream's segments, created on demand and shared between states.
 
-Purpose
-    A state of a stream has a hundred thousand segments, of which a query looks at a few.
-    :class:`SegmentViews` is the sequence of their views, in which :meth:`SegmentViews.within` finds
-    those that a time range meets from the manifest alone; :class:`ViewSource` makes the views and
-    shares them among the states of a stream.
+A stream of at most ``OPENED_MAX`` segments opens all of them, so that damage is found at once; of a
+larger one each is opened on first access, and ``open_files`` bounds how many stay open.
 
-Opening
-    Of a stream of at most :data:`OPENED_MAX` segments all are opened with it, so that damage shows
-    at once and the stream is set aside.  In a larger one each is opened at the first look at what
-    is in it, and who looks is told; :mod:`.open_files` bounds how many stay open.
+Guarantee: a state stays readable while it is referenced.  Before a commit drops files,
+``ViewSource.part`` permanently opens those that a state may still read; or, above ``KEPT_OPEN_MAX``
+of them, takes a lease of their version (if possible), which ends with these states. ::
 
-Guarantee
-    A state stays readable while somebody has it, whatever becomes of its segments' files.  Before
-    a commit gives files up, :meth:`ViewSource.part` opens those that a state may still look at,
-    for good; or, when these are more than :data:`KEPT_OPEN_MAX`, takes a lease of the version that
-    names them, which ends with the last of these states.  ::
-
-        state 41   | 1 | 2 | 3 |                    has 1 and 2, opened before their names went
-        commit 42      compaction: 1, 2 -> 4
-        state 42       | 4 | 3 |                    makes 3 when asked; both share it
-
-Limits
-    A lease needs the right to write to the directory, and space.  Without it the files are opened
-    all the same, as many as the system allows.
+    state 41   | 1 | 2 | 3 |                    has 1 and 2, opened before their names went
+    commit 42      compaction: 1, 2 -> 4
+    state 42       | 4 | 3 |                    makes 3 when asked; both share it
 """
 
 from __future__ import annotations
@@ -62,14 +48,13 @@ __all__ = [
 ]
 
 OPENED_MAX = 64
-"""Segments of a stream that are all opened with it."""
+"""Up to this many segments, all are opened with the stream."""
 
 KEPT_OPEN_MAX = 256
-"""Files that are held open for states when a commit gives them up."""
+"""Maximum dropped files held open for states."""
 
 VIEWS_REMEMBERED = 1024
 FEW_VIEWS = 256
-"""Of a list of so many, the views are all remembered."""
 
 FEW = 16
 
@@ -83,15 +68,7 @@ def open_entry(
     as_written: bool = False,
     later: bool = False,
 ) -> SegmentView:
-    """Open a sealed segment or late run that a manifest names.
-
-    Parameters
-    ----------
-    as_written : bool
-        With the columns that it was written with, for who looks at what is stored.
-    later : bool
-        Open it at the first look at what is in it, and not before.
-    """
+    """Open a segment or late run, ``later`` on access, ``as_written`` with the file's columns."""
     path = f"{directory}/{entry.file}"
     how = manifest.read_as(entry)
     evolution = None if as_written else how.evolution
@@ -103,21 +80,11 @@ def open_entry(
 
 
 class _Kept:
-    """A lease that ends with the last state, or file, that refers to it."""
-
     def __init__(self, lease: ReaderLease) -> None:
         weakref.finalize(self, lease.release)
 
 
 class ViewSource:
-    """Makes the views of what a manifest names; see the module.
-
-    Parameters
-    ----------
-    directory : str
-        Of the stream.
-    """
-
     def __init__(self, files: Files, directory: str, manifest: StreamManifest) -> None:
         self._files = files
         self._directory = directory
@@ -131,24 +98,16 @@ class ViewSource:
         self._few: tuple[SegmentList, tuple[SegmentView, ...]] | None = None
 
     def keep(self, lease: ReaderLease) -> bool:
-        """Hold a lease of what the manifest names while a view is there; False if it is none."""
+        """Hold a lease of the manifest's version; False if it is not registered."""
         if lease.registered:
             self._lease = _Kept(lease)
         return lease.registered
 
     @property
     def eager(self) -> bool:
-        """Whether the segments are so few that all are opened at once."""
         return len(self) <= OPENED_MAX
 
     def open_all(self) -> None:
-        """Open every segment.
-
-        Raises
-        ------
-        FileNotFoundError, CorruptStore
-            What had been opened is closed.
-        """
         manifest = self._manifest
         opened: list[SegmentView] = []
         try:
@@ -163,7 +122,6 @@ class ViewSource:
         self.add({view.file.segment_id: view for view in opened})
 
     def check_there(self) -> None:
-        """Raise ``FileNotFoundError`` when the file of a segment is not there."""
         manifest = self._manifest
         for file in (*manifest.segments.files(), *(entry.file for entry in manifest.runs)):
             if not self._files.exists(f"{self._directory}/{file}"):
@@ -182,12 +140,10 @@ class ViewSource:
         return self.view(entry)
 
     def get(self, segment_id: int) -> SegmentView | None:
-        """The view of a segment; None where the manifest names none of that identifier."""
         entry = self._entry(segment_id)
         return None if entry is None else self.view(entry)
 
     def known(self, segment_id: int) -> SegmentView | None:
-        """The view of a segment, if somebody has asked for it."""
         return self._alive.get(segment_id)
 
     def _entry(self, segment_id: int) -> SegmentEntry | None:
@@ -198,7 +154,7 @@ class ViewSource:
         return None if at is None else self._manifest.segments[at]
 
     def view(self, entry: SegmentEntry, *, remember: bool = True) -> SegmentView:
-        """The view of an entry, the same for all who ask while somebody has it."""
+        """The view of an entry, shared while it is referenced."""
         found = self._recent.get(entry.id)
         if found is not None:
             return found
@@ -214,7 +170,7 @@ class ViewSource:
         return found
 
     def few(self, segments: SegmentList) -> tuple[SegmentView, ...] | None:
-        """Views of all of a list, where these are few: the same as long as it is asked for."""
+        """All views of a short list, cached while the list is current."""
         known = self._few
         if known is not None and known[0] is segments:
             return known[1]
@@ -225,7 +181,6 @@ class ViewSource:
         return views
 
     def add(self, views: Mapping[int, SegmentView]) -> None:
-        """Take views over that somebody has made."""
         with self._lock:
             for number, view in views.items():
                 self._alive[number] = view
@@ -233,7 +188,7 @@ class ViewSource:
                 view.file.may_close()
 
     def roots(self, segments: SegmentList, first: int, end: int) -> Iterator[RootRun]:
-        """Roots of the segments [first, end) of a list, as far as they are known without them."""
+        """Known roots of the segments [first, end) of a list, without opening them."""
         if not segments.pages:
             return iter(())
         return self._roots.between(self._manifest, segments, first, end)
@@ -245,36 +200,20 @@ class ViewSource:
         hidden: int = 0,
         head: SegmentView | None = None,
     ) -> SegmentViews:
-        """Views of entries in order, and behind them that of the active segment.
-
-        Parameters
-        ----------
-        hidden : int
-            So many at the beginning are left out.
-        head : SegmentView, optional
-            Of the first of the others, where that is cut.
-        """
+        """Views without ``hidden`` entries, the first one as ``head``, then the active one."""
         found = SegmentViews(self, segments, active, hidden, head)
         with self._lock:
             self._states.add(found)
         return found
 
     def by_id(self, manifest: StreamManifest) -> ViewsById:
-        """Views of all that a manifest names, which stay readable while somebody has them."""
+        """Views of all that a manifest names, which stay readable while referenced."""
         return ViewsById(self.sequence(manifest.segments), [self.view(r) for r in manifest.runs])
 
     def part(
         self, old: StreamManifest, segments: SegmentList, runs: Sequence[SegmentEntry]
     ) -> None:
-        """Let states go on reading what a commit gives up; its files are still there.
-
-        Parameters
-        ----------
-        old : StreamManifest
-            The last to name them.
-        segments, runs
-            What is given up.
-        """
+        """Keep states readable before a commit drops segments and runs of ``old``."""
         self._few = None
         given_up = [*segments.ids.tolist(), *(entry.id for entry in runs)]
         for number in given_up:
@@ -299,40 +238,27 @@ class ViewSource:
                 self._recent.drop(entry.id)
         for number in given_up:
             known = self._alive.get(number)
-            if known is not None:  # of a late run; or by somebody without the state
+            if known is not None:  # a late run, or a view used without a state
                 _stays(known)
 
     def after(self, manifest: StreamManifest, added: Mapping[int, SegmentView]) -> None:
-        """A commit has happened."""
         self._manifest = manifest
         self.add({i: view for i, view in added.items() if i in self})
 
 
 def _stays(view: SegmentView) -> bool:
-    """Have a segment be open from now on, whatever becomes of its name."""
+    """Open a segment permanently, even when its name is removed."""
     try:
-        view.tree  # noqa: B018 - which looks at the length of the file by its name
+        view.tree  # noqa: B018 - reads the file's length by name
         view.file.stay_open()
     except (ChronicleError, OSError):
-        return False  # whoever looks at it is told
+        return False  # the next access raises it
     return True
 
 
 class SegmentViews(Sequence[SegmentView]):
-    """The views of a state's segments, in time order; see the module.
-
-    Attributes
-    ----------
-    entries : SegmentList
-        What the manifest says of all but the active one.
-    hidden : int
-        So many entries at the beginning are not shown.
-    head : SegmentView or None
-        The first that is shown, where it is cut (:mod:`.cut_views`).
-    active : SegmentView or None
-        What is committed of the segment that is being written.
-    kept : dict of int to SegmentView
-        Those that are read though their names are gone.
+    """The views of a state's segments, in time order: ``hidden`` leading entries are left out,
+    ``head`` is the first one's cut view, ``kept`` have lost their file names.
     """
 
     __slots__ = (
@@ -386,14 +312,12 @@ class SegmentViews(Sequence[SegmentView]):
             yield self.active
 
     def _at(self, place: int) -> SegmentView:
-        """The view of an entry, by its place among all of them."""
         if place == self.hidden and self.head is not None:
             return self.head
         few = self._few()
         return self._view(self.entries[place]) if few is None else few[place]
 
     def _few(self) -> tuple[SegmentView, ...] | None:
-        """All but the active one, where these are few and nothing was given up."""
         return None if self.kept or self.leases else self._source.few(self.entries)
 
     def _view(self, entry: SegmentEntry) -> SegmentView:
@@ -406,12 +330,11 @@ class SegmentViews(Sequence[SegmentView]):
         return found
 
     def of(self, segment_id: int) -> SegmentView | None:
-        """The view of one that is sealed; None where there is none of that identifier."""
         at = self.entries.find(segment_id)
         return None if at is None else self._view(self.entries[at])
 
     def within(self, first: int, last: int) -> Iterator[SegmentView]:
-        """Those that may hold events with first <= t <= last."""
+        """Views that may hold events with first <= t <= last."""
         for at in self._places(first, last).tolist():
             yield self._at(at)
         active = self.active
@@ -419,7 +342,7 @@ class SegmentViews(Sequence[SegmentView]):
             yield active
 
     def parts(self, first: int, last: int) -> Iterator[SegmentView | RootRun]:
-        """As :meth:`within`; of those that lie in the range as a whole, the roots where known."""
+        """As ``within``, with known roots in place of segments inside of the range."""
         entries = self.entries
         places = self._places(first, last)
         if places.size and places[0] == self.hidden and self.head is not None:
@@ -440,7 +363,6 @@ class SegmentViews(Sequence[SegmentView]):
             yield active
 
     def _places(self, first: int, last: int) -> npt.NDArray[np.intp]:
-        """Places of the entries that are shown and may hold events with first <= t <= last."""
         places = self.entries.within(first, last)
         if self.hidden:
             places = places[places >= self.hidden]
@@ -461,13 +383,11 @@ class SegmentViews(Sequence[SegmentView]):
             yield self._view(entry)
 
     def has(self, segments: SegmentList) -> bool:
-        """Whether one of some segments is among them."""
         if len(segments) <= FEW:
             return any(self.entries.find(number) is not None for number in segments.ids.tolist())
         return bool(np.isin(segments.ids, self.entries.ids).any())
 
     def close(self) -> None:
-        """Close what was opened."""
         for number in self.entries.ids.tolist():
             view = self.kept.get(number) or self._source.known(number)
             if view is not None:
@@ -477,8 +397,6 @@ class SegmentViews(Sequence[SegmentView]):
 
 
 class ViewsById(Mapping[int, SegmentView]):
-    """Views of segments and late runs by their identifiers."""
-
     def __init__(self, segments: SegmentViews, runs: Sequence[SegmentView]) -> None:
         self._segments = segments
         self._runs = {view.file.segment_id: view for view in runs}
@@ -498,7 +416,6 @@ class ViewsById(Mapping[int, SegmentView]):
 
 
 def within(views: Sequence[SegmentView], first: int, last: int) -> Iterator[SegmentView]:
-    """Of views in order, those that may hold events with first <= t <= last."""
     if isinstance(views, SegmentViews):
         return views.within(first, last)
     return (view for view in views if view.last >= first and view.first <= last)
@@ -507,14 +424,14 @@ def within(views: Sequence[SegmentView], first: int, last: int) -> Iterator[Segm
 def parts_within(
     views: Sequence[SegmentView], first: int, last: int
 ) -> Iterator[SegmentView | RootRun]:
-    """As :func:`within`; neighbours that lie in the range as a whole by their roots, if known."""
+    """As ``within``, with known roots in place of segments inside of the range."""
     if isinstance(views, SegmentViews):
         return views.parts(first, last)
     return within(views, first, last)
 
 
 def spans_of(views: Sequence[SegmentView]) -> list[tuple[int, int]]:
-    """First and last tick of all that some views hold; none without a view."""
+    """Tick ranges that cover all events of some views."""
     if not isinstance(views, SegmentViews):
         return [(view.first, view.last) for view in views]
     found = [] if views.active is None else [(views.active.first, views.active.last)]
@@ -529,10 +446,7 @@ def spans_of(views: Sequence[SegmentView]) -> list[tuple[int, int]]:
 
 
 def sizes_of(views: Sequence[SegmentView]) -> list[tuple[int, int, bool]]:
-    """Of each of some views: its segment, the events stored in it, and whether it is sealed.
-
-    Of one that is cut in front, those that are not shown count, too.
-    """
+    """Segment, number of stored events (also hidden ones), and whether sealed, of each view."""
     if not isinstance(views, SegmentViews):
         return [(view.file.segment_id, view.whole.events, view.sealed) for view in views]
     entries, active = views.entries[views.hidden :], views.active
@@ -545,7 +459,6 @@ def sizes_of(views: Sequence[SegmentView]) -> list[tuple[int, int, bool]]:
 
 
 def events_of(views: Sequence[SegmentView]) -> int:
-    """Events of all of some views."""
     if not isinstance(views, SegmentViews):
         return sum(view.events for view in views)
     count = int(views.entries.events[views.hidden :].sum())
@@ -555,14 +468,12 @@ def events_of(views: Sequence[SegmentView]) -> int:
 
 
 def bytes_of(views: Sequence[SegmentView]) -> int:
-    """Length of all of some views' files, as far as it is committed."""
     if not isinstance(views, SegmentViews):
         return sum(view.length for view in views)
     return int(views.entries.bytes.sum()) + (0 if views.active is None else views.active.length)
 
 
 def close_views(segments: Sequence[SegmentView], runs: Sequence[SegmentView]) -> None:
-    """Close what was opened of a state's segments and late runs."""
     if isinstance(segments, SegmentViews):
         segments.close()
     for view in runs:

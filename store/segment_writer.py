@@ -1,24 +1,13 @@
 """Segment writer: one TAB+-tree, bulk-loaded from left to right into one file.
 
-Purpose
-    Events come in time order and go out as leaves; a node is written the moment it is full, so the
-    file is written once and in sequence.  Only the right flank, one unfinished node per level, is
-    in memory (thesis section 3.2: insertion is a continuous bulk load).
+Events arrive in time order; a node is written when it is full, so the file is written sequentially.
+Only the right flank, one unfinished node per level, is in memory (thesis section 3.2: insertion is
+a continuous bulk load).  The log's ``Extent`` of an unsealed segment has its length, the positions
+of the children of each unfinished node, from whose heads the flank is rebuilt, and its dictionary
+pages.  Nothing is durable until ``sync`` returns, nor visible until the extent is logged.
 
-Guarantee
-    Nothing here is durable until :meth:`SegmentWriter.sync` returns, and nothing is visible until
-    the stream has logged :meth:`SegmentWriter.extent`.  :meth:`SegmentWriter.mark` and
-    :meth:`SegmentWriter.rollback` undo what a failed append has written.
-
-Layout
-    See :mod:`~chronicle.store.layout`.  :class:`Extent` is what the write-ahead log remembers of an
-    unsealed segment: its length, where the children of each unfinished node lie, and its dictionary
-    pages.  The flank is rebuilt from those children's heads, without decoding an event.
-
-Limits
-    Leaves are cut after ``leaf_bytes`` of plain values (eight times that where a batch is large
-    enough), at a multiple of the zone size where that is possible; a single event larger than that
-    makes a leaf of its own.
+Leaves are cut after ``leaf_bytes`` of plain values (eight times that in a large batch), at a
+multiple of the zone size if possible.
 """
 
 from __future__ import annotations
@@ -60,24 +49,13 @@ __all__ = ["BULK_LEAVES", "Extent", "SegmentWriter", "leaf_events", "plain_row_b
 
 Table = npt.NDArray[np.int64]
 BULK_LEAVES = 8
-"""A bulk load cuts leaves of this many times ``leaf_bytes``: fewer of them make full scans cheaper,
-and zones and pages keep what is read of one as small as before."""
+"""Leaf size of bulk loads in ``leaf_bytes``: cheaper scans; zones keep partial reads small."""
 
 
 @dataclass(frozen=True)
 class Extent:
-    """The committed part of an unsealed segment.
-
-    Attributes
-    ----------
-    length : int
-        Committed bytes of the file.
-    levels : list of list of (offset, length)
-        Children of the unfinished node of each level, level 1 first.
-    pages : dict of str to list of int
-        Offsets of each attribute's dictionary pages.
-    exploded : list of str
-        Attributes that have given up their dictionary in this segment.
+    """The committed part of an unsealed segment: ``levels`` are the (offset, length) children of
+    unfinished nodes, level 1 first; ``exploded`` attributes have exceeded their dictionary.
     """
 
     segment_id: int
@@ -88,7 +66,6 @@ class Extent:
     exploded: list[str] = field(default_factory=list)
 
     def to_bytes(self) -> bytes:
-        """A form for the log; :meth:`from_bytes` reads it back."""
         document = {
             "id": self.segment_id,
             "length": self.length,
@@ -101,7 +78,6 @@ class Extent:
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> Extent:
-        """Read what :meth:`to_bytes` wrote."""
         document = json.loads(bytes(data))
         levels = [list(zip(flat[::2], flat[1::2], strict=True)) for flat in document["levels"]]
         return cls(
@@ -116,8 +92,6 @@ class Extent:
 
 @dataclass(frozen=True)
 class _Mark:
-    """State to return to when an append fails."""
-
     length: int
     events: int
     levels: list[tuple[LevelBuilder, int]]
@@ -148,17 +122,7 @@ def leaf_events(row_bytes: float, leaf_bytes: int) -> int:
 
 
 class SegmentWriter:
-    """Writes one segment.
-
-    Parameters
-    ----------
-    path : str
-        Of the segment file; created here unless ``extent`` is given.
-    codec : str
-        ``none``, ``lz4`` or ``zstd``.
-    leaf_bytes : int
-        Plain bytes of a full leaf.
-    """
+    """Writes one segment; ``leaf_bytes`` are the plain bytes of a full leaf."""
 
     def __init__(
         self,
@@ -210,17 +174,7 @@ class SegmentWriter:
         flank: Sequence[Table],
         known: dict[str, pa.Array],
     ) -> SegmentWriter:
-        """Go on with an unsealed segment; what lies behind its committed length is cut off.
-
-        Parameters
-        ----------
-        extent : Extent
-            The last committed one.
-        flank : sequence of int64[rows, children]
-            Entries of the unfinished node of each level, level 1 first.
-        known : dict of str to pyarrow.Array
-            Dictionary values already written.
-        """
+        """Continue at an extent, with the ``flank`` (level 1 first) and dictionaries."""
         file = files.append(path)
         if file.size > extent.length:
             file.truncate(extent.length)
@@ -249,11 +203,10 @@ class SegmentWriter:
 
     @property
     def length(self) -> int:
-        """Bytes of the segment so far, those not yet handed to the file included."""
+        """Bytes of the segment so far, including those not yet written to the file."""
         return self._out.length
 
     def columns(self, batch: pa.RecordBatch) -> list[ColumnView]:
-        """Prepare a batch of the segment's schema for :meth:`write_leaves`."""
         views = []
         for attribute, array in zip(self.schema.attributes, batch.columns, strict=True):
             codes = None
@@ -264,20 +217,7 @@ class SegmentWriter:
         return views
 
     def write(self, batch: pa.RecordBatch, *, whole_leaves: bool = False) -> int:
-        """Append a batch that is in time order and not older than what is there.
-
-        Parameters
-        ----------
-        batch : pyarrow.RecordBatch
-            In the segment's schema.
-        whole_leaves : bool
-            Leave events that do not fill a leaf unwritten.
-
-        Returns
-        -------
-        int
-            Events written.
-        """
+        """Append a batch in time order, perhaps only whole leaves; returns events written."""
         columns = self.columns(batch)
         cuts = self.cuts(columns, batch.num_rows, whole_leaves)
         for first, end in pairwise(cuts):
@@ -285,11 +225,11 @@ class SegmentWriter:
         return cuts[-1]
 
     def encode(self, columns: list[ColumnView], first: int, end: int) -> EncodedLeaf:
-        """Rows [first, end) of prepared columns as a leaf; any thread may do it."""
+        """Rows [first, end) of prepared columns as a leaf; thread-safe."""
         return encode_leaf(self.schema, columns, first, end, self.codec)
 
     def place(self, leaf: EncodedLeaf) -> None:
-        """Append a leaf that was encoded for this segment, in the order of their columns."""
+        """Append a leaf encoded for this segment, in the order of its columns."""
         self._write_pages()
         parts, entry = leaf.placed(self.length, self.segment_id)
         self._out.put(parts, int(entry[ROW_LENGTH]))
@@ -300,7 +240,6 @@ class SegmentWriter:
         self.last = int(entry[ROW_LAST])
 
     def cuts(self, columns: list[ColumnView], rows: int, whole_leaves: bool) -> list[int]:
-        """Row numbers at which leaves begin and end."""
         extra = [sizes for column in columns if (sizes := column.row_bytes()) is not None]
         fixed = plain_row_bytes(self.schema)
         if not extra:
@@ -338,15 +277,13 @@ class SegmentWriter:
                 self.pages[name].append(offset)
 
     def flush(self) -> None:
-        """Hand what is gathered to the file (not yet to the disk)."""
+        """Write buffered bytes to the file, not yet durably."""
         self._out.flush()
 
     def sync(self) -> None:
-        """Make everything written so far durable."""
         self._out.sync()
 
     def _add(self, index: int, entry: Table) -> None:
-        """Enter a child at a level; write the node when that fills it."""
         if index == len(self.levels):
             self.levels.append(LevelBuilder(self.rows, index + 1))
         builder = self.levels[index]
@@ -363,7 +300,6 @@ class SegmentWriter:
         return entry_of_table(self.schema, table, offset, len(block))
 
     def extent(self) -> Extent:
-        """What the log must remember of the segment as it stands."""
         return Extent(
             self.segment_id,
             self.length,
@@ -377,7 +313,6 @@ class SegmentWriter:
         )
 
     def mark(self) -> _Mark:
-        """Remember the present state for :meth:`rollback`."""
         self.flush()
         return _Mark(
             self._out.length,
@@ -391,7 +326,7 @@ class SegmentWriter:
         )
 
     def rollback(self, mark: _Mark) -> None:
-        """Return to a marked state; bytes written since are cut off the file."""
+        """Return to a marked state and truncate the file."""
         self.events, self.first, self.last = mark.events, mark.first, mark.last
         self.levels = []
         for level, count in mark.levels:
@@ -406,13 +341,7 @@ class SegmentWriter:
         self._out.truncate(mark.length)
 
     def seal(self) -> int:
-        """Write the flank, the root, the summary and the footer, and make the file durable.
-
-        Returns
-        -------
-        int
-            Length of the finished file in bytes.
-        """
+        """Write flank, root, summary and footer durably; returns the file's length in bytes."""
         assert self.events
         assert self.first is not None
         assert self.last is not None
@@ -472,5 +401,5 @@ class SegmentWriter:
         return frame_head(BlockKind.SUMMARY, 0, offset, tables, 0, self.events, self.segment_id)
 
     def close(self) -> None:
-        """Close the file without writing what is pending."""
+        """Close the file without writing buffered bytes."""
         self._out.close()

@@ -1,18 +1,9 @@
-"""Snapshots: a stream at one moment, for any number of readers.
+"""Snapshots: a stream at one moment, immutable and cheap, for any number of readers.
 
-Purpose
-    Scans and aggregations over base segments, late runs, the late buffer and the tail, as one
-    sequence of events in time order.
-
-Guarantee
-    A snapshot never changes, whatever the writer does, and is cheap: it holds references.  Every
-    answer is the one that a stable sort by time of the committed events would give.  Half-open
-    bounds: ``start <= t < end``.
-
-Cost
-    :meth:`Snapshot.aggregate` is logarithmic in the stream, once for the base and once for each
-    late run that the range meets.  :meth:`Snapshot.scan` reads only leaves that the bounds and the
-    pruning predicate leave over and holds a batch per source.
+Every answer is that of a stable sort by time of the committed events, in base segments, late runs,
+the late buffer and the tail.  ``Snapshot.aggregate`` is logarithmic in the stream, once for the
+base and once per late run in the range.  ``Snapshot.scan`` reads only leaves that bounds and
+predicate do not exclude, and holds a batch per source.
 """
 
 from __future__ import annotations
@@ -51,39 +42,16 @@ __all__ = ["Snapshot", "StreamState", "leaf_sizes"]
 
 @dataclass(frozen=True)
 class StreamState:
-    """What a stream consists of after a commit.
+    """The content of a stream after a commit.
 
-    Attributes
-    ----------
-    position : int
-        Commits since the stream was created.
-    segments : sequence of SegmentView
-        Base segments in time order, the active one last.
-    runs : tuple of SegmentView
-        Late runs, oldest first.
-    late : tuple of MemoryLeaf
-        The late buffer in arrival order.
-    tail : callable or None
-        Gives the tail as a leaf when asked; None without a tail.
-    dropped : int
-        Events that retention has removed, or no longer shows.
-    last : int or None
-        Newest tick in order.
-    stored : int
-        Events in segments and runs that are shown.
-    deleted : int
-        Events that deletes have removed.
-    rewritten : int
-        Position of the newest delete or update; 0 without one.
-    dropped_before : int or None
-        The events that retention has removed were older than this tick; None where none were, or
-        nobody has said.
-    truncated : int
-        Position of the newest bulk load that took the place of everything; 0 without one.
-    marks : mapping
-        What writers have left with the events, by name.
-    floor : int or None
-        Retention shows nothing before this tick (:mod:`.floor`); None where it shows all.
+    ``segments``: base segments in time order, the active one last.
+    ``runs``, ``late``: late runs, oldest first; the late buffer in arrival order.
+    ``dropped``: events that retention has removed, or hides.
+    ``last``: newest in-order tick.
+    ``stored``: visible events in segments and runs.
+    ``rewritten``, ``truncated``: position of the newest delete or update, and truncation; or 0.
+    ``dropped_before``: exclusive upper bound of dropped events' ticks; None if none, or unknown.
+    ``floor``: retention shows nothing before this tick; None if it hides nothing.
     """
 
     schema: StreamSchema
@@ -106,13 +74,10 @@ class StreamState:
 
     @property
     def gone(self) -> int:
-        """Events that were there once, whatever removed them."""
         return self.dropped + self.deleted
 
 
 class Snapshot:
-    """An immutable view of a stream; see the module."""
-
     def __init__(self, state: StreamState) -> None:
         self._state = state
         self.schema = state.schema
@@ -125,7 +90,6 @@ class Snapshot:
 
     @property
     def state(self) -> StreamState:
-        """What this snapshot consists of, for the layers that look inside."""
         return self._state
 
     @property
@@ -135,7 +99,6 @@ class Snapshot:
 
     @property
     def count(self) -> int:
-        """Events."""
         state = self._state
         count: int = state.stored + sum(leaf.events for leaf in state.late) + state.tail_events
         return count
@@ -155,7 +118,7 @@ class Snapshot:
         return [*self._state.late, *([tail()] if tail is not None else [])]
 
     def dirty_ranges(self) -> list[tuple[int, int]]:
-        """Time ranges, inclusive and disjoint, in which late events are not folded in yet."""
+        """Inclusive, disjoint time ranges of late events that are not folded yet."""
         spans = sorted(
             [(view.first, view.last) for view in self._state.runs]
             + [(leaf.first, leaf.last) for leaf in self._state.late]
@@ -176,17 +139,7 @@ class Snapshot:
         *,
         metrics: ScanMetrics | None = None,
     ) -> LightweightAggregates:
-        """Aggregate the events with start <= t < end from the trees.
-
-        Parameters
-        ----------
-        attributes : sequence of str
-            Attributes other than time; may be empty when only the count or the time bounds matter.
-        start, end : int, optional
-            Ticks; None leaves a side open.
-        metrics : ScanMetrics, optional
-            Added to.
-        """
+        """Aggregate events with start <= t < end, in ticks; ``attributes`` may be empty."""
         low, high = _closed(start, end)
         names = tuple(attributes)
         selection = AggregatedColumns(self.schema, names)
@@ -220,26 +173,9 @@ class Snapshot:
         metrics: ScanMetrics | None = None,
         check: Callable[[], None] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the events with start <= t < end in time order, ties in arrival order.
-
-        Parameters
-        ----------
-        start, end : int, optional
-            Ticks; None leaves a side open.
-        columns : sequence of str, optional
-            In the order wanted, time included where named; all when not given.
-        prune : Prune, optional
-            Blocks and zones that it excludes are skipped; what is read is not filtered by it.
-        filter : pyarrow.compute.Expression, optional
-            Applied exactly; may name attributes that are not among ``columns``.
-        limit : int, optional
-            Stop after that many events.
-        dictionary : bool
-            Strings stored as dictionary codes may come encoded, where no merging is needed.
-        metrics : ScanMetrics, optional
-            Added to.
-        check : callable, optional
-            Called between blocks; may raise to stop the scan.
+        """Yield the events with start <= t < end, in ticks, in time order, ties in arrival order.
+        ``prune`` skips blocks; ``filter`` is exact and may use other columns; ``dictionary`` allows
+        encoded strings; ``check`` is called between blocks and may raise.
         """
         low, high = _closed(start, end)
         wanted = self.schema.select(columns)
@@ -277,11 +213,7 @@ class Snapshot:
         metrics: ScanMetrics | None,
         limit: int | None,
     ) -> Iterator[pa.RecordBatch]:
-        """Pruned but unfiltered batches, late events merged in.
-
-        Behind the first ``limit`` events some may be missing: none of them can be from behind so
-        many of its own source.
-        """
+        """Pruned, merged batches; complete only for the first ``limit`` events."""
         state = self._state
         runs = [view for view in state.runs if view.last >= low and view.first <= high]
         buffers = [leaf for leaf in state.late if leaf.last >= low and leaf.first <= high]
@@ -320,7 +252,7 @@ class Snapshot:
     def first_last(
         self, attribute: str, start: int | None = None, end: int | None = None
     ) -> tuple[pa.Scalar | None, pa.Scalar | None]:
-        """Value of an attribute in the first and the last event of a range; None without events."""
+        """Value of an attribute in the first and last event of a range; None without events."""
         span = self.aggregate((), start, end)
         if span.first is None or span.last is None:
             return None, None
@@ -335,11 +267,7 @@ class Snapshot:
     def ranges(
         self, parts: int, start: int | None = None, end: int | None = None
     ) -> list[tuple[int | None, int | None]]:
-        """Cut start <= t < end at leaf borders into at most ``parts`` ranges of similar size.
-
-        They are half-open as well, and cover it, in order: of the whole stream the first has no
-        start and the last no end.
-        """
+        """Cut [start, end) at leaf boundaries into at most ``parts`` ranges of similar size."""
         low, high = _closed(start, end)
         ticks, sizes = leaf_sizes(within(self._state.segments, low, high))
         if not ticks.size or parts <= 1:
@@ -375,7 +303,6 @@ def _aggregate_older(
     words: Any,
     metrics: ScanMetrics | None,
 ) -> None:
-    """Aggregate what was written before some of the attributes existed."""
     own = AggregatedColumns(schema, selection.names)
     partial = own.words()
     _aggregate_part(part, own, low, high, partial, metrics)
@@ -390,7 +317,7 @@ def _aggregate_older(
 
 
 def leaf_sizes(segments: Iterable[SegmentView]) -> tuple[Any, Any]:
-    """First tick and stored bytes of every leaf of some segments, in order; both int64."""
+    """First tick and stored bytes (int64 arrays) of every leaf of some segments, in order."""
     firsts: list[Any] = []
     sizes: list[Any] = []
     for view in segments:
@@ -403,7 +330,6 @@ def leaf_sizes(segments: Iterable[SegmentView]) -> tuple[Any, Any]:
 def _leaf_entries(
     view: SegmentView, level: int, table: Any, firsts: list[Any], sizes: list[Any]
 ) -> None:
-    """Collect first tick and stored bytes of every leaf below an entry table."""
     if level == 1:
         firsts.append(table[ROW_FIRST])
         sizes.append(table[ROW_LENGTH])
@@ -413,12 +339,11 @@ def _leaf_entries(
 
 
 def _closed(start: int | None, end: int | None) -> tuple[int, int]:
-    """Inclusive bounds of a half-open range."""
     return TICK_MIN if start is None else start, TICK_MAX if end is None else end - 1
 
 
 def _mentions(expression: pc.Expression, name: str) -> bool:
-    """Whether an expression may name a column (a superset: it looks at the expression's text)."""
+    """Whether an expression may name a column, judging by its text; false positives occur."""
     return name in str(expression)
 
 

@@ -1,26 +1,13 @@
-"""Events in any order become segments in order of time, in bounded memory.
+"""External sort: events in any order become segments in time order, in bounded memory::
 
-Purpose
-    :func:`sorted_segments` is for who makes a stream of events that may be more than memory holds:
-    the result of a query.
+    batches   ~~~~~~~~~~~~~~~~~~~~     collected up to ``RUN_BYTES``, and sorted
+    runs      |======|====|  |=====|   a piece that continues the previous one belongs to its
+                    |========|         run; a run is segments, staged like a bulk load's
+    segments  |=========|=========|    one run: these; several: k-way merge by ``FAN_IN``
 
-How it goes
-    ::
-
-        batches   ~~~~~~~~~~~~~~~~~~~~     taken :data:`RUN_BYTES` at a time, and sorted
-        runs      |======|====|  |=====|   a piece that goes on where the last one ended belongs to
-                        |========|         its run; a run is segments, staged as a bulk load's are
-        segments  |=========|=========|    one run: these; several: merged, :data:`FAN_IN` at a time
-
-    What comes in order, as from a stream, is written once.
-
-Guarantee
-    The order is the stable sort by time of everything that came.  Memory is bounded by a few times
-    :data:`RUN_BYTES` and, while merging, by two leaves of each run.  Of a stream with unique
-    events, the duplicates among them are left out, as its appends would do (:mod:`.duplicates`).
-
-Limits
-    Runs that overlap take as much disk as the events, once more, until they are merged.
+Sorted input is written once; overlapping runs take twice the disk space meanwhile.  The sort is
+stable.  Memory is bounded by a few times ``RUN_BYTES`` and two leaves of each merged run.  With
+unique events, duplicates are left out as in appends (``duplicates``).
 """
 
 from __future__ import annotations
@@ -47,7 +34,6 @@ __all__ = ["sorted_segments"]
 RUN_BYTES = 64 << 20
 FAN_IN = 16
 PIECE_EVENTS = 1 << 20
-"""Events that are encoded at a time."""
 
 Run = list[StagedSegment]
 
@@ -55,20 +41,7 @@ Run = list[StagedSegment]
 def sorted_segments(
     files: Files, plan: StagingPlan, batches: Iterable[pa.RecordBatch]
 ) -> list[StagedSegment]:
-    """Stage events as segments in order of time that do not overlap.
-
-    Parameters
-    ----------
-    plan : StagingPlan
-        Its place exists.
-    batches : iterable of pyarrow.RecordBatch
-        In the columns of the schema.
-
-    Raises
-    ------
-    InvalidData
-        A column that must not be null holds a null; with its row, from the first one on.
-    """
+    """Stage events as disjoint segments in time order; ``InvalidData`` names the row."""
     rules = AppendRules.of(StreamManifest("", plan.schema, plan.options))
     staged = stage(files, plan, 0, _in_order(_pieces(batches, rules), plan.schema))
     runs = _runs(staged)
@@ -93,7 +66,6 @@ def sorted_segments(
 
 
 def _pieces(batches: Iterable[pa.RecordBatch], rules: AppendRules) -> Iterator[pa.RecordBatch]:
-    """What comes, so much at a time, each piece in order of time."""
     waiting: list[pa.RecordBatch] = []
     size = rows = 0
     for given in batches:
@@ -122,10 +94,6 @@ def _sorted(waiting: Sequence[pa.RecordBatch], rules: AppendRules) -> Iterator[p
 def _in_order(
     pieces: Iterator[pa.RecordBatch], schema: StreamSchema
 ) -> Iterator[Iterator[pa.RecordBatch]]:
-    """Runs of pieces each of which begins where the one before it ended, or later.
-
-    Each run has to be taken to its end before the next.
-    """
     ahead = next(pieces, None)
 
     def run() -> Iterator[pa.RecordBatch]:
@@ -144,7 +112,6 @@ def _in_order(
 
 
 def _runs(staged: Sequence[StagedSegment]) -> list[Run]:
-    """Segments, as they were staged, cut where one begins before the one ahead of it has ended."""
     runs = [list(staged[:1])] if staged else []
     for one, other in pairwise(staged):
         if other.entry.first < one.entry.last:
@@ -156,7 +123,6 @@ def _runs(staged: Sequence[StagedSegment]) -> list[Run]:
 def _merged(
     files: Files, plan: StagingPlan, runs: Sequence[Run], columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The events of some runs in order of time, those of one time in the order of the runs."""
     names = plan.schema.names if columns is None else list(columns)
     arrow = pa.schema([plan.schema.arrow.field(name) for name in names])
 
@@ -173,7 +139,6 @@ def _merged(
 def _written(
     files: Files, plan: StagingPlan, runs: Sequence[Run], batches: Iterator[pa.RecordBatch]
 ) -> Run:
-    """Events in order of time as one run, in the place of others."""
     made = stage(files, plan, 0, [batches])
     for item in chain.from_iterable(runs):
         files.remove(item.file)

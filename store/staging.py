@@ -1,32 +1,13 @@
-"""Staging: segments written in parallel outside of the writer, published by it in one commit.
+"""Staging: segments written in parallel outside of the writer, and published in one commit.
 
-Purpose
-    A bulk load by many processes (Spark executors, parts of a transaction) writes finished segments
-    beside the stream, and the one writer then names them in the manifest.  The events are written
-    once, and by as many machines as there are.
+Guarantee: staged data is invisible before ``commit_staged``, which is atomic, durable, and
+idempotent per job and per version of an application.  After a crash the job can be committed again
+or aborted; a task of an aborted job cannot recreate its directory.
 
-Guarantee
-    Nothing staged is visible before :func:`commit_staged`, and then all of it is, at once and
-    durably. Committing the same job, or the same version of an application, again does nothing.
-    After a crash anywhere in between the job can be committed again or aborted; a task that was
-    aborted cannot bring its directory back.
-
-Layout
-    ::
-
-        <stream>/staging/<job>/<part>-<segment id>.seg      sealed segments, one or more to a part
-
-    A job's name begins with the second in which it was made, in hexadecimal: that is how
-    :func:`sweep_staging` tells its age.  Segment identifiers are drawn at random from
-    :data:`IDENTIFIERS_FROM` upwards, so that no two tasks need to agree on one and none meets those
-    that the writer counts up.
-
-    Where they go in the stream says :mod:`.placing`; with a range whose events they replace,
-    :mod:`.replacing`.
-
-Limits
-    Staged files lie in the store's own file system.  What is remembered of jobs is bounded
-    (:mod:`.bulk_jobs`).
+Layout: ``<stream>/staging/<job>/<part>-<segment id>.seg``: sealed segments, one or more per part.
+A job's name begins with its creation time in seconds, in hexadecimal.  Segment identifiers are
+random, from ``IDENTIFIERS_FROM`` upwards, so tasks need no coordination, and none collides with the
+writer's counter.  ``placing`` decides where segments go; ``replacing`` replaces a time range.
 """
 
 from __future__ import annotations
@@ -80,15 +61,7 @@ STAGING_TTL_SECONDS = 24 * 3600
 
 @dataclass(frozen=True)
 class StagingPlan:
-    """What a task needs to know to stage segments of a stream; small and picklable.
-
-    Attributes
-    ----------
-    directory : str
-        Of the stream, inside of the store.
-    layout : int
-        How often a column has been renamed or dropped.
-    """
+    """Input of a staging task; small and picklable."""
 
     directory: str
     job: str
@@ -98,17 +71,15 @@ class StagingPlan:
 
     @property
     def place(self) -> str:
-        """Directory of the job's files."""
         return f"{self.directory}/{STAGING}/{self.job}"
 
 
 def new_job(clock: Callable[[], float] = time.time) -> str:
-    """A name for a job that no other job has."""
     return f"{int(clock()):x}-{secrets.token_hex(8)}"
 
 
 def prepare_staging(files: Files, plan: StagingPlan) -> None:
-    """Make room for a job's files; tasks find it there, or know that the job was aborted."""
+    """Create a job's directory; without it, tasks know that the job was aborted."""
     files.make_directory(plan.place)
 
 
@@ -119,26 +90,8 @@ def stage(
     runs: Iterable[Iterator[pa.RecordBatch]],
     draw: Callable[[], int] = lambda: secrets.randbits(61),
 ) -> list[StagedSegment]:
-    """Write events as sealed, durable segments that nobody sees yet.
-
-    Parameters
-    ----------
-    files : Files
-        Of the store.
-    part : int
-        Position of the part in the job; decides between equal times.
-    runs : iterable of iterators of pyarrow.RecordBatch
-        In the stream's schema; each of them in time order.
-
-    Returns
-    -------
-    list of StagedSegment
-        For :func:`commit_staged`.
-
-    Raises
-    ------
-    StorageFailed
-        When the job was aborted meanwhile.
+    """Write sealed, durable, invisible segments of time-ordered ``runs``; ``part`` orders equal
+    times.
     """
     staged: list[StagedSegment] = []
     try:
@@ -169,7 +122,6 @@ def stage(
 def _fill(
     writer: SegmentWriter, first: pa.RecordBatch, run: Iterator[pa.RecordBatch], bytes_max: int
 ) -> pa.RecordBatch | None:
-    """Write a run until the segment is full; give back what was taken but not written."""
     batch: pa.RecordBatch | None = first
     carry: pa.RecordBatch | None = None
     while batch is not None:
@@ -211,30 +163,13 @@ def commit_staged(
 ) -> BulkCommit:
     """Make the segments of a job part of the stream, atomically, durably, and once.
 
-    Parameters
-    ----------
-    stream : EventStream
-        In the process that writes to the store.
-    staged : sequence of StagedSegment
-        From the attempts that count; files of other attempts are removed with the job's directory.
-    truncate : bool
-        Remove every event that the stream had, in the same commit.
-    over : (int, int), optional
-        First and last tick of a range: the events that the stream had there when this began are
-        removed, in the same commit.  What comes meanwhile stays.
-    application, version : str and int, optional
-        Who writes, and which of its writes this is: a version that is not greater than the last one
-        committed does nothing.
+    ``truncate``: remove all earlier events in the same commit.
+    ``over``: inclusive tick range whose present events are removed in the same commit.
+    ``application``, ``version``: a version not greater than the last one does nothing.
 
-    Raises
-    ------
-    InvalidArgument
-        When a staged file is gone (the job was aborted or swept), or holds an event that is not in
-        the range which is replaced.
-    SchemaMismatch
-        When the stream's schema has changed since the job was prepared.
+    ``InvalidArgument`` when a file is gone or an event outside of ``over``.
     """
-    order = sorted(staged, key=lambda item: item.part)  # within a part, as they were staged
+    order = sorted(staged, key=lambda item: item.part)  # stable: within a part, in staging order
 
     def sift(
         staged: Sequence[StagedSegment], stored: Snapshot | None
@@ -282,8 +217,7 @@ def commit_staged(
 
 
 def _remove_staged(stream: EventStream, job: str) -> None:
-    """Remove the directory of a job that is committed."""
-    with suppress(Exception):  # swept later if not now
+    with suppress(Exception):  # swept later otherwise
         abort_staged(stream.commits.files, stream.commits.directory, job)
 
 
@@ -295,7 +229,6 @@ def _tell(
     before: StreamState,
     after: StreamState,
 ) -> None:
-    """Let followers know of the commit; which segments count as late is for a tap's reader."""
     tap, recent, position = commits.tap, commits.recent, result.position
     if truncate:
         if tap is not None:
@@ -321,7 +254,7 @@ def _publish(
 ) -> BulkCommit:
     manifest, journal = stream.commits.manifest, stream.commits.journal
     if truncate:
-        state = stream.commits.state()  # what it hides goes, too
+        state = stream.commits.state()  # also removes hidden events
         gone = Snapshot(state).count + state.dropped - manifest.dropped_events
         manifest = replace(
             manifest, segments=SegmentList.of(()), runs=(),
@@ -331,7 +264,7 @@ def _publish(
     journal, manifest, result = placed(
         manifest, journal, job, staged, application, version, duplicates
     )
-    if truncate:  # nobody can follow the stream across this
+    if truncate:  # followers cannot continue across this
         jobs = {**manifest.jobs, "truncated": {"position": result.position}}
         manifest = replace(manifest, jobs=jobs)
     active = None if truncate else stream.commits.active
@@ -340,12 +273,11 @@ def _publish(
 
 
 def abort_staged(files: Files, directory: str, job: str) -> None:
-    """Remove what a job has staged; doing so again does nothing."""
+    """Remove a job's files; idempotent."""
     files.remove_tree(f"{directory}/{STAGING}/{job}")
 
 
 def staged_jobs(files: Files, directory: str) -> list[str]:
-    """Names of the jobs that have a directory."""
     place = f"{directory}/{STAGING}"
     return list(files.list(place)) if files.exists(place) else []
 
@@ -357,7 +289,7 @@ def sweep_staging(
     ttl_seconds: float = STAGING_TTL_SECONDS,
     clock: Callable[[], float] = time.time,
 ) -> list[str]:
-    """Remove the jobs that nobody has committed or aborted for too long; return their names."""
+    """Remove jobs that were neither committed nor aborted for too long; returns their names."""
     swept = []
     for job in staged_jobs(files, directory):
         try:

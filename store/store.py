@@ -1,31 +1,15 @@
-"""The store: a directory of streams with one writer and many readers.
+"""The store: a directory of streams with one writer and many readers::
 
-Purpose
-    Opens, creates, drops and backs up streams.  What a stream is inside is
-    :mod:`~chronicle.store.stream`'s business for the writer and :mod:`.stream_reader`'s for
-    readers.
+    CHRONICLE            marks the directory as a store: a manifest with version and identity
+    LOCK                 held by the writer (pid, host)
+    streams/<name>/      one directory per stream; names are percent-encoded
 
-Layout
-    ::
+Readers (``mode="r"``) take no lock, need no write access, and see the last commit.
 
-        CHRONICLE            marks the directory as a store: a manifest with version and identity
-        LOCK                 held by the writer (pid, host)
-        streams/<name>/      one directory per stream; names are percent-encoded
-
-Guarantee
-    One writer process at a time; a second gets :class:`~chronicle.errors.StoreLocked` that names
-    the first. Readers (``mode="r"``) take no lock, need no right to write, and see the last commit
-    as of :meth:`~.stream_reader.StreamReader.snapshot`.
-
-Limits
-    A stream exists when its directory has a manifest: a crash in the middle of a creation leaves a
-    directory without one, which is not listed and is used again.  A directory that holds events and
-    no manifest is a stream that has lost it: listed, and damaged.
-
-Damage
-    A stream that cannot be opened is set aside: :meth:`Store.damaged` names it, and
-    :meth:`Store.stream` raises what is wrong with it.  The others are served.  It can be repaired
-    (:meth:`Store.check`) or dropped.
+A stream exists when its directory has a manifest: an interrupted creation leaves a directory
+without one, which is reused.  A directory with events but no manifest is a damaged stream.  A
+damaged stream is set aside (``Store.damaged``), to be repaired (``Store.check``) or dropped; others
+are not affected.
 """
 
 from __future__ import annotations
@@ -78,16 +62,14 @@ __all__ = ["Store"]
 logger = logging.getLogger("chronicle.store")
 
 FORMAT_VERSION = 2
-"""Of a store with streams that have an owner, and marks in their logs; without any it is 1."""
+"""Version of a store with stream owners and log marks; without any it is 1."""
 MARK = "CHRONICLE"
 UNFINISHED = "UNFINISHED-BACKUP"
-"""A file that a backup has until it is whole."""
 
 NAME_BYTES_MAX = 200
 
 
 def _make_root(root: str) -> None:
-    """Make the directory of a store and its parents, durably."""
     parent = os.path.dirname(root)
     if not os.path.isdir(parent):
         _make_root(parent)
@@ -101,8 +83,6 @@ def _make_root(root: str) -> None:
 
 
 class Store:
-    """A directory of streams; open one with :meth:`open`."""
-
     def __init__(self, files: Files, path: str, mode: str, lock: WriterLock | None) -> None:
         self.files = files
         self.path = path
@@ -123,24 +103,9 @@ class Store:
         *,
         unfinished: bool = False,
     ) -> Store:
-        """Open a store, creating it in mode ``rw`` when the directory is missing or empty.
-
-        Parameters
-        ----------
-        path : str or path-like
-        mode : str
-            ``rw`` for the one writer, ``r`` for readers.
-        files : Files, optional
-            The seam to the disk; the real file system below ``path`` when not given.
-        unfinished : bool
-            Open a backup that is still being written, to add to it; or begin one.
-
-        Raises
-        ------
-        NotAStore
-            The directory holds something else, or (in mode ``r``) does not exist.
-        StoreLocked
-            Another process writes to it.
+        """Open a store; mode ``rw`` creates it when missing or empty.  ``unfinished`` opens or
+        begins an incomplete backup.  ``NotAStore`` for anything else, ``StoreLocked`` for a second
+        writer.
         """
         if mode not in ("rw", "r"):
             raise InvalidArgument(f"mode must be 'rw' or 'r', found {mode!r}")
@@ -167,7 +132,7 @@ class Store:
         if not marked:
             own = ("LOCK", "streams", MARK, *([UNFINISHED] if unfinished else []))
             present = [name for name in files.list("") if name not in own]
-            if files.exists("streams"):  # a creation that was cut short has none
+            if files.exists("streams"):  # an interrupted creation has no streams
                 present += [f"streams/{name}" for name in files.list("streams")]
             if mode == "r" or present:
                 raise NotAStore(
@@ -183,8 +148,8 @@ class Store:
                 files.sync_directory("")
                 write_manifest(files, MARK, {"store": 1, "identity": uuid.uuid4().hex})
             elif lock is not None:
-                # A crash may have left names that are visible and not durable: a stream that is
-                # there now must not be lost with all that is going to be appended to it.
+                # Names may be visible but not durable after a crash; sync them, so that no
+                # stream is lost later with all that is appended to it.
                 for directory in ("", MARK, "streams"):
                     files.sync_directory(directory)
                 for name in files.list("streams"):
@@ -217,7 +182,6 @@ class Store:
             )
 
     def streams(self) -> list[str]:
-        """Names of the streams, sorted."""
         self._check_open()
         return sorted(
             stream_name(directory)
@@ -230,13 +194,13 @@ class Store:
         )
 
     def damaged(self) -> dict[str, str]:
-        """Streams that cannot be opened, each with what is wrong."""
+        """Streams that cannot be opened, each with the reason."""
         found = {}
         for name in self.streams():
             try:
                 self.stream(name)
             except StreamNotFound:
-                continue  # dropped a moment ago
+                continue  # just dropped
             except (CorruptStore, UnsupportedFormat, StorageFailed) as error:
                 found[name] = str(error)
         return found
@@ -251,25 +215,14 @@ class Store:
         owner: str | None = None,
         events: pa.Table | Iterable[pa.RecordBatch] | None = None,
     ) -> EventStream:
-        """Create a stream.
-
-        Parameters
-        ----------
-        owner : str, optional
-            Who alone may append to it.
-        events : pyarrow.Table or iterable of pyarrow.RecordBatch, optional
-            What it holds from the beginning, in the schema's columns; empty without it.
-
-        Raises
-        ------
-        StreamExists
-            Unless ``if_not_exists`` is set and the stream has the same schema.
+        """Create a stream with ``events``, in any order.  ``StreamExists`` unless ``if_not_exists``
+        is set and the schema is the same; ``owner`` alone may append.
         """
         self._check_writable()
         _check_name(self.files, name)
         chosen = options or StreamOptions()
         filled: AbstractContextManager[str | None] = nullcontext()
-        if events is not None:  # not under the lock: it may take long
+        if events is not None:  # without the lock: it may take long
             filled = filled_directory(self.files, name, schema, chosen, events)
         with filled as made_in, self._lock:
             directory = f"streams/{directory_name(name)}"
@@ -288,7 +241,7 @@ class Store:
                 made = EventStream.create(self.files, directory, name, schema, chosen, owner)
                 self.files.sync_directory("streams")
             else:
-                self.files.remove_tree(directory)  # what a creation that was cut short has left
+                self.files.remove_tree(directory)  # leftovers of an interrupted creation
                 self.files.replace(made_in, directory)
                 self.files.sync_directory("streams")
                 made = EventStream(self.files, directory)
@@ -296,27 +249,19 @@ class Store:
             return made
 
     def _raise_format(self) -> None:
-        """Have older releases refuse the store: they cannot read what it is going to hold."""
+        """Raise the format version, so that older releases refuse the store."""
         body = read_manifest(self.files, MARK)
         assert body is not None
         if body["store"] < FORMAT_VERSION:
             write_manifest(self.files, MARK, {**body, "store": FORMAT_VERSION})
 
     def owner_of(self, name: str) -> str | None:
-        """Who alone may append to a stream; None where anybody may."""
+        """Owner of a stream, who alone may append; None without one."""
         found = self.stream(name)
         return found.commits.manifest.owner if isinstance(found, EventStream) else found.owner
 
     def stream(self, name: str) -> EventStream | StreamReader:
-        """A stream by name: its writer in mode ``rw``, a reader in mode ``r``.
-
-        Raises
-        ------
-        StreamNotFound
-            With the names that there are.
-        CorruptStore, UnsupportedFormat, StorageFailed
-            It cannot be opened and is set aside; the others are served.
-        """
+        """A stream's writer (mode ``rw``) or reader; an error means that it is set aside."""
         self._check_open()
         with self._lock:
             found = self._open.get(name)
@@ -334,7 +279,7 @@ class Store:
 
     def _exists(self, directory: str) -> bool:
         if len(directory.encode()) > len("streams/") + NAME_BYTES_MAX:
-            return False  # no stream can have that name, and the system may refuse to look
+            return False  # an impossible name, which the system may refuse
         return self.files.exists(f"{directory}/MANIFEST") or lost_manifest(self.files, directory)
 
     def _opened(self, name: str, directory: str) -> EventStream | StreamReader:
@@ -346,7 +291,7 @@ class Store:
                 f"the stream {name!r} is damaged and set aside, the others are served: {error}; "
                 "repair it with `chronicle check --repair`, restore it from a backup, or drop it"
             )
-            if self.mode == "rw":  # in mode r, the process that writes may repair it meanwhile
+            if self.mode == "rw":  # in mode r, the writer may repair it meanwhile
                 self._aside[name] = what
             raise CorruptStore(what) from error
         except OSError as error:
@@ -355,11 +300,7 @@ class Store:
             ) from error
 
     def drop_stream(self, name: str) -> None:
-        """Remove a stream with all of its events, a damaged one, too.
-
-        It is given another name first, so a crash leaves either the stream or a directory that the
-        next opening removes.
-        """
+        """Remove a stream, also a damaged one; renamed first, so that a crash drops it or not."""
         self._check_writable()
         with self._lock:
             try:
@@ -375,15 +316,7 @@ class Store:
             self.files.sync_directory("streams")
 
     def rename_stream(self, name: str, to: str) -> None:
-        """Give a stream another name: that of its directory, which is what a crash leaves whole.
-
-        Handles of the stream are closed; what still reads it ends with an error where it has not
-        opened all of its files.
-
-        Raises
-        ------
-        StreamNotFound, StreamExists, InvalidArgument
-        """
+        """Rename a stream atomically; its handles are closed, running readers may fail."""
         self._check_writable()
         _check_name(self.files, to)
         with self._lock:
@@ -400,25 +333,13 @@ class Store:
                 commits.apply(Edit(commits.journal, commits.active, announced))
             stream.close()
             self._open.pop(name, None)
-            self.files.remove_tree(target)  # what a creation that was cut short has left
+            self.files.remove_tree(target)  # leftovers of an interrupted creation
             self.files.replace(self.directory_of(name), target)
             self.files.sync_directory("streams")
             self.stream(to)
 
     def check(self, repair: bool = False) -> CheckReport:
-        """Verify every checksum and invariant of every stream: :mod:`~chronicle.store.check`.
-
-        Parameters
-        ----------
-        repair : bool
-            Save what can be saved of damaged streams (:mod:`~chronicle.store.repair`).  Handles of
-            a stream that is repaired are closed: get it again with :meth:`stream`.
-
-        Returns
-        -------
-        CheckReport
-            Of the streams as they are now, with what was repaired.
-        """
+        """Verify every stream; ``repair`` salvages damaged ones and closes their handles."""
         self._check_open()
         if repair:
             self._check_writable()
@@ -446,12 +367,11 @@ class Store:
             check_stream(self.files, self.directory_of(name), name, report)
 
     def _repair_stream(self, name: str, found: CheckReport) -> list[Loss] | None:
-        """Repair a stream; None, with a note, where that cannot be done."""
         with self._lock:
             stream = self._open.pop(name, None)
             self._aside.pop(name, None)
             if stream is not None:
-                with suppress(ChronicleError, OSError):  # what it waits for may be what is damaged
+                with suppress(ChronicleError, OSError):  # closing may fail because of the damage
                     stream.close()
             try:
                 return repair_stream(self.files, self.directory_of(name), name)
@@ -461,30 +381,25 @@ class Store:
 
     @property
     def identity(self) -> str:
-        """What the store was called when it was made, like no other; begins keys of its objects."""
         body = read_manifest(self.files, MARK)
         assert body is not None
         return str(body["identity"])
 
     def move_to(self, objects: ObjectStore) -> None:
-        """Have segments move to objects from now on, by the settings of their streams.
-
-        See :mod:`.mover`.
-        """
+        """Start moving segments to objects, as the streams' options say (``mover``)."""
         self._check_writable()
 
         def opened(name: str) -> EventStream | None:
             try:
                 found = self.stream(name)
             except (StreamNotFound, CorruptStore, UnsupportedFormat):
-                return None  # told by who asks for it
+                return None  # reported on access
             return found if isinstance(found, EventStream) else None
 
         assert self._mover is None
         self._mover = Mover(self.streams, opened, objects, self.identity)
 
     def moving(self) -> dict[str, Any] | None:
-        """How moving to objects does (:meth:`.mover.Mover.status`); None where nothing moves."""
         mover = self._mover
         return None if mover is None else mover.status()
 
@@ -494,7 +409,7 @@ class Store:
         add: Callable[[str], None] | None = None,
         name: str | None = None,
     ) -> None:
-        """Copy the store while writing goes on; see :mod:`.backup` and :mod:`.object_backup`."""
+        """Copy the store while writing goes on; see ``backup`` and ``object_backup``."""
         with LOADING:
             from .backup import backup_store
             from .backups import is_address
@@ -510,17 +425,13 @@ class Store:
             backup_store(self, path, add)
 
     def directory_of(self, name: str) -> str:
-        """Directory of a stream, relative to the store."""
         return f"streams/{directory_name(name)}"
 
     def close(self) -> None:
-        """Close every stream and give the store free; doing so again does nothing.
-
-        Nor does it in a forked child: the store is its parent's.
-        """
+        """Close every stream and release the store; idempotent, and a no-op in a forked child."""
         if not self._lock.here:
             return
-        if self._mover is not None:  # not under the lock, which it may wait for
+        if self._mover is not None:  # without the lock, which the mover may wait for
             self._mover.stop()
         with self._lock:
             if self._closed:
@@ -543,7 +454,6 @@ class Store:
 
 
 def _check_name(files: Files, name: str) -> None:
-    """Refuse what cannot be the name of a stream, or is that of a view."""
     check_free(files, name)
     if not name or len(directory_name(name).encode()) > NAME_BYTES_MAX or "\0" in name:
         raise InvalidArgument(

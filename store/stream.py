@@ -1,25 +1,12 @@
-"""The writer's side of a stream: append, flush, seal, compact, and what makes them safe.
+"""The writer's side of a stream: appends, flushes, seals, compactions.
 
-Purpose
-    :class:`EventStream` turns batches into commits.  Large batches become leaves and are written
-    once; what does not fill a leaf waits in the tail under the write-ahead log; late events wait
-    in their buffer under the same log, then in late runs, until compaction folds them in
-    (storage.md, decisions 5 to 8).
+Large batches become leaves and are written once; the rest waits in the tail under the write-ahead
+log; late events wait in their buffer under the same log, then in late runs (storage.md, decisions 5
+to 8).  An append is atomic: one log record, or one replacement of the manifest, publishes it.
 
-Guarantee
-    An append is atomic: one record of the log, or one replacement of the manifest, makes all of it
-    visible. With ``durability="commit"`` it is durable when :meth:`EventStream.append` returns;
-    appends of several threads share one sync.  A failed append leaves the stream as it was.
-
-Concurrency
-    One lock serialises changes; a thread that has it does the appends of those that wait for it
-    (:mod:`.append_queue`).  Syncs of the log happen outside it.  Readers take the published state,
-    a reference, and never wait.  A state is published when it is as durable as its append has
-    promised.
-
-Limits
-    After a failed sync of the log the stream refuses changes until it is opened anew: what the
-    disk holds is unknown then.
+Concurrency: one lock serialises changes; its holder performs waiting appends, too
+(``append_queue``).  Log syncs happen outside of it.  Readers take the published state, a reference,
+and never wait.  After a failed log sync the stream refuses changes until it is opened again.
 """
 
 from __future__ import annotations
@@ -72,23 +59,16 @@ __all__ = ["EventStream"]
 logger = logging.getLogger("chronicle.store")
 
 BYTES_PER_LEAF = 2
-"""A tail that is so many times as large as a leaf, in plain bytes, is written as one."""
+"""A tail of this many times ``leaf_bytes``, in plain bytes, is written as a leaf."""
 LATE_FEW = 64
-"""One in so many late events may lie beyond the reach that an append leaves behind."""
+"""The reach of an append covers all but 1/64 of its late events."""
 LOG_BYTES_MAX = 16 << 20
 LOG_RECORDS_MAX = 4096
-"""A log that has grown to this is replaced by one that begins with a checkpoint: what an opening
-after a crash has to read is bounded by it."""
+"""Beyond these limits a log is replaced by a checkpoint, which bounds recovery time."""
 
 
 class EventStream:
-    """A stream that is open for writing; made by :class:`~chronicle.store.store.Store`.
-
-    Parameters
-    ----------
-    directory : str
-        Of the stream.
-    """
+    """A stream that is open for writing; made by ``store.Store``."""
 
     def __init__(self, files: Files, directory: str) -> None:
         self.commits = Commits(files, directory)
@@ -112,7 +92,6 @@ class EventStream:
         options: StreamOptions,
         owner: str | None = None,
     ) -> EventStream:
-        """Create an empty stream in a directory that has none."""
         initialise(files, directory, name, schema, options, owner)
         return cls(files, directory)
 
@@ -120,41 +99,32 @@ class EventStream:
 
     @property
     def name(self) -> str:
-        """Name of the stream."""
         return self.commits.manifest.name
 
     @property
     def schema(self) -> StreamSchema:
-        """Columns of the stream."""
         return self.commits.manifest.schema
 
     @property
     def layout(self) -> int:
-        """How often a column has been renamed, dropped, or given another type."""
+        """Number of earlier renames, drops and type changes of columns."""
         return len(self.commits.manifest.layouts)
 
     @property
     def options(self) -> StreamOptions:
-        """Settings of the stream."""
         return self.commits.manifest.options
 
     @property
     def files(self) -> Files:
-        """Where its files are."""
         return self.commits.files
 
     @property
     def directory(self) -> str:
-        """Its own, in the store."""
         return self.commits.directory
 
     @property
     def sound(self) -> bool:
-        """Whether an append that raised has left nothing.
-
-        False once a sync or the undoing of a write has failed: whether what it was for is stored
-        shows when the store is opened again.
-        """
+        """Whether a failed append left nothing; False after a failed sync or rollback."""
         return self.commits.failed is None and not self.commits.log.failed
 
     def snapshot(self) -> Snapshot:
@@ -163,42 +133,40 @@ class EventStream:
         return Snapshot(self.commits.published)
 
     def quiet(self) -> AbstractContextManager[Any]:
-        """Hold changes back, for those who look at the files while they must not change."""
+        """A context that holds back changes of the files."""
         return self.commits.lock
 
     def subscribe(self, listener: Callable[[StreamState], None]) -> None:
-        """Call a listener with every published state, in order, from the thread that commits."""
+        """Call a listener with every published state, in order, in the committing thread."""
         self.commits.add_listener(listener)
 
     def unsubscribe(self, listener: Callable[[StreamState], None]) -> None:
-        """Call a listener no more; it may be called once more by a commit that is under way."""
+        """Remove a listener; a running commit may call it once more."""
         self.commits.remove_listener(listener)
 
     def hold_retention(self, holder: Callable[[], Hold]) -> None:
-        """Have retention leave what a holder says; it is called while the stream is changed."""
+        """Limit retention by a holder, which is called during changes."""
         self.commits.hold(holder)
 
     def release_retention(self, holder: Callable[[], Hold]) -> None:
-        """Ask a holder no more."""
         self.commits.release(holder)
 
     def follow(self) -> RecentCommits:
-        """The latest commits, remembered from now on and until :meth:`unfollow`; for any number."""
+        """The recent commits, recorded until ``unfollow``; for any number of followers."""
         with self.commits.lock:
             return self.commits.begin_following()
 
     def unfollow(self) -> None:
-        """One who called :meth:`follow` follows no more."""
         with self.commits.lock:
             self.commits.end_following()
 
     def tap(self) -> CommitTap:
-        """What commits bring from now on; the same tap for all who ask."""
+        """The tap of new commits, shared by all callers."""
         with self.commits.lock:
             return self.commits.open_tap()
 
     def marks(self) -> Marks:
-        """What was left with the events, by name, as of the last change."""
+        """JSON values stored with the events, by name, as of the last change."""
         with self.commits.lock:
             return self.commits.journal.marks
 
@@ -212,33 +180,9 @@ class EventStream:
         owner: str | None = None,
         marks: Marks | None = None,
     ) -> AppendResult:
-        """Append events atomically.
-
-        Parameters
-        ----------
-        data : pyarrow.RecordBatch or pyarrow.Table
-            In the columns and types of the stream's schema, in any time order.
-        durability : str, optional
-            ``commit``, ``interval`` or ``none`` instead of the stream's own.
-        owner : str, optional
-            Who appends, where only the stream's owner may.
-        marks : mapping, optional
-            Left with the events, if any, in the same commit, by name: JSON values, None ends one.
-
-        Returns
-        -------
-        AppendResult
-
-        Raises
-        ------
-        SchemaMismatch
-            The columns are not the stream's.
-        InvalidData
-            A column that must not be null holds a null.
-        StreamOwned
-            The stream belongs to another.
-        StorageFull
-            The disk is full; nothing was appended and the stream stays readable.
+        """Append events, in any time order, atomically.  ``marks`` are JSON values by name, stored
+        in the same commit; None removes one.  ``SchemaMismatch``, ``InvalidData`` (a null),
+        ``StreamOwned``.
         """
         job = self._job(data, durability, owner, marks)
         if not job.batch.num_rows and marks is None:
@@ -249,14 +193,7 @@ class EventStream:
     def append_each(
         self, batches: Sequence[pa.RecordBatch | pa.Table], durability: str | None = None
     ) -> list[AppendResult]:
-        """Append batches in order, each as a commit of its own, all made durable together.
-
-        Returns
-        -------
-        list of AppendResult
-            One for each batch, or for those before the first that could not be appended: that one
-            raises what :meth:`append` does when it comes first.
-        """
+        """Append batches as separate commits; returns results before the first failure."""
         jobs = [self._job(data, durability) for data in batches]
         if not jobs:
             return []
@@ -271,7 +208,6 @@ class EventStream:
         owner: str | None = None,
         marks: Marks | None = None,
     ) -> Append:
-        """What is to be appended, checked and sorted."""
         self.commits.check_owner(owner)
         promise = durability or self.commits.manifest.options.durability
         if promise not in DURABILITIES:
@@ -301,7 +237,6 @@ class EventStream:
         return AppendResult(0, 0, snapshot.count, snapshot.version)
 
     def _append(self, job: Append) -> None:
-        """Put events into log and tail, or write leaves; the lock is held."""
         commits, last = self.commits, self.commits.journal.last
         commits.check_writable()
         if commits.manifest.schema is not job.rules.schema:
@@ -313,13 +248,13 @@ class EventStream:
         rows = batch.num_rows
         if job.duplicates and not rows and job.marks is None:
             job.newest, job.state = last, commits.state()
-            job.log, job.position = commits.log, commits.log.size  # as durable as what is there
+            job.log, job.position = commits.log, commits.log.size  # as durable as the rest
             return
         cut = 0
         if last is not None and rows and ticks[0] < last:
             cut = int(np.searchsorted(ticks, last))
         late = batch.slice(0, cut) if cut else None
-        if cut and last is not None:  # but for a few that are later than the others
+        if cut and last is not None:  # ignoring the few latest ones
             commits.note_reach(last - int(ticks[cut // LATE_FEW]))
         fresh = batch.slice(cut) if cut < rows else None
         wide = False
@@ -362,7 +297,6 @@ class EventStream:
         job.log, job.position = commits.log, commits.log.size
 
     def _sift(self, job: Append) -> Sifted | None:
-        """Take what is stored already out of an append, by the settings of now."""
         manifest = self.commits.manifest
         if job.rules.options is not manifest.options:
             job.rules = self._rules_of(manifest)
@@ -374,11 +308,7 @@ class EventStream:
         return sifted
 
     def _settle(self, jobs: Sequence[Append | AppendSeries]) -> None:
-        """Make appends as durable as promised, then show them.
-
-        The newest of them stands for all: a log that replaced another begins, durably, with what
-        that one held.
-        """
+        """Sync and publish: the newest append covers all, also across a new log."""
         newest = jobs[-1]
         if newest.patient:
             self._sync(newest.log, newest.position)
@@ -393,7 +323,6 @@ class EventStream:
     # -- structural commits -------------------------------------------------------------------
 
     def _tidy_quietly(self, rules: AppendRules) -> None:
-        """Tidy up; the append is in the log already, so what fails is tried again at the next."""
         try:
             self._tidy(rules)
         except (ChronicleError, OSError) as error:
@@ -402,13 +331,12 @@ class EventStream:
             logger.warning("%s: %s", self.commits.directory, error)
 
     def _tidy(self, rules: AppendRules) -> None:
-        """What a commit may leave to do: spill, begin a new log, seal what is to go or to move."""
         commits = self.commits
         journal, log = commits.journal, commits.log
         full = log.size >= LOG_BYTES_MAX or log.records >= LOG_RECORDS_MAX
         if journal.late and (
             sum(batch.num_rows for batch in journal.late) >= self.options.late_events_max
-            # the new log would begin with them
+            # the new log would contain them
             or (full and 2 * sum(batch.nbytes for batch in journal.late) >= LOG_BYTES_MAX)
         ):
             spill(commits)
@@ -422,7 +350,6 @@ class EventStream:
                 self._seal_when_wide(rules.moving_ticks, journal.last)
 
     def _seal_when_wide(self, age: int, last: int) -> None:
-        """Seal the active segment, so that it can be dropped, or move, when it spans enough."""
         first = active_first(self.commits)
         if first is not None and last - first > span_max(age):
             seal(self.commits)
@@ -430,20 +357,13 @@ class EventStream:
     # -- maintenance --------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Make every append so far durable, whatever its promise was.
-
-        Raises
-        ------
-        StorageFull, StorageFailed
-            What was appended without a promise may be lost in a power cut.
-        """
+        """Make every append so far durable, whatever its durability was."""
         with self.commits.lock:
             self.commits.check_writable()
             log, position = self.commits.log, self.commits.log.size
         self._sync(log, position)
 
     def seal(self) -> None:
-        """Write the tail and close the active segment, so that it never changes again."""
         with self.commits.lock:
             self.commits.check_writable()
             seal(self.commits)
@@ -451,41 +371,20 @@ class EventStream:
         self.commits.publish(state)
 
     def compact(self) -> None:
-        """Fold late events into the segments that they belong to; remove what no reader wants."""
+        """Fold late events, and remove files that no reader needs."""
         self.commits.lock.check()
         self._compactor.run()
 
     def move(
         self, to: ObjectStore, owner: str, which: int | Chosen, stopped: Stopped = never
     ) -> Moved:
-        """Move segments, those before a tick or chosen, as :func:`.moving.move_segments` does."""
         self.commits.lock.check()
         return self._compactor.move(to, owner, which, stopped)
 
     def delete(
         self, start: int | None = None, end: int | None = None, choose: Choice | None = None
     ) -> int:
-        """Delete events for good, atomically and durably, as one commit; see :mod:`.deleting`.
-
-        Parameters
-        ----------
-        start, end : int, optional
-            Ticks, half-open; None leaves a side open.
-        choose : callable, optional
-            Says of a snapshot which events of the range; all without it.
-
-        Returns
-        -------
-        int
-            Events deleted.
-
-        Raises
-        ------
-        StreamOwned
-            The stream belongs to a live query.
-        StorageFull, StorageFailed, ResourceLimit
-            Nothing is deleted.
-        """
+        """Delete chosen events of [start, end), in ticks, durably; returns their number."""
         self.commits.lock.check()
         self.commits.check_owner(None)
         first = TICK_MIN if start is None else start
@@ -495,18 +394,7 @@ class EventStream:
     def update(
         self, start: int | None, end: int | None, choose: Choice | None, change: Change
     ) -> int:
-        """Give events other values, atomically and durably, as one commit; as :meth:`delete`.
-
-        Parameters
-        ----------
-        change : callable
-            Gives, of some events, the columns that change; not the time.
-
-        Returns
-        -------
-        int
-            Events given to ``change``.
-        """
+        """Change events durably, as ``delete``; ``change`` may not alter the time."""
         self.commits.lock.check()
         self.commits.check_owner(None)
         first = TICK_MIN if start is None else start
@@ -514,10 +402,7 @@ class EventStream:
         return self._compactor.update(first, last, choose, change)
 
     def replace(self, first: int, last: int, addition: Addition) -> int:
-        """Put others in the place of the events with first <= t <= last, in one commit.
-
-        As :meth:`delete`; without any event in the range nothing happens, and 0 is the answer.
-        """
+        """Replace first <= t <= last in one commit; 0, without a change, if empty."""
         self.commits.lock.check()
         self.commits.check_owner(None)
         return self._compactor.replace(first, last, addition)
@@ -525,14 +410,11 @@ class EventStream:
     def add_attribute(
         self, name: str, type_: pa.DataType, nullable: bool = True, default: Any = None
     ) -> None:
-        """Add an attribute; events stored so far have the default, nothing is rewritten."""
+        """Add an attribute; existing events have the default, nothing is rewritten."""
         self.alter(add_attribute, name, type_, nullable, default)
 
     def alter(self, change: Callable[..., None], *arguments: Any, **more: Any) -> None:
-        """Change columns or settings, by one of the functions of :mod:`.schema_change`.
-
-        Nothing is compacted meanwhile.
-        """
+        """Apply a function of ``schema_change``, without concurrent compactions."""
         self.commits.lock.check()
         self.commits.check_owner(None)
         with self._compactor.altered(more):
@@ -540,30 +422,29 @@ class EventStream:
             change(self.commits, *arguments, **more)
             state = self.commits.state()
             flusher, self._flusher = self._flusher, None
-        if flusher is not None:  # an append begins another one, with the interval of now
+        if flusher is not None:  # the next append starts one with the new interval
             flusher.stop()
         self.commits.publish(state)
         if self.options.durability == "interval":
             self._start_flusher()
 
     def stats(self) -> dict[str, Any]:
-        """Figures about the stream, for people and metrics."""
         with self.commits.lock:
             return figures_of(self.commits)
 
     def check_log(self, report: CheckReport) -> None:
-        """Add to a report when the log on disk is shorter than what was written to it."""
+        """Report a log on disk that is shorter than what was written."""
         log = self.commits.log
         try:
             found = self.commits.files.size(log.path)
         except FileNotFoundError:
-            return  # told by who reads it
+            return  # readers report it
         if found < log.size:
             what = f"expected {log.size} bytes, found {found}: it was cut while it was open"
             report.problems.append(Problem(self.name, log.path, what))
 
     def close(self) -> None:
-        """Make everything durable and close the files; doing so again does nothing."""
+        """Make everything durable and close the files; idempotent."""
         if not self.commits.lock.here:
             return
         self._compactor.stop()
@@ -580,7 +461,7 @@ class EventStream:
         except Exception as error:
             with self.commits.lock:
                 if log is not self.commits.log:
-                    return  # replaced meanwhile: its successor's checkpoint holds it, durably
+                    return  # replaced: its successor's durable checkpoint contains it
                 if not isinstance(error, StoreClosed):
                     self.commits.fail(error)
             if isinstance(error, StoreClosed) and log.durable_size >= position:
@@ -593,7 +474,6 @@ class EventStream:
                 self._flusher = Flusher(self._sync_quietly, self.options.interval_ms / 1000)
 
     def _sync_quietly(self) -> None:
-        """One tick of the interval flusher; a failure shows at the next append."""
         try:
             self.flush()
         except Exception:

@@ -1,16 +1,4 @@
-"""The reader's side of a stream: its last commit, looked at from another process.
-
-Purpose
-    :class:`StreamReader` shows a stream of a store that is open for reading only, while another
-    process writes to it, or none does.
-
-Guarantee
-    Takes no lock and needs no right to write.  A snapshot is one commit, as
-    :mod:`.recovery` finds it without changing anything; it stays as it is.
-
-Limits
-    What was committed since is seen at the next :meth:`StreamReader.refresh`.
-"""
+"""The reader's side of a stream: its last commit, without a lock or write access."""
 
 from __future__ import annotations
 
@@ -29,8 +17,6 @@ __all__ = ["StreamReader"]
 
 
 class StreamReader:
-    """A stream that is open for reading only."""
-
     def __init__(self, files: Files, directory: str) -> None:
         self.files = files
         self.directory = directory
@@ -41,22 +27,17 @@ class StreamReader:
         self.refresh()
 
     def refresh(self) -> None:
-        """Look at the last commit; snapshots taken before stay as they are.
-
-        Every commit replaces the manifest or lengthens its log, so looking costs next to nothing
-        when nothing was committed.
-        """
+        """Load the last commit; cheap without one, since each changes manifest or log."""
         with self._lock:
             seen = self._look()
             if seen is not None and seen == self._seen:
                 return
             self._manifest, state = load_for_reading(self.files, self.directory)
             self._snapshot = Snapshot(state)
-            # what was seen before loading: a commit in between is loaded once more, never missed
+            # from before loading: a commit in between is loaded again, never missed
             self._seen = seen
 
     def _look(self) -> tuple[bytes, int] | None:
-        """The manifest's bytes and the length of the log that it was last known to name."""
         if self._manifest is None:
             return None
         try:
@@ -69,27 +50,23 @@ class StreamReader:
 
     @property
     def name(self) -> str:
-        """Name of the stream."""
         return self._loaded().name
 
     @property
     def schema(self) -> StreamSchema:
-        """Columns of the stream."""
         return self._loaded().schema
 
     @property
     def options(self) -> StreamOptions:
-        """Settings of the stream."""
         return self._loaded().options
 
     @property
     def layout(self) -> int:
-        """How often a column has been renamed, dropped, or given another type."""
+        """Number of earlier renames, drops and type changes of columns."""
         return len(self._loaded().layouts)
 
     @property
     def owner(self) -> str | None:
-        """Who alone may append to the stream."""
         return self._loaded().owner
 
     def _loaded(self) -> StreamManifest:
@@ -97,12 +74,10 @@ class StreamReader:
         return self._manifest
 
     def snapshot(self) -> Snapshot:
-        """The stream as of the last :meth:`refresh`."""
         self._lock.check()
         return self._snapshot
 
     def stats(self) -> dict[str, Any]:
-        """Figures about the stream, for people."""
         state = self._snapshot.state
         return {
             "events": self._snapshot.count,
@@ -119,5 +94,4 @@ class StreamReader:
         }
 
     def close(self) -> None:
-        """Close the files of the last snapshot."""
         close_views(self._snapshot.state.segments, self._snapshot.state.runs)

@@ -1,12 +1,6 @@
-"""Events in memory: the unfinished last leaf and the buffer of late events.
+"""Events in memory, with the interface of a leaf: the unfinished last leaf and the late buffer.
 
-Purpose
-    What does not fill a leaf yet is held here (and in the write-ahead log) as Arrow batches, and
-    answers scans and aggregations through the same face as a leaf on disk.
-
-Guarantee
-    A :class:`MemoryLeaf` never changes.  A :class:`Tail` only grows, so a snapshot that remembers
-    how many rows it saw keeps seeing exactly those.
+A ``Tail`` only grows, so a snapshot that remembers its row count is stable.
 """
 
 from __future__ import annotations
@@ -44,7 +38,7 @@ __all__ = [
 
 Table = npt.NDArray[np.int64]
 BATCHES_MAX = 1024
-"""Batches of a tail that are kept apart before they are joined: small ones are mostly overhead."""
+"""A tail's batches are concatenated at this number: small ones are mostly overhead."""
 
 
 @kernel
@@ -66,7 +60,7 @@ def ticks_of_column(array: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def sort_batch(batch: pa.RecordBatch, schema: StreamSchema) -> pa.RecordBatch:
-    """The batch in time order; ties keep their order.  Returned as it is when it was sorted."""
+    """The batch in time order, stable; not copied if already sorted."""
     ticks = ticks_of(batch, schema)
     if is_sorted(ticks):
         return batch
@@ -74,7 +68,6 @@ def sort_batch(batch: pa.RecordBatch, schema: StreamSchema) -> pa.RecordBatch:
 
 
 def concat_batches(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    """Join batches of one schema into one."""
     if len(batches) == 1:
         return batches[0]
     columns = [
@@ -87,13 +80,7 @@ def concat_batches(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.R
 
 
 class MemoryLeaf:
-    """A sorted batch that looks like a leaf.
-
-    Parameters
-    ----------
-    batch : pyarrow.RecordBatch
-        In the schema's columns, in time order.
-    """
+    """A batch in time order with the interface of a leaf."""
 
     def __init__(self, batch: pa.RecordBatch, schema: StreamSchema) -> None:
         self.batch = batch
@@ -104,20 +91,16 @@ class MemoryLeaf:
 
     @property
     def first(self) -> int:
-        """First tick."""
         return int(self._ticks[0])
 
     @property
     def last(self) -> int:
-        """Last tick."""
         return int(self._ticks[-1])
 
     def ticks(self, first: int = 0, end: int | None = None) -> npt.NDArray[np.int64]:
-        """Times of rows [first, end)."""
         return self._ticks[first : self.events if end is None else end]
 
     def zones_of(self, names: tuple[str, ...]) -> Table:
-        """Zone table over some attributes only, built when first asked for."""
         table = self._tables.get(names)
         if table is None:
             starts = np.append(np.arange(0, self.events, ZONE_EVENTS), self.events)
@@ -151,26 +134,12 @@ class MemoryLeaf:
         return self.batch.column(self.schema.names.index(name)).slice(first, end - first)
 
     def rows(self, start: int, last: int) -> tuple[int, int]:
-        """Half-open range of rows with start <= t <= last."""
         low = int(np.searchsorted(self._ticks, start, "left"))
         return low, int(np.searchsorted(self._ticks, last, "right"))
 
 
 class Tail:
-    """Events in time order that wait for their leaf; grows only.
-
-    Parameters
-    ----------
-    batches : sequence of pyarrow.RecordBatch
-        What is there to begin with.
-
-    Attributes
-    ----------
-    rows, bytes : int
-        Events, and their plain size as far as it decides when a leaf is full.
-    first : int or None
-        First tick; None while empty.
-    """
+    """Append-only events in time order that do not fill a leaf; ``first`` is None while empty."""
 
     def __init__(self, schema: StreamSchema, batches: Sequence[pa.RecordBatch] = ()) -> None:
         self.schema = schema
@@ -182,15 +151,7 @@ class Tail:
         self._leaf: MemoryLeaf | None = None
 
     def add(self, batch: pa.RecordBatch, first: int, size: int) -> None:
-        """Append a batch that is not older than what is there.
-
-        Parameters
-        ----------
-        first : int
-            Its first tick.
-        size : int
-            Its bytes, as far as they decide when a leaf is full.
-        """
+        """Append a batch that is not older; its first tick and its size in bytes."""
         with self._lock:
             self._batches.append(batch)
             self.rows += batch.num_rows
@@ -201,14 +162,13 @@ class Tail:
                 self._batches = [concat_batches(self._batches, self.schema.arrow)]
 
     def batch(self, rows: int | None = None) -> pa.RecordBatch:
-        """The first ``rows`` events (all without an argument) as one batch."""
         with self._lock:
             if len(self._batches) != 1:
                 self._batches = [concat_batches(self._batches, self.schema.arrow)]
             return self._batches[0].slice(0, rows)
 
     def leaf(self, rows: int) -> MemoryLeaf:
-        """The first ``rows`` events as a leaf; the latest one asked for is kept."""
+        """The first ``rows`` events as a leaf; the latest one is cached."""
         leaf = self._leaf
         if leaf is None or leaf.events != rows:
             leaf = MemoryLeaf(self.batch(rows), self.schema)

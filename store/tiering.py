@@ -1,25 +1,12 @@
-"""Tiering: which segments of a stream are due to move to objects, by its own settings.
+"""Tiering: which segments of a stream are due to move to objects (``mover``)::
 
-Purpose
-    ``move_after = '90 days'`` has a segment go when its newest event is older than that;
-    ``keep_local_bytes = '50 GB'`` has the oldest go while sealed segments and late runs take more
-    than that on the disk.  With both, whichever comes first.  :mod:`.mover` looks, and moves.
+    in objects             on the disk
+    |======|======|======| |======|======|===| active |
+                          ^ due: older than newest - move_after, or keep_local_bytes exceeded
 
-    ::
-
-        in objects             on the disk
-        |======|======|======| |======|======|===| active |
-                              ^ due: older than newest - move_after, or too many bytes behind it
-
-Guarantee
-    Age counts from the newest event of the stream, as that of retention does.  Late runs and the
-    active segment stay.  The active segment is sealed when it spans a quarter of the age and has
-    :attr:`~.options.StreamOptions.moved_bytes_min`, and under ``keep_local_bytes`` at an eighth of
-    it, but at no less than that: a stream with few events does not become a crowd of objects.
-
-Limits
-    So a little more stays on the disk than the settings say: up to a quarter of the age, or an
-    eighth of the size, and the least that is worth an object.
+Age counts from the newest event of the stream.  Late runs and the active segment stay.  The active
+segment is sealed when it spans a quarter of the age and has ``StreamOptions.moved_bytes_min``, and
+at an eighth of ``keep_local_bytes``, but not below that minimum, which avoids small objects.
 """
 
 from __future__ import annotations
@@ -37,15 +24,7 @@ __all__ = ["due_now", "due_segments", "places", "worth_moving"]
 def due_segments(
     manifest: StreamManifest, newest: int | None, cold: frozenset[str]
 ) -> list[SegmentEntry]:
-    """The segments that are to move now, the oldest first.
-
-    Parameters
-    ----------
-    newest : int or None
-        Newest tick of the stream.
-    cold : frozenset of str
-        Files of segments that have moved.
-    """
+    """The segments to move now, oldest first; ``cold`` ones have moved."""
     age = moving_ticks(manifest.options, manifest.schema)
     size = manifest.options.local_bytes
     if age is None and size is None:
@@ -62,7 +41,7 @@ def due_segments(
 
 
 def due_now(commits: Commits) -> Chosen | None:
-    """What of a stream is to move; None where there is nothing to do, and nothing to remove."""
+    """The choice of due segments; None when there is nothing to move or to remove."""
     files = commits.files
     if not isinstance(files, ColdFiles):
         return None
@@ -80,13 +59,13 @@ def due_now(commits: Commits) -> Chosen | None:
 
 
 def worth_moving(commits: Commits) -> bool:
-    """Whether the active segment is large enough to be sealed for that; the lock is held."""
+    """Whether the active segment is large enough to seal it for moving; the lock is held."""
     active = commits.active
     return active is not None and active.writer.length >= commits.options.moved_bytes_min
 
 
 def places(commits: Commits) -> dict[str, int]:
-    """Where the sealed segments of a stream lie, for ``stats``; the lock is held."""
+    """Numbers and bytes of cold and due segments, for ``stats``; the lock is held."""
     files, manifest = commits.files, commits.manifest
     cold = files.cold(commits.directory) if isinstance(files, ColdFiles) else frozenset()
     moved = [entry for entry in manifest.segments if entry.file in cold] if cold else []

@@ -1,19 +1,9 @@
-"""The views of a store: queries with a name, kept beside the streams.
+"""The views of a store, in ``views/MANIFEST``, a manifest (``manifest``) that is replaced
+atomically::
 
-Layout
-    ``views/MANIFEST``, a manifest (:mod:`.manifest`) that has all of them::
+    {"views": [{"name": ..., "sql": ..., "sources": [...], "columns": "<Arrow schema>"}]}
 
-        {"views": [{"name": ..., "sql": ..., "sources": [...], "columns": "<Arrow schema>"}]}
-
-    There is no such file until a view is made.
-
-Guarantee
-    One replacement of that file makes or drops views: after a crash they are those from before or
-    from after, whole.  A view never has the name of a stream.  A process that only reads looks at
-    the file each time.
-
-Limits
-    What the texts mean is the query layer's to know; here they are kept.
+A view never has the name of a stream.  The query layer interprets the texts.
 """
 
 from __future__ import annotations
@@ -37,17 +27,7 @@ DIRECTORY = "views"
 
 @dataclass(frozen=True)
 class KeptView:
-    """A view.
-
-    Attributes
-    ----------
-    sql : str
-        Its query, as it was written.
-    sources : tuple of str
-        Streams and views that it names.
-    columns : pyarrow.Schema
-        What it gave when it was made.
-    """
+    """A view: its text, the streams and views that it names, its schema at creation."""
 
     name: str
     sql: str
@@ -55,7 +35,6 @@ class KeptView:
     columns: pa.Schema
 
     def to_json(self) -> dict[str, Any]:
-        """A form for the manifest."""
         columns = base64.b64encode(self.columns.serialize().to_pybytes()).decode("ascii")
         return {
             "name": self.name,
@@ -66,19 +45,12 @@ class KeptView:
 
     @classmethod
     def from_json(cls, told: dict[str, Any]) -> KeptView:
-        """Read what :meth:`to_json` wrote."""
         columns = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(told["columns"])))
         return cls(str(told["name"]), str(told["sql"]), tuple(map(str, told["sources"])), columns)
 
 
 class Views:
-    """The views of a store that is open; any thread may ask.
-
-    Parameters
-    ----------
-    mode : str
-        ``rw``: nobody else changes them.
-    """
+    """The views of an open store; thread-safe.  Mode ``rw`` caches them."""
 
     def __init__(self, files: Files, mode: str) -> None:
         self._files = files
@@ -87,36 +59,24 @@ class Views:
         self._known: dict[str, KeptView] | None = None
 
     def all(self) -> dict[str, KeptView]:
-        """All of them by name, sorted; not to be changed.
-
-        Raises
-        ------
-        CorruptStore
-        """
+        """All views by name, sorted; not to be modified.  ``CorruptStore`` if unreadable."""
         known = self._known
         if known is None or self._mode == "r":
             known = self._known = kept_views(self._files)
         return known
 
     def keep(self, view: KeptView) -> None:
-        """Add a view, or put it in the place of the one of that name; durable on return.
-
-        Raises
-        ------
-        StorageFull, StorageFailed
-            All views are what they were.
-        """
+        """Add or replace a view; durable on return, and unchanged on an error."""
         with self._lock:
             self._write({**self.all(), view.name: view})
 
     def drop(self, names: Iterable[str]) -> None:
-        """Remove views, all at once; durable on return."""
         gone = set(names)
         with self._lock:
             self._write({name: view for name, view in self.all().items() if name not in gone})
 
     def reading(self, name: str) -> list[str]:
-        """The views that read a stream or view, themselves or through others; the nearest first."""
+        """The views that read a stream or view, directly or indirectly; nearest first."""
         found: list[str] = []
         waiting = [name]
         while waiting:
@@ -136,17 +96,11 @@ class Views:
         try:
             write_manifest(self._files, DIRECTORY, document)
         finally:
-            self._known = None  # what the file says now is read anew
+            self._known = None  # read the file again
         self._known = views
 
 
 def kept_views(files: Files) -> dict[str, KeptView]:
-    """What a store's file of views says.
-
-    Raises
-    ------
-    CorruptStore
-    """
     body = read_manifest(files, DIRECTORY)
     try:
         listed = [] if body is None else [KeptView.from_json(told) for told in body["views"]]
@@ -158,7 +112,7 @@ def kept_views(files: Files) -> dict[str, KeptView]:
 
 
 def check_free(files: Files, name: str) -> None:
-    """Refuse the name of a view for something else; raises :class:`StreamExists`."""
+    """Raise ``StreamExists`` if a view has the name."""
     if files.exists(f"{DIRECTORY}/MANIFEST"):
         for taken in kept_views(files):
             if taken.lower() == name.lower():

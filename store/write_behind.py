@@ -1,17 +1,8 @@
-"""Write-behind: encoding goes on while what is encoded is being written and synced.
+"""Write-behind: encoding continues while encoded blocks are written and synced.
 
-Purpose
-    A bulk load is bound by the disk.  :class:`WriteBehind` gathers encoded blocks, hands them to
-    the file in pieces of some megabytes from another thread, and starts write-back early, so that
-    the sync at the end has little left to do.
-
-Guarantee
-    Bytes reach the file in the order of :meth:`WriteBehind.put`.  After :meth:`WriteBehind.flush`
-    all of them have been handed to the system, after :meth:`WriteBehind.sync` they are durable; a
-    failure on the way is raised by the next call of either.  At most two pieces are in memory.
-
-Limits
-    Small loads never leave the caller's thread: threads are used only above :data:`PIECE_BYTES`.
+Blocks are written in order, in pieces of some megabytes in another thread (small files in the
+caller's), and syncs start early, so that the final sync is short.  After ``flush`` all have been
+written, after ``sync`` they are durable; errors are raised by the next call of either.
 """
 
 from __future__ import annotations
@@ -33,11 +24,7 @@ _SYNCING: ThreadPoolExecutor
 
 
 def _begin_pools() -> None:
-    """Make the pools, without threads until one is needed; a forked child has to do so anew.
-
-    The child inherits pools that believe in threads which did not come along: what it submitted to
-    them would wait for ever.
-    """
+    """Create the pools, also in a forked child, which inherits them without their threads."""
     global _WRITING, _SYNCING
     _WRITING = ThreadPoolExecutor(max_workers=2, thread_name_prefix="chronicle-write")
     _SYNCING = ThreadPoolExecutor(max_workers=2, thread_name_prefix="chronicle-sync")
@@ -49,15 +36,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class WriteBehind:
-    """The end of a file that is being written.
-
-    Parameters
-    ----------
-    file : AppendFile
-        Closed by :meth:`close`.
-    unsynced : int
-        Bytes of it that are not durable yet.
-    """
+    """Appends to ``file``, which ``close`` closes; ``unsynced`` bytes are not durable yet."""
 
     def __init__(self, file: AppendFile, unsynced: int = 0) -> None:
         self._file = file
@@ -67,10 +46,10 @@ class WriteBehind:
         self._writing: Future[None] | None = None
         self._syncing: Future[None] | None = None
         self.length = file.size
-        """Bytes of the file once everything put so far is in it."""
+        """Length of the file including buffered bytes."""
 
     def put(self, parts: list[Any], length: int) -> None:
-        """Append buffers, ``length`` bytes in all; they must not change any more."""
+        """Append ``length`` bytes of buffers, which must not change any more."""
         self._parts.extend(parts)
         self._gathered += length
         self.length += length
@@ -86,7 +65,6 @@ class WriteBehind:
             self._writing = _WRITING.submit(self._file.writev, parts)
 
     def _join(self, *, writing: bool = False, syncing: bool = False) -> None:
-        """Wait for what is under way; its failure is raised here."""
         if writing and self._writing is not None:
             pending, self._writing = self._writing, None
             pending.result()
@@ -95,7 +73,6 @@ class WriteBehind:
             pending.result()
 
     def flush(self) -> None:
-        """Hand everything to the file."""
         self._join(writing=True)
         if self._parts:
             parts, self._parts = self._parts, []
@@ -104,7 +81,6 @@ class WriteBehind:
             self._file.writev(parts)
 
     def sync(self) -> None:
-        """Make everything durable."""
         self.flush()
         self._join(syncing=True)
         if self._unsynced:
@@ -112,7 +88,6 @@ class WriteBehind:
             self._unsynced = 0
 
     def truncate(self, size: int) -> None:
-        """Forget what was put after ``size`` bytes, whatever has become of it."""
         self._abandon()
         if self._file.size > size:
             self._file.truncate(size)
@@ -122,11 +97,10 @@ class WriteBehind:
         self._parts, self._gathered = [], 0
         for pending in (self._writing, self._syncing):
             if pending is not None:
-                with suppress(Exception):  # who gives up reports a failure of its own
+                with suppress(Exception):  # the caller has an error of its own
                     pending.result()
         self._writing = self._syncing = None
 
     def close(self) -> None:
-        """Close the file without writing what is gathered."""
         self._abandon()
         self._file.close()
