@@ -296,9 +296,7 @@ class PatternGroup:
         old = self.moment[source].version
         if spans and (spans[0][0] <= INT64_MIN or self.mark.positions != {source: old}):
             raise _Unknown("it is not known which events came late")
-        if spans and self.sources.deleted(
-            source, self.mark
-        ):  # an update leaves their number unchanged
+        if spans and self.sources.deleted(source, self.mark):  # or updated
             raise _Unknown("events are gone, or are other ones")
         return count, spans
 
