@@ -79,27 +79,21 @@ def create_app(
     """
     from .routes import (
         agents,
-        backups,
         console,
         events,
+        following,
         ingest,
-        job_kinds,
         jobs,
-        language,
         line_protocol,
         live,
-        matches,
         positions,
-        profile,
         queries,
         reference,
         service,
         status,
         streams,
-        tail,
         tokens,
         transactions,
-        views,
     )
 
     server = Server(database, settings or load_settings())
@@ -108,7 +102,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await asyncio.to_thread(server.start)
-        await asyncio.to_thread(server.jobs.resume, partial(job_kinds.work_again, server))
+        await asyncio.to_thread(server.jobs.resume, partial(jobs.work_again, server))
         try:
             app.state.flight = await _flight(server)
         except BaseException:
@@ -150,8 +144,8 @@ def create_app(
     if server.settings.console != "off":
         console.mount_console(app)
     # Routes are tried in order: the most frequent first
-    modules = (queries, events, streams, tail, live, positions, transactions, profile, status)
-    others = (ingest, console, language, matches, views, jobs, backups, tokens, agents)
+    modules = (queries, events, streams, following, live, positions, transactions, status)
+    others = (ingest, console, jobs, tokens, agents)
     for module in (*modules, *others):
         app.include_router(module.router, dependencies=[Depends(only_known)])
     describe(app)

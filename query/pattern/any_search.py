@@ -16,7 +16,7 @@ from .any_output import AtOnce
 from .any_states import FIRST, LAST, States, Tables, TooManyStates, classes_of
 from .automaton import Automaton
 from .groups import take_ranges
-from .search import Task
+from .search import Task as Search
 
 if TYPE_CHECKING:
     from .conditions import PreparedRows
@@ -44,7 +44,7 @@ class ListSearch:
     def states(self) -> int:
         return self._states.count
 
-    def open(self, prepared: PreparedRows, groups: Groups, task: Task) -> AtOnce | None:
+    def open(self, prepared: PreparedRows, groups: Groups, task: Search) -> AtOnce | None:
         self.why = ""
         if prepared.careful:
             self.why = f"a condition cannot be computed in some events ({prepared.why})"

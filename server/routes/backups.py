@@ -16,10 +16,10 @@ from ..service.state import server_of
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/v1/backups", tags=["jobs"])
+router = APIRouter(prefix="/v1", tags=["jobs"])
 
 
-@router.get("", summary="List backups")
+@router.get("/backups", summary="List backups")
 async def backups(request: Request, principal: Requester) -> Response:
     """When each was made and what it holds, oldest first; unfinished ones last."""
     principal.require("operate")

@@ -18,10 +18,10 @@ from .json_bodies import read_spec, spec_body
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+router = APIRouter(prefix="/v1", tags=["jobs"])
 
 
-@router.post("", status_code=202, summary="Begin a job", openapi_extra=spec_body(JobSpec))
+@router.post("/jobs", status_code=202, summary="Begin a job", openapi_extra=spec_body(JobSpec))
 async def begin_job(request: Request, principal: Requester) -> Response:
     """Answers at once; `GET` of its `Location` gives progress and outcome."""
     principal.require("operate")
@@ -38,7 +38,7 @@ async def begin_job(request: Request, principal: Requester) -> Response:
     return reply(job.to_json(), 202, {"Location": f"/v1/jobs/{job.id}"})
 
 
-@router.get("", summary="List jobs")
+@router.get("/jobs", summary="List jobs")
 async def list_jobs(request: Request, principal: Requester) -> Response:
     """Waiting and running jobs, and the last that ended; without all streams, your own."""
     principal.require("operate")
@@ -46,13 +46,13 @@ async def list_jobs(request: Request, principal: Requester) -> Response:
     return reply({"jobs": [job.to_json() for job in jobs if _visible(job, principal)]})
 
 
-@router.get("/{job_id}", summary="Describe a job")
+@router.get("/jobs/{job_id}", summary="Describe a job")
 async def describe_job(request: Request, principal: Requester, job_id: PathName) -> Response:
     """Its progress, or how it ended."""
     return reply(_found(request, principal, job_id).to_json())
 
 
-@router.delete("/{job_id}", status_code=204, summary="Cancel a job")
+@router.delete("/jobs/{job_id}", status_code=204, summary="Cancel a job")
 async def cancel_job(request: Request, principal: Requester, job_id: PathName) -> Response:
     """It ends before its next step; a job that has ended is unchanged."""
     server = server_of(request)

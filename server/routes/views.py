@@ -16,10 +16,10 @@ from ..service.state import server_of
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/v1/views", tags=["streams"])
+router = APIRouter(prefix="/v1", tags=["streams"])
 
 
-@router.get("", summary="List the views")
+@router.get("/views", summary="List the views")
 async def list_views(request: Request, principal: Requester) -> Response:
     """The views within the token's reach: their queries and columns."""
     principal.require("read")
