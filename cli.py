@@ -53,7 +53,7 @@ COMMANDS = {
     "describe": "streams",
     "index": "streams",
     "explain": "streams",
-    "tail": "tail",
+    "tail": "live",
     "live": "live",
     "check": "upkeep",
     "inspect": "upkeep",

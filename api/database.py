@@ -60,10 +60,10 @@ if TYPE_CHECKING:
     from ..live.handle import LiveHandle
     from ..query.contract.access import Access, Tell
     from ..query.contract.cancellation import Cancellation, QueryControl
+    from ..query.contract.catalog import Rollup
     from ..query.contract.explanation import Plan
     from ..query.contract.frames import Frame
     from ..query.contract.result import Result
-    from ..query.contract.rollups import Rollup
     from ..query.engine import QueryEngine
     from ..store import CheckReport, Snapshot
     from ..store.deleting import Change, Choice

@@ -23,10 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..query.situations.compiled import CompiledSituations
-from ..query.situations.derive_kernels import GROUP, NAME, START, UNTIL
-from ..query.situations.deriving import Deriver
+from ..query.situations.deriving import GROUP, NAME, START, UNTIL, Deriver
+from ..query.situations.matching import Statistics, join_orders
 from ..query.situations.network import FAR
-from ..query.situations.ordering import Statistics, join_orders
 from .flink import FlinkJob, measure
 
 __all__ = ["flink_drivers", "iseq", "islands"]

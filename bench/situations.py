@@ -23,9 +23,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import ResourceLimit
-from ..query.pattern.compiled import InputColumns, MatchLimits
+from ..query.pattern.compiled import InputColumns
+from ..query.pattern.matcher import MatchLimits
 from ..query.situations.compiled import CompiledSituations, compile_situations
-from ..query.situations.relations import NAMES
+from ..query.situations.network import NAMES
 from ..query.situations.stream import SituationStream
 from ..query.sql.dialect import SituationRelation, parse_statement
 from ..query.sql.situation_clause import situation_clause

@@ -29,8 +29,7 @@ import pyarrow as pa
 
 import chronicle
 
-from ..query.windows.calibration import calibrate
-from ..query.windows.cost import save_calibration
+from ..query.windows.cost import calibrate, save_calibration
 from .figures import lines, require
 from .harness import Row, Section
 

@@ -16,11 +16,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .database import RemoteDatabase
-from .feeds import RemoteFeed
-from .jobs import RemoteJob
-from .live import RemoteLive
-from .stream import RemoteStream
-from .stream_routes import StreamRoutes
+from .live import RemoteFeed, RemoteJob, RemoteLive
+from .stream import RemoteStream, StreamRoutes
 from .transport import Transport
 
 if TYPE_CHECKING:

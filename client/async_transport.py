@@ -14,10 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..errors import ConnectionFailed, MissingDependency, StoreClosed
-from .address import address_of
-from .arrow_stream import ArrowDecoder, Told
 from .calls import Call
-from .problems import Refusal, refusal
 from .transport import (
     ARROW,
     IDLE_S,
@@ -25,9 +22,14 @@ from .transport import (
     RETRIES,
     TIMEOUT_S,
     TRUNCATED,
+    ArrowDecoder,
+    Refusal,
+    Told,
+    address_of,
     arrow_chunks,
     cut_error,
     pauses,
+    refusal,
 )
 
 if TYPE_CHECKING:

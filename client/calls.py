@@ -1,6 +1,11 @@
 """Requests as values, independent of how they are sent; shared by both clients.  ``stream_calls``
 has the routes of streams, this module those of SQL and live queries.  A *repeatable* call has the
 same effect when it is executed twice.
+
+Also here:
+
+* The routes of tokens, jobs and backups as calls; see ``docs/rest.md``.
+* The routes below ``/v1/streams/{name}`` as calls; see ``docs/rest.md``.
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ import datetime as dt
 import json
 import math
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -20,23 +25,6 @@ import pyarrow as pa
 from ..errors import InvalidArgument, SqlError
 from ..query.sql.first_word import only_reads
 from ..schema import StreamSchema
-
-__all__ = [
-    "Call",
-    "bounds",
-    "caught_up",
-    "check",
-    "create_live",
-    "explain",
-    "in_json",
-    "list_live",
-    "list_streams",
-    "live",
-    "live_rows",
-    "net",
-    "query",
-    "quoted",
-]
 
 Parameters = Mapping[str, Any] | Sequence[Any]
 
@@ -218,3 +206,213 @@ def _typed(type_: str, value: str) -> dict[str, str]:
 def _text(scalar: pa.Scalar) -> str:
     naive = scalar.cast(pa.timestamp(scalar.type.unit)).cast(pa.string()).as_py()
     return str(naive) if scalar.type.tz is None else f"{naive}+00:00"
+
+
+TOKENS = "/v1/tokens"
+JOBS = "/v1/jobs"
+BACKUPS = "/v1/backups"
+Expiry = str | dt.datetime | dt.timedelta | None
+
+
+def list_tokens() -> Call:
+    return Call("GET", TOKENS)
+
+
+def make_token(
+    name: str, scopes: Iterable[str], streams: Iterable[str], expires: Expiry = None
+) -> Call:
+    body = {
+        "name": name,
+        "scopes": list(scopes),
+        "streams": list(streams),
+        "expires": _expiry(expires),
+    }
+    return Call("POST", TOKENS, body=body)
+
+
+def rotate_token(token_id: str, overlap: str | dt.timedelta, expires: Expiry = None) -> Call:
+    body = {"overlap": _expiry(overlap), "expires": _expiry(expires)}
+    return Call("POST", f"{TOKENS}/{quoted(token_id)}/rotate", body=body)
+
+
+def revoke_token(token_id: str) -> Call:
+    return Call("DELETE", f"{TOKENS}/{quoted(token_id)}")
+
+
+def revoke_all_tokens() -> Call:
+    return Call("DELETE", TOKENS)
+
+
+def list_jobs() -> Call:
+    return Call("GET", JOBS)
+
+
+def begin_job(kind: str, asked: dict[str, Any]) -> Call:
+    """Start a job; None values are omitted."""
+    given = {name: value for name, value in asked.items() if value is not None}
+    return Call("POST", JOBS, body={"kind": kind, **given})
+
+
+def job(job_id: str, method: str = "GET") -> Call:
+    return Call(method, f"{JOBS}/{quoted(job_id)}")
+
+
+def list_backups() -> Call:
+    return Call("GET", BACKUPS)
+
+
+def _expiry(given: Expiry) -> str | None:
+    """A time or a span as the server reads it; spans in whole seconds."""
+    if isinstance(given, dt.timedelta):
+        return f"{given // dt.timedelta(seconds=1)}s"
+    return given.isoformat() if isinstance(given, dt.datetime) else given
+
+
+class StreamCalls:
+    """Requests about one stream, which need not exist; ``bounds`` are ``start`` and ``end`` in
+    ticks.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.path = f"/v1/streams/{quoted(name)}"
+
+    def describe(self) -> Call:
+        return Call("GET", self.path)
+
+    def create(
+        self,
+        schema: StreamSchema,
+        codec: str,
+        retention: str | int | None,
+        options: Mapping[str, Any] | None,
+        if_not_exists: bool,
+    ) -> Call:
+        body: dict[str, Any] = {
+            "name": self.name,
+            "time": schema.time,
+            "arrow_schema": base64.b64encode(schema.arrow.serialize()).decode("ascii"),
+            "codec": codec,
+            "retention": retention,
+            "if_not_exists": if_not_exists,
+        }
+        if options:
+            body["options"] = dict(options)
+        return Call("POST", "/v1/streams", body=body, repeatable=if_not_exists)
+
+    def drop(self) -> Call:
+        return Call("DELETE", self.path)
+
+    def create_index(
+        self, attribute: str, *, wait: bool = True, lag_events_max: int | None = None
+    ) -> Call:
+        query = {"wait": str(wait).lower(), "lag_events_max": lag_events_max}
+        return Call("POST", f"{self.path}/indexes/{quoted(attribute)}", query)
+
+    def drop_index(self, attribute: str) -> Call:
+        return Call("DELETE", f"{self.path}/indexes/{quoted(attribute)}")
+
+    def indexes(self) -> Call:
+        return Call("GET", f"{self.path}/indexes")
+
+    # ----------------------------------------------------------------------------------- events
+
+    def append(self, durability: str | None = None, key: str | None = None) -> Call:
+        """Repeatable with a key."""
+        headers = {} if key is None else {"Idempotency-Key": key}
+        path = f"{self.path}/events"
+        query = {"durability": durability}
+        return Call("POST", path, query, headers=headers, repeatable=key is not None)
+
+    def delete(self, where: str | None, **bounds: int | None) -> Call:
+        body = {"where": "true" if where is None else where, **bounds}
+        return Call("POST", f"{self.path}/delete", body=body)
+
+    def update(self, values: Mapping[str, str], where: str | None, **bounds: int | None) -> Call:
+        body = {"set": dict(values), "where": "true" if where is None else where, **bounds}
+        return Call("POST", f"{self.path}/update", body=body)
+
+    def events(
+        self,
+        columns: Sequence[str] | None,
+        where: str | None,
+        limit: int | None,
+        **bounds: object | None,
+    ) -> Call:
+        """Events in time order; ``bounds`` are ``start``, ``end`` (ticks), ``version``."""
+        query = {"columns": listed(columns), "where": where, "limit": limit, **bounds}
+        query["format"] = "arrow"
+        return Call("GET", f"{self.path}/events", query, may_be_cut=limit is not None)
+
+    def aggregate(
+        self, attributes: Sequence[str], functions: Iterable[str], **bounds: int | None
+    ) -> Call:
+        query = {"attribute": listed(attributes), "functions": ",".join(functions), **bounds}
+        return Call("GET", f"{self.path}/aggregate", query)
+
+    def partitions(self, parts: int | None, **bounds: object | None) -> Call:
+        return Call("GET", f"{self.path}/partitions", {"parts": parts, **bounds})
+
+    # ----------------------------------------------------------------------------- transactions
+
+    def put_part(self, transaction: str, part: str) -> Call:
+        return Call("PUT", f"{self._transaction(transaction)}/parts/{part}")
+
+    def commit(
+        self,
+        transaction: str,
+        parts: Sequence[str],
+        truncate: bool,
+        over: tuple[int | None, int | None] | None,
+        application: str | None,
+        version: int | None,
+    ) -> Call:
+        """Commit parts; repeatable.  ``over``: a range to replace, in ticks."""
+        body: dict[str, Any] = {"parts": list(parts), "truncate": truncate}
+        if over is not None:
+            body["replace"] = {"start": over[0], "end": over[1]}
+        if application is not None and version is not None:
+            body |= {"app_id": application, "app_version": version}
+        path = f"{self._transaction(transaction)}/commit"
+        return Call("POST", path, body=body, repeatable=True)
+
+    def abort(self, transaction: str) -> Call:
+        return Call("DELETE", self._transaction(transaction))
+
+    def _transaction(self, name: str) -> str:
+        return f"{self.path}/transactions/{quoted(name)}"
+
+    # -------------------------------------------------------------------------------- following
+
+    def tail(
+        self, after: str | int, follow: bool, where: str | None, columns: Sequence[str] | None
+    ) -> Call:
+        query = {"after": after, "follow": follow, "where": where, "columns": listed(columns)}
+        return Call("GET", f"{self.path}/tail", query)
+
+    def keep_position(self, **which: object | None) -> Call:
+        """``at`` a commit, or the last one if it is ``after`` a position."""
+        return Call("POST", f"{self.path}/positions", body=which)
+
+    def drop_position(self, name: str) -> Call:
+        return Call("DELETE", f"{self.path}/positions/{quoted(name)}")
+
+    def changes(self, after: str | None, until: str) -> Call:
+        return Call("GET", f"{self.path}/changes", {"after": after, "until": until})
+
+    def new_events(
+        self,
+        after: str | None,
+        until: str,
+        columns: Sequence[str] | None,
+        **bounds: object | None,
+    ) -> Call:
+        query = {"after": after, "until": until, "columns": listed(columns), **bounds}
+        query["format"] = "arrow"
+        return Call("GET", f"{self.path}/changes/events", query, may_be_cut=True)
+
+
+def listed(columns: Iterable[str] | None) -> str | None:
+    if columns is None:
+        return None
+    return ",".join('"' + name.replace('"', '""') + '"' for name in columns)

@@ -18,15 +18,12 @@ import pyarrow as pa
 from ..errors import InvalidArgument, QueryTimeout, StreamNotFound, no_rollup
 from ..query.sql.first_word import only_reads
 from ..schema import StreamSchema, stream_schema, stream_settings
-from . import calls, server_calls
+from . import calls
 from .answers import damage_of, names_of, plan_of
-from .calls import Parameters
-from .jobs import RemoteJob
-from .live import RemoteLive
+from .calls import Expiry, Parameters, StreamCalls
+from .live import RemoteJob, RemoteLive
 from .outgoing import altered, dropped_with_views
-from .server_calls import Expiry
 from .stream import RemoteStream
-from .stream_calls import StreamCalls
 from .transport import Transport
 
 if TYPE_CHECKING:
@@ -234,19 +231,19 @@ class RemoteDatabase:
         ``kind`` is ``backup``, ``check``, ``compact`` or another of ``docs/server.md``, which lists
         each kind's parameters (``asked``).
         """
-        return RemoteJob(self._transport, self._transport.json(server_calls.begin_job(kind, asked)))
+        return RemoteJob(self._transport, self._transport.json(calls.begin_job(kind, asked)))
 
     def job(self, job_id: str) -> RemoteJob:
         """The job of that id; raises ``InvalidArgument``."""
-        return RemoteJob(self._transport, self._transport.json(server_calls.job(job_id)))
+        return RemoteJob(self._transport, self._transport.json(calls.job(job_id)))
 
     def jobs(self) -> list[dict[str, Any]]:
         """The status of all waiting, running and ended jobs, oldest first."""
-        return list(self._transport.json(server_calls.list_jobs())["jobs"])
+        return list(self._transport.json(calls.list_jobs())["jobs"])
 
     def backups(self) -> list[dict[str, Any]]:
         """Backups by jobs: name, ``made_at`` (earlier deletes are not in it), ``state``, events."""
-        return list(self._transport.json(server_calls.list_backups())["backups"])
+        return list(self._transport.json(calls.list_backups())["backups"])
 
     def create_token(
         self,
@@ -266,27 +263,27 @@ class RemoteDatabase:
         expires : str, datetime or timedelta, optional
             A time (UTC unless it has an offset), or a span from now such as ``"90d"``.
         """
-        call = server_calls.make_token(name, scopes, streams, expires)
+        call = calls.make_token(name, scopes, streams, expires)
         return dict(self._transport.json(call))
 
     def tokens(self) -> list[dict[str, Any]]:
         """The server's tokens, expired ones too: ``token_id``, name, scopes, streams, times."""
-        return list(self._transport.json(server_calls.list_tokens())["tokens"])
+        return list(self._transport.json(calls.list_tokens())["tokens"])
 
     def rotate_token(
         self, token_id: str, overlap: str | dt.timedelta = "1h", expires: Expiry = None
     ) -> dict[str, Any]:
         """Replace a token; the old one stays valid for ``overlap``."""
-        call = server_calls.rotate_token(token_id, overlap, expires)
+        call = calls.rotate_token(token_id, overlap, expires)
         return dict(self._transport.json(call))
 
     def revoke_token(self, token_id: str) -> None:
         """Revoke a token, from the next request on."""
-        self._transport.json(server_calls.revoke_token(token_id))
+        self._transport.json(calls.revoke_token(token_id))
 
     def revoke_all_tokens(self) -> list[str]:
         """Revoke every token except this connection's; returns their ids."""
-        return list(self._transport.json(server_calls.revoke_all_tokens())["revoked"])
+        return list(self._transport.json(calls.revoke_all_tokens())["revoked"])
 
     # --------------------------------------------------------------- life cycle
 

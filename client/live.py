@@ -1,20 +1,134 @@
-"""A live query of a server: ``db.live(name)``."""
+"""A live query of a server: ``db.live(name)``.
+
+Also here:
+
+* Follows a feed of a server: every row once and in order, across lost connections and server
+  restarts. After ``PATIENCE_S`` seconds of failed attempts it raises ``ConnectionFailed``.
+* Jobs of a server: ``db.start_job(kind)`` and ``db.job(job_id)``; any process may use a job by
+  its id.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
+from ..errors import ConnectionFailed, JobFailed, QueryTimeout
 from ..schema import StreamSchema
 from . import calls
 from .answers import schema_of, status_of
-from .feeds import RemoteFeed
-from .stream_calls import StreamCalls
-from .transport import Transport
+from .calls import Call, StreamCalls
+from .transport import Feed, Refusal, Told, Transport
 
-__all__ = ["RemoteLive"]
+PATIENCE_S = 60.0
+PAUSE_S = 0.2
+PAUSE_S_MAX = 5.0
+
+
+class Following:
+    """Position and reconnection state of a feed, shared with ``AsyncTail``."""
+
+    def __init__(self, call: Call, where: str) -> None:
+        self.follow = bool(call.query["follow"])
+        self.place = str(call.query["after"])
+        self._call = replace(
+            call, query={**call.query, "format": "arrow", "follow": str(self.follow).lower()}
+        )
+        self._where = where
+        self._ended = False
+        self._pause, self._since = PAUSE_S, time.monotonic()
+
+    def call(self) -> Call:
+        return replace(self._call, query={**self._call.query, "after": self.place})
+
+    def take(self, told: Told) -> pa.RecordBatch | None:
+        """The events of a batch, if any; advances the position."""
+        batch, marks = told
+        self._pause, self._since = PAUSE_S, time.monotonic()
+        if b"chronicle.error" in marks:
+            said = json.loads(marks[b"chronicle.error"])
+            raise Refusal(said["status"], said["code"], said, self._where).error()
+        if b"chronicle.place" in marks:
+            self.place = marks[b"chronicle.place"].decode()
+        self._ended = self._ended or (b"chronicle.bye" in marks and not self.follow)
+        return batch if batch.num_rows else None
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
+    def pause(self, broken: ConnectionFailed) -> float:
+        """Seconds until the next attempt; raises ``broken`` after too long."""
+        if not self.follow or time.monotonic() - self._since > PATIENCE_S:
+            raise broken
+        pause, self._pause = self._pause, min(2 * self._pause, PAUSE_S_MAX)
+        return pause
+
+
+class RemoteFeed:
+    """An iterator of non-empty record batches that waits for more, or stops at the end.
+
+    Closing it also ends it for a thread that waits in it.  The transport's timeout must exceed the
+    server's heartbeat, 15 seconds.
+    """
+
+    def __init__(self, transport: Transport, call: Call) -> None:
+        self._transport = transport
+        self._following = Following(call, transport.where)
+        self._closed = False
+        self._feed: Feed | None = transport.feed(self._following.call())
+        self.schema: pa.Schema = self._feed.schema
+        self._told = iter(self._feed)
+
+    @property
+    def position(self) -> str:
+        """Pass it as ``after`` to resume behind the last batch."""
+        return self._following.place
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        following = self._following
+        while not (self._closed or following.ended):
+            try:
+                if self._feed is None:
+                    self._feed = self._transport.feed(following.call())
+                    self._told = iter(self._feed)
+                for told in self._told:
+                    batch = following.take(told)
+                    if batch is not None:
+                        return batch
+                broken = ConnectionFailed(f"{self._transport.where} ended the feed")
+            except ConnectionFailed as error:
+                broken = error
+            self._drop()
+            if not (self._closed or following.ended):
+                time.sleep(following.pause(broken))
+        raise StopIteration
+
+    def _drop(self) -> None:
+        feed, self._feed = self._feed, None
+        if feed is not None:
+            feed.close()
+
+    def close(self) -> None:
+        """Stop following; idempotent."""
+        self._closed = True
+        feed = self._feed
+        if feed is not None:
+            feed.close()
+
+    def __enter__(self) -> RemoteFeed:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class RemoteLive:
@@ -77,3 +191,98 @@ class RemoteLive:
 
     def __repr__(self) -> str:
         return f"<chronicle.LiveQuery {self.name!r} of {self._transport.where}>"
+
+
+FIRST_LOOK_S, LOOK_S_MAX = 0.05, 1.0
+Tell = Callable[[dict[str, Any]], None]
+
+
+class RemoteJob:
+    """A job, made by ``RemoteDatabase.start_job`` and ``job``."""
+
+    def __init__(self, transport: Transport, told: Any) -> None:
+        self._transport = transport
+        self.id: str = told["job_id"]
+        self.kind: str = told["kind"]
+
+    def status(self) -> dict[str, Any]:
+        """Request, ``state``, ``progress`` from 0 to 1, times, ``result`` or ``error``."""
+        return dict(self._transport.json(calls.job(self.id)))
+
+    def wait(self, timeout: float | None = None, tell: Tell | None = None) -> dict[str, Any]:
+        """Wait for the job and return its result; the server may restart meanwhile.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait (``QueryTimeout``); the job goes on.
+        tell : callable, optional
+            Called with each status.
+
+        Raises
+        ------
+        JobFailed
+            It failed, was cancelled, or was lost with its server.
+        """
+        waiting = Waiting(self.id, timeout, tell)
+        while True:
+            try:
+                status = self.status()
+            except ConnectionFailed as error:
+                waiting.broken(error)
+            else:
+                if waiting.heard(status):
+                    return waiting.result
+            time.sleep(waiting.pause())
+
+    def cancel(self) -> None:
+        """End it before its next step; an ended job is unchanged."""
+        self._transport.json(calls.job(self.id, "DELETE"))
+
+    def __repr__(self) -> str:
+        return f"<chronicle.Job {self.id!r} ({self.kind}) of {self._transport.where}>"
+
+
+class Waiting:
+    """State of waiting for a job; sends nothing.  ``result`` is set when the job is done."""
+
+    result: dict[str, Any]
+
+    def __init__(self, job_id: str, timeout: float | None, tell: Tell | None) -> None:
+        self._id = job_id
+        self._timeout = timeout
+        self._tell = tell
+        self._pause = FIRST_LOOK_S
+        self._began = self._heard = time.monotonic()
+
+    def heard(self, status: dict[str, Any]) -> bool:
+        """Whether the job is done; raises ``JobFailed`` if it ended otherwise."""
+        self._heard = time.monotonic()
+        if self._tell is not None:
+            self._tell(status)
+        state = status["state"]
+        if status["ended_at"] is None:
+            return False
+        if state != "done":
+            why = status["error"] or f"it was {state}"
+            raise JobFailed(f"the job {self._id} ({status['kind']}) {state}: {why}")
+        self.result = dict(status["result"] or {})
+        return True
+
+    def broken(self, error: ConnectionFailed) -> None:
+        """Note that the server is away; raises after too long."""
+        if time.monotonic() - self._heard > PATIENCE_S:
+            raise error
+
+    def pause(self) -> float:
+        """Seconds until the next request; raises ``QueryTimeout``."""
+        pause, self._pause = self._pause, min(2 * self._pause, LOOK_S_MAX)
+        if self._timeout is None:
+            return pause
+        left = self._began + self._timeout - time.monotonic()
+        if left <= 0:
+            raise QueryTimeout(
+                f"the job {self._id} goes on after {self._timeout:g} s; wait for it again, or "
+                "cancel it"
+            )
+        return min(pause, left)

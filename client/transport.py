@@ -10,6 +10,15 @@ only if they were given as a list.  An Arrow stream without its end marker is an
 
 A connection whose answer was read completely is reused for ``IDLE_S``, less than the server's
 keep-alive.  The token is sent as is: use https beyond loopback.
+
+Also here:
+
+* Server addresses, and the errors of servers that do not answer.
+* An incremental decoder of Arrow IPC streams, for blocking and asynchronous readers.
+* Converts problem documents to the errors that the embedded database would raise. The position in
+  a SQL text or the row of bad data is kept; the address and the request's id are a note on the
+  error. Anything but a problem document comes from a proxy or another server and is a
+  ``ConnectionFailed``.
 """
 
 from __future__ import annotations
@@ -22,35 +31,244 @@ import os
 import select
 import socket
 import ssl
+import struct
 import threading
 import time
+import urllib.parse
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from ..errors import ConnectionFailed, ResourceLimit, StoreClosed
-from .address import address_of
-from .arrow_stream import ArrowDecoder, Told
+from ..errors import (
+    OUTSIDE,
+    ChronicleError,
+    ConnectionFailed,
+    CorruptBlock,
+    InvalidArgument,
+    InvalidData,
+    ResourceLimit,
+    SqlError,
+    StoreClosed,
+    WorkerLost,
+)
 from .calls import Call
-from .problems import PAUSE_S_MAX, Refusal, refusal
 
-__all__ = [
-    "ARROW",
-    "IDLE_S",
-    "JSON",
-    "RETRIES",
-    "TIMEOUT_S",
-    "TRUNCATED",
-    "Exchange",
-    "Feed",
-    "Rows",
-    "Transport",
-    "arrow_chunks",
-    "cut_error",
-    "pauses",
-]
+
+@dataclass(frozen=True)
+class Address:
+    """``host`` lacks IPv6 brackets, ``base`` is the path before ``/v1``, ``where`` for messages."""
+
+    secure: bool
+    host: str
+    port: int | None
+    base: str
+    where: str
+
+    def away(self, error: Exception) -> ConnectionFailed:
+        return ConnectionFailed(
+            f"the Chronicle server at {self.where} cannot be reached ({error}); is it running, and "
+            "is the address right on this machine too?"
+        )
+
+    def broke_off(self, error: Exception | str) -> ConnectionFailed:
+        return ConnectionFailed(
+            f"{self.where} broke off in the middle of an answer ({error}); look at the server's log"
+        )
+
+
+def address_of(url: str) -> Address:
+    """Parse a URL; raises ``InvalidArgument``."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        port = parts.port
+    except ValueError:
+        parts, port = urllib.parse.urlsplit(""), None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidArgument(f"a server's url is http://host:port or https://..., found {url!r}")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    where = f"{parts.scheme}://{host}{f':{port}' if port else ''}"
+    return Address(parts.scheme == "https", parts.hostname, port, parts.path.rstrip("/"), where)
+
+
+Told = tuple[pa.RecordBatch, Mapping[bytes, bytes]]
+"""A batch and the metadata of its message."""
+
+_PREFIX_BYTES = 8
+_CONTINUED = 0xFFFFFFFF
+_RECORD_BATCH = 3
+_METADATA_BYTES_MAX = 1 << 28
+
+
+class ArrowDecoder:
+    """One stream; ``feed`` takes exactly ``needed`` bytes; ``schema`` is None until its message
+    came.
+    """
+
+    def __init__(self) -> None:
+        self.needed = _PREFIX_BYTES
+        self.schema: pa.Schema | None = None
+        self.ended = False
+        self._inbox = _Inbox()
+        self._reader: pa.RecordBatchReader | None = None
+        self._body_bytes: int | None = None
+        self._kind = 0
+        self._in_metadata = False
+
+    def feed(self, data: bytes) -> Told | None:
+        """Take the next bytes; returns a batch when complete.  Raises ``pyarrow.ArrowInvalid``."""
+        self._inbox.put(data)
+        if self._body_bytes is not None:
+            return self._message()
+        if not self._in_metadata:
+            mark, length = struct.unpack("<Ii", data)
+            if mark != _CONTINUED or not 0 <= length <= _METADATA_BYTES_MAX:
+                raise pa.ArrowInvalid("not an Arrow stream")
+            self.ended, self._in_metadata, self.needed = not length, bool(length), length
+            return None
+        self._kind, self._body_bytes = _kind_and_body(data)
+        self.needed = self._body_bytes
+        return None if self.needed else self._message()
+
+    def _message(self) -> Told | None:
+        self.needed, self._body_bytes, self._in_metadata = _PREFIX_BYTES, None, False
+        if self._reader is None:
+            self._reader = pa.ipc.open_stream(self._inbox)
+            self.schema = self._reader.schema
+            return None
+        if self._kind != _RECORD_BATCH:  # a dictionary is read with the batch that needs it
+            return None
+        batch, marks = self._reader.read_next_batch_with_custom_metadata()
+        return batch, dict(marks or {})
+
+
+def _kind_and_body(metadata: bytes) -> tuple[int, int]:
+    """Kind and body length of a message, from its flatbuffer."""
+    try:
+        (table,) = struct.unpack_from("<I", metadata, 0)
+        (back,) = struct.unpack_from("<i", metadata, table)
+        offsets = struct.unpack_from("<6H", metadata, table - back)
+        kind = struct.unpack_from("<B", metadata, table + offsets[3])[0] if offsets[3] else 0
+        reaches = offsets[0] >= 12 and offsets[5]
+        body = struct.unpack_from("<q", metadata, table + offsets[5])[0] if reaches else 0
+    except struct.error as error:
+        raise pa.ArrowInvalid(f"not an Arrow message: {error}") from None
+    if body < 0:
+        raise pa.ArrowInvalid("not an Arrow message: a body of a negative length")
+    return kind, body
+
+
+class _Inbox:
+    closed = False
+
+    def __init__(self) -> None:
+        self._pieces: deque[bytes | memoryview] = deque()
+
+    def put(self, data: bytes) -> None:
+        if data:
+            self._pieces.append(data)
+
+    def read(self, size: int = -1) -> bytes | memoryview:
+        """At most ``size`` bytes; Arrow asks for whole parts of messages."""
+        if not self._pieces or size == 0:
+            return b""
+        piece = self._pieces.popleft()
+        if size < 0 or len(piece) <= size:
+            rest = size - len(piece)
+            if size < 0 or not rest or not self._pieces:
+                return piece
+            return bytes(piece) + bytes(self.read(rest))
+        view = memoryview(piece)
+        self._pieces.appendleft(view[size:])
+        return view[:size]
+
+
+_BY_SLUG = {shown.slug: error for error, shown in OUTSIDE.items()}
+
+_OF_HTTP: dict[str, type[ChronicleError]] = {
+    "bad-request": InvalidArgument,
+    "body-too-large": ResourceLimit,
+    "headers-too-large": ResourceLimit,
+    "idempotency-mismatch": InvalidArgument,
+    "invalid-request": InvalidArgument,
+    "not-acceptable": InvalidArgument,
+    "not-found": InvalidArgument,
+    "overloaded": ResourceLimit,
+    "too-many-requests": ResourceLimit,
+    "unsupported-media-type": InvalidArgument,
+    "not-ready": StoreClosed,
+}
+"""HTTP errors with an equivalent; the others are ``ConnectionFailed``."""
+
+_LATER = {"idempotency-in-flight"}
+PAUSE_S_MAX = 5.0
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An answer with a status of 400 or more.  ``code`` is empty without a problem document;
+    ``pause`` is the server's Retry-After in seconds.
+    """
+
+    status: int
+    code: str
+    document: dict[str, Any]
+    where: str
+    pause: float = 0.0
+
+    def passes(self, again: bool) -> bool:
+        """Whether a retry may succeed.  After a proxy's 502 or 504 the outcome is unknown, so
+        ``again`` says whether the request is repeatable.
+        """
+        if self.status in (429, 503) or self.code in _LATER:
+            return True
+        return self.status in (502, 504) and not self.code and again
+
+    def pause_after(self, pause: float) -> float:
+        """Seconds until the next attempt: the larger of ``pause`` and Retry-After, bounded."""
+        return min(max(pause, self.pause), PAUSE_S_MAX)
+
+    def error(self) -> ChronicleError:
+        told = self.document
+        detail = str(told.get("detail") or told.get("title") or f"HTTP status {self.status}")
+        kind = _BY_SLUG.get(self.code) or _OF_HTTP.get(self.code, ConnectionFailed)
+        if not self.code:
+            detail = f"{self.where} answered: {detail}"
+        error: ChronicleError
+        if issubclass(kind, SqlError):
+            position = told.get("position") or {}
+            error = kind(detail, position.get("line"), position.get("column"))
+        elif issubclass(kind, InvalidData):
+            error = kind(detail, told.get("row"))
+        elif issubclass(kind, WorkerLost):
+            error = kind(detail, str(told.get("why", "crash")))
+        elif issubclass(kind, CorruptBlock):  # its text is already complete
+            error = kind.__new__(kind)
+            error.args, error.file, error.offset = (detail,), "", -1
+        else:
+            error = kind(detail)
+        if self.code:
+            request = told.get("request_id")
+            error.add_note(f"{self.where} says so" + (f" (request {request})" if request else ""))
+        return error
+
+
+def refusal(status: int, text: bytes, where: str, retry_after: str | None = None) -> Refusal:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        document = {}
+    if not isinstance(document, dict):
+        document = {}
+    code = str(document.get("type", "")).rpartition(":")[2]
+    try:
+        pause = max(0.0, float(retry_after or 0))
+    except ValueError:  # a date: the clocks may differ
+        pause = 0.0
+    return Refusal(status, code, document, where, pause)
+
 
 ARROW = "application/vnd.apache.arrow.stream"
 JSON = "application/json"

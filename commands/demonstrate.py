@@ -216,7 +216,7 @@ def _alert(database: Database, last: dt.datetime) -> None:
 
 
 def _query(database: Database, what: str, text: str) -> pa.Table:
-    from .tables import plain_table
+    from .output import plain_table
 
     print(f"\n== {what}\n   " + text.replace("\n", "\n   ") + "\n")
     began = time.perf_counter()

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import InvalidData, StoreLocked, in_words_of
-from .connection import Connection
-from .options import connected
+from .options import Connection, connected
 from .terminal import IngestBar, human_bytes, say, warn
 
 if TYPE_CHECKING:

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import InvalidArgument
-from .connection import Connection
-from .options import FormatOption, connected
+from .options import Connection, FormatOption, connected
 from .output import check_format, write_rows
 from .terminal import is_terminal, say
 
 if TYPE_CHECKING:
     from ..client import RemoteDatabase, RemoteJob
-    from ..client.jobs import Tell
+    from ..client.live import Tell
 
 __all__ = ["job"]
 

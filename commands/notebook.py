@@ -14,7 +14,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
 from ..errors import ChronicleError, InvalidArgument, SqlError
-from .sql_script import pointed_at, split
+from .session import pointed_at, split
 
 __all__ = ["ChronicleMagics", "load", "unload"]
 
@@ -112,7 +112,7 @@ def _plain_errors() -> Iterator[None]:
 
 def load(shell: Any) -> None:
     """Register the magics and the drawing of plans, for ``%load_ext chronicle``."""
-    from ..drawing.plans import plan_html
+    from ..drawing.history import plan_html
     from ..query.contract.explanation import Plan
 
     magics = ChronicleMagics(shell)

@@ -1,18 +1,98 @@
-"""Options that commands share."""
+"""Options that commands share.
+
+Also here:
+
+* The store or server that a command uses. A command that only reads opens the store read-only: it
+  works beside a writer and creates nothing.
+"""
 
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .connection import connection_of
+from ..errors import InvalidArgument, StoreLocked
 
-__all__ = ["FormatOption", "StoreOption", "TokenOption", "UrlOption", "connected"]
+if TYPE_CHECKING:
+    from ..api.database import Database
+    from ..client import RemoteDatabase, StreamRoutes, Transport
+    from ..ingest import Target
+
+DEFAULT_STORE = "chronicle-data"
+TIMEOUT_SECONDS = 300.0
+RETRIES = 1
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A store's directory, or a server's address; ``path`` is unused with a url."""
+
+    path: Path
+    url: str | None = None
+    token: str | None = None
+
+    def database(self, mode: str = "r", *, create: bool = True) -> Database:
+        """Open the store; with ``mode="rw"`` and ``create`` a missing one is created."""
+        from ..api.database import open_database
+
+        try:
+            if mode == "rw" and not create:
+                open_database(self.path, "r").close()  # raises if there is none
+            return open_database(self.path, mode)
+        except StoreLocked as error:
+            error.add_note("if a server holds the store, talk to it: --url http://127.0.0.1:8000")
+            raise
+
+    def open(self, mode: str = "r") -> Database | RemoteDatabase:
+        return self.database(mode, create=False) if self.url is None else self.remote()
+
+    def remote(self) -> RemoteDatabase:
+        from ..client import RemoteDatabase
+
+        return RemoteDatabase(self.transport())
+
+    def transport(self) -> Transport:
+        from ..client import Transport
+
+        assert self.url is not None
+        return Transport(self.url, self.token, timeout=TIMEOUT_SECONDS, retries=RETRIES)
+
+    def stream(self, name: str) -> StreamRoutes:
+        from ..client import StreamRoutes
+
+        return StreamRoutes(self.transport(), name)
+
+    def target(self) -> Target:
+        from ..ingest import Target
+
+        if self.url is None:
+            return Target(path=self.path)
+        return Target(url=self.url, token=self.token, timeout=TIMEOUT_SECONDS, retries=RETRIES)
+
+    def ask(self, path: str) -> Any:
+        from ..client.calls import Call
+
+        return self.transport().json(Call("GET", path))
+
+
+def connection_of(
+    store: Path | None, url: str | None = None, token: str | None = None
+) -> Connection:
+    """Resolve the options and the environment; raises ``InvalidArgument``."""
+    if store is not None and url is not None:
+        raise InvalidArgument("give either --store or --url, not both")
+    if url is not None and not url.startswith(("http://", "https://")):
+        raise InvalidArgument(f"--url is http://host:port or https://..., found {url!r}")
+    path = store or Path(os.environ.get("CHRONICLE_STORE") or DEFAULT_STORE)
+    return Connection(path, url, token)
+
 
 StoreOption = Annotated[
     Path | None,

@@ -1,18 +1,175 @@
-"""``chronicle serve``: the server."""
+"""``chronicle serve``: the server.
+
+Also here:
+
+* ``chronicle token``: tokens of a store's directory, or of a running server. A secret is printed
+  once, alone on stdout; its description goes to stderr.
+* ``chronicle mcp``: the tools for language models over stdin and stdout.
+"""
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .connection import connection_of
-from .options import StoreOption
+from ..errors import MissingDependency
+from .options import Connection, FormatOption, StoreOption, connected, connection_of
+from .output import check_format, write_rows
 from .terminal import say
-from .tokens import needs_server
 
-__all__ = ["serve"]
+if TYPE_CHECKING:
+    from ..client import RemoteDatabase
+
+token = typer.Typer(
+    help="Tokens for the server: create, list, rotate, revoke.", no_args_is_help=True
+)
+WhichArgument = Annotated[str, typer.Argument(help="Id or name of the token.")]
+_LISTED = dict.fromkeys(
+    ("id", "name", "scopes", "streams", "created", "expires", "last_used"), "string"
+)
+
+
+def needs_server(error: ImportError) -> MissingDependency:
+    """The error of a command that cannot import the server."""
+    return MissingDependency(
+        f"the server needs {error.name}: pip install 'chronicle-eventstore[server]'"
+    )
+
+
+class _StoreTokens:
+    """The tokens in a store's directory, with the methods of a server's database."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            from ..server.access import tokens
+        except ImportError as error:
+            raise needs_server(error) from None
+        self._path = path
+        self._tokens = tokens
+
+    def create_token(self, *made: Any) -> dict[str, Any]:
+        new, secret = self._tokens.create_token(self._path, *made)
+        return {**new.to_json(), "secret": secret}
+
+    def tokens(self) -> list[dict[str, Any]]:
+        uses = self._tokens.last_uses(self._path)
+        return [each.to_json(uses.get(each.id)) for each in self._tokens.list_tokens(self._path)]
+
+    def rotate_token(self, which: str, overlap: str, expires: str | None) -> dict[str, Any]:
+        new, secret = self._tokens.rotate_token(self._path, which, overlap, expires)
+        return {**new.to_json(), "secret": secret}
+
+    def revoke_token(self, which: str) -> None:
+        self._tokens.revoke_token(self._path, which)
+
+    def revoke_all_tokens(self) -> list[str]:
+        return [gone.id for gone in self._tokens.revoke_all_tokens(self._path)]
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
+def _tokens(connection: Connection) -> closing[_StoreTokens | RemoteDatabase]:
+    return closing(_StoreTokens(connection.path) if connection.url is None else connection.remote())
+
+
+@token.command("create")
+@connected
+def create_token(
+    connection: Connection,
+    name: Annotated[str, typer.Argument(help="For people: who or what uses it.")],
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scope",
+            help="read, write, ingest, metrics, operate or admin; repeatable. [default: read]",
+        ),
+    ] = None,
+    stream: Annotated[
+        list[str] | None,
+        typer.Option("--stream", help="Glob of stream names; repeatable. [default: *]"),
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option("--expires", help="A span such as 90d, or a date.")
+    ] = None,
+) -> None:
+    """Make a token and print its secret, once: only its hash is stored."""
+    with _tokens(connection) as tokens:
+        _show(tokens.create_token(name, scope or ("read",), stream or ("*",), expires))
+
+
+def _show(made: dict[str, Any]) -> None:
+    until = f", until {made['expires_at']}" if made["expires_at"] else ""
+    what = f"{', '.join(made['scopes'])} on {', '.join(made['streams'])}{until}"
+    say(f"token {made['token_id']} ({what}):")
+    print(made["secret"])
+
+
+@token.command("list")
+@connected
+def list_tokens(connection: Connection, format: FormatOption = "table") -> None:
+    """List the tokens; their secrets are not stored."""
+    chosen = check_format(format, None)
+    with _tokens(connection) as tokens:
+        rows = [
+            {
+                "id": found["token_id"],
+                "name": found["name"],
+                "scopes": " ".join(found["scopes"]),
+                "streams": " ".join(found["streams"]),
+                "created": found["created_at"],
+                "expires": found["expires_at"],
+                "last_used": found["last_used_at"],
+            }
+            for found in tokens.tokens()
+        ]
+    write_rows(rows, _LISTED, chosen)
+
+
+@token.command("rotate")
+@connected
+def rotate_token(
+    connection: Connection,
+    which: WhichArgument,
+    overlap: Annotated[
+        str,
+        typer.Option("--overlap", help="How long the old one goes on, such as 7d or 0s."),
+    ] = "1h",
+    expires: Annotated[
+        str | None,
+        typer.Option(
+            "--expires", help="A span such as 90d, or a date. [default: as long as the old one had]"
+        ),
+    ] = None,
+) -> None:
+    """Make a new secret for a name, scopes and streams, and print it, once."""
+    with _tokens(connection) as tokens:
+        _show(tokens.rotate_token(which, overlap, expires))
+
+
+@token.command("revoke")
+@connected
+def revoke_token(
+    connection: Connection,
+    which: Annotated[str | None, typer.Argument(help="Id or name of the token.")] = None,
+    all: Annotated[
+        bool, typer.Option("--all", help="Every token; with --url, but the one that asks.")
+    ] = False,
+) -> None:
+    """Revoke a token; a running server refuses it from the next request on."""
+    if all == (which is not None):
+        raise typer.BadParameter("give the id or name of one token, or --all")
+    with _tokens(connection) as tokens:
+        if which is None:
+            gone = tokens.revoke_all_tokens()
+        else:
+            tokens.revoke_token(which)
+            gone = [which]
+    for each in gone:
+        print(f"token {each} revoked")
 
 
 def serve(
@@ -58,3 +215,16 @@ def serve(
         settings,
         announce=lambda url: say(f"Chronicle serves {settings.store} at {url} (API: {url}/docs)"),
     )
+
+
+@connected
+def mcp(connection: Connection) -> None:
+    """Serve the Model Context Protocol on stdin and stdout: tools that read, for an agent.
+
+    A store is opened for reading, beside the process that writes; for --url take a token with the
+    scope read.
+    """
+    from ..agents.tools import tools_over
+
+    with connection.open() as database:
+        tools_over(database).run("stdio")

@@ -1,17 +1,25 @@
-"""Runs statements one after another against one store or server."""
+"""Runs statements one after another against one store or server.
+
+Also here:
+
+* Splits scripts into statements, and shows positions in them. A semicolon inside quotes, dollar
+  quotes or comments does not split.
+* Files that SQL can name: ``chronicle sql --with name=file``; only options name files, never SQL.
+  CSV and JSON are read into memory once per command.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unicodedata import east_asian_width
 
-from ..errors import SqlError
-from ..query.sql.first_word import only_reads
-from .connection import Connection
-from .files import read_file
-from .sql_script import pointed_at
+from ..errors import InvalidArgument, InvalidData, SqlError
+from ..query.sql.first_word import only_reads, plain
+from .options import Connection
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,7 +27,120 @@ if TYPE_CHECKING:
     from ..api.database import Database
     from ..client import RemoteDatabase
 
-__all__ = ["Session"]
+_TOKEN = re.compile(
+    r"""
+      '(?:[^']|'')*'            # text
+    | "(?:[^"]|"")*"            # a quoted name
+    | \$(\w*)\$.*?\$\1\$        # dollar-quoted text
+    | '(?:[^']|'')*\Z | "(?:[^"]|"")*\Z | /\*(?:(?!\*/).)*\Z    # none of which may be open
+    | --[^\n]*                  # a comment to the end of the line
+    | /\*.*?\*/                 # a comment
+    | ;
+    | [^'"$;/-]+ | .            # anything else
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_BEFORE, _BEHIND = 50, 24
+"""Characters of a long line that are shown beside a position."""
+
+
+def _parts(script: str) -> list[str]:
+    """Pieces between semicolons, including the text after the last one."""
+    parts = [""]
+    for match in _TOKEN.finditer(script):
+        if match[0] == ";":
+            parts.append("")
+        else:
+            parts[-1] += match[0]
+    return parts
+
+
+def split(script: str) -> list[str]:
+    return [part.strip() for part in _parts(script) if plain(part)]
+
+
+def is_complete(script: str) -> bool:
+    """Whether the input ends with a semicolon that ends a statement."""
+    parts = _parts(script)
+    return len(parts) > 1 and not plain(parts[-1])
+
+
+def pointed_at(statement: str, line: int | None, column: int | None) -> list[str]:
+    """The line of a position (from 1), shortened, and a caret below; else nothing."""
+    lines = statement.splitlines()
+    if line is None or column is None or not 1 <= line <= len(lines):
+        return []
+    text, at = "".join(c if c.isprintable() else " " for c in lines[line - 1]), column - 1
+    if not 0 <= at <= len(text):
+        return []
+    first = max(0, at - _BEFORE)
+    left, right = ("..." if first else ""), ("..." if len(text) > at + _BEHIND else "")
+    before, behind = left + text[first:at], text[at : at + _BEHIND] + right
+    cells = sum(2 if east_asian_width(c) in "WF" else 1 for c in before)
+    return [before + behind, " " * cells + "^"]
+
+
+_READERS = {"csv": "read_csv", "json": "read_json", "ndjson": "read_json"}
+_COMPRESSIONS = {None: "none", "gzip": "gzip", "zstd": "zstd"}
+
+
+def named_files(items: list[str]) -> dict[str, Path]:
+    """Parse ``name=file`` items; a file alone has its stem as name.  Raises ``InvalidArgument``."""
+    if not items:
+        return {}
+    from ..formats.kinds import stem_of
+
+    files: dict[str, Path] = {}
+    for item in items:
+        before, equals, path = item.partition("=")
+        name, file = (before.strip(), Path(path)) if equals else (stem_of(item), Path(item))
+        if not name or not file.name:
+            raise InvalidArgument(f"--with takes name=file, found {item!r}")
+        if name.lower() in (known.lower() for known in files):
+            raise InvalidArgument(f"--with names {name!r} twice")
+        files[name] = file.expanduser()
+    return files
+
+
+def read_file(path: Path) -> Any:
+    """A file as a table or dataset, by its suffix."""
+    from ..formats.kinds import suffixes_of
+
+    kind = suffixes_of(path.name)
+    if kind is None or kind.format == "xlsx":
+        raise InvalidArgument(
+            f"--with reads .csv, .json, .ndjson, .parquet and .arrow files, found {str(path)!r}"
+        )
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise InvalidArgument(f"cannot read {str(path)!r}: {error.strerror or error}") from None
+    if kind.format in _READERS:
+        if kind.compression not in _COMPRESSIONS:
+            raise InvalidArgument(f"--with reads .gz and .zst, found {str(path)!r}")
+        return _text(path, _READERS[kind.format], _COMPRESSIONS[kind.compression])
+    if kind.compression is not None:
+        raise InvalidArgument(f"{kind.format} files are not compressed as a whole: {str(path)!r}")
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    try:
+        return ds.dataset(path, format="ipc" if kind.format == "arrow" else "parquet")
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidData(f"{path}: {str(error).splitlines()[0]}") from None
+
+
+def _text(path: Path, reader: str, compression: str) -> Any:
+    import duckdb
+
+    settings = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+    with duckdb.connect(config=settings) as reading:
+        reading.execute("SET TimeZone = 'UTC'")
+        try:
+            query = f"SELECT * FROM {reader}(?, compression = '{compression}')"
+            return reading.sql(query, params=[str(path)]).to_arrow_table()
+        except duckdb.Error as error:
+            raise InvalidData(f"{path}: {str(error).splitlines()[0]}") from None
 
 
 class Session:

@@ -10,13 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidArgument
-from .connection import Connection
-from .files import named_files
-from .options import connected
+from .options import Connection, connected
 from .output import check_format, write_answer
 from .plots import draw, plot_format
-from .session import Session
-from .sql_script import split
+from .session import Session, named_files, split
 from .terminal import is_terminal
 
 __all__ = ["parameters", "sql"]

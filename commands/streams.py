@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InvalidArgument
-from .connection import Connection
-from .options import FormatOption, connected
+from .options import Connection, FormatOption, connected
 from .output import check_format, write_rows
 from .sql import parameters
 from .terminal import human_bytes, is_terminal, warn

@@ -1,7 +1,14 @@
-"""Maintenance of a store: ``check``, ``inspect``, ``backup``, ``compact``, ``bench`` and others."""
+"""Maintenance of a store: ``check``, ``inspect``, ``backup``, ``compact``, ``bench`` and others.
+
+Also here:
+
+* ``chronicle move`` and ``restore``: segments and backups in object storage.
+* ``chronicle calibrate``: measure this machine for the cost models of windows and patterns.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 from pathlib import Path
 from typing import Annotated
@@ -9,12 +16,9 @@ from typing import Annotated
 import typer
 
 from ..errors import InvalidArgument
-from .connection import connection_of
-from .options import FormatOption, StoreOption, TokenOption, UrlOption
+from .options import FormatOption, StoreOption, TokenOption, UrlOption, connection_of
 from .output import check_format, write_rows
 from .terminal import say, warn
-
-__all__ = ["backup", "backups", "bench", "check", "compact", "inspect"]
 
 _BACKUPS = {
     "name": "string",
@@ -239,3 +243,128 @@ def bench(
     code = benchmarks.main([*(names or ()), *([] if full else ["--short"])])
     if code:
         raise typer.Exit(code)
+
+
+_Address = Annotated[
+    str,
+    typer.Argument(
+        metavar="ADDRESS",
+        envvar="CHRONICLE_OBJECTS",
+        help="s3://bucket/prefix[?region=...&endpoint_override=host:port&scheme=http], or "
+        "file:///directory. Keys come from the environment (AWS_ACCESS_KEY_ID, ...).",
+    ),
+]
+
+
+def move(
+    to: _Address,
+    streams: Annotated[
+        list[str] | None,
+        typer.Option("--stream", help="Which stream, repeatable; all by default."),
+    ] = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option(
+            "--older-than",
+            metavar="AGE",
+            help="Only segments whose events are all older than this beside the newest of their "
+            "stream, e.g. '90 days'. [default: all that are sealed]",
+            show_default=False,
+        ),
+    ] = None,
+    due: Annotated[
+        bool,
+        typer.Option(
+            "--due",
+            help="Only what the settings of the streams say, move_after and keep_local_bytes; a "
+            "server with CHRONICLE_OBJECTS does so by itself.",
+        ),
+    ] = False,
+    store: StoreOption = None,
+) -> None:
+    """Move sealed segments to object storage, where space is cheap; queries find them there."""
+    with connection_of(store).database("rw", create=False) as database:
+        total = 0
+        for name in streams or [None]:  # type: ignore[list-item]
+            found = database.move(to, stream=name, older_than=older_than, due=due)
+            for moved, done in found.items():
+                print(f"{moved}: {done.segments:,} segments, {done.bytes:,} bytes moved")
+                total += done.segments
+        if not total:
+            asked = "is due" if due else "is old enough" if older_than else "stays here"
+            say(
+                f"note: no sealed segment {asked}, or all of them have moved before; the one that "
+                "a stream is writing stays until it is full"
+            )
+
+
+def restore(
+    address: _Address,
+    store: StoreOption = None,
+    backup: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Which of the backups at the address. [default: the newest, where no segments "
+            "have moved there]",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Make a store of what lies in objects: a backup, or what had moved before a disk was lost.
+
+    From moved segments it has what had moved until the last `chronicle move`; what was on the disk
+    alone is gone.
+    """
+    from ..store.object_backup import restore_backup
+    from ..store.object_backups import holds_backups
+    from ..store.object_store import ObjectStore
+    from ..store.restoring import holds_segments, restore_store
+
+    path: Path = connection_of(store).path
+    objects = ObjectStore(address)
+    backups = backup is not None or holds_backups(objects)
+    if backup is not None or (backups and not holds_segments(objects)):
+        made = restore_backup(objects, path, backup)
+        print(f"backup {made.name} of {made.made_at} restored")
+        for name, events in made.streams.items():
+            print(f"{name}: {events:,} events")
+        return
+    if backups:
+        say("there are backups, too: --backup NAME restores one")
+    for name, (segments, lost) in restore_store(objects, path).items():
+        print(f"{name}: {segments:,} segments restored")
+        if lost:
+            say(f"{name}: {lost:,} segments were on the lost disk alone, and what came after them")
+
+
+def calibrate(store: StoreOption = None) -> None:
+    """Measure what replaying, reading the index tree and reading secondary indexes cost here.
+
+    Takes some seconds, best on an idle machine.  The store keeps the figures; queries over windows
+    and row patterns choose their plans by them, instead of by built-in ones.
+    """
+    connection = connection_of(store, None, None)
+    with connection.database("r") as database:
+        path = database.path
+    from ..query.replay.calibration import calibrate_patterns
+    from ..query.replay.cost import save_weights
+    from ..query.windows.cost import calibrate as measure
+    from ..query.windows.cost import save_calibration
+
+    found = measure()
+    written = save_calibration(path, found.calibration)
+    _print("windows", dataclasses.asdict(found.calibration))
+    say(
+        f"{found.measurements} measurements, mean error {found.error:.0%}; written to {written}",
+    )
+    weights = calibrate_patterns()
+    written = save_weights(path, weights)
+    _print("row patterns", dataclasses.asdict(weights))
+    say(f"written to {written}")
+
+
+def _print(title: str, constants: dict[str, float]) -> None:
+    print(title)
+    for name, nanoseconds in constants.items():
+        print(f"  {name:<16}{nanoseconds:>12,.1f} ns")

@@ -15,8 +15,16 @@ from __future__ import annotations
 from .connection import Connection, connect
 from .cursor import Cursor
 from .exceptions import (
+    BINARY,
+    DATETIME,
+    NUMBER,
+    ROWID,
+    STRING,
+    Binary,
     DatabaseError,
     DataError,
+    Date,
+    DateFromTicks,
     Error,
     IntegrityError,
     InterfaceError,
@@ -24,21 +32,11 @@ from .exceptions import (
     NotSupportedError,
     OperationalError,
     ProgrammingError,
-    Warning,
-)
-from .types import (
-    BINARY,
-    DATETIME,
-    NUMBER,
-    ROWID,
-    STRING,
-    Binary,
-    Date,
-    DateFromTicks,
     Time,
     TimeFromTicks,
     Timestamp,
     TimestampFromTicks,
+    Warning,
 )
 
 apilevel = "2.0"

@@ -28,10 +28,11 @@ from ..query.binding.window_binding import BoundWindows
 from ..query.binding.window_call import NAMES
 from ..query.conditions.constants import Folder
 from ..query.contract.cancellation import QueryControl
-from ..query.engine import QueryEngine, Region
+from ..query.engine import QueryEngine
 from ..query.plan.prepared import PreparedQuery
+from ..query.region import Region
 from ..query.replay.situation_ticks import furthest
-from ..query.split.reach import Reach
+from ..query.split.parts import Reach
 from ..query.sql.canonical import canonical
 from ..query.sql.dialect import (
     MatchRelation,
@@ -40,8 +41,7 @@ from ..query.sql.dialect import (
     to_text,
 )
 from ..query.sql.gate import AGGREGATES
-from ..query.windows.calendar import CalendarWindows
-from ..query.windows.spec import CountWindows, SessionWindows, TimeWindows
+from ..query.windows.spec import CalendarWindows, CountWindows, SessionWindows, TimeWindows
 from ..store.snapshot import Snapshot
 from .combined import Combined, OneStream
 from .count_form import LAST, NUMBER, CountForm

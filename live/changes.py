@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..core.identity import digests, row_words
-from ..query.run.net_operator import settled
+from ..query.run.relation_operators import settled
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans
 

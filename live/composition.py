@@ -24,8 +24,9 @@ from ..errors import ChronicleError, SqlError
 from ..query.binding.select_outputs import is_plain
 from ..query.conditions.constants import Folder
 from ..query.contract.cancellation import QueryControl
-from ..query.engine import QueryEngine, Region
-from ..query.pattern.members import with_members
+from ..query.engine import QueryEngine
+from ..query.pattern.binding import with_members
+from ..query.region import Region
 from ..query.sql.canonical import canonical
 from ..query.sql.dialect import MatchRelation, RecentRelation, error_at, to_text
 from ..query.sql.stream_names import StreamNames

@@ -17,8 +17,7 @@ import pyarrow as pa
 
 from ..core.times import iso_text
 from ..errors import ChronicleError, InvalidArgument, ReadOnlyStore
-from ..query.contract.live import LiveRequest
-from ..query.contract.rollups import Rollup
+from ..query.contract.catalog import LiveRequest, Rollup
 from ..query.engine import QueryEngine
 from ..query.sql.dialect import parse_statement
 from ..schema import StreamSchema

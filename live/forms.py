@@ -31,8 +31,9 @@ import pyarrow as pa
 from ..core.times import INT64_MAX, INT64_MIN, moved
 from ..query.contract.cancellation import QueryControl
 from ..query.contract.result import Result
-from ..query.engine import QueryEngine, Region
+from ..query.engine import QueryEngine
 from ..query.plan.prepared import PreparedQuery
+from ..query.region import Region
 from ..query.windows.kept_groups import GroupHook
 from ..schema import StreamSchema
 from ..store.snapshot import Snapshot

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from ..core.identity import digests
 from ..core.native import kernel
-from ..query.pattern.groups import take_ranges
-from ..query.pattern.match_identity import RANK
+from ..query.pattern.columns import take_ranges
+from ..query.pattern.results import RANK
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, united
 from .bank.arranged import Arranged

@@ -25,7 +25,7 @@ from sqlglot import exp
 from ..core.identity import digests
 from ..core.times import moved
 from ..query.engine import QueryEngine
-from ..query.pattern.groups import KeyCodes
+from ..query.pattern.columns import KeyCodes
 from ..schema import StreamSchema
 from ..store.tap import Spans, united
 from .changes import Results

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..core.times import moved
-from ..query.pattern.groups import KeyCodes
+from ..query.pattern.columns import KeyCodes
 from .kernels.following_join import chain, fill_pairs, follow
 from .kernels.window_join import Pairs
 

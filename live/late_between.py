@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.times import INT64_MIN
-from ..query.pattern.late_events import Late, late_events
+from ..query.pattern.late_region import Late, late_events
 from ..store.snapshot import Snapshot
 from ..store.tail import ticks_of_column
 from ..store.tap import Spans, tick_ranges

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..core.times import INT64_MAX
-from ..query.pattern.late_events import Late
+from ..query.pattern.late_region import Late
 from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
 from .bank.arranged import Arranged

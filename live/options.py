@@ -10,7 +10,7 @@ import pyarrow as pa
 from ..core.suggestion import did_you_mean
 from ..core.times import iso_text, moved
 from ..errors import ChronicleError, InvalidArgument
-from ..query.contract.live import Given, LiveRequest
+from ..query.contract.catalog import Given, LiveRequest
 from ..query.sql.dialect import error_at
 from ..store import EventStream, StreamOptions
 from .analysis import Analysed

@@ -21,11 +21,10 @@ from ..errors import ChronicleError, ResourceLimit
 from ..query.contract.result import Result
 from ..query.pattern.advancing import known_with_last_event
 from ..query.pattern.compiled import CompiledMatch
-from ..query.pattern.known_matches import KnownMatches
+from ..query.pattern.late_region import KnownMatches
 from ..query.replay.applicability import demands
-from ..query.split.cuts import find_cut, independent
-from ..query.split.known import KnownPart, known_part, told_at_once
-from ..query.split.reach import Reach
+from ..query.split.cuts import KnownPart, find_cut, independent, known_part, told_at_once
+from ..query.split.parts import Reach
 from ..store.snapshot import Snapshot
 from ..store.tap import Spans, united
 from .changes import Corrected, Results, beyond

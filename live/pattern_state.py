@@ -19,16 +19,14 @@ import pyarrow as pa
 
 from ..core.sorting import firsts
 from ..core.times import moved
-from ..query.pattern.advancing import AdvancingMatch, marks_ends
-from ..query.pattern.compiled import CompiledMatch, MatchLimits
-from ..query.pattern.groups import KeyCodes
-from ..query.pattern.late_events import Late
-from ..query.pattern.late_region import late_matches
-from ..query.pattern.positions import Positions
+from ..query.pattern.advancing import AdvancingMatch, Positions, marks_ends
+from ..query.pattern.columns import KeyCodes
+from ..query.pattern.compiled import CompiledMatch
+from ..query.pattern.late_region import Late, late_matches
+from ..query.pattern.matcher import MatchLimits
 from ..query.replay.applicability import demands
-from ..query.split.known import known_part, told_at_once
-from ..query.split.parts import Cut
-from ..query.split.reach import Reach
+from ..query.split.cuts import known_part, told_at_once
+from ..query.split.parts import Cut, Reach
 from ..schema import StreamSchema
 from ..store.segment import ScanMetrics
 from ..store.snapshot import Snapshot

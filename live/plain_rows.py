@@ -21,12 +21,11 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from ..errors import AttributeNotFound, SqlError
-from ..query.pattern.binding import Binder
+from ..query.pattern.binding import Binder, special
 from ..query.pattern.buffers import row_words
 from ..query.pattern.columns import flat
+from ..query.pattern.compiled import RowTypes
 from ..query.pattern.conditions import RowTests
-from ..query.pattern.leaves import special
-from ..query.pattern.row_types import RowTypes
 from ..schema import StreamSchema
 from ..store.snapshot import Snapshot
 

@@ -28,7 +28,8 @@ from ..query.binding.recent_scope import unwrapped
 from ..query.binding.select_outputs import is_plain
 from ..query.conditions.constants import Folder
 from ..query.contract.cancellation import QueryControl
-from ..query.engine import QueryEngine, Region
+from ..query.engine import QueryEngine
+from ..query.region import Region
 from ..query.sql.canonical import canonical
 from ..query.sql.dialect import RecentRelation, error_at, to_text
 from ..schema import StreamSchema

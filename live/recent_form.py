@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from ..core.identity import digests
 from ..core.times import INT64_MAX, moved
-from ..query.pattern.groups import KeyCodes
+from ..query.pattern.columns import KeyCodes
 from ..query.recent.pairs import Pairing, back
 from ..query.recent.regions import Regions
 from ..store.tail import ticks_of_column

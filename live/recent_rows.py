@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..query.pattern.groups import KeyCodes
+from ..query.pattern.columns import KeyCodes
 from ..query.recent.pairs import Events
 from .changes import Results
 from .combined import Combined

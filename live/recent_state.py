@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..query.pattern.groups import KeyCodes
+from ..query.pattern.columns import KeyCodes
 from .recent_rows import TimedRows
 from .removals import Removals
 

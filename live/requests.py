@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import InvalidArgument
 from ..query.conditions.constants import Folder, Kind
-from ..query.contract.live import Given, LiveRequest
+from ..query.contract.catalog import Given, LiveRequest
 from ..query.sql.dialect import parse_predicate, parse_statement
 
 __all__ = ["request_of"]

@@ -22,7 +22,7 @@ from ..query.binding.window_operands import (
     key_text,
     names_in,
 )
-from ..query.contract.rollups import Rollup
+from ..query.contract.catalog import Rollup
 from ..query.engine import QueryEngine
 from ..query.sql.dialect import parse_statement
 from ..query.windows.fields import aggregate_column, key_column

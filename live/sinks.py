@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from ..errors import ChronicleError, InvalidArgument
-from ..query.contract.live import LiveRequest
+from ..query.contract.catalog import LiveRequest
 from ..query.sql.dialect import error_at
 from ..store import EventStream, Store, StreamOptions
 from ..store.memory_files import MemoryFiles

@@ -25,7 +25,7 @@ from ..core.sorting import distinct
 from ..core.times import INT64_MAX, INT64_MIN, moved
 from ..errors import ChronicleError, ResourceLimit
 from ..query.contract.result import Result
-from ..query.pattern.groups import KeyCodes
+from ..query.pattern.columns import KeyCodes
 from ..query.replay.situation_ticks import furthest
 from ..query.situations.compiled import CompiledSituations
 from ..query.split.situation_parts import SituationRange

@@ -16,7 +16,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from ..core.times import moved
-from ..query.pattern.compiled import MatchLimits
+from ..query.pattern.matcher import MatchLimits
 from ..query.replay.situation_ticks import FromTick
 from ..query.situations.compiled import CompiledSituations
 from ..query.split.situation_parts import SituationPart, SituationRange

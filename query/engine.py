@@ -3,13 +3,19 @@
 Prepared queries are cached by text and reused while their streams have the same schemas.  All
 relations of one query see one snapshot per stream and one ``now()``.  Thread-safe.  A SELECT of
 bare aggregates over a time range needs no executor, and no events but those of two boundary leaves.
+
+Also here:
+
+* An LRU cache of prepared statements, bounded by number and bytes; thread-safe.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
@@ -28,7 +34,7 @@ from .contract.cancellation import Cancellation, QueryControl, checked_by
 from .contract.catalog import Catalog
 from .contract.explanation import Plan
 from .contract.result import Result
-from .deletion import NO_CONDITION, Deletion, check_condition
+from .modification import NO_CONDITION, Deletion, Update, check_condition
 from .operators import BINDERS, OPENERS, PLANNERS
 from .plan.nodes import QueryPlan
 from .plan.planner import Planning, plan_query
@@ -47,10 +53,35 @@ from .sql.dialect import (
 )
 from .sql.nesting import headroom, turn
 from .sql.sql_types import conform
-from .statement_cache import StatementCache
-from .update import Update
 
-__all__ = ["QueryEngine", "Region"]
+ENTRIES_MAX = 512
+BYTES_MAX = 64 << 20
+
+
+class StatementCache:
+    def __init__(self) -> None:
+        self._entries: OrderedDict[Any, PreparedQuery] = OrderedDict()
+        self._guard = threading.Lock()
+        self.bytes = 0
+
+    def get(self, key: Any) -> PreparedQuery | None:
+        with self._guard:
+            found = self._entries.get(key)
+            if found is not None:
+                self._entries.move_to_end(key)
+            return found
+
+    def keep(self, key: Any, prepared: PreparedQuery) -> PreparedQuery:
+        if prepared.bytes > BYTES_MAX // 8:
+            return prepared
+        with self._guard:
+            known = self._entries.pop(key, None)
+            self.bytes += prepared.bytes - (0 if known is None else known.bytes)
+            self._entries[key] = prepared
+            while len(self._entries) > ENTRIES_MAX or self.bytes > BYTES_MAX:
+                self.bytes -= self._entries.popitem(last=False)[1].bytes
+        return prepared
+
 
 Parameters = Mapping[str, Any] | Sequence[Any] | None
 

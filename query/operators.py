@@ -89,9 +89,12 @@ class _Planners(dict[type, Plan]):
 def _windows() -> Parts:
     from .binding.window_binding import BoundWindows, bind_windows
     from .plan.rollup_plan import plan_windowed
-    from .run.filled_operator import FilledOperator
-    from .run.rollup_operator import RollupOperator
-    from .run.window_operator import WindowAggregateOperator, WindowedEventsOperator
+    from .run.window_operator import (
+        FilledOperator,
+        RollupOperator,
+        WindowAggregateOperator,
+        WindowedEventsOperator,
+    )
 
     return Parts(
         bind_windows,
@@ -135,7 +138,7 @@ def _recent() -> Parts:
 def _net() -> Parts:
     from .binding.net_binding import BoundNet, bind_net
     from .plan.net_plan import plan_net
-    from .run.net_operator import NetOperator
+    from .run.relation_operators import NetOperator
 
     return Parts(bind_net, BoundNet, plan_net, {NetRows: NetOperator})
 
@@ -143,7 +146,7 @@ def _net() -> Parts:
 def _system_table() -> Parts:
     from .binding.system_binding import BoundSystemTable, bind_system_table
     from .plan.system_plan import plan_system_table
-    from .run.system_operator import SystemTableOperator
+    from .run.relation_operators import SystemTableOperator
 
     return Parts(
         bind_system_table, BoundSystemTable, plan_system_table, {SystemRows: SystemTableOperator}
@@ -153,7 +156,7 @@ def _system_table() -> Parts:
 def _frame() -> Parts:
     from .binding.frame_binding import BoundFrame, bind_frame
     from .plan.frame_plan import plan_frame
-    from .run.frame_operator import FrameOperator
+    from .run.relation_operators import FrameOperator
 
     return Parts(bind_frame, BoundFrame, plan_frame, {FrameRows: FrameOperator})
 

@@ -2,10 +2,18 @@
 
 A change is rejected before any effect if the store or the caller is read-only.  INSERT is one
 atomic append, so its rows are gathered in memory; DELETE and UPDATE are one commit each.
+
+Also here:
+
+* CREATE STREAM ... AS SELECT: a stream that begins with the rows of a query.
+* Statements about views, which share one namespace with streams.
+* Statements about live queries; ``chronicle.live`` checks what goes beyond names and constants.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,27 +23,29 @@ from ..core.suggestion import did_you_mean
 from ..errors import (
     AttributeNotFound,
     InvalidArgument,
+    InvalidData,
     ReadOnlyStore,
+    SchemaMismatch,
+    SqlError,
     StreamExists,
     UnsupportedType,
 )
 from ..indexes.index_key import index_key
 from ..schema import StreamSchema
-from .column_defaults import default_of
+from ..store.views import KeptView
+from .binding.views import Expansion
+from .conditions.constants import Folder, Kind
 from .contract.access import Access
 from .contract.cancellation import QueryControl
+from .contract.catalog import LIVE_QUERIES, SYSTEM_TABLES, Given, LiveRequest, LiveStatements
 from .contract.explanation import Plan
 from .contract.result import Result
-from .contract.system_tables import SYSTEM_TABLES
-from .creation import create_as
-from .deletion import Deletion
-from .insertion import Insertion
-from .live_statements import LIVE_CHANGES, LIVE_READS, execute_live
-from .plan.system_plan import index_rows, stream_rows
+from .insertion import Insertion, default_of
+from .modification import Deletion, Update
+from .plan.system_plan import index_rows, live_rows, stream_rows
 from .sql.dialect import (
     AlterStream,
     CreateIndexOn,
-    CreateLive,
     CreateStream,
     DeleteEvents,
     DescribeStream,
@@ -47,17 +57,317 @@ from .sql.dialect import (
     UpdateEvents,
     error_at,
     position_of,
+    to_text,
 )
 from .sql.sql_types import arrow_type, sql_type
-from .sql.statement_nodes import CreateView
+from .sql.statement_nodes import (
+    AlterLive,
+    CreateLive,
+    CreateRollup,
+    CreateView,
+    DescribeLive,
+    DescribeRollup,
+    DropLive,
+    DropRollup,
+    DropView,
+    ExplainLive,
+    ShowCreateView,
+    ShowLive,
+    ShowRollups,
+    ShowViews,
+)
 from .sql.stream_names import StreamNames
-from .update import Update
-from .view_statements import VIEW_CHANGES, VIEW_READS, execute_view, view_named
 
 if TYPE_CHECKING:
     from .engine import QueryEngine
 
-__all__ = ["declared", "execute", "query_of", "result_of_plan"]
+
+def create_as(
+    engine: QueryEngine,
+    tree: Any,
+    text: str,
+    params: Any,
+    control: QueryControl,
+    settings: Mapping[str, Any],
+) -> tuple[int, int]:
+    """Create the stream of a query, or raise and create none; returns events and duplicates."""
+    query = tree.args["query"]
+    at = position_of(query)
+    result = engine.query(query.copy(), text, params, control)
+    rows = 0
+
+    def taken() -> Iterator[pa.RecordBatch]:
+        nonlocal rows
+        for batch in result.batches():
+            rows += batch.num_rows
+            yield batch
+
+    options = dict(settings)
+    try:
+        schema = _schema(tree, result.schema, text)
+        made = engine.catalog.create_stream(
+            tree.this.name,
+            schema,
+            retention=options.pop("retention", None),
+            codec=options.pop("codec", "lz4"),
+            options=options,
+            events=taken(),
+        )
+    except (SchemaMismatch, UnsupportedType) as error:
+        raise error_at(text, at, f"{error}; say CAST(... AS ...) in the query") from None
+    except InvalidData as error:
+        raise error_at(text, at, f"{error} of the query's result") from None
+    finally:
+        result.close()
+    stored = int(made.count)
+    return stored, rows - stored
+
+
+def require_different_names(names: Sequence[str], text: str, at: int | None) -> None:
+    """Raise SqlError for query columns whose names differ at most in case."""
+    known: dict[str, str] = {}
+    for name in names:
+        other = known.get(name.lower())
+        if other is None:
+            known[name.lower()] = name
+            continue
+        both = f"two columns {name!r}" if other == name else f"columns {other!r} and {name!r}"
+        why = "" if other == name else ", which differ in case only"
+        raise error_at(text, at, f"the query gives {both}{why}: name them with AS")
+
+
+def _schema(tree: Any, given: pa.Schema, text: str) -> StreamSchema:
+    at = position_of(tree.args["query"])
+    require_different_names(given.names, text, at)
+    folded = [name.lower() for name in given.names]
+    time = tree.args.get("time")
+    if time is not None:
+        if time.name.lower() not in folded:
+            raise error_at(
+                text, position_of(time),
+                f"the time attribute {time.name!r} is not among the columns of the query: "
+                f"{', '.join(given.names)}",
+            )  # fmt: skip
+        name = given.names[folded.index(time.name.lower())]
+    else:
+        times = [field.name for field in given if pa.types.is_timestamp(field.type)]
+        if len(times) != 1:
+            found = f"there are {', '.join(times)}" if times else "no column is a TIMESTAMP"
+            raise error_at(
+                text, position_of(tree.this),
+                f"say which column is the time, TIMESTAMP BY t before AS: {found}",
+            )  # fmt: skip
+        name = times[0]
+    fields = [pa.field(field.name, field.type, field.name != name) for field in given]
+    return StreamSchema(pa.schema(fields), name)
+
+
+VIEW_CHANGES = (CreateView, DropView)
+VIEW_READS = (ShowViews, ShowCreateView)
+
+
+def view_named(engine: QueryEngine, name: str) -> KeptView | None:
+    views = engine.catalog.views()
+    found = StreamNames(list(views)).find(name)
+    return None if found is None else views[found]
+
+
+def execute_view(engine: QueryEngine, tree: Any, text: str, control: QueryControl) -> Result:
+    if isinstance(tree, ShowViews):
+        views = engine.catalog.views().values()
+        columns = {"view": [v.name for v in views], "query": [v.sql for v in views]}
+        kinds = pa.schema([("view", pa.string()), ("query", pa.string())])
+        return Result.of_table(pa.table(columns, schema=kinds))
+    name = tree.this.name
+    view = view_named(engine, name)
+    if isinstance(tree, CreateView):
+        return _create_view(engine, tree, text, control, view)
+    if view is None:
+        if tree.args.get("exists"):
+            return _status(f"there is no view {name}")
+        raise StreamNames(list(engine.catalog.views())).missing(tree.this, text, "view")
+    if isinstance(tree, ShowCreateView):
+        made = f"CREATE VIEW {exp.to_identifier(view.name, quoted=True).sql()} AS {view.sql}"
+        return Result.of_table(pa.table({"statement": [made]}))
+    engine.catalog.drop_view(view.name, cascade=bool(tree.args.get("cascade")))
+    return _status(f"dropped view {view.name}")
+
+
+def _status(message: str) -> Result:
+    return Result.of_table(pa.table({"status": [message]}))
+
+
+def _create_view(
+    engine: QueryEngine, tree: Any, text: str, control: QueryControl, known: KeptView | None
+) -> Result:
+    name = tree.this.name if known is None else known.name
+    if known is not None and not tree.args.get("replace"):
+        if tree.args.get("exists"):
+            return _status(f"view {name} exists")
+        raise StreamExists(f"there is a view {name!r} already; CREATE OR REPLACE VIEW changes it")
+    if StreamNames(engine.catalog.streams()).find(name) is not None:
+        raise StreamExists(f"there is a stream {name!r} already; choose another name")
+    query = tree.args["query"]
+    begin = int(tree.meta["query"])
+    for placeholder in query.find_all(exp.Placeholder, exp.Parameter):
+        raise error_at(text, position_of(placeholder), "a view takes no parameters")
+    expansion = Expansion(text, engine.catalog.views(), within=(name,))
+    expanded = expansion.into(query.copy())
+    try:
+        outputs = engine.prepared(expanded.copy(), text).bound.outputs or ()
+        names = [output.name for output in outputs if output.name is not None]
+        require_different_names(names, text, begin)
+        probe = exp.select("*").from_(expanded.subquery("q")).limit(0)
+        result = engine.query(probe, text, None, control)
+    except SqlError as error:
+        raise expansion.explained(error) from None
+    try:
+        columns = result.schema
+    finally:
+        result.close()
+    sources = _sources(engine, expansion)
+    sql = text[begin : int(tree.meta["end"])]
+    view = KeptView(name, sql, sources, columns.remove_metadata())
+    engine.catalog.create_view(view, replace=known is not None)
+    return _status(f"{'created' if known is None else 'replaced'} view {name}")
+
+
+def _sources(engine: QueryEngine, expansion: Expansion) -> tuple[str, ...]:
+    known = StreamNames([*engine.catalog.views(), *engine.catalog.streams()])
+    found = {known.find(name) for name in expansion.named}
+    return tuple(sorted(name for name in found if name is not None))
+
+
+LIVE_CHANGES = (CreateLive, DropLive, AlterLive)
+LIVE_READS = (ShowLive, DescribeLive, ExplainLive, ShowRollups)
+ROLLUPS = pa.schema(
+    [
+        ("name", pa.string()), ("stream", pa.string()), ("window", pa.string()),
+        ("columns", pa.string()), ("state", pa.string()), ("watermark", pa.string()),
+        ("lag_events", pa.int64()), ("rows", pa.int64()), ("late", pa.int64()),
+        ("retention", pa.string()), ("error", pa.string()),
+    ]
+)  # fmt: skip
+
+
+def execute_live(engine: QueryEngine, tree: Any, text: str) -> Result:
+    live = engine.catalog.live_statements
+    seen = set(engine.catalog.streams())
+    names = [name for name in live.names() if live.sink_of(name) in seen]
+    if isinstance(tree, CreateLive):
+        return _create_live(engine, live, tree, text)
+    if isinstance(tree, ShowLive):
+        rows = list(live_rows(engine.catalog))
+        return Result.of_table(pa.Table.from_pylist(rows, LIVE_QUERIES))
+    rollups = [name for name in live.rollups() if name in names]
+    if isinstance(tree, ShowRollups):
+        shown = [live.rollup_row(name) for name in rollups]
+        return Result.of_table(pa.Table.from_pylist(shown, ROLLUPS))
+    rolled = isinstance(tree, DropRollup | DescribeRollup)
+    what = "roll-up" if rolled else "live query"
+    name = _name(rollups if rolled else names, tree, text, what)
+    if isinstance(tree, DropLive):
+        if name is None:
+            return _status(f"there is no {what} {tree.this.name}")
+        if name in rollups and not rolled:
+            raise error_at(text, position_of(tree.this), f"{name} is a roll-up: DROP ROLLUP {name}")
+        live.drop(name, bool(tree.args.get("keep")))
+        return _status(f"dropped {what} {name}")
+    assert name is not None
+    if isinstance(tree, AlterLive):
+        return _alter_live(engine, live, name, tree, text)
+    if isinstance(tree, DescribeLive):
+        pairs = live.describe(name)
+        columns = {"property": [p for p, _ in pairs], "value": [v for _, v in pairs]}
+        return Result.of_table(pa.table(columns))
+    return Result.of_table(pa.table({"plan": pa.array(live.explain(name), pa.string())}))
+
+
+def _name(names: list[str], tree: Any, text: str, what: str) -> str | None:
+    wanted = str(tree.this.name)
+    if wanted in names:
+        return wanted
+    found = {name.lower(): name for name in names}.get(wanted.lower())
+    if found is None and not tree.args.get("exists"):
+        hint = did_you_mean(wanted, names, quoted=False)
+        raise error_at(text, position_of(tree.this), f"no {what} {wanted!r}{hint}")
+    return found
+
+
+def _create_live(engine: QueryEngine, live: LiveStatements, tree: Any, text: str) -> Result:
+    args = tree.args
+    begin = int(tree.meta["query"])
+    start, idle = args.get("start"), args.get("idle")
+    request = LiveRequest(
+        str(tree.this.name),
+        args["query"],
+        text,
+        text[begin:].strip().removesuffix(";").rstrip(),
+        into=None if args.get("into") is None else str(args["into"].name),
+        start=start if isinstance(start, str) else _given(engine, start, text) or "first",
+        delay=_given(engine, args.get("delay"), text),
+        idle=idle if isinstance(idle, str) else _given(engine, idle, text),
+        late=args.get("late") or "correct",
+        correct_for=_given(engine, args.get("correct_for"), text),
+        every=_given(engine, args.get("every"), text),
+        options={
+            option.this.name.lower(): Given(_live_option(option.expression), at=position_of(option))
+            for option in args.get("options") or ()
+        },
+        exists_ok=bool(args.get("exists")),
+        at=position_of(tree.this),
+        rollup=isinstance(tree, CreateRollup),
+    )
+    made, what = live.create(request), "roll-up" if request.rollup else "live query"
+    return _status(f"{f'created {what}' if made else f'{what} exists:'} {request.name}")
+
+
+def _live_option(node: Any) -> Any:
+    if isinstance(node, exp.Boolean):
+        return bool(node.this)
+    name = str(node.name)
+    number = getattr(node, "is_string", True) is False
+    return int(name) if number and name.isdigit() else name
+
+
+def _given(engine: QueryEngine, node: Any, text: str) -> Given | None:
+    if node is None:
+        return None
+    at = position_of(node)
+    executor = engine.executor
+    folder = Folder(
+        {}, dt.datetime.now(dt.timezone.utc),
+        lambda part: executor.constant(to_text(part, text), {}, QueryControl()),
+    )  # fmt: skip
+    try:
+        found = folder.fold(node)
+    except SqlError as error:
+        raise error_at(text, at, error.reason) from None
+    if found.kind is Kind.INTERVAL:
+        return Given(None, int(found.value), at)
+    if found.kind is Kind.TIME:
+        return Given(pa.scalar(int(found.value), pa.timestamp("ns")), at=at)
+    if found.kind is Kind.EXACT and found.value == int(found.value):
+        return Given(int(found.value), at=at)
+    if found.kind is Kind.TEXT:
+        return Given(str(found.value), at=at)
+    raise error_at(text, at, "expected a constant: a time, an interval or an integer")
+
+
+def _alter_live(
+    engine: QueryEngine, live: LiveStatements, name: str, tree: Any, text: str
+) -> Result:
+    action = str(tree.args["action"])
+    if action == "pause":
+        live.pause(name)
+    elif action == "resume":
+        live.resume(name)
+    else:
+        bounds = [_given(engine, tree.args.get(key), text) for key in ("start", "end")]
+        live.refresh(name, *(None if given is None else given.value for given in bounds))
+    done = {"pause": "paused", "resume": "resumed", "refresh": "refreshed"}[action]
+    return _status(f"{done} live query {name}")
+
 
 _QUERIES = (exp.Query, exp.Values)
 _READING = (ShowStreams, ShowIndexes, DescribeStream, *LIVE_READS, *VIEW_READS)
@@ -177,10 +487,6 @@ def _all_rows(source: Any) -> Any:
 def result_of_plan(plan: Plan) -> Result:
     table = pa.table({"plan": pa.array(str(plan).splitlines(), pa.string())})
     return Result.of_table(table, plan)
-
-
-def _status(message: str) -> Result:
-    return Result.of_table(pa.table({"status": [message]}))
 
 
 def _stream(engine: QueryEngine, node: Any, text: str) -> str:

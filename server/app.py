@@ -27,22 +27,20 @@ from starlette.responses import Response
 
 from .. import __version__
 from ..errors import ChronicleError, StreamNotFound
+from .access.auth import visible_to
 from .access.settings import Settings, is_loopback, load_settings
-from .access.statement_rights import visible_to
 from .api_document import describe
 from .http.problems import Problem, as_problem, problem_response
 from .http.request_head import SLASH
 from .routes.parameters import only_known
-from .routes.short_reads import ShortReads
-from .routes.small_appends import SmallAppends
-from .service.audit import Audit
+from .routes.small_requests import ShortReads, SmallAppends
 from .service.load_history import EVERY_S
-from .service.middleware import RequestMiddleware
+from .service.middleware import Audit, RequestMiddleware
 from .service.state import TIDY_EVERY_S, Server
 
 if TYPE_CHECKING:
     from ..api.database import Database
-    from .flight.listening import FlightListener
+    from .flight.service import FlightListener
 
 __all__ = ["create_app"]
 
@@ -193,7 +191,7 @@ def _route_of(router: APIRouter, name: str) -> APIRoute:
 async def _flight(server: Server) -> FlightListener | None:
     if server.settings.flight_port is None:
         return None
-    from .flight.listening import FlightListener
+    from .flight.service import FlightListener
 
     listener = FlightListener(server)
     await listener.start()

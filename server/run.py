@@ -3,32 +3,106 @@ anything is announced.  SIGTERM and SIGINT: no new connections; running requests
 ``CHRONICLE_DRAIN_TIMEOUT_MS``, then are cancelled; the store is flushed and closed; exit code 0.
 While the store is being opened, SIGINT raises ``KeyboardInterrupt``.  A second SIGINT ends the
 process at once, and the next start recovers.
+
+Also here:
+
+* Log lines that clients cannot forge: a record is one line, tracebacks are indented, and control
+  characters, which clients can put into addresses and values, are escaped.
+* Limits for request headers and connections, which Uvicorn lacks. Uvicorn's idle timer restarts
+  with each byte, so a slow client could hold a connection for ever. Here the headers are
+  complete within ``header_s`` after the connection, or the first byte of a further request, or
+  the connection is closed. Headers beyond ``HEADER_BYTES_MAX`` are answered with 431.
+  Connections beyond an address's maximum are closed before a byte is read. The scope's
+  ``ABORT`` closes a connection at once: a normal close waits until the client has read what was
+  sent.
+* Uvicorn with callbacks for start and stop, and reloading of TLS certificates. With TLS, SIGHUP
+  reloads the certificate; without, it ends the process as usual.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
+import json
 import logging
+import re
 import signal
 import socket
 import sys
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from ..api.database import open_database
 from ..errors import InvalidArgument, MissingDependency
 from .access.settings import Settings, is_loopback, load_settings
-from .access.tls import certificates_of
+from .access.tls import LOOK_S, Certificates, certificates_of
 from .access.tokens import TokenFile
-from .logs import configure_logging
+from .service.middleware import ABORT
 
 if TYPE_CHECKING:
     import uvicorn
     from fastapi import FastAPI
 
-__all__ = ["check_binding", "serve", "uvicorn_config"]
+_EXTRAS = (
+    *("client", "method", "path", "status", "ms", "received_bytes", "sent_bytes"),
+    *("request_id", "token"),
+)
+_CONTROL = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def _shown(text: str) -> str:
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+class TextFormatter(logging.Formatter):
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        record.message = _shown(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: object) -> str:  # noqa: N802
+        lines = super().formatException(ei).split("\n")  # type: ignore[arg-type]
+        return "\n".join("    " + _shown(line) for line in lines)
+
+
+class JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line: dict[str, object] = {
+            "time": f"{moment}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line.update((key, record.__dict__[key]) for key in _EXTRAS if key in record.__dict__)
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def configure_logging(settings: Settings) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if settings.log_format == "json" else TextFormatter())
+    for name in ("chronicle", "uvicorn"):
+        target = logging.getLogger(name)
+        target.handlers[:] = [handler]
+        target.setLevel(settings.log_level.upper())
+        target.propagate = False
+    if settings.log_level == "info":  # the application logs the same at this level
+        logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
 
 HARD_STOP_S = 5
 """Seconds between cancelling running requests and closing their connections."""
@@ -69,7 +143,7 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
             _check_flight(settings)
         try:
             from .app import create_app
-            from .listening import Listening
+
         except ImportError as error:
             raise MissingDependency(
                 f"the server needs {error.name}; install chronicle-eventstore[server]"
@@ -98,8 +172,6 @@ def serve(settings: Settings | None = None, announce: Callable[[str], None] | No
 
 def uvicorn_config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     import uvicorn
-
-    from .http_protocol import bounded
 
     return uvicorn.Config(
         app,
@@ -157,7 +229,7 @@ def _listen(host: str, port: int, option: str) -> Iterator[socket.socket]:
 def _check_flight(settings: Settings) -> None:
     """Refuse a Flight SQL port that gRPC, which binds it later, could not bind."""
     try:
-        from .flight import listening as _  # noqa: F401
+        from .flight import service as _  # noqa: F401
     except ImportError as error:
         raise MissingDependency(
             f"Flight SQL needs {error.name}; install chronicle-eventstore[flight]"
@@ -205,3 +277,126 @@ def _short_turns() -> Iterator[None]:
 
 def _ignore(number: int, frame: Any) -> None:
     pass
+
+
+HEADER_BYTES_MAX = 64 << 10
+_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\n"
+    b"Content-Type: application/problem+json\r\nContent-Length: %d\r\n\r\n%s"
+)
+_PROBLEM = (
+    b'{"type":"urn:chronicle:headers-too-large","code":"headers-too-large",'
+    b'"title":"The request has too many or too large headers","status":431,'
+    b'"detail":"the address and the headers of a request have at most %d bytes"}\n'
+)
+
+
+def bounded(
+    header_s: float, base: Any = AutoHTTPProtocol, *, address_max: int = 1 << 30
+) -> type[asyncio.Protocol]:
+    """A protocol: ``header_s`` seconds for headers, ``address_max`` connections per address."""
+    open_of: Counter[str] = Counter()
+
+    class Bounded(base):  # type: ignore[misc]
+        app: ASGIApp
+        _deadline: asyncio.TimerHandle | None = None
+        _head_bytes = 0
+        _address: str
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._address = (transport.get_extra_info("peername") or ("local", 0))[0]
+            open_of[self._address] += 1
+            if open_of[self._address] > address_max:
+                logger.info("a connection was closed: %s has too many", self._address)
+                transport.abort()
+            application = self.app
+
+            async def app(scope: Scope, receive: Receive, send: Send) -> None:
+                scope[ABORT] = transport.abort
+                await application(scope, receive, send)
+
+            self.app = app
+            self._await_headers()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self._answering():
+                self._forget_deadline()
+                return
+            self._await_headers()
+            self._head_bytes += len(data)
+            if self._head_bytes > HEADER_BYTES_MAX and not self.transport.is_closing():
+                problem = _PROBLEM % HEADER_BYTES_MAX
+                self.transport.write(_TOO_LARGE % (len(problem), problem))
+                self.transport.close()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._forget_deadline()
+            open_of[self._address] -= 1
+            if not open_of[self._address]:
+                del open_of[self._address]
+            super().connection_lost(exc)
+
+        def _answering(self) -> bool:
+            return self.cycle is not None and not self.cycle.response_complete
+
+        def _await_headers(self) -> None:
+            if self._deadline is None:
+                self._deadline = asyncio.get_running_loop().call_later(header_s, self._too_late)
+
+        def _forget_deadline(self) -> None:
+            self._head_bytes = 0
+            if self._deadline is not None:
+                self._deadline.cancel()
+                self._deadline = None
+
+        def _too_late(self) -> None:
+            self._deadline = None
+            if not self._answering() and not self.transport.is_closing():
+                logger.info("a connection was closed: its headers took more than %g s", header_s)
+                self.transport.close()
+
+    return Bounded
+
+
+class Listening(uvicorn.Server):
+    """Calls ``started`` when it accepts connections and ``stopping`` when it stops to, on the event
+    loop.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        started: Callable[[], None],
+        stopping: Callable[[], None],
+        certificates: Certificates | None = None,
+    ) -> None:
+        super().__init__(config)
+        if certificates is not None:
+            config.load()
+            config.ssl = certificates.context
+        self._certificates = certificates
+        self._tell_started = started
+        self._tell_stopping = stopping
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self._certificates is not None and _in_main_thread():
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGHUP, self._certificates.reload)
+        if self.started:
+            self._tell_started()
+
+    async def on_tick(self, counter: int) -> bool:
+        if self._certificates is not None and counter % (10 * LOOK_S) == 0:
+            self._certificates.look()
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._tell_stopping()
+        await super().shutdown(sockets)
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

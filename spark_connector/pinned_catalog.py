@@ -16,7 +16,7 @@ import pyarrow as pa
 from ..errors import ReadOnlyStore, StreamNotFound
 from ..indexes.definitions import has_indexes
 from ..indexes.stream_indexes import StreamIndexes
-from ..query.contract.live import LiveStatements
+from ..query.contract.catalog import LiveStatements
 from ..query.engine import QueryEngine
 from ..schema import StreamSchema
 from ..store import Snapshot, Store

@@ -17,7 +17,7 @@ from chronicle.core import native
 from chronicle.live.bank import predicate_index
 from chronicle.live.bank.postings import _narrowed
 from chronicle.query.situations import join_kernels
-from chronicle.query.situations.derive_kernels import COLUMNS, _room
+from chronicle.query.situations.deriving import COLUMNS, _room
 from chronicle.store.node import find_children
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -21,8 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...core.native import kernel
-from ...query.pattern.columns import flat, numbers
-from ...query.pattern.groups import present_groups, take_ranges
+from ...query.pattern.columns import flat, numbers, present_groups, take_ranges
 from .event_columns import EventColumns
 from .partitions import Partitions
 

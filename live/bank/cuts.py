@@ -25,8 +25,7 @@ import numpy.typing as npt
 
 from ...core.native import kernel
 from ...core.times import INT64_MIN, moved
-from ...query.pattern.horizons import horizon, within
-from ...query.pattern.outcomes import TO_NEXT
+from ...query.pattern.search import TO_NEXT, horizon, within
 from .layer import Layer, Room, empty_kept
 from .searching import Fresh, Hits
 

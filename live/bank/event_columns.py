@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...query.pattern.columns import flat
-from ...query.pattern.kept_events import KeptEvents
+from ...query.pattern.retained import KeptEvents
 
 __all__ = ["EventColumns"]
 

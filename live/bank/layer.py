@@ -17,10 +17,10 @@ import pyarrow as pa
 from ...core.sorting import numbered
 from ...core.times import INT64_MAX
 from ...errors import ResourceLimit, SqlError
-from ...query.pattern import outcomes
+from ...query.pattern import search
+from ...query.pattern.attempts import NOTHING
 from ...query.pattern.matcher import MatchLimits
 from ...query.pattern.search import MatchTable
-from ...query.pattern.waiting import NOTHING
 from .automata import Automata, Tables
 from .cards import Card
 from .matches import BankMatches
@@ -294,7 +294,7 @@ class Layer:
                 built.queries, tables, hits, fresh, kept, now, final, at, frame, visited, known,
                 NOTHING, state, output, parts, out, buffers,
             )  # fmt: skip
-            if status == outcomes.DONE:
+            if status == search.DONE:
                 break
             if status == BUFFER_FULL:
                 room.buffer_rows = 2 * max(room.buffer_rows, int(wanted))
@@ -305,11 +305,11 @@ class Layer:
                 out = empty_kept(2 * len(out.query), 2 * (len(out.bits) + int(wanted)))
                 for old, new in zip(before, out, strict=True):
                     new[: len(old)] = old
-            elif status == outcomes.PATH_FULL:
+            elif status == search.PATH_FULL:
                 room.frames *= 4
                 room.check(room.frames * 40)
                 frame, visited = room.scratch()
-            elif status == outcomes.OUTPUT_FULL:
+            elif status == search.OUTPUT_FULL:
                 room.matches *= 4
                 room.check(room.matches * 200)
                 small = (*output, *parts)
@@ -327,7 +327,7 @@ class Layer:
             out.first[: entries + 1].copy(), out.bits[:used].copy(), out.rank[:used].copy(),
             out.tick[:used].copy(), out.among[:used].copy(),
         )  # fmt: skip
-        m, r = int(state[outcomes.MATCHES]), int(state[outcomes.RUNS])
+        m, r = int(state[search.MATCHES]), int(state[search.RUNS])
         tail = {"tick": parts.tick[:r], "among": parts.among[:r]}
         whole = Parts(**{name: tail.get(name, getattr(parts, name)[:m]) for name in Parts._fields})
         return Found(parts.query[:m], whole, output.runs[:m], output.place[:r], left)

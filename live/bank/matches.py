@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...core.sorting import numbered
-from ...query.pattern.groups import take_ranges
+from ...query.pattern.columns import take_ranges
 
 __all__ = ["BankMatches"]
 

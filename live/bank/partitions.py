@@ -10,9 +10,8 @@ import pyarrow as pa
 
 from ...core.sorting import firsts
 from ...core.times import INT64_MIN
-from ...query.pattern.columns import flat, numbers
-from ...query.pattern.groups import KeyCodes, group_rows
-from ...query.pattern.kept_rows import ranks
+from ...query.pattern.columns import KeyCodes, flat, group_rows, numbers
+from ...query.pattern.retained import ranks
 from .searching import Fresh
 
 __all__ = ["Partitions"]

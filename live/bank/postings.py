@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...core.native import kernel, trailing_zeros
-from ...query.pattern.groups import take_ranges
+from ...query.pattern.columns import take_ranges
 from .predicate_index import PredicateIndex, Read, holds_all, in_order
 
 __all__ = ["SPANS_FOR_ROW", "Postings"]

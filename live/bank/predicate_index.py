@@ -32,8 +32,7 @@ from ...core.caches import lazy
 from ...core.native import kernel
 from ...core.times import INT64_MAX, INT64_MIN
 from ...errors import SqlError
-from ...query.pattern.columns import flat
-from ...query.pattern.groups import take_ranges
+from ...query.pattern.columns import flat, take_ranges
 from ...query.pattern.scalar import evaluate_all
 from .symbols import Atom, Member, Null, Range, Residual, keys_of
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...core.times import INT64_MAX, INT64_MIN
-from ...query.pattern.groups import take_ranges
+from ...query.pattern.columns import take_ranges
 from .cuts import free_rows, hits_behind
 from .layer import Layer, empty_kept
 from .partitions import Partitions

@@ -20,10 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...core.native import kernel
-from ...query.pattern.horizons import horizon
 from ...query.pattern.jumping import Stars, match_bits
-from ...query.pattern.outcomes import DONE, GROUP, MATCHES, RUNS
-from ...query.pattern.search import Edges, Rows, Task
+from ...query.pattern.search import DONE, GROUP, MATCHES, RUNS, Edges, Rows, Task, horizon
 
 __all__ = [
     "BUFFER_FULL",

@@ -24,7 +24,7 @@ import sqlglot
 from sqlglot import exp
 
 from ...core.times import INT64_MAX, INT64_MIN
-from ...query.pattern import rowtests as rt
+from ...query.pattern import buffers as rt
 from ...query.pattern.advancing import reads_number
 from ...query.pattern.automaton import ACCEPT
 from ...query.pattern.columns import flat, numbers

@@ -17,9 +17,8 @@ from sqlglot import exp
 from ...errors import StreamNotFound
 from ...schema import StreamSchema
 from ..contract.cancellation import checkpoint
-from ..contract.catalog import Catalog
+from ..contract.catalog import SYSTEM_TABLES, Catalog
 from ..contract.frames import Frame
-from ..contract.system_tables import SYSTEM_TABLES
 from ..sql.dialect import MatchRelation, RecentRelation, error_at, position_of
 from ..sql.stream_names import StreamNames
 from .ctes import Cte, Ctes, bringing, hide

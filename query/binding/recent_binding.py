@@ -24,8 +24,7 @@ from sqlglot import exp
 from ...core.times import TICKS_PER_SECOND
 from ...errors import SqlError
 from ..conditions.constants import Folder, Kind
-from ..pattern.interval_ticks import interval_ticks
-from ..pattern.row_types import is_key
+from ..pattern.compiled import interval_ticks, is_key
 from ..pattern.scalar import column_types
 from ..sql.dialect import MatchRelation, RecentRelation, SituationRelation, error_at, position_of
 from ..sql.dialect import to_text as text_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ...core.suggestion import did_you_mean
-from ..contract.system_tables import SYSTEM_TABLES
+from ..contract.catalog import SYSTEM_TABLES
 from ..sql.dialect import error_at, position_of
 from .from_operator import OperatorSite
 

@@ -21,9 +21,8 @@ from ...errors import ChronicleError, SqlError
 from ...schema import StreamSchema
 from ..conditions.constants import Folder, Kind
 from ..sql.dialect import error_at, position_of
-from ..windows.calendar import AnyWindows, CalendarWindows
 from ..windows.filling import Fill
-from ..windows.spec import CountWindows, SessionWindows, TimeWindows
+from ..windows.spec import AnyWindows, CalendarWindows, CountWindows, SessionWindows, TimeWindows
 from .from_operator import OperatorSite
 
 __all__ = ["NAMES", "WindowCall"]

@@ -25,7 +25,14 @@ from ..sql.dialect import to_text
 from ..sql.gate import AGGREGATES
 from ..sql.nesting import all_true
 from ..sql.rendering import identifier
-from ..windows.fields import FUNCTIONS, Aggregate, aggregate_column, key_column, keyable, supports
+from ..windows.fields import (
+    FUNCTIONS,
+    Aggregate,
+    aggregate_column,
+    key_column,
+    keyable,
+    supports,
+)
 from .window_keys import Keys, group_keys
 from .window_select import WINDOW_COLUMNS, WindowSelect, has_aggregate, unqualified
 

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from ...errors import UnsupportedType
 from ...schema import Attribute, Storage, StreamSchema, storage_of
 from ...store.prune import AllOf, IsNull, NotNull, Prune, Range
-from .bounds import Compiled, all_of, any_of, exact_bounds, ordered_bounds, widened_bounds
+from .predicates import Compiled, all_of, any_of, exact_bounds, ordered_bounds, widened_bounds
 from .ranges import TICK_MAX, TICK_MIN, tick_ns, time_bounds
 
 __all__ = ["Split", "read_filter", "split_filter"]

@@ -16,10 +16,8 @@ from ...schema import StreamSchema
 from ...store.deleting import Change, Choice
 from ...store.snapshot import Snapshot
 from ...store.views import KeptView
-from .catalog import Catalog
+from .catalog import Catalog, LiveStatements, Rollup
 from .frames import Frame
-from .live import LiveStatements
-from .rollups import Rollup
 
 if TYPE_CHECKING:
     from ...indexes.stream_indexes import StreamIndexes

@@ -7,6 +7,10 @@ and an attached callback is called until detached, so an interrupt just before t
 not lost.  A query ends at the next check, typically within milliseconds.  Python delivers Ctrl-C to
 the main thread only, and only while it runs Python: ``interruptibly`` runs compiled code in
 another.
+
+Also here:
+
+* How far a query has come: events read, of those expected; both only grow.
 """
 
 from __future__ import annotations
@@ -14,16 +18,52 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ...core.ownership import ModuleLock, Owner
 from ...errors import InvalidArgument, QueryCancelled, QueryTimeout
-from .progress import Progress
 
-__all__ = ["Cancellation", "QueryControl", "alone", "checked_by", "checkpoint", "interruptibly"]
+WATCHED_EVENTS = 1 << 17
+
+
+class Counted(Protocol):
+    """A counter of events read, such as the store's scan metrics."""
+
+    events_read: int
+
+
+class Progress:
+    """Counters of a query; may be read from any thread while it runs."""
+
+    def __init__(self) -> None:
+        self._reads: list[tuple[Sequence[Counted], int, int]] = []
+
+    def expect(
+        self, counters: Sequence[Counted], most: int, exactly: Callable[[], int] | None = None
+    ) -> None:
+        """Announce a read of at most ``most`` events; ``exactly`` is called for large reads."""
+        if most < WATCHED_EVENTS:
+            return
+        events = most if exactly is None else exactly()
+        if events >= WATCHED_EVENTS:
+            self._reads.append((counters, _read(counters), events))
+
+    @property
+    def events(self) -> tuple[int, int] | None:
+        """Events read and expected; None if nothing is expected yet."""
+        reads = list(self._reads)
+        if not reads:
+            return None
+        done = sum(min(_read(counters) - before, events) for counters, before, events in reads)
+        return done, sum(events for _, _, events in reads)
+
+
+def _read(counters: Sequence[Counted]) -> int:
+    return sum(counter.events_read for counter in counters)
+
 
 Answer = TypeVar("Answer")
 

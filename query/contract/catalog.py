@@ -1,8 +1,16 @@
-"""What the query layer requires of the database; ``api/database.py`` implements it."""
+"""What the query layer requires of the database; ``api/database.py`` implements it.
+
+Also here:
+
+* The interface of live queries for statements; ``chronicle.live`` implements it.
+* What a plan has to know of a roll-up: a live query over ``TUMBLE`` whose results outlive events.
+* Columns of the system tables; rows are as of planning, limited to what the caller may see.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,13 +22,112 @@ from ...store.deleting import Change, Choice
 from ...store.snapshot import Snapshot
 from ...store.views import KeptView
 from .frames import Frame
-from .live import LiveStatements
-from .rollups import Rollup
 
 if TYPE_CHECKING:
     from ...indexes.stream_indexes import StreamIndexes
 
-__all__ = ["Catalog"]
+
+@dataclass(frozen=True)
+class Given:
+    """A constant of a statement or caller.  ``value``: a number, or a time or text as written;
+    ``nanoseconds``: length of an interval; ``at``: offset in the text.
+    """
+
+    value: Any
+    nanoseconds: int | None = None
+    at: int | None = None
+
+
+@dataclass(frozen=True)
+class LiveRequest:
+    """CREATE LIVE QUERY with folded constants, not yet checked against streams.  ``tree``: the
+    parsed SELECT, ``sql`` its text, ``text`` the whole statement; ``start``: ``first``, ``now`` or
+    a time; ``idle``: ``never``, a wall-clock length, or None for the default; ``late``: ``correct``
+    or ``ignore``; ``every``: interval of EMIT ON CHANGE (None: ON CLOSE); ``at``: offset of the
+    name.
+    """
+
+    name: str
+    tree: Any
+    text: str
+    sql: str
+    into: str | None = None
+    start: str | Given = "first"
+    delay: Given | None = None
+    idle: str | Given | None = None
+    late: str = "correct"
+    correct_for: Given | None = None
+    every: Given | None = None
+    options: Mapping[str, Given] = field(default_factory=dict)
+    exists_ok: bool = False
+    at: int | None = None
+    rollup: bool = False
+
+
+class LiveStatements(Protocol):
+    """The live queries of a database."""
+
+    def names(self) -> list[str]:
+        """All names, sorted."""
+
+    def rollups(self) -> list[str]:
+        """Names of the roll-ups, sorted."""
+
+    def rollup_row(self, name: str) -> dict[str, Any]:
+        """A row of SHOW ROLLUPS."""
+
+    def sink_of(self, name: str) -> str:
+        """The stream of its results."""
+
+    def create(self, request: LiveRequest) -> bool:
+        """Create one; False if it exists and ``exists_ok``."""
+
+    def drop(self, name: str, keep_results: bool) -> None:
+        """Drop one, and its results unless they are kept."""
+
+    def pause(self, name: str) -> None:
+        """Stop one until it is resumed."""
+
+    def resume(self, name: str) -> None:
+        """Continue where it stopped, also after a failure."""
+
+    def refresh(self, name: str, start: Any, end: Any) -> None:
+        """Recompute its results in a range of time."""
+
+    def status(self, name: str) -> dict[str, Any]:
+        """A row of SHOW LIVE QUERIES."""
+
+    def describe(self, name: str) -> list[tuple[str, str]]:
+        """Names and texts that describe one."""
+
+    def explain(self, name: str) -> list[str]:
+        """How one is computed, line by line."""
+
+
+@dataclass(frozen=True)
+class Rollup:
+    """A roll-up of ``stream`` into ``sink``, with windows of ``size`` ticks from ``origin``.
+    ``keys``: column by key; ``attributes``: column by attribute, for keys that are attributes;
+    ``aggregates``: column by (function, operand); ``conditions``: filters on its events; ``told``:
+    mark of its last step if it runs in this process, else None.
+    """
+
+    name: str
+    sink: str
+    stream: str
+    size: int
+    origin: int
+    keys: Mapping[str, str]
+    attributes: Mapping[str, str]
+    aggregates: Mapping[tuple[str, str], str]
+    conditions: frozenset[str]
+    told: Callable[[], Mapping[str, Any] | None] = lambda: None
+
+    def begin(self, tick: int) -> int:
+        return (tick - self.origin) // self.size * self.size + self.origin
+
+    def aligned(self, tick: int) -> bool:
+        return (tick - self.origin) % self.size == 0
 
 
 class Catalog(Protocol):
@@ -137,3 +244,61 @@ class Catalog(Protocol):
 
     def told(self, table: str) -> Sequence[Mapping[str, Any]]:
         """Rows of a system table in ``system_tables.TOLD``."""
+
+
+TEXT, WHOLE, REAL = pa.string(), pa.int64(), pa.float64()
+MOMENT = pa.timestamp("us", "UTC")
+
+
+def _columns(**columns: pa.DataType) -> pa.Schema:
+    return pa.schema(list(columns.items()))
+
+
+LIVE_QUERIES = _columns(
+    name=TEXT, sink=TEXT, state=TEXT, sources=TEXT, watermark=TEXT, lag_events=WHOLE, lag_ms=REAL,
+    rows=WHOLE, retractions=WHOLE, late=WHOLE, ignored=WHOLE, state_bytes=WHOLE, error=TEXT,
+)  # fmt: skip
+
+SYSTEM_TABLES: Mapping[str, Mapping[str, pa.Schema]] = {
+    "chronicle": {
+        "streams": _columns(
+            stream=TEXT, time=TEXT, events=WHOLE, first=TEXT, last=TEXT, bytes=WHOLE,
+            segments=WHOLE, version=WHOLE, codec=TEXT, retention=TEXT, unique_key=TEXT, within=TEXT,
+            move_after=TEXT, keep_local_bytes=TEXT, damage=TEXT,
+        ),
+        "indexes": _columns(
+            stream=TEXT, attribute=TEXT, state=TEXT, covered=REAL, runs=WHOLE, bytes=WHOLE,
+            problem=TEXT,
+        ),
+        "segments": _columns(
+            stream=TEXT, segment=WHOLE, kind=TEXT, events=WHOLE, first=TEXT, last=TEXT, bytes=WHOLE,
+            place=TEXT,
+        ),
+        "live_queries": LIVE_QUERIES,
+        "queries": _columns(
+            id=TEXT, kind=TEXT, text=TEXT, token=TEXT, started=MOMENT, running_ms=REAL,
+            events_read=WHOLE, events_expected=WHOLE,
+        ),
+        "query_log": _columns(
+            id=TEXT, kind=TEXT, text=TEXT, token=TEXT, started=MOMENT, duration_ms=REAL,
+            rows=WHOLE, outcome=TEXT, error=TEXT,
+        ),
+        "settings": _columns(name=TEXT, value=TEXT, description=TEXT),
+    },
+    "information_schema": {
+        "schemata": _columns(catalog_name=TEXT, schema_name=TEXT),
+        "tables": _columns(
+            table_catalog=TEXT, table_schema=TEXT, table_name=TEXT, table_type=TEXT,
+        ),
+        "columns": _columns(
+            table_catalog=TEXT, table_schema=TEXT, table_name=TEXT, column_name=TEXT,
+            ordinal_position=WHOLE, column_default=TEXT, is_nullable=TEXT, data_type=TEXT,
+        ),
+        "views": _columns(
+            table_catalog=TEXT, table_schema=TEXT, table_name=TEXT, view_definition=TEXT,
+        ),
+    },
+}  # fmt: skip
+
+TOLD = frozenset(("queries", "query_log", "settings"))
+"""Tables of ``chronicle`` whose rows come from the owner of the database (``Catalog.told``)."""

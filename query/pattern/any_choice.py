@@ -14,7 +14,7 @@ from .any_pairs import Pairing, pairing
 from .automaton import Automaton
 
 if TYPE_CHECKING:
-    from .any_joins import PairedRows
+    from .any_diagram import PairedRows
     from .conditions import ConditionPlan
 
 __all__ = ["REGIMES", "Regime", "Selecting", "choose"]

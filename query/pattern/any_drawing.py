@@ -1,6 +1,12 @@
 """Builds the lists of a buffer's first events, as many at a time as fit into memory.
 Each piece reuses the arrays of the previous one unless ``keep`` was called, so memory does not
 depend on the number of first events or matches.  Threads draw disjoint parts with their own arrays.
+
+Also here:
+
+* Chooses how many first events share lists, and allocates room for ``any_diagram.draw``.
+* Restricts a block's shared lists (``any_diagram``) to one first event, as in ``any_lists``.
+* Cost model for SKIP TILL ANY MATCH: the expected cost of a backtracking search.
 """
 
 from __future__ import annotations
@@ -10,33 +16,404 @@ from copy import copy
 from dataclasses import dataclass, field
 from itertools import pairwise
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ...core.caches import lazy
+from ...core.native import kernel
 from ...errors import ResourceLimit
-from . import any_blocks
 from . import any_diagram as diagram
-from .any_batches import Lists
-from .any_blocks import Blocks, Scene, Starts
-from .any_cost import CANDIDATE_COST, START_COST
-from .any_lists import ListEntries, Scratch, room_for
-from .any_output import Source
-from .any_pairs import Pairing
-from .any_restriction import restrict
-from .any_states import Tables
-from .outcomes import overflow
-from .search import Task
+from . import machine
+from .any_diagram import (
+    ALL,
+    BEGIN,
+    CANNOT,
+    CHILD,
+    DOWN,
+    END,
+    ENDS,
+    ENTRY,
+    FAILED,
+    FIRST,
+    LAST,
+    LONG,
+    NEXT,
+    OF,
+    ONWARD,
+    PLACE,
+    ROW,
+    SOME,
+    STAMP,
+    STAMPS,
+    TOP,
+    USED,
+    Block,
+    Diagram,
+    Domain,
+    candidate_behind,
+    fits,
+)
+from .any_lists import EARLIEST, ListEntries, Scratch, Tables, room_for
+from .any_output import Lists, Source
+from .any_pairs import Asked, Pairing, Shape
+from .search import Task, overflow
 
 if TYPE_CHECKING:
-    from .any_joins import PairedRows
-
-__all__ = ["Drawing", "Drawn"]
+    from .any_diagram import PairedRows
 
 IntArray = npt.NDArray[np.int64]
 Check = Callable[[], None] | None
+
+SIZE_FIRST = 1 << 13
+SLICE_STEPS = 4_000_000
+"""Rows examined between two cancellation checks; doubled while one first event needs more."""
+BYTES_A_CANDIDATE = 200
+BLOCK_FIRST, BLOCK_LEAST, BLOCK_MAX = 8, 64, 1 << 10
+"""First events of the first block; least and most of a block that shares lists."""
+WINDOWS_A_BLOCK = 4
+DEARER, SPARE_STEPS = 2, 1000
+"""Cost ratio, shared to own lists, above which sharing is given up."""
+
+
+class Starts(NamedTuple):
+    """Rows at which a match may begin, in result order, and their partitions.
+    ``classes``: position of each such row.  ``stop``: per partition, the end of the rows that a
+    match may contain.
+    """
+
+    row: IntArray
+    group: IntArray
+    classes: npt.NDArray[np.int32]
+    stop: IntArray
+
+
+class Scene(NamedTuple):
+    starts: Starts
+    offsets: IntArray
+    image: IntArray
+    shape: Shape
+    domain: Domain
+    task: Task
+
+    def starts_of(self, windows: float) -> int:
+        """Number of first events that share lists, for a span of so many windows."""
+        row, time = self.starts.row, self.domain.time
+        if self.task.window < 0 or not len(row):
+            return BLOCK_MAX
+        span = abs(int(time[row[-1]]) - int(time[row[0]])) + 1
+        wanted = windows * len(row) * min(1.0, self.task.window / span)
+        return int(min(max(wanted, BLOCK_LEAST), BLOCK_MAX))
+
+    def block(self, chosen: IntArray) -> tuple[Block, IntArray]:
+        row = self.starts.row[chosen]
+        order = np.argsort(row, kind="stable")
+        turns = np.empty_like(order)
+        turns[order] = np.arange(len(order))
+        row = row[order]
+        none, table = np.empty(len(row), np.int64), (len(row), len(self.shape.gap))
+        place = self.starts.classes[row].astype(np.int64)
+        last, until = np.empty(table, np.int64), np.empty(table, np.int64)
+        block = Block(
+            row, self.starts.group[chosen][order], place, none, last, until, none.copy()
+        )  # fmt: skip
+        return block, turns
+
+
+class DrawnBlock(NamedTuple):
+    """A code as ``any_diagram.ALL``, the block, and the index in it of each event, in order."""
+
+    status: int
+    block: Block
+    turns: IntArray
+    own: bool
+
+
+class Blocks:
+    """Draws blocks of first events, with room for ``size`` candidates.  ``most``: candidates beyond
+    which a block shrinks instead.  ``each``: steps per first event with its own lists, if known.
+    """
+
+    def __init__(
+        self, scene: Scene, most: int, memory_bytes: int, each: float | None = None
+    ) -> None:
+        self._scene = scene
+        self._most = most
+        self._memory_bytes = memory_bytes
+        self._budget = SLICE_STEPS
+        self._wide = BLOCK_FIRST
+        self._allowed: float | None = None  # steps per event that shares lists; None: unknown
+        # absences after a match depend on its window
+        self._settled = bool((scene.shape.ends > 0).any())
+        self._own = True
+        if each is not None and not self._settled:
+            self._share(each)
+        self.progress = np.zeros(7, np.int64)
+        self.progress[diagram.USED] = 1
+        self._make_room(SIZE_FIRST)
+
+    def _make_room(self, size: int) -> None:
+        shape = self._scene.shape
+        slots, positions = shape.keeps.shape[1], len(shape.gap)
+        self.size = size
+        self.diagram = Diagram(
+            np.empty((size, 8), np.int32), np.empty((size, 13), np.int32),
+            np.empty((size, slots), np.int32), np.empty((positions, 2), np.int32),
+            np.zeros((1 << (2 * size - 1).bit_length(), 2), np.int32),
+        )  # fmt: skip
+
+    def try_some(self, chosen: IntArray) -> tuple[float, float] | None:
+        """Mean candidates and steps of first events with own lists; None: slice too short."""
+        block, _ = self._scene.block(chosen)
+        if not len(chosen) or self._draw(block, self._budget) != ALL:
+            return None
+        drawn, spent = self.progress[diagram.DRAWN], self.progress[diagram.SPENT]
+        return drawn / len(chosen), (drawn + spent) / len(chosen)
+
+    def draw(self, begun: int, check: Check) -> DrawnBlock:
+        while True:
+            upto = min(len(self._scene.starts.row), begun + self._wide)
+            block, turns = self._scene.block(np.arange(begun, upto))
+            several, budget = len(turns) > 1, self._budget
+            if not self._own and self._allowed is not None:
+                budget = min(budget, int(self._allowed * len(turns)) + SPARE_STEPS)
+            status = self._draw(block, budget)
+            if check is not None:
+                check()
+            drawn = DrawnBlock(status, block, turns, self._own)
+            if status == ALL:
+                self._note(len(turns))
+                return drawn
+            large = self.size * 4 * BYTES_A_CANDIDATE > self._memory_bytes
+            dear = status == LONG and budget < self._budget
+            if not self._own and (status == CANNOT or dear):
+                self._own = self._settled = True
+            elif status == CANNOT:
+                return drawn
+            elif several and (status == LONG or large or self.size >= self._most):
+                self._wide = max(1, self._wide // 4)
+            elif status == LONG:
+                self._budget *= 2
+            elif large:
+                return drawn
+            else:
+                self._make_room(self.size * 4)
+
+    def _draw(self, block: Block, budget: int) -> int:
+        scene = self._scene
+        status: int = diagram.draw(
+            block, self._own, scene.offsets, scene.image, scene.image.view(np.float64), scene.shape,
+            scene.domain, scene.task, self.diagram, self.progress, budget,
+        )  # fmt: skip
+        return status
+
+    def _note(self, events: int) -> None:
+        self._budget = SLICE_STEPS
+        each = int(self.progress[diagram.SPENT] + self.progress[diagram.DRAWN]) / events
+        if self._settled:
+            return
+        if not self._own:
+            self._own = self._settled = self._allowed is not None and each > self._allowed
+        elif self.progress[diagram.DRAWN]:
+            self._share(each)
+        else:
+            self._wide = min(2 * self._wide, BLOCK_MAX)
+
+    def _share(self, each: float) -> None:
+        self._allowed = DEARER * each
+        self._own, self._wide = False, self._scene.starts_of(WINDOWS_A_BLOCK)
+
+
+# mypy: disable-error-code="no-untyped-def, assignment"
+
+
+@kernel
+def restrict(turns, block, own, offsets, image, floats, shape, domain, diagram, marks, frames,
+             entries, starts, progress, budget):  # fmt: skip
+    """Continue writing the entries of first events; returns a code as ``any_diagram.ALL``.
+    ``turns``: first events in result order.  ``starts``: output, entry of each, or 0.  ``marks``,
+    ``frames``: scratch.
+    """
+    spent = np.int64(0)
+    image, floats = machine.borrowed(image), machine.borrowed(floats)
+    shape, domain = machine.all_borrowed(shape), machine.all_borrowed(domain)
+    diagram, block = machine.all_borrowed(diagram), machine.all_borrowed(block)
+    entries = machine.all_borrowed(entries)
+    row, reach, transition, following, smaller, child_of, final = entries
+    made, lists = diagram.made, diagram.lists
+    origin = shape.origin
+    used = progress[USED]
+    room = row.shape[0]
+    for i in range(progress[NEXT], turns.shape[0]):
+        k = turns[i]
+        root = block.root[k]
+        starts[i] = 0
+        progress[NEXT] = i
+        progress[USED] = used
+        if spent > budget:
+            return LONG
+        if root < 0:
+            continue
+        start = block.row[k]
+        p = block.place[k]
+        begin = offsets[block.group[k]]
+        end = offsets[block.group[k] + 1]
+        stop = block.stop[k]
+        last = block.last[k]
+        progress[STAMPS] += 1
+        stamp = progress[STAMPS]
+        if not own:
+            for c in range(domain.joined.shape[0]):
+                if shape.slots[shape.reads[c]] == origin and domain.joined[c]:
+                    for j in range(domain.pairs[c, start], domain.pairs[c, start + 1]):
+                        marks[c, domain.partner[j]] = stamp
+        depth = 0
+        frames[0, 0] = root
+        frames[0, 1] = candidate_behind(
+            made, np.int64(lists[root, BEGIN]), np.int64(lists[root, END]), start
+        )
+        fresh = True
+        while depth >= 0:
+            of = frames[depth, 0]
+            to = frames[depth, 1]
+            if fresh and lists[of, STAMP] != stamp:
+                # skip candidates after the last useful row
+                position = lists[of, OF]
+                e = shape.first[position]
+                limit = stop - 1
+                if shape.first[position + 1] == e + 1:
+                    limit = last[shape.target[e]]
+                top = candidate_behind(
+                    made, np.int64(lists[of, BEGIN]), np.int64(lists[of, END]), limit
+                )
+                lists[of, STAMP] = stamp
+                lists[of, TOP] = top
+                lists[of, DOWN] = top
+                lists[of, FIRST] = 0
+            fresh = False
+            head = lists[of, FIRST]
+            d = np.int64(lists[of, DOWN]) - 1
+            spent += max(np.int64(0), d - to) + 1
+            while d >= to:
+                t = np.int64(made[d, PLACE])
+                y = np.int64(made[d, ROW])
+                alive = made[d, ENDS] < stop and y <= last[t]
+                if alive and not own:
+                    for c in range(shape.later[t], shape.asks[t + 1]):
+                        if domain.joined[c]:
+                            alive = alive and marks[c, y] == stamp
+                        elif alive:
+                            known = diagram.known[of]
+                            known[origin] = start
+                            truth = fits(
+                                c, c + 1, -1, known, y, t, shape, domain, image, floats, begin, end
+                            )
+                            if truth < 0:
+                                progress[FAILED] = y
+                                return CANNOT
+                            alive = truth > 0
+                if alive:
+                    onward = np.int64(made[d, ONWARD])
+                    child = np.int64(made[d, CHILD])
+                    inner = np.int32(0)
+                    if onward == of:
+                        inner = head
+                    elif child >= 0:
+                        if lists[onward, STAMP] != stamp or child < lists[onward, DOWN]:
+                            depth += 1
+                            frames[depth, 0] = onward
+                            frames[depth, 1] = child
+                            fresh = True
+                            break
+                        if child < lists[onward, TOP]:
+                            inner = made[child, ENTRY]
+                    if inner or made[d, LAST]:
+                        if used == room:
+                            return SOME
+                        row[used] = y
+                        reach[used] = EARLIEST
+                        transition[used] = t
+                        following[used] = head
+                        smaller[used] = 0
+                        child_of[used] = inner
+                        final[used] = t if made[d, LAST] else -1
+                        head = np.int32(used)
+                        used += 1
+                made[d, ENTRY] = head
+                d -= 1
+            lists[of, FIRST] = head
+            lists[of, DOWN] = d + 1
+            if not fresh:
+                depth -= 1
+        to = frames[0, 1]
+        inner = made[to, ENTRY] if to < lists[root, TOP] else np.int32(0)
+        ends_here = shape.ends[p] >= 0
+        if shape.ends[p] > 0:
+            ends_here = domain.behind[shape.ends[p] - 1, start] >= stop
+        if inner or ends_here:
+            if used == room:
+                return SOME
+            row[used] = start
+            reach[used] = EARLIEST
+            transition[used] = p
+            following[used] = 0
+            smaller[used] = 0
+            child_of[used] = inner
+            final[used] = p if ends_here else -1
+            starts[i] = used
+            used += 1
+    progress[NEXT] = turns.shape[0]
+    progress[USED] = used
+    return ALL
+
+
+TRY_COST, WALK_COST = 0.15, 0.0005
+"""Per row tried with a partial match; per row skipped."""
+ROW_COST, EVENT_COST = 0.04, 0.2
+"""Of joining: per row of the buffer, and per row and position."""
+START_COST, CANDIDATE_COST = 0.6, 0.15
+"""Of lists: per first event, and per candidate."""
+WORTH = 1000.0
+"""Minimum search cost before alternatives are considered; includes loading kernels."""
+DEPTH_MAX = 64
+ENOUGH = 1e12
+
+
+def search_cost(
+    follow: list[list[int]],
+    counts: IntArray,
+    asked: tuple[Asked, ...],
+    shares: npt.NDArray[np.float64],
+    rows: int,
+    within: float,
+) -> float:
+    """Expected microseconds of searching a buffer.
+    ``follow``: successors of each position; ``counts``: its rows; ``shares``: selectivities;
+    ``within``: fraction of the buffer that a window covers.
+    """
+    number = counts.tolist()
+    held = [1.0] * len(number)
+    for one, share in zip(asked, shares.tolist(), strict=True):
+        held[one.place] *= share
+    starts = float(sum(number[p] for p in follow[0]))
+    if not starts:
+        return 0.0
+    reached = {p: number[p] / starts for p in follow[0]}
+    tries, partial = 0.0, 1.0
+    for depth in range(1, DEPTH_MAX):
+        following: dict[int, float] = {}
+        for p, ways in reached.items():
+            for q in follow[p]:
+                tried = ways * number[q] * within / depth
+                tries += tried
+                following[q] = following.get(q, 0.0) + tried * held[q]
+        reached = {p: ways for p, ways in following.items() if ways}
+        partial += sum(reached.values())
+        if not reached or partial > ENOUGH:
+            break
+    return starts * (tries * TRY_COST + partial * rows * within / 2 * WALK_COST)
+
 
 ENTRIES_MAX = 1 << 17
 """Entries held at a time by each thread, unless one first event needs more: fits the CPU cache."""
@@ -93,8 +470,8 @@ class Drawing:
         """Estimated microseconds for lists without sharing, from a sample of first events."""
         count = len(self._scene.starts.row)
         some = np.arange(0, count, max(1, count // SAMPLED_STARTS))
-        found = Blocks(self._scene, any_blocks.SIZE_FIRST, self._memory_bytes).try_some(some)
-        drawn = float(any_blocks.SIZE_FIRST)
+        found = Blocks(self._scene, SIZE_FIRST, self._memory_bytes).try_some(some)
+        drawn = float(SIZE_FIRST)
         if found is not None:
             drawn, self._each = found
         return (START_COST + CANDIDATE_COST * drawn) * count
@@ -156,7 +533,7 @@ class Drawing:
                 status = restrict(
                     turns, block, own, scene.offsets, scene.image, floats, scene.shape,
                     scene.domain, blocks.diagram, marks, frames, entries, made[begun:upto],
-                    progress, any_blocks.SLICE_STEPS,
+                    progress, SLICE_STEPS,
                 )  # fmt: skip
                 if check is not None:
                     check()

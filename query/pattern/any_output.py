@@ -10,30 +10,198 @@
 A short result starts no threads.  After ``ALONE_MATCHES`` the rest is divided by match number, also
 inside one first event; sources that build lists during the walk are divided into parts first.  The
 order is that of the starts, then that of ``selection``.  Memory is a few batches per thread.
+
+Also here:
+
+* Enumerates the matches of lists in batches, in reused arrays (fresh ones would cost page
+  faults). Walks only read lists, so threads can share them, except lists that are built per
+  start.
+* Finds matches of SKIP TILL ANY MATCH with lists, ordered by first row in the input. Only starts
+  with complete windows are searched, so nothing is undone. A buffer whose lists do not fit into
+  memory, or that has too many states, is left to ``selection``.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ...core.threads import Busy, Check, Done, Task, in_order
 from ...errors import ResourceLimit
-from .any_batches import MATCHES_MAX, Batching, Lists, Walk
-from .any_count import MANY, count_starts, sums
-from .any_lists import room_for
+from . import any_lists, search
+from .any_lists import (
+    BYTES_AN_ENTRY,
+    FIRST,
+    LAST,
+    MANY,
+    ListEntries,
+    Scratch,
+    States,
+    Tables,
+    TooManyStates,
+    build_groups,
+    classes_of,
+    count_starts,
+    decide,
+    room_for,
+    sums,
+)
+from .automaton import Automaton
+from .columns import take_ranges
 from .matches import Matches
-from .search import Rows
+from .search import MatchTable, Rows
 from .search import Task as Search
 
-__all__ = ["AtOnce", "ListOutput", "Source"]
+if TYPE_CHECKING:
+    from .conditions import PreparedRows
+    from .matcher import Groups
 
 IntArray = npt.NDArray[np.int64]
+
+MATCHES_MAX = 1 << 14
+"""Matches per batch; small enough that their results stay in the CPU cache."""
+ROWS_A_BATCH = 1 << 20
+
+
+@dataclass(frozen=True)
+class Lists:
+    """The lists of one buffer.
+    ``starts``: entries in result order (rows, if each start has its own lists); ``made``: index of
+    each in build order.  ``stop``: per partition, the end of the rows that a match may contain.
+    ``apart``: the entries of one start follow those of the previous start.
+    """
+
+    classes: npt.NDArray[np.int32]
+    tables: Tables
+    entries: ListEntries
+    scratch: Scratch
+    starts: IntArray
+    groups: IntArray
+    made: IntArray
+    stop: IntArray
+    apart: bool = False
+
+
+class Room:
+    def __init__(self) -> None:
+        self._matches: list[IntArray] = []
+        self._runs: list[IntArray] = []
+
+    def table(self, matches: int, runs: int) -> MatchTable:
+        if not self._matches or len(self._matches[0]) < matches:
+            self._matches = [np.empty(matches, np.int64) for _ in range(5)]
+        if not self._runs or len(self._runs[0]) < runs:
+            self._runs = [np.empty(runs, np.int64) for _ in range(3)]
+        return MatchTable(
+            *(array[:matches] for array in self._matches), *(array[:runs] for array in self._runs)
+        )
+
+
+@dataclass
+class Batching:
+    """A pool of arrays for matches.
+    ``alone``: lists are built per start, when it is walked.  ``width``: events of every match of a
+    sequence, where event ``i`` has position ``i + 1``; otherwise 0.
+    """
+
+    longest: int | None
+    alone: bool
+    width: int
+    _rooms: list[Room] = field(default_factory=list)
+    _same: tuple[IntArray, ...] = ()
+
+    @contextlib.contextmanager
+    def room(self) -> Iterator[Room]:
+        try:
+            room = self._rooms.pop()
+        except IndexError:
+            room = Room()
+        try:
+            yield room
+        finally:
+            self._rooms.append(room)
+
+    def even(self, count: int, found: MatchTable) -> Matches:
+        """Matches of a sequence from their rows; all other arrays are the same for every batch."""
+        width = self.width
+        if not self._same:
+            every = np.arange(MATCHES_MAX + 1, dtype=np.int64) * width
+            index = np.tile(np.arange(width, dtype=np.int64), MATCHES_MAX)
+            self._same = (np.full(MATCHES_MAX, width, np.int64), every, index, index + 1)
+        length, runs, begin, place = self._same
+        row = found.row[: count * width]
+        return Matches(
+            found.group[:count], row[::width], length[:count], found.number[:count],
+            runs[: count + 1], row, begin[: len(row)], place[: len(row)], width,
+        )  # fmt: skip
+
+
+class Walk:
+    def __init__(self, batching: Batching, lists: Lists, rows: Rows, task: Search) -> None:
+        self.lists, self.rows, self.task = lists, rows, task
+        self._batching = batching
+        self.widest = int((lists.stop - rows.begin).max(initial=0))
+        longest = batching.longest
+        self._deepest = self.widest if longest is None else min(self.widest, longest)
+        self._path, self._cursor, self._prefix = np.zeros((3, self._deepest + 2), np.int64)
+        self._at = np.zeros(3, np.int64)
+        self._one = np.zeros(2, np.int64)
+
+    @property
+    def start(self) -> int:
+        return int(self._at[any_lists.START])
+
+    @property
+    def ended(self) -> bool:
+        return self.start >= len(self.lists.starts)
+
+    def stand(self, start: int, offset: int) -> None:
+        """Move to match ``offset`` (from 0) of a start."""
+        self._at[any_lists.START] = start
+        if offset:
+            lists, rows, group = self.lists, self.rows, self.lists.groups[start]
+            low = int(lists.starts[start - 1]) + 1 if lists.apart and start else 1
+            any_lists.descend(
+                lists.starts[start], np.uint64(offset), low, self._batching.alone,
+                lists.stop[group], lists.classes, lists.tables, rows.time, self.task,
+                lists.entries, lists.scratch, self._one,
+                np.empty(len(lists.entries.row), np.uint64), self._path, self._cursor, self._at,
+            )  # fmt: skip
+
+    def batch(self, most: int, step: int, room: Room) -> Matches:
+        lists, rows, task = self.lists, self.rows, self.task
+        batching, upto = self._batching, min(self.start + step, len(self.lists.starts))
+        width = batching.width
+        if width:
+            found = room.table(most, most * width)
+            count = any_lists.walk_even(
+                lists.starts[:upto], lists.groups, width, rows.time, task, lists.entries,
+                self._path, self._prefix, self._cursor, self._at, rows.number, found.row,
+                found.group, found.number,
+            )  # fmt: skip
+            return batching.even(count, found)
+        runs = max(self._deepest, min(ROWS_A_BATCH, most * max(self._deepest, 1)))
+        found = room.table(most, runs)
+        state = np.zeros(8, np.int64)
+        any_lists.walk(
+            lists.starts[:upto], lists.groups, batching.alone, lists.stop, lists.classes,
+            lists.tables, rows, task, lists.entries, lists.scratch, self._one, self._path,
+            self._cursor, self._at, state, found,
+        )  # fmt: skip
+        n, r = int(state[search.MATCHES]), int(state[search.RUNS])
+        first = np.concatenate([[0], np.cumsum(found.length[:n])]).astype(np.int64)
+        return Matches(
+            found.group[:n], found.start[:n], found.length[:n], found.number[:n], first,
+            found.row[:r], found.begin[:r], found.place[:r],
+        )  # fmt: skip
+
+
 Found = TypeVar("Found")
 Finish = Callable[[Matches], Found]
 
@@ -342,3 +510,91 @@ class ListOutput:
                     check()
         found: npt.NDArray[np.uint64] = counts[lists.made]
         return found
+
+
+class ListSearch:
+    """Finds matches where every condition is about one row.  ``why``: why the last buffer could not
+    be searched, or empty.  ``alone``: lists are built per start.
+    """
+
+    def __init__(self, automaton: Automaton, memory_bytes: int) -> None:
+        self._states = States(automaton)
+        self._memory_bytes = memory_bytes
+        self._longest = automaton.length_max
+        self.alone = self._states.reaches_on
+        self.why = ""
+        self.entries = 0
+
+    @property
+    def states(self) -> int:
+        return self._states.count
+
+    def open(self, prepared: PreparedRows, groups: Groups, task: Search) -> AtOnce | None:
+        self.why = ""
+        if prepared.careful:
+            self.why = f"a condition cannot be computed in some events ({prepared.why})"
+            return None
+        try:
+            classes, words, extras = classes_of(prepared.words, self._extras(prepared, groups))
+            tables = self._states.tables(words, extras)
+        except TooManyStates as error:
+            self.why = str(error)
+            return None
+        position = groups.position.copy()
+        begin, stop = np.empty_like(position), np.empty_like(position)
+        one_row = self._longest == 1 and not self.alone
+        decide(
+            classes, tables.entry, groups.offsets, position, groups.time, task,
+            self._states.to_end, one_row, begin, stop,
+        )  # fmt: skip
+        costs = self._costs(tables)
+        included = classes[int(begin.min(initial=0)) : int(stop.max(initial=0))]
+        seen = np.bincount(included[included >= 0], minlength=len(costs))
+        size = int((seen * costs).sum())
+        if size * BYTES_AN_ENTRY > self._memory_bytes or size >= 2**31 - 1:
+            self.why = (
+                f"the lists of {len(classes):,} events need more than {self._memory_bytes} bytes"
+            )
+            return None
+        self.entries = max(self.entries, size)
+        entries, scratch = room_for(size, self._states.count)
+        order = groups.order
+        if self.alone:
+            rows = take_ranges(begin, position)
+            rows = rows[classes[rows] >= 0]
+            rows = rows[tables.entry[classes[rows]] >= 0]
+            owners = np.searchsorted(groups.offsets, rows, side="right") - 1
+            starts, first = rows, rows
+        else:
+            most = int(seen[tables.entry >= 0].sum())
+            starts, owners = np.empty(most, np.int64), np.empty(most, np.int64)
+            _, found = build_groups(
+                begin, stop, position, classes, tables, groups.time, task.window, entries,
+                scratch, starts, owners,
+            )  # fmt: skip
+            starts, owners = starts[:found], owners[:found]
+            first = entries.row[starts]
+        made = np.argsort(first if order is None else order[first], kind="stable")
+        groups.position[:] = position
+        lists = Lists(classes, tables, entries, scratch, starts[made], owners[made], made, stop)
+        return AtOnce(lists, task)
+
+    def _extras(self, prepared: PreparedRows, groups: Groups) -> IntArray:
+        states = self._states
+        extras = prepared.absent
+        if states.from_start or states.to_end:
+            extras = extras.copy()
+            full = groups.offsets[1:] > groups.offsets[:-1]
+            if states.from_start:
+                extras[groups.offsets[:-1][full & ~groups.seen]] |= FIRST
+            if states.to_end and groups.final:
+                extras[groups.offsets[1:][full] - 1] |= LAST
+        return extras
+
+    @staticmethod
+    def _costs(tables: Tables) -> IntArray:
+        """Upper bound of the entries per row of each class."""
+        each = (tables.transition >= 0).astype(np.int64) + (tables.passed != tables.source)
+        summed = np.concatenate([[0], np.cumsum(each)])
+        costs: IntArray = summed[tables.first[1:]] - summed[tables.first[:-1]]
+        return costs + (tables.entry >= 0)

@@ -9,22 +9,47 @@ something after position ``p`` still reads slot ``s``::
 
 Conditions with aggregates, CLASSIFIER, offsets in FIRST and LAST, or a union variable are not
 joined.  Patterns with ``^``, ``$`` or a repeated group are left to the search.
+
+Also here:
+
+* Kernels that join rows: for each condition between two variables, the pairs that satisfy it.
+* Evaluates one condition between two variables over the rows of a buffer, in parts for threads.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ...core.native import kernel, trailing_zeros
+from . import machine
+from . import machine as m
 from .automaton import ACCEPT, Automaton
+from .machine import (
+    EQ_F,
+    H_COLUMN,
+    H_FIRST_N,
+    H_LAST_N,
+    H_PATH,
+    H_STRIDE,
+    LE_F,
+    LE_I,
+    LT_F,
+    LT_I,
+    ROW_LAST,
+    ROW_ROW,
+    holds,
+    value_at,
+)
+from .search import Rows, Task, horizon_of
 
 if TYPE_CHECKING:
     from .conditions import Across, ConditionPlan
-
-__all__ = ["Asked", "Pairing", "Shape", "pairing"]
 
 IntArray = npt.NDArray[np.int64]
 
@@ -238,3 +263,385 @@ def _shape(
 
 def _offsets(sizes: npt.NDArray[np.generic]) -> IntArray:
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+# mypy: disable-error-code="no-untyped-def"
+
+
+EQUAL, COMPARE, PROGRAM = range(3)
+KIND, NUMBER, OP, X_COLUMN, Y_COLUMN, TURNED, NEGATED = range(7)
+FAILED = -1
+"""A condition cannot be computed."""
+NEXT, USED, TESTED, LOW = range(4)
+
+
+class Buffer(NamedTuple):
+    """What conditions read: the image as integers and as floats, and the ends of the partitions."""
+
+    image: IntArray
+    floats: npt.NDArray[np.float64]
+    offsets: IntArray
+
+
+@kernel
+def count_by_place(words, count):
+    """Count the rows of each position; bit 0 is position 1."""
+    one = np.uint64(1)
+    for r in range(words.shape[0]):
+        rest = words[r]
+        while rest:
+            count[trailing_zeros(rest) + 1] += 1
+            rest &= rest - one
+
+
+@kernel
+def rows_by_place(words, place, row):
+    """Rows of bit ``i`` as ``row[place[i + 1] .. place[i + 2]]`` (bit 0 is position 1); False when
+    ``row`` is too small.
+    """
+    place[:] = 0
+    one = np.uint64(1)
+    for r in range(words.shape[0]):
+        rest = words[r]
+        while rest:
+            place[trailing_zeros(rest) + 2] += 1
+            rest &= rest - one
+    for i in range(1, place.shape[0]):
+        place[i] += place[i - 1]
+    if place[-1] > row.shape[0]:
+        return False
+    at = place[1:].copy()
+    for r in range(words.shape[0]):
+        rest = words[r]
+        while rest:
+            i = trailing_zeros(rest)
+            row[at[i]] = r
+            at[i] += 1
+            rest &= rest - one
+    return True
+
+
+@kernel
+def first_of_rows(rows, counts, begun, first):
+    """Fill ``first`` for all rows from the pair counts of some; first pair: ``begun``."""
+    at = 0
+    for i in range(rows.shape[0]):
+        first[at : rows[i] + 1] = begun
+        at = rows[i] + 1
+        begun += counts[i]
+    first[at:] = begun
+
+
+@kernel
+def know(image, last, first):
+    """Initialise a path on which slot ``s`` is the row at depth ``s``, and its trackers."""
+    stride = image[H_STRIDE]
+    at = image[H_PATH] + ROW_LAST * stride
+    for i in range(image[H_LAST_N]):
+        image[at + i * stride] = last[i]
+    at += image[H_LAST_N] * stride
+    for i in range(image[H_FIRST_N]):
+        image[at + i * stride] = first[i]
+
+
+@kernel
+def compare(op, image, floats, left, x, right, y):
+    """Compare two values: 1 or 0, -2 where one is null, -1 when not computable."""
+    a_i, a_f, a_null = value_at(image, floats, left, x)
+    b_i, b_f, b_null = value_at(image, floats, right, y)
+    if a_null or b_null:
+        return -1 if max(a_null, b_null) == 2 else -2
+    if op == LT_F:
+        truth = a_f < b_f or (b_f != b_f and a_f == a_f)
+    elif op == LE_F:
+        truth = a_f <= b_f or b_f != b_f
+    elif op == EQ_F:
+        truth = a_f == b_f or (a_f != a_f and b_f != b_f)
+    elif op == LT_I:
+        truth = a_i < b_i
+    elif op == LE_I:
+        truth = a_i <= b_i
+    else:
+        truth = a_i == b_i
+    return np.int64(truth)
+
+
+@kernel
+def ask(spec, image, floats, depth, place, x, y, begin, end):
+    """Whether a condition holds for row ``y``: 1, 0, or ``FAILED``; ``x``: its only other row."""
+    if spec[KIND] != PROGRAM:
+        if spec[TURNED]:
+            truth = compare(spec[OP], image, floats, spec[Y_COLUMN], y, spec[X_COLUMN], x)
+        else:
+            truth = compare(spec[OP], image, floats, spec[X_COLUMN], x, spec[Y_COLUMN], y)
+        if truth == -1:
+            return FAILED
+        if truth < 0:
+            return 0
+        return 1 - truth if spec[NEGATED] else truth
+    truth = holds(
+        image, floats, spec[NUMBER], np.int64(0), depth, place, y, begin, end, np.int64(0),
+        np.bool_(True),
+    )  # fmt: skip
+    return FAILED if truth < 0 else truth
+
+
+@kernel
+def first_behind(rows, low, row):
+    """Binary search in ascending rows, from ``low`` on: first entry after ``row``."""
+    high = rows.shape[0]
+    while low < high:
+        middle = (low + high) // 2
+        if rows[middle] > row:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@kernel
+def first_key(keys, key):
+    """Binary search in ascending keys: first entry that is not below ``key``."""
+    low = np.int64(0)
+    high = keys.shape[0]
+    while low < high:
+        middle = (low + high) // 2
+        if keys[middle] >= key:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@kernel
+def join(spec, asking, slot, depth, place, left, groups, right, key, keys, keyed, time, task,
+         budget, progress, counts, partner):  # fmt: skip
+    """Continue joining ``left`` (in ``groups``) and ``right``; 1: done, 0: out of room or budget,
+    or FAILED.  EQUAL: ``key`` per entry of ``left`` or negative; sorted ``keys`` of ``right`` and
+    their rows ``keyed``.  ``progress``: next entry of ``left``, pairs, tests, first entry of
+    ``right`` to try.
+    """
+    image, floats, offsets = asking
+    image, floats = machine.borrowed(image), machine.borrowed(floats)
+    row_of = image[H_PATH] + ROW_ROW * image[H_STRIDE]
+    used = progress[USED]
+    low = progress[LOW]
+    tested = np.int64(0)
+    for i in range(progress[NEXT], left.shape[0]):
+        if tested > budget:
+            progress[NEXT] = i
+            progress[USED] = used
+            progress[LOW] = low
+            progress[TESTED] += tested
+            return 0
+        x = np.int64(left[i])
+        begin = offsets[groups[i]]
+        end = offsets[groups[i] + 1]
+        horizon = horizon_of(time, x, task)
+        if spec[KIND] == PROGRAM:
+            image[row_of + slot] = x
+        before = used
+        equal = spec[KIND] == EQUAL
+        if equal:
+            if key[i] < 0:
+                counts[i] = 0
+                continue
+            j = first_key(keys, key[i])
+            j = first_behind(keyed[: first_key(keys, key[i] + 1)], j, x)
+        else:
+            while low < right.shape[0] and right[low] <= x:
+                low += 1
+            j = low
+        stop = keyed.shape[0] if equal else right.shape[0]
+        while j < stop:
+            if equal:
+                if keys[j] != key[i]:
+                    break
+                y = keyed[j]
+            else:
+                y = right[j]
+            if y >= end or time[y] > horizon:
+                break
+            tested += 1
+            truth = np.int64(1)
+            if not equal:
+                truth = ask(spec, image, floats, depth, place, x, y, begin, end)
+                if truth < 0:
+                    return FAILED
+            if truth:
+                if used == partner.shape[0]:
+                    progress[NEXT] = i
+                    progress[USED] = before
+                    progress[LOW] = low
+                    progress[TESTED] += tested
+                    return 0
+                partner[used] = y
+                used += 1
+            j += 1
+        counts[i] = used - before
+    progress[NEXT] = left.shape[0]
+    progress[USED] = used
+    progress[TESTED] += tested
+    return 1
+
+
+@kernel
+def narrow(words, p, q, must, left, groups, first, partner, right, known, time, task, mark):
+    """Clear position ``p`` of rows without a partner at ``q``, and vice versa; returns the bits
+    cleared.  ``must``: matches with ``p`` have ``q``; a row stays while its partner may arrive,
+    after ``known``.
+    """
+    one = np.uint64(1)
+    own = one << np.uint64(p - 1)
+    other = one << np.uint64(q - 1)
+    cleared = 0
+    for i in range(left.shape[0]):
+        x = left[i]
+        if words[x] & own == 0:
+            continue
+        found = False
+        for j in range(first[x], first[x + 1]):
+            y = partner[j]
+            if words[y] & other:
+                mark[y] = 1
+                found = True
+        complete = task.final or horizon_of(time, x, task) < known[groups[i]]
+        if not found and must and complete:
+            words[x] &= ~own
+            cleared += 1
+    for i in range(right.shape[0]):
+        y = right[i]
+        if words[y] & other and mark[y] == 0:
+            words[y] &= ~other
+            cleared += 1
+        mark[y] = 0
+    return cleared
+
+
+Check = Callable[[], None] | None
+
+SLICE_TESTS = 20_000_000
+PAIRS_FIRST = 1 << 12
+SAMPLED_ROWS, SAMPLED_TESTS = 64, 2000
+NONE = np.zeros(0, np.int64)
+
+
+class CannotAsk(Exception):
+    """A condition cannot be computed for some pair of rows."""
+
+
+class Pairs(NamedTuple):
+    """Partners per row of the earlier variable (``counts``), all partners, and pairs tested."""
+
+    counts: IntArray
+    partner: npt.NDArray[np.int32]
+    tested: int
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A condition that reads one other variable, encoded as ``spec`` (``any_partners``), and the
+    ascending rows ``left`` (in partitions ``groups``) and ``right`` to test.  ``depth``: slots of
+    the path.
+    """
+
+    one: Asked
+    spec: IntArray
+    depth: int
+    left: IntArray
+    groups: IntArray
+    right: IntArray
+    image: IntArray
+    offsets: IntArray
+    rows: Rows
+    task: Task
+    key: IntArray = field(default_factory=lambda: NONE)
+    keys: IntArray = field(default_factory=lambda: NONE)
+    keyed: IntArray = field(default_factory=lambda: NONE)
+
+    def share(self) -> float:
+        """Estimated selectivity, from a sample; 1 if the condition fails on a pair of it."""
+        # a strided view would need another kernel form
+        some = np.arange(0, len(self.left), max(1, len(self.left) // SAMPLED_ROWS))
+        sampled = replace(self, left=self.left[some], groups=self.groups[some])
+        progress, counts = np.zeros(4, np.int64), np.zeros(len(some), np.int64)
+        partner = np.empty(SAMPLED_TESTS * 8, np.int32)
+        status = sampled._join(SAMPLED_TESTS, progress, counts, partner)
+        tested = int(progress[TESTED])
+        if status == FAILED or not tested:
+            return 1.0
+        return max(1, int(progress[USED])) / tested
+
+    def pairs(self, most: int, check: Check) -> Pairs | None:
+        """All pairs; None when there are more than ``most``.  Raises CannotAsk."""
+        counts, progress = np.zeros(len(self.left), np.int64), np.zeros(4, np.int64)
+        partner = np.empty(max(PAIRS_FIRST, 2 * len(self.left)), np.int32)
+        while True:
+            before = progress[NEXT]
+            status = self._join(SLICE_TESTS, progress, counts, partner)
+            if check is not None:
+                check()
+            if status == FAILED:
+                raise CannotAsk
+            if status:
+                used = int(progress[USED])
+                return Pairs(counts, partner[:used], int(progress[TESTED]))
+            full = progress[NEXT] == before
+            if full or progress[USED] * 2 > len(partner):
+                if 2 * len(partner) > most:
+                    return None
+                partner = np.concatenate([partner, np.empty_like(partner)])
+
+    def by_keys(self) -> Asking:
+        """The same condition, with an equality of two columns turned into a key lookup."""
+        spec = self.spec
+        is_float = bool(spec[OP] == m.EQ_F)
+        equality = (is_float or spec[OP] == m.EQ_I) and not spec[NEGATED]
+        if spec[KIND] != COMPARE or not equality:
+            return self
+        own, own_valid = self._column(int(spec[X_COLUMN]), self.left, is_float)
+        other, valid = self._column(int(spec[Y_COLUMN]), self.right, is_float)
+        there = np.flatnonzero(valid)
+        there = there[np.argsort(other[there], kind="stable")]
+        ordered = other[there]  # NaN sorts last
+        key, keys = np.searchsorted(ordered, own), np.searchsorted(ordered, ordered)
+        if len(ordered):
+            found = ordered[np.minimum(key, len(ordered) - 1)]
+            own_valid = own_valid & ((found == own) | ((found != found) & (own != own)))
+        key[~own_valid] = -1
+        keyed = spec.copy()
+        keyed[KIND] = EQUAL
+        return replace(self, spec=keyed, key=key, keys=keys, keyed=self.right[there])
+
+    def parts(self, count: int) -> Iterator[Asking]:
+        cuts = np.linspace(0, len(self.left), count + 1).astype(np.int64).tolist()
+        for low, high in pairwise(cuts):
+            image = self.image
+            if count > 1 and self.spec[KIND] == PROGRAM:
+                image = image.copy()  # the kernel writes to its path
+            yield replace(
+                self, left=self.left[low:high], groups=self.groups[low:high],
+                key=self.key[low:high], image=image,
+            )  # fmt: skip
+
+    def _join(
+        self, budget: int, progress: IntArray, counts: IntArray, partner: npt.NDArray[np.int32]
+    ) -> int:
+        asking = Buffer(self.image, self.image.view(np.float64), self.offsets)
+        status: int = join(
+            self.spec, asking, self.one.slots[0], self.depth, self.one.place, self.left,
+            self.groups, self.right, self.key, self.keys, self.keyed, self.rows.time, self.task,
+            budget, progress, counts, partner,
+        )  # fmt: skip
+        return status
+
+    def _column(
+        self, column: int, chosen: IntArray, is_float: bool
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        image = self.image
+        at = int(image[H_COLUMN]) + 3 * column
+        values = (image.view(np.float64) if is_float else image)[int(image[at]) + chosen]
+        bits = int(image[at + 1])
+        if bits < 0:
+            return values, np.ones(len(chosen), np.bool_)
+        return values, (image[bits + (chosen >> 6)] >> (chosen & 63)) & 1 == 1

@@ -13,13 +13,10 @@ import numpy.typing as npt
 
 from ...core.caches import lazy
 from ...core.threads import Busy
-from .any_blocks import Starts
-from .any_cost import EVENT_COST, ROW_COST, WORTH, search_cost
-from .any_drawing import Drawing, Drawn
-from .any_joins import JoinPlan, PairedRows
+from .any_diagram import JoinPlan, PairedRows
+from .any_drawing import EVENT_COST, ROW_COST, WORTH, Drawing, Drawn, Starts, search_cost
 from .any_lists import decide
-from .any_pairs import Pairing
-from .any_partners import count_by_place
+from .any_pairs import Pairing, count_by_place
 from .automaton import ACCEPT, Automaton
 from .search import Rows, Task
 

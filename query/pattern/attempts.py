@@ -1,23 +1,209 @@
 """Stores suspended attempts between the steps of a stream, as the stacks of ``waiting``.
 The block is compacted when more than half is garbage.
+
+Also here:
+
+* Suspends attempts at the end of the rows and resumes them when their partition has more.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ...core.native import kernel
-from .waiting import Waiting
+from .machine import H_FIRST_N, H_LAST_N, H_PATH, H_SETS, H_STRIDE, H_SUM_N, ROW_LAST, ROW_ROW
 
-__all__ = ["OpenAttempts"]
+# mypy: disable-error-code="no-untyped-def, assignment"
+
 
 IntArray = npt.NDArray[np.int64]
+
+
+class Waiting(NamedTuple):
+    """Suspended attempts.
+    Before a search: ``start[g]`` is the first row of group ``g``'s attempt, or -1, and ``where[g]``
+    the offset of its ``stack``, -1 if it must restart.  After: ``entry`` has group, start and
+    offset in ``saved`` of each; ``count`` their number, the words used, and the words needed.
+    ``go_on``: starts after a suspended one are searched too.  ``keep``: stacks are reusable.
+    """
+
+    start: IntArray
+    where: IntArray
+    stack: IntArray
+    entry: IntArray
+    saved: IntArray
+    count: IntArray
+    go_on: bool
+    keep: bool
+
+
+_NONE = np.zeros(0, np.int64)
+NOTHING = Waiting(
+    _NONE, _NONE, _NONE, np.zeros((0, 3), np.int64), _NONE, np.zeros(3, np.int64), False, False
+)
+
+
+@kernel
+def has_stack(waiting, g, s):
+    """Offset of the stack of the attempt that begins at row ``s``; -1 when there is none."""
+    if g < waiting.start.shape[0] and waiting.start[g] == s:
+        return waiting.where[g]
+    return np.int64(-1)
+
+
+@kernel
+def _entry(waiting, g, s, words):
+    """Reserve ``words`` words; returns their offset, -1: not wanted, -2: no room."""
+    n = waiting.count[0]
+    at = waiting.count[1]
+    if n == waiting.entry.shape[0]:
+        return np.int64(-2)
+    place = np.int64(-1)
+    if waiting.keep:
+        if at + words > waiting.saved.shape[0]:
+            waiting.count[2] = at + words
+            return np.int64(-2)
+        place = at
+        waiting.count[1] = at + words
+    waiting.entry[n, 0] = g
+    waiting.entry[n, 1] = s
+    waiting.entry[n, 2] = place
+    waiting.count[0] = n + 1
+    return place
+
+
+@kernel
+def star_end(words, time, reach, usable, horizon, star_bits):
+    """How far the stars of a start reach, and the row from which there are no candidates."""
+    past = reach
+    while reach < usable and time[reach] <= horizon:
+        if words[reach] & star_bits == 0:
+            past = reach + 1
+            break
+        reach += 1
+        past = reach
+    return reach, past
+
+
+@kernel
+def save_runs(
+    waiting, g, s, top, marked, ready, reach, steps, again, frame, known, visited, visited_words
+):
+    """Save an attempt of ``jumping``; False: no room.  ``again``: retry the current edge."""
+    frames = top + 4
+    n = known.shape[0]
+    out = waiting.saved
+    at = _entry(waiting, g, s, 6 + frames + n + marked * visited_words)
+    if at < 0:
+        return at == -1
+    out[at] = s
+    out[at + 1] = top
+    out[at + 2] = marked
+    out[at + 3] = ready
+    out[at + 4] = reach
+    out[at + 5] = steps
+    at += 6
+    for i in range(frames):
+        out[at + i] = frame[i]
+    if again:
+        out[at + top + 1] -= 1
+    at += frames
+    for i in range(n):
+        out[at + i] = known[i]
+    at += n
+    for i in range(marked * visited_words):
+        out[at + i] = np.int64(visited[i])
+    return True
+
+
+@kernel
+def restore_runs(stack, at, s, frame, known, visited, visited_words):
+    """Restore an attempt: top (-1: does not fit), marked, ready, reach and steps."""
+    moved = s - stack[at]
+    top = stack[at + 1]
+    marked = stack[at + 2]
+    ready = stack[at + 3]
+    reach = stack[at + 4]
+    steps = stack[at + 5]
+    if top + 12 > frame.shape[0] or marked * visited_words > visited.shape[0]:
+        return np.int64(-1), marked, ready, reach, steps
+    at += 6
+    for i in range(0, top + 4, 4):
+        frame[i] = stack[at + i]
+        frame[i + 1] = stack[at + i + 1]
+        frame[i + 2] = stack[at + i + 2] + moved
+        frame[i + 3] = stack[at + i + 3] + moved
+    at += top + 4
+    for i in range(known.shape[0]):
+        known[i] = stack[at + i] + moved if stack[at + i] >= 0 else -1
+    at += known.shape[0]
+    for i in range(marked * visited_words):
+        visited[i] = np.uint64(stack[at + i])
+    return top, marked, ready, reach + moved if reach >= 0 else reach, steps
+
+
+@kernel
+def _path_rows(image):
+    slots = image[H_LAST_N] + image[H_FIRST_N] + image[H_SETS] + 2 * image[H_SUM_N]
+    return ROW_LAST + slots
+
+
+@kernel
+def save_path(waiting, g, s, depth, deepest, steps, cursor, image):
+    """Save an attempt of ``contiguous``, whose current edge is retried; False: no room."""
+    rows = _path_rows(image)
+    out = waiting.saved
+    at = _entry(waiting, g, s, 4 + (depth + 1) * (rows + 1))
+    if at < 0:
+        return at == -1
+    out[at] = s
+    out[at + 1] = depth
+    out[at + 2] = deepest
+    out[at + 3] = steps
+    at += 4
+    for i in range(depth + 1):
+        out[at + i] = cursor[i]
+    out[at + depth] -= 1
+    at += depth + 1
+    for r in range(rows):
+        path = image[H_PATH] + r * image[H_STRIDE]
+        for i in range(depth + 1):
+            out[at + i] = image[path + i]
+        at += depth + 1
+    return True
+
+
+@kernel
+def restore_path(stack, at, s, cursor, image):
+    """Restore an attempt: depth (-1: does not fit), deepest and steps."""
+    depth = stack[at + 1]
+    deepest = stack[at + 2]
+    steps = stack[at + 3]
+    if depth + 2 > cursor.shape[0]:
+        return np.int64(-1), deepest, steps
+    at += 4
+    for i in range(depth + 1):
+        cursor[i] = stack[at + i]
+    at += depth + 1
+    for r in range(_path_rows(image)):
+        path = image[H_PATH] + r * image[H_STRIDE]
+        for i in range(depth + 1):
+            image[path + i] = stack[at + i]
+        at += depth + 1
+    row_of = image[H_PATH] + ROW_ROW * image[H_STRIDE]
+    for i in range(depth):
+        image[row_of + i] = s + i
+    return depth, deepest, steps
+
+
 NONE: IntArray = np.zeros(0, np.int64)
 
 
 @kernel
-def _gather(where, sizes, stack, out):  # type: ignore[no-untyped-def]
+def _gather(where, sizes, stack, out):
     """Copy stacks to a new block, without gaps; updates ``where``."""
     used = 0
     for i in range(where.shape[0]):

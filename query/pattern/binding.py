@@ -5,50 +5,285 @@ with one of ``variables`` (None: any), take the first or last, move ``offset`` o
 ``shift`` rows in the partition, and evaluate ``row`` there.  The rules are those of ISO/IEC 9075-2:
 one variable per argument, no nesting except PREV and NEXT around FIRST and LAST, no FINAL in
 DEFINE, literal offsets.
+
+Also here:
+
+* Resolves members of structs and JSON in conditions and measures: ``A.at.b``, ``at.b.c``.
+* Leaves of bound expressions in DEFINE and MEASURES; equal when they read the same value.
+* Rewrites aggregates over CLASSIFIER() and MATCH_NUMBER() in DEFINE for the matcher. CLASSIFIER()
+  is constant per variable: ``max(f(CLASSIFIER()))`` is the greatest of ``max(f('A'))`` over the
+  rows of A and ``max(f('B'))`` over those of B.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 from sqlglot import exp
 
+from ...core.json_text import is_json
+from ...core.suggestion import did_you_mean
 from ...errors import AttributeNotFound, SqlError
 from ..sql.dialect import to_text
 from ..sql.pattern_parser import position_error
-from .leaves import (
-    CLASSIFIER,
-    IDENTITIES,
-    NUMBER,
-    PSEUDO,
-    Given,
-    Leaf,
-    MatchAggregate,
-    MatchNumber,
-    Navigation,
-    RowExpression,
-    special,
-)
-from .members import with_members
+from ..sql.sql_types import sql_type
 from .scalar import AGGREGATES, check_functions, function_name, quote
-from .spelled_out import spelled_out
 
-__all__ = [
-    "CLASSIFIER",
-    "NUMBER",
-    "PSEUDO",
-    "Binder",
-    "Bound",
-    "Given",
-    "Leaf",
-    "MatchAggregate",
-    "MatchNumber",
-    "Navigation",
-    "RowExpression",
-]
+if TYPE_CHECKING:
+    pass
+
+Refuse = Callable[[str, Any], SqlError]
+
+
+def with_members(
+    node: Any,
+    schema: Any,
+    variables: Collection[str],
+    refuse: Refuse,
+    others: Collection[str] = (),
+) -> Any:
+    """Rewrite members to function calls; changes ``node``.  ``variables``: qualifiers of columns of
+    ``schema``; ``others``: of other columns.  ``refuse`` makes the error for a node.
+    """
+    if not any(isinstance(part, exp.Dot) or _qualified(part) for part in node.walk()):
+        return node
+
+    def visit(part: Any) -> Any:
+        names = _path(part)
+        if names is None or len(names) < 2 or _folded(names[0]) in others:
+            return part
+        variable = names[0] if _folded(names[0]) in variables else None
+        if variable is not None and len(names) == 2:
+            return part
+        column, *members = names if variable is None else names[1:]
+        try:
+            found = schema.resolve(column.name)
+        except AttributeNotFound as error:
+            if variable is None:
+                return part
+            raise refuse(str(error), part) from None
+        if variable is None and not _has_members(schema.arrow.field(found).type):
+            return part
+        base = exp.Column(this=column.copy(), table=None if variable is None else variable.copy())
+        base.meta.update(part.meta)
+        return _taken(base, schema.arrow.field(found).type, members, part, refuse)
+
+    return node.transform(visit)
+
+
+def _taken(base: Any, type_: pa.DataType, members: list[Any], node: Any, refuse: Refuse) -> Any:
+    shown = base.name
+    for place, member in enumerate(members):
+        if is_json(type_):
+            path = _json_path([each.name for each in members[place:]])
+            return _call("json_extract", base, path)
+        if not pa.types.is_struct(type_):
+            what = "take an element first, x[1]" if pa.types.is_list(type_) else "it is no struct"
+            raise refuse(f"{shown} is {sql_type(type_)}, which has no member {member.name!r}: "
+                         f"{what}", node)  # fmt: skip
+        names = [field.name for field in type_]
+        folded = [name for name in names if name.lower() == member.name.lower()]
+        if member.name not in names and len(folded) != 1:
+            hint = did_you_mean(member.name, names)
+            raise refuse(f"{shown} has no member {member.name!r}{hint} (it has "
+                         f"{', '.join(names)})", node)  # fmt: skip
+        name = member.name if member.name in names else folded[0]
+        base, type_ = _call("struct_extract", base, name), type_.field(name).type
+        shown = f"{shown}.{name}"
+    return base
+
+
+def _call(function: str, base: Any, text: str) -> Any:
+    made = exp.Anonymous(this=function, expressions=[base, exp.Literal.string(text)])
+    made.meta.update(base.meta)
+    return made
+
+
+def _json_path(names: list[str]) -> str:
+    if any('"' in name or "\\" in name for name in names):  # a JSON path cannot quote these
+        return "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in names)
+    return "$" + "".join(f'."{name}"' for name in names)
+
+
+def _has_members(type_: pa.DataType) -> bool:
+    return bool(is_json(type_) or pa.types.is_struct(type_))
+
+
+def _qualified(node: Any) -> bool:
+    return isinstance(node, exp.Column) and node.args.get("table") is not None
+
+
+def _folded(identifier: Any) -> str:
+    return str(identifier.name if identifier.args.get("quoted") else identifier.name.upper())
+
+
+def _path(node: Any) -> list[Any] | None:
+    """The names of ``a.b.c``; None if the node is anything else."""
+    if isinstance(node, exp.Column):
+        return node.parts if all(isinstance(p, exp.Identifier) for p in node.parts) else None
+    if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
+        before = _path(node.this.unnest())
+        return None if before is None else [*before, node.expression]
+    return None
+
+
+CLASSIFIER = "@classifier"
+NUMBER = "@match_number"
+PSEUDO = frozenset({CLASSIFIER, NUMBER})
+
+
+@dataclass(frozen=True)
+class RowExpression:
+    """Quoted SQL over the columns of one row; ``column``: its name, if it is just a column."""
+
+    sql: str
+    columns: tuple[str, ...]
+    column: str | None = None
+
+
+@dataclass(frozen=True)
+class Navigation:
+    """The value of an expression in a row found from the match; see ``binding``."""
+
+    row: RowExpression
+    variables: frozenset[str] | None
+    first: bool = False
+    offset: int = 0
+    final: bool = False
+    shift: int = 0
+
+
+@dataclass(frozen=True)
+class MatchAggregate:
+    """An aggregate over the rows labelled with one of ``variables``.
+    ``head``: ``sql`` without FILTER.  ``argument``: of a basic call.  ``plain``: no DISTINCT,
+    FILTER, ORDER BY or second argument; ``basic``: the same but allows DISTINCT or FILTER.
+    """
+
+    function: str
+    sql: str
+    argument: RowExpression | None
+    columns: tuple[str, ...]
+    variables: frozenset[str] | None
+    final: bool
+    plain: bool
+    basic: bool = False
+    distinct: bool = False
+    condition: RowExpression | None = None
+    head: str = ""
+
+
+@dataclass(frozen=True)
+class MatchNumber:
+    """MATCH_NUMBER()."""
+
+
+IDENTITIES = ("match_id", "match_time", "match_event")
+
+
+@dataclass(frozen=True)
+class Given:
+    """A value that an operator knows of a match: function, names, and result type."""
+
+    function: str
+    names: tuple[str, ...]
+    type: pa.DataType
+
+
+Leaf = Navigation | MatchAggregate | MatchNumber | Given
+
+
+def special(node: Any) -> str:
+    """Name of a row pattern function (FIRST, LAST, PREV, NEXT, CLASSIFIER, ...), else empty."""
+    if isinstance(node, exp.First):
+        return "first"
+    if isinstance(node, exp.Last):
+        return "last"
+    if isinstance(node, exp.Anonymous):
+        name = str(node.this).lower()
+        if name in (
+            "prev", "next", "classifier", "match_number", "running", "final", "first", "last",
+            *IDENTITIES,
+        ):  # fmt: skip
+            return name
+    return ""
+
+
+_DIVISIBLE = frozenset(
+    ("count", "sum", "min", "max", "bool_and", "bool_or", "arbitrary", "any_value")
+)
+
+
+def spelled_out(binder: Binder, node: Any, leaf: MatchAggregate, leaves: list[Leaf]) -> Any:
+    """The rewritten aggregate, or None for other forms."""
+    function = leaf.function
+    if leaf.argument is not None and leaf.argument.column == NUMBER and leaf.plain:
+        rows = binder.place(
+            MatchAggregate("count", "count(*)", None, (), leaf.variables, False, True, True), leaves
+        )
+        number = binder.place(MatchNumber(), leaves)
+        if function == "count":
+            return rows
+        some = exp.GT(this=rows.copy(), expression=exp.Literal.number(0))
+        value = exp.Mul(this=number, expression=rows) if function == "sum" else number
+        known = function in ("sum", "min", "max", "arbitrary", "any_value")
+        return exp.Case(ifs=[exp.If(this=some, true=value)]) if known else None
+    if NUMBER in leaf.columns or (leaf.distinct and function not in ("min", "max")):
+        return None
+    if function in ("avg", "mean"):
+        parts = [_for_each_variable(binder, node, leaf, name, leaves) for name in ("sum", "count")]
+        if None in parts:
+            return None
+        count = exp.Anonymous(this="nullif", expressions=[parts[1], exp.Literal.number(0)])
+        return exp.Paren(this=exp.Div(this=exp.Paren(this=parts[0]), expression=count))
+    return _for_each_variable(binder, node, leaf, function, leaves)
+
+
+def _for_each_variable(
+    binder: Binder, node: Any, leaf: MatchAggregate, function: str, leaves: list[Leaf]
+) -> Any:
+    if not leaf.basic or function not in _DIVISIBLE:
+        return None
+    chosen = leaf.variables
+    if chosen is None:
+        chosen = frozenset(name for name, own in binder.variables.items() if own == {name})
+    parts = []
+    for variable in sorted(chosen):
+        copy = node.copy()
+        for part in list(copy.walk()):
+            if special(part) == "classifier":
+                part.replace(exp.Literal.string(variable))
+        inner = copy.this if isinstance(copy, exp.Filter) else copy
+        if isinstance(inner, exp.Anonymous):
+            inner.set("this", function)
+        one = binder.aggregate(copy, False)
+        parts.append(binder.place(replace(one, variables=frozenset({variable})), leaves))
+    return exp.Paren(this=_added(function, parts))
+
+
+def _added(function: str, values: list[Any]) -> Any:
+
+    def call(name: str, arguments: list[Any]) -> Any:
+        return exp.Anonymous(this=name, expressions=[value.copy() for value in arguments])
+
+    if len(values) == 1:
+        return values[0]
+    if function in ("min", "bool_and"):
+        return call("least", values)
+    if function in ("max", "bool_or"):
+        return call("greatest", values)
+    if function in ("arbitrary", "any_value"):
+        return call("coalesce", values)
+    none = exp.Is(this=call("coalesce", values), expression=exp.Null())
+    total = call("coalesce", [values[0], exp.Literal.number(0)])
+    for value in values[1:]:
+        total = exp.Add(this=total, expression=call("coalesce", [value, exp.Literal.number(0)]))
+    return exp.Case(ifs=[exp.If(this=exp.Not(this=exp.Paren(this=none)), true=total)])
+
 
 _OUR_COLUMNS = re.compile(r"@(classifier|match|match_number|order|row|s\d+)", re.IGNORECASE)
 """Reserved columns of the tables in which expressions are evaluated."""

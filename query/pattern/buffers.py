@@ -2,6 +2,10 @@
 A value that cannot be computed is an error only when the search needs it, after the rest of its
 condition: ``y <> 0 AND x // y > 2`` never fails.  Its row passes the test, nothing is pruned
 (``careful``), and a condition raises the error, so errors do not depend on the buffers.
+
+Also here:
+
+* Kernels for row-local conditions: tests set the bits of one word per row, pruning clears them.
 """
 
 from __future__ import annotations
@@ -14,20 +18,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...core.native import kernel, trailing_zeros
 from ...errors import SqlError
 from . import machine as m
-from . import rowtests as rt
 from .binding import CLASSIFIER, RowExpression
 from .bytecode import Cells, Codes, Column
-from .cells import Values, distinct_values, tabulate
 from .columns import flat, numbers, shift_rows, shifted, string_codes, time_ticks
-from .image import build_image
+from .machine import build_image
 from .scalar import evaluate_all, quote
+from .search import LATEST, within
+from .typed import Values, distinct_values, tabulate
 
 if TYPE_CHECKING:
     from .conditions import ConditionPlan, RowTests
-
-__all__ = ["PreparedRows", "prepare", "row_bits", "row_words"]
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -140,7 +143,7 @@ def run_row_tests(plan: RowTests, rows: _Rows, words: Words) -> Words | None:
 
     for test in plan.tests:
         a, b = 0, 0
-        if test.kind == rt.TRUE_B:
+        if test.kind == TRUE_B:
             what, detail = test.a
             if what == "query":
                 values, bad = answers[detail]
@@ -156,23 +159,23 @@ def run_row_tests(plan: RowTests, rows: _Rows, words: Words) -> Words | None:
                 if values is None:
                     continue
             a = place(booleans, ("b", what, detail), values)
-        elif test.kind in (rt.RANGE_F, rt.COMPARE_F):
+        elif test.kind in (RANGE_F, COMPARE_F):
             a = place(floats, ("f", test.a), rows.source(test.a, "f")[0])
             b = test.b
-            if test.kind == rt.COMPARE_F:
+            if test.kind == COMPARE_F:
                 b = place(floats, ("f", test.b), rows.source(test.b, "f")[0])
         else:
             a = place(integers, ("i", test.a), rows.source(test.a, "i")[0])
-            if test.kind == rt.COMPARE_I:
+            if test.kind == COMPARE_I:
                 b = place(integers, ("i", test.b), rows.source(test.b, "i")[0])
         spec.append((test.kind, a, b, test.op))
-        is_float = test.kind == rt.RANGE_F
+        is_float = test.kind == RANGE_F
         low_f.append(test.low if is_float else 0.0)
         high_f.append(test.high if is_float else 0.0)
-        low_i.append(test.low if test.kind == rt.RANGE_I else 0)
-        high_i.append(test.high if test.kind == rt.RANGE_I else 0)
+        low_i.append(test.low if test.kind == RANGE_I else 0)
+        high_i.append(test.high if test.kind == RANGE_I else 0)
         bits.append(test.bits)
-    rt.run_tests(
+    run_tests(
         _matrix(floats, np.float64, rows.count),
         _matrix(integers, np.int64, rows.count),
         _matrix(booleans, np.bool_, rows.count),
@@ -376,3 +379,255 @@ class _Image:
             "begin": np.array(begin, np.int64),
         }
         return fixed, condition
+
+
+# ruff: noqa: SIM109
+# mypy: disable-error-code="no-untyped-def"
+
+
+RANGE_F, RANGE_I, TRUE_B, COMPARE_F, COMPARE_I = range(5)
+LT, LE, GT, GE, EQ, NE = range(6)
+BLOCK = 2048
+
+
+@kernel
+def run_tests(floats, integers, booleans, spec, low_f, high_f, low_i, high_i, bits, initial, words):
+    """Set ``words`` to ``initial`` without the bits of failed tests.
+    ``spec``: (tests, 4) int64: kind, column a, column b or flag, operator.
+    """
+    n = words.shape[0]
+    ok = np.empty(BLOCK, np.bool_)
+    for start in range(0, n, BLOCK):
+        stop = min(n, start + BLOCK)
+        size = stop - start
+        word = words[start:stop]
+        word[:] = initial
+        for t in range(spec.shape[0]):
+            kind = spec[t, 0]
+            a = spec[t, 1]
+            b = spec[t, 2]
+            op = spec[t, 3]
+            failed = ~bits[t]
+            if kind == RANGE_F:
+                low = low_f[t]
+                high = high_f[t]
+                x = floats[a, start:stop]
+                if b:
+                    for i in range(size):
+                        ok[i] = not (x[i] < low)
+                else:
+                    for i in range(size):
+                        ok[i] = (x[i] >= low) & (x[i] <= high)
+            elif kind == RANGE_I:
+                lo = low_i[t]
+                hi = high_i[t]
+                y = integers[a, start:stop]
+                for i in range(size):
+                    ok[i] = (y[i] >= lo) & (y[i] <= hi)
+            elif kind == TRUE_B:
+                z = booleans[a, start:stop]
+                for i in range(size):
+                    ok[i] = z[i]
+            elif kind == COMPARE_F:
+                # a > b is b < a, and a >= b is not a < b: one loop instead of four
+                flipped = op == GT or op == LE
+                wanted = op == LT or op == GT or op == EQ
+                x = floats[b if flipped else a, start:stop]
+                w = floats[a if flipped else b, start:stop]
+                if op == EQ or op == NE:
+                    for i in range(size):
+                        same = (x[i] == w[i]) | ((x[i] != x[i]) & (w[i] != w[i]))
+                        ok[i] = same == wanted
+                else:
+                    for i in range(size):
+                        less = (x[i] < w[i]) | ((w[i] != w[i]) & (x[i] == x[i]))
+                        ok[i] = less == wanted
+            else:
+                flipped = op == GT or op == LE
+                wanted = op == LT or op == GT or op == EQ
+                y = integers[b if flipped else a, start:stop]
+                v = integers[a if flipped else b, start:stop]
+                if op == EQ or op == NE:
+                    for i in range(size):
+                        ok[i] = (y[i] == v[i]) == wanted
+                else:
+                    for i in range(size):
+                        ok[i] = (y[i] < v[i]) == wanted
+            for i in range(size):
+                word[i] &= failed | (np.uint64(0) - np.uint64(ok[i]))
+
+
+@kernel
+def _chain(follow):
+    """Bits of the positions whose only successor is the next position."""
+    chain = np.uint64(0)
+    for p in range(min(63, follow.shape[0])):
+        if follow[p] == np.uint64(1) << np.uint64(p + 1):
+            chain |= np.uint64(1) << np.uint64(p)
+    return chain
+
+
+@kernel
+def feasible(
+    words, follow, finals, time, window, begins, ends_at, position, now, final, lookahead, lazy
+):
+    """Clear the bits from which no match can be completed, in one backward pass over each group,
+    down to ``position[g]``.  Bit ``p`` of a row stays if the rows right after it can complete a
+    match that ends within ``window`` of this row: exact for first rows, a necessary condition for
+    others.  Rows that have not arrived count as able to complete anything at ``now``.  ``lazy``:
+    star positions without a condition; they stay alive, also beyond the window, until a row has no
+    bits at all, so rows where nothing else happens cost almost nothing.
+    """
+    ends = np.full(64, LATEST)
+    fresh = np.full(64, LATEST)
+    one = np.uint64(1)
+    zero = np.uint64(0)
+    chain = _chain(follow)
+    strict = ~lazy
+    feeds = zero  # successors of lazy positions
+    rest = lazy
+    while rest:
+        p = trailing_zeros(rest)
+        rest &= rest - one
+        feeds |= follow[p] & ~(one << np.uint64(p))
+    for g in range(begins.shape[0]):
+        begin = max(begins[g], position[g])
+        end = ends_at[g]
+        usable = end if final else max(begin, end - lookahead)
+        state = zero  # alive at the next row; lazy ones are in `idle`
+        idle = zero
+        if not final:
+            state = strict
+            idle = lazy
+            ends[:] = time[usable] if usable < end else now
+        if window < 0:
+            for r in range(usable - 1, begin - 1, -1):
+                alive = state | idle
+                idle &= words[r]
+                rest = words[r] & strict
+                kept = rest & (finals | ((alive >> one) & chain))
+                rest = rest & ~finals & ~chain if alive else zero
+                while rest:
+                    p = trailing_zeros(rest)
+                    rest &= rest - one
+                    if follow[p] & alive:
+                        kept |= one << np.uint64(p)
+                if alive & feeds:
+                    rest = words[r] & lazy & ~idle
+                    while rest:
+                        p = trailing_zeros(rest)
+                        rest &= rest - one
+                        if follow[p] & alive:
+                            idle |= one << np.uint64(p)
+                words[r] = kept | idle
+                state = kept
+            continue
+        news = idle  # lazy positions with a new end
+        for r in range(usable - 1, begin - 1, -1):
+            alive = state | idle
+            live = words[r] & strict
+            rest = live & (finals | ((alive >> one) & chain))
+            if alive:
+                rest |= live & ~chain
+            hot = (state | news) & feeds
+            idle &= words[r]
+            if rest == 0 and hot == 0:
+                words[r] = idle
+                state = zero
+                news = zero
+                continue
+            at = time[r]
+            kept = zero
+            while rest:
+                p = trailing_zeros(rest)
+                bit = one << np.uint64(p)
+                rest &= rest - one
+                best = at
+                able = finals & bit != 0
+                if not able:
+                    best = LATEST
+                    onward = follow[p] & alive
+                    able = onward != 0
+                    while onward:
+                        q = trailing_zeros(onward)
+                        onward &= onward - one
+                        best = min(best, ends[q])
+                if able and within(at, best, window):
+                    kept |= bit
+                    fresh[p] = best
+            renewed = zero
+            if hot:
+                rest = words[r] & lazy
+                while rest:
+                    p = trailing_zeros(rest)
+                    bit = one << np.uint64(p)
+                    rest &= rest - one
+                    best = ends[p] if idle & bit else LATEST
+                    onward = follow[p] & hot
+                    if idle & bit == 0 and onward == 0:
+                        continue
+                    while onward:
+                        q = trailing_zeros(onward)
+                        onward &= onward - one
+                        best = min(best, ends[q])
+                    if idle & bit == 0 or best < ends[p]:
+                        renewed |= bit
+                        fresh[p] = best
+            rest = kept | renewed
+            while rest:
+                p = trailing_zeros(rest)
+                rest &= rest - one
+                ends[p] = fresh[p]
+            idle |= renewed
+            news = renewed
+            words[r] = kept | idle
+            state = kept
+
+
+@kernel
+def feasible_any(
+    words, follow, finals, time, window, begins, ends_at, position, now, final, lookahead
+):
+    """As ``feasible``, when rows between two events of a match may be skipped."""
+    ends = np.full(64, LATEST)
+    fresh = np.full(64, LATEST)
+    one = np.uint64(1)
+    zero = np.uint64(0)
+    for g in range(begins.shape[0]):
+        begin = max(begins[g], position[g])
+        end = ends_at[g]
+        usable = end if final else max(begin, end - lookahead)
+        state = zero
+        if not final:
+            state = ~zero
+            ends[:] = time[usable] if usable < end else now
+        for r in range(usable - 1, begin - 1, -1):
+            rest = words[r]
+            at = time[r]
+            kept = zero
+            while rest:
+                p = trailing_zeros(rest)
+                bit = one << np.uint64(p)
+                rest &= rest - one
+                best = at
+                able = finals & bit != 0
+                if not able:
+                    best = LATEST
+                    onward = follow[p] & state
+                    able = onward != 0
+                    while onward:
+                        q = trailing_zeros(onward)
+                        onward &= onward - one
+                        best = min(best, ends[q])
+                if able and within(at, best, window):
+                    kept |= bit
+                    fresh[p] = best
+            words[r] = kept
+            rest = kept
+            while rest:
+                p = trailing_zeros(rest)
+                bit = one << np.uint64(p)
+                rest &= rest - one
+                if not state & bit or fresh[p] < ends[p]:
+                    ends[p] = fresh[p]
+            state |= kept

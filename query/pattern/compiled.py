@@ -6,46 +6,302 @@ of a match are adjacent.  Memory holds the rows at which a match can still begin
 it may need: the window, a fixed number for a pattern of bounded length, else whatever open matches
 span.  An ORDER BY that does not begin with the time attribute, ascending, sorts the whole input in
 memory.
+
+Also here:
+
+* Validates names and options of a MATCH_RECOGNIZE clause against the standard's rules.
+* Types of expressions over one input, cached; DuckDB is asked over an empty table.
+* Converts durations in clauses to ticks of the time attribute.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from sqlglot import exp
 
+from ...core.json_text import is_json
 from ...core.suggestion import did_you_mean
-from ...errors import AttributeNotFound, InvalidArgument
+from ...core.times import NS_PER_TICK
+from ...errors import AttributeNotFound, InvalidArgument, SqlError
 from ...schema import StreamSchema
 from ..sql.dialect import to_text
 from ..sql.match_clause import MatchClause, MatchRecognize, match_clause
 from ..sql.pattern_parser import position_error
-from ..sql.pattern_tree import Absence, describe, walk
+from ..sql.pattern_tree import Absence, Exclusion, describe, variables, walk
+from ..sql.sql_types import sql_type
 from .any_choice import Selecting, choose
-from .automaton import ACCEPT, Automaton, build_automaton
+from .automaton import ACCEPT, Automaton, Program, build_automaton, compile_program
 from .binding import (
     CLASSIFIER,
+    NUMBER,
     PSEUDO,
     Binder,
     Bound,
+    Given,
     Leaf,
     MatchAggregate,
     MatchNumber,
     Navigation,
     RowExpression,
 )
-from .conditions import ConditionPlan, plan_conditions
-from .interval_ticks import interval_ticks
-from .match_identity import Naming, check_identities, naming_of
+from .conditions import ConditionPlan, number_of, plan_conditions
 from .match_stream import MatchStream
 from .matcher import MatchLimits
-from .program import Program, compile_program
-from .row_types import RowTypes, checked_types, is_key, plain_type, unfit_key
-from .validate import known_variables
+from .results import Naming, check_identities, naming_of
+from .scalar import column_types, evaluate
+from .typed import leaf_index, substitute
 
-__all__ = ["CompiledMatch", "InputColumns", "MatchLimits", "compile_match", "readable_condition"]
+if TYPE_CHECKING:
+    from ..sql.match_clause import MatchClause
+
+
+def known_variables(clause: MatchClause) -> dict[str, frozenset[str]]:
+    """What each variable and subset stands for; SqlError with line and column."""
+    sql = clause.sql
+    matched = variables(clause.pattern)
+    absent = {n for part in walk(clause.pattern) if isinstance(part, Absence) for n in part.names}
+    known = {name: frozenset({name}) for name in matched}
+    defined: set[str] = set()
+    for definition in clause.definitions:
+        name = definition.variable
+        if name in defined:
+            raise position_error(f"variable {name} is defined twice", sql, definition.at)
+        defined.add(name)
+        if name not in known and name not in absent:
+            listed = ", ".join(matched) or "no variables"
+            raise position_error(
+                f"DEFINE names {name}, which is not in PATTERN (it has {listed})",
+                sql,
+                definition.at,
+            )
+    for part in walk(clause.pattern):
+        if isinstance(part, Absence):
+            for name in part.names:
+                if name not in defined:
+                    raise position_error(
+                        f"[^{name}] needs a condition for {name} in DEFINE (without one every "
+                        f"event "
+                        "satisfies it)", sql, part.at
+                    )  # fmt: skip
+            if clause.selection not in ("next", "any"):
+                raise position_error(
+                    "[^ ] speaks of events that are passed over: it needs EVENT SELECTION SKIP "
+                    "TILL NEXT "
+                    "MATCH or SKIP TILL ANY MATCH; for contiguous matches write a variable whose "
+                    "condition is negated", sql, part.at
+                )  # fmt: skip
+    _check_subsets(clause, known)
+    _check_options(clause, known, matched)
+    return known
+
+
+def _check_subsets(clause: MatchClause, known: dict[str, frozenset[str]]) -> None:
+    sql = clause.sql
+    primary = set(known)
+    for subset in clause.subsets:
+        if subset.name in primary:
+            raise position_error(
+                f"{subset.name} is a pattern variable; a SUBSET needs a name of its own",
+                sql,
+                subset.at,
+            )
+        if subset.name in known:
+            raise position_error(f"SUBSET {subset.name} is defined twice", sql, subset.at)
+        for name in subset.variables:
+            if name not in primary:
+                raise position_error(
+                    f"SUBSET {subset.name} names {name}, which is not a variable of PATTERN",
+                    sql,
+                    subset.at,
+                )
+        if len(set(subset.variables)) < len(subset.variables):
+            raise position_error(f"SUBSET {subset.name} names a variable twice", sql, subset.at)
+        known[subset.name] = frozenset(subset.variables)
+
+
+def _check_options(
+    clause: MatchClause, known: dict[str, frozenset[str]], matched: tuple[str, ...]
+) -> None:
+    sql = clause.sql
+    skip = clause.skip
+    if skip is not None and clause.selection is not None:
+        raise position_error(
+            "AFTER MATCH SKIP cannot be used with EVENT SELECTION: every match is a result",
+            sql,
+            skip.at,
+        )
+    if skip is not None and skip.variable and skip.variable not in known:
+        listed = ", ".join(sorted(known))
+        raise position_error(
+            f"AFTER MATCH SKIP TO names {skip.variable}, which is no pattern variable ({listed})",
+            sql,
+            skip.at,
+        )
+    for part in walk(clause.pattern):
+        if isinstance(part, Exclusion) and clause.rows == "all with unmatched":
+            raise position_error(
+                "{- -} cannot be used with ALL ROWS PER MATCH WITH UNMATCHED ROWS", sql, part.at
+            )
+    if clause.selection is not None and not matched:
+        raise position_error(
+            "EVENT SELECTION finds sets of events; the pattern matches none", sql, clause.at
+        )
+
+
+_PSEUDO_TYPES = {CLASSIFIER: pa.string(), NUMBER: pa.int64()}
+
+
+class RowTypes:
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.known: dict[RowExpression, pa.DataType] = {}
+
+    def __call__(self, row: RowExpression) -> pa.DataType:
+        if row.column in PSEUDO:
+            return _PSEUDO_TYPES[row.column]
+        if row.column is not None:
+            return plain_type(self.schema.field(row.column).type)
+        if row not in self.known:
+            self.known[row] = column_types([f"({row.sql})"], self._with_pseudo(row.columns))[0]
+        return self.known[row]
+
+    def _with_pseudo(self, columns: Iterable[str]) -> pa.Schema:
+        added = [pa.field(name, _PSEUDO_TYPES[name]) for name in PSEUDO & set(columns)]
+        return pa.schema([*self.schema, *added])
+
+    def leaf(self, leaf: Leaf) -> pa.DataType:
+        if isinstance(leaf, Navigation):
+            return self(leaf.row)
+        if isinstance(leaf, MatchAggregate):
+            return column_types([leaf.sql], self._with_pseudo(leaf.columns))[0]
+        return leaf.type if isinstance(leaf, Given) else pa.int64()
+
+    def bound(self, bound: Bound) -> pa.DataType:
+        fields = [(f"@{i}", self.leaf(leaf)) for i, leaf in enumerate(bound.leaves)]
+        return column_types([bound.sql], pa.schema([*fields, ("@row", pa.int64())]))[0]
+
+    def bounds(self, bounds: Sequence[Bound]) -> list[pa.DataType]:
+        """Types of several expressions with one query; an error does not say which is wrong."""
+        found: list[pa.DataType] = [self._plain(bound) for bound in bounds]
+        asked = [i for i, type_ in enumerate(found) if type_ is None]
+        fields, texts = [], []
+        for i in asked:
+            bound, names = bounds[i], {}
+            for j, leaf in enumerate(bound.leaves):
+                names[j] = f'"@{i}_{j}"'
+                fields.append((f"@{i}_{j}", self.leaf(leaf)))
+            texts.append(substitute(bound.sql, names))
+        types = column_types(texts, pa.schema([*fields, ("@row", pa.int64())]))
+        for i, type_ in zip(asked, types, strict=True):
+            found[i] = type_
+        return found
+
+    def _plain(self, bound: Bound) -> pa.DataType | None:
+        index = leaf_index(bound.scalar)
+        if index is None:
+            return self._plain_condition(bound.scalar, bound)
+        leaf = bound.leaves[index]
+        known = isinstance(leaf, Given | MatchNumber) or (
+            isinstance(leaf, Navigation) and leaf.row.column is not None
+        )
+        return self.leaf(leaf) if known else None
+
+    def _plain_condition(self, node: Any, bound: Bound) -> pa.DataType | None:
+        """``boolean`` for numeric comparisons joined by AND, OR and NOT, else None."""
+        if isinstance(node, exp.Paren | exp.Not):
+            return self._plain_condition(node.this, bound)
+        if isinstance(node, exp.And | exp.Or):
+            left = self._plain_condition(node.this, bound)
+            return left and self._plain_condition(node.expression, bound)
+        if isinstance(node, exp.Between) and not node.args.get("symmetric"):
+            sides = [node.this, node.args["low"], node.args["high"]]
+        elif isinstance(node, exp.LT | exp.LTE | exp.GT | exp.GTE | exp.EQ | exp.NEQ):
+            sides = [node.this, node.expression]
+        else:
+            return None
+        return pa.bool_() if all(self._is_number(side, bound) for side in sides) else None
+
+    def _is_number(self, node: Any, bound: Bound) -> bool:
+        index = leaf_index(node)
+        if index is None:
+            return number_of(node) is not None
+        leaf = bound.leaves[index]
+        if not isinstance(leaf, Navigation) or leaf.row.column is None:
+            return False
+        type_ = self(leaf.row)
+        return bool(pa.types.is_float64(type_) or pa.types.is_signed_integer(type_))
+
+
+def is_key(type_: pa.DataType) -> bool:
+    """Whether rows can be grouped and ordered by values of this type."""
+    return not (is_json(type_) or pa.types.is_nested(type_))
+
+
+def unfit_key(name: str, type_: pa.DataType) -> str:
+    return (
+        f"rows are not grouped or ordered by {name!r}: its values are {sql_type(type_)}; take out "
+        "what is to be the key in a subquery"
+    )
+
+
+def plain_type(type_: pa.DataType) -> pa.DataType:
+    return type_.value_type if pa.types.is_dictionary(type_) else type_
+
+
+def checked_types(types: RowTypes, bounds: Iterable[Bound], sql: str) -> list[pa.DataType]:
+    """Types of expressions with one query; raises the error of the first invalid one."""
+    listed = list(bounds)
+    try:
+        return types.bounds(listed)
+    except SqlError:
+        for bound in listed:
+            try:
+                types.bound(bound)
+            except SqlError as error:
+                raise position_error(error.reason, sql, bound.at) from None
+        raise
+
+
+def interval_ticks(
+    node: Any, time: pa.Field | None, word: str, sql: str, at: int, *, up: bool = False
+) -> int:
+    """Ticks of an INTERVAL, or of an integer where time is one; raises SqlError.
+    ``word``: the keyword before it, ``at``: its position, for errors.  ``up``: round up; otherwise
+    ticks further apart than the result are further apart than the duration.
+    """
+    at = min((p.meta["start"] for p in node.walk() if "start" in p.meta), default=at)
+
+    def fail(message: str) -> SqlError:
+        return position_error(message, sql, at)
+
+    if time is None:
+        raise fail(f"{word} needs a time attribute, which this input does not have")
+    timed = pa.types.is_timestamp(time.type)
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if isinstance(node, exp.Literal) and not node.is_string:
+        if timed:
+            raise fail(f"{word} takes an interval such as INTERVAL '10' MINUTE for a timestamp")
+        if not node.name.isdigit():
+            raise fail(f"{word} takes an integer from 0 on, found {node.name}")
+        return int(node.name)
+    if not isinstance(node, exp.Interval):
+        raise fail(f"{word} takes an INTERVAL, or an integer when time is an integer")
+    if not timed:
+        raise fail(f"time attribute {time.name!r} is an integer: {word} takes an integer")
+    value = evaluate(f"SELECT {to_text(node, sql)} AS c").column(0)[0].as_py()
+    if value.months:
+        raise fail(f"{word} takes an interval of fixed length: weeks, days or shorter")
+    nanos = value.days * 86_400 * 10**9 + value.nanoseconds
+    if nanos < 0:
+        raise fail(f"{word} takes an interval that is not negative")
+    per_tick = NS_PER_TICK[time.type.unit]
+    return int(-(-nanos // per_tick) if up else nanos // per_tick)
+
 
 _SECONDS = {
     "microsecond": 1, "millisecond": 10**3, "second": 10**6, "minute": 60 * 10**6,

@@ -21,12 +21,11 @@ from sqlglot import exp
 
 from ...core.times import INT64_MAX, INT64_MIN
 from ..sql.dialect import to_text
-from . import rowtests as rt
+from . import buffers as rt
 from .automaton import Automaton
 from .binding import CLASSIFIER, Bound, Navigation, RowExpression
 from .buffers import PreparedRows, prepare
-from .bytecode import BytecodeBuilder, Column
-from .function_code import compile_condition
+from .bytecode import BytecodeBuilder, Column, compile_condition
 from .scalar import quote
 from .typed import Unsupported, leaf_index, leaves_of, substitute
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 import numpy as np
 
 from ...core.native import kernel
-from . import functions
-from .image import H_PATH, H_STRIDE, ROW_ROW
-from .machine import begin_path, extend_path, holds
-from .outcomes import (
+from . import machine
+from .attempts import has_stack, restore_path, save_path
+from .machine import H_PATH, H_STRIDE, ROW_ROW, begin_path, extend_path, holds
+from .search import (
     BUDGET,
     DONE,
     ERROR_DEPTH,
@@ -36,9 +36,12 @@ from .outcomes import (
     STEPS,
     TO_FIRST,
     TO_LAST,
+    begin_match,
+    following_row,
+    has_room,
+    horizon_of,
+    search_end,
 )
-from .search import begin_match, following_row, has_room, horizon_of, search_end
-from .waiting import has_stack, restore_path, save_path
 
 __all__ = ["match_contiguous"]
 
@@ -58,7 +61,7 @@ def match_contiguous(
     one = np.uint64(1)
     groups = begins.shape[0]
     capacity = cursor.shape[0] - 2
-    image, floats = functions.borrowed(image), functions.borrowed(floats)
+    image, floats = machine.borrowed(image), machine.borrowed(floats)
     begin_path(image)  # column 0 never changes
     places = image[H_PATH]
     row_of = places + ROW_ROW * image[H_STRIDE]

@@ -31,8 +31,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...core.native import kernel
+from .attempts import has_stack, restore_runs, save_runs, star_end
 from .automaton import ACCEPT, Automaton
-from .outcomes import (
+from .search import (
     DONE,
     ERROR_ROW,
     FAIL,
@@ -48,9 +49,12 @@ from .outcomes import (
     STEPS,
     TO_FIRST,
     TO_LAST,
+    begin_match,
+    following_row,
+    has_room,
+    horizon_of,
+    search_end,
 )
-from .search import begin_match, following_row, has_room, horizon_of, search_end
-from .waiting import has_stack, restore_runs, save_runs, star_end
 
 if TYPE_CHECKING:
     from .conditions import ConditionPlan

@@ -2,39 +2,271 @@
 A *column* is the state of a partial match: its length in the contiguous search, its thread in event
 selection.  Trackers store the positions of FIRST and LAST and the running aggregates per column, so
 a condition costs the same at any match length.
+
+Also here:
+
+* One memory block for the stack machine: bytecode, constants, columns, and partial matches.
+* Functions of the stack machine: numeric functions, aggregate steps, and column loads. Results
+  equal DuckDB's: IEEE arithmetic, rounding half away from zero. NULL never gets here.
 """
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...core.native import kernel, machine_operation
+
+IntArray = npt.NDArray[np.int64]
+
+(
+    H_CODE, H_BEGIN, H_CONST, H_LAST, H_LAST_N, H_FIRST, H_FIRST_N, H_SUM, H_SUM_N, H_LABEL,
+    H_MEMBER, H_SETS, H_PLACES, H_COLUMN, H_STACK, H_PATH, H_STRIDE, H_CONDITIONS,
+) = range(18)  # fmt: skip
+HEADER = 24
+ROW_PLACE, ROW_PARENT, ROW_ROW, ROW_LAST = 0, 1, 2, 3
+
+
+def _bits(valid: npt.NDArray[np.bool_]) -> IntArray:
+    packed = np.packbits(valid, bitorder="little")
+    out = np.zeros((len(valid) + 63) // 64 * 8, np.uint8)
+    out[: len(packed)] = packed
+    return out.view(np.int64)
+
+
+def build_image(
+    arrays: dict[str, IntArray],
+    constants: IntArray,
+    label: IntArray,
+    member: npt.NDArray[np.bool_],
+    columns: list[tuple[Any, ...]],
+) -> IntArray:
+    """Lay out everything except the path.  ``constants``: floats by their bits.  ``columns``:
+    (values, valid) or (values, valid, failed); failed values are not valid, and an error when read.
+    """
+    header = np.zeros(HEADER, np.int64)
+    parts: list[IntArray] = [header]
+    at = HEADER
+
+    def add(which: int, values: Any) -> int:
+        nonlocal at
+        words = np.ascontiguousarray(values).reshape(-1).view(np.int64)
+        offset = at
+        if which >= 0:
+            header[which] = offset
+        parts.append(words)
+        at += len(words)
+        return offset
+
+    add(H_BEGIN, arrays["begin"])
+    add(H_CODE, arrays["code"])
+    add(H_CONST, constants)
+    add(H_LAST, arrays["last_slot"])
+    add(H_FIRST, arrays["first_slot"])
+    add(H_SUM, arrays["sum_slot"])
+    add(H_LABEL, label)
+    add(H_MEMBER, member.astype(np.int64))
+    table = np.full(3 * len(columns), -1, np.int64)
+    add(H_COLUMN, table)
+    # a condition has at most as many values on the stack as instructions, and one below them
+    depth = int(np.diff(arrays["begin"]).max(initial=0)) + 1
+    add(H_STACK, np.zeros(3 * depth, np.int64))
+    header[H_LAST_N] = len(arrays["last_slot"])
+    header[H_FIRST_N] = len(arrays["first_slot"])
+    header[H_SUM_N] = len(arrays["sum_slot"])
+    header[H_SETS], header[H_PLACES] = member.shape
+    header[H_CONDITIONS] = len(arrays["begin"]) - 1
+    entries = parts[9]
+    for i, (values, *marks) in enumerate(columns):
+        entries[3 * i] = add(-1, values)
+        for k, mark in enumerate(marks):
+            if mark is not None:
+                entries[3 * i + 1 + k] = add(-1, _bits(mark))
+    header[H_PATH] = at
+    return np.concatenate(parts)
+
+
+def path_rows(image: IntArray) -> int:
+    slots = image[H_LAST_N] + image[H_FIRST_N] + image[H_SETS] + 2 * image[H_SUM_N]
+    return int(ROW_LAST + slots)
+
+
+def with_path(image: IntArray, columns: int) -> IntArray:
+    path = int(image[H_PATH])
+    out = np.zeros(path + path_rows(image) * columns, np.int64)
+    out[:path] = image[:path]
+    out[H_STRIDE] = columns
+    return out
+
+
+# mypy: disable-error-code="no-untyped-def"
+
+
+(
+    SQRT, FLOOR, CEIL, ROUND, TRUNC, LN, EXP, LOG10, LOG2, SIN, COS, TAN, ASIN, ACOS, ATAN, COT,
+    DEGREES, RADIANS, TO_FLOAT32,
+) = range(19)  # fmt: skip
+# Aggregates
+COUNT, SUM_I, SUM_F, MIN_I, MIN_F, MAX_I, MAX_F, ANY_I, ANY_F = range(9)
+POWER, ATAN2, LOG, ROUND_TO, TRUNC_TO = range(5)
+
+ONE = {
+    "sqrt": SQRT, "floor": FLOOR, "ceil": CEIL, "ceiling": CEIL, "round": ROUND, "trunc": TRUNC,
+    "ln": LN, "exp": EXP, "log": LOG10, "log10": LOG10, "log2": LOG2, "sin": SIN, "cos": COS,
+    "tan": TAN, "asin": ASIN, "acos": ACOS, "atan": ATAN, "cot": COT, "degrees": DEGREES,
+    "radians": RADIANS,
+}  # fmt: skip
+TWO = {
+    "pow": POWER, "power": POWER, "atan2": ATAN2, "log": LOG, "round": ROUND_TO,
+    "trunc": TRUNC_TO,
+}  # fmt: skip
+
+
+def _same(array: Any) -> Any:
+    return array
+
+
+@machine_operation(_same)
+def borrowed(context, array):
+    """The same array without its reference count, which costs an atomic operation per call.
+    The caller must keep the array alive.
+    """
+
+    def code(target, builder, signature, arguments):
+        held = target.make_array(signature.args[0])(target, builder, arguments[0])
+        held.meminfo = held.meminfo.type(None)
+        held.parent = held.parent.type(None)
+        return held._getvalue()
+
+    return array(array), code
+
+
+@machine_operation(_same)
+def all_borrowed(context, bundle):
+    """A named tuple with every array ``borrowed``."""
+    from numba.core import types
+
+    def code(target, builder, signature, arguments):
+        parts = []
+        for i, kind in enumerate(signature.args[0]):
+            part = builder.extract_value(arguments[0], i)
+            if isinstance(kind, types.Array):
+                held = target.make_array(kind)(target, builder, part)
+                held.meminfo = held.meminfo.type(None)
+                held.parent = held.parent.type(None)
+                part = held._getvalue()
+            parts.append(part)
+        return target.make_tuple(builder, signature.return_type, parts)
+
+    return bundle(bundle), code
+
+
+@kernel
+def of_one(which, x):
+    """Function ``which`` of one number."""
+    if which == SQRT:
+        return np.sqrt(x)
+    if which == FLOOR:
+        return np.floor(x)
+    if which == CEIL:
+        return np.ceil(x)
+    if which == ROUND:
+        whole = np.floor(abs(x))
+        return np.copysign(whole + 1.0 if abs(x) - whole >= 0.5 else whole, x)
+    if which == TRUNC:
+        return np.trunc(x)
+    if which == LN:
+        return np.log(x)
+    if which == EXP:
+        return np.exp(x)
+    if which == LOG10:
+        return np.log10(x)
+    if which == LOG2:
+        return np.log2(x)
+    if which == SIN:
+        return np.sin(x)
+    if which == COS:
+        return np.cos(x)
+    if which == TAN:
+        return np.tan(x)
+    if which == ASIN:
+        return np.arcsin(x)
+    if which == ACOS:
+        return np.arccos(x)
+    if which == ATAN:
+        return np.arctan(x)
+    if which == COT:
+        return 1.0 / np.tan(x)
+    if which == DEGREES:
+        return x * (180.0 / np.pi)
+    if which == RADIANS:
+        return x * (np.pi / 180.0)
+    return np.float64(np.float32(x))
+
+
+@kernel
+def of_two(which, x, y):
+    """Function ``which`` of two numbers."""
+    if which == POWER:
+        return x**y
+    if which == ATAN2:
+        return np.arctan2(x, y)
+    if which == LOG:  # of y to the base x
+        return np.log10(y) / np.log10(x)
+    scale = 10.0 ** abs(y)
+    scaled = x * scale if y >= 0.0 else x / scale
+    if which == ROUND_TO:
+        whole = np.floor(abs(scaled))
+        moved = np.copysign(whole + 1.0 if abs(scaled) - whole >= 0.5 else whole, scaled)
+    else:
+        moved = np.trunc(scaled)
+    result = moved / scale if y >= 0.0 else moved * scale
+    if result - result != 0.0:  # not finite: too many digits
+        return x if y >= 0.0 else 0.0
+    return result
+
+
+@kernel
+def combine(kind, value_i, value_f, count, x_i, x_f):
+    """Add a value to a running aggregate: (integer state, float state, overflow)."""
+    if kind == SUM_I:
+        total = value_i + x_i
+        bad = (value_i ^ total) & (x_i ^ total) < 0
+        return total, value_f, bad
+    if kind == SUM_F:
+        return value_i, value_f + x_f, False
+    if count == 0:
+        return x_i, x_f, False
+    if kind == MIN_I:
+        return min(value_i, x_i), value_f, False
+    if kind == MAX_I:
+        return max(value_i, x_i), value_f, False
+    if kind == MIN_F:  # NaN is the greatest value
+        return value_i, x_f if x_f < value_f or value_f != value_f else value_f, False
+    if kind == MAX_F:
+        return value_i, x_f if x_f > value_f or x_f != x_f else value_f, False
+    return value_i, value_f, False
+
+
+@kernel
+def value_at(words, floats, column, where):
+    """A value of a column: integer, float, and 1 if it is null, 2 if it cannot be computed."""
+    entry = words[H_COLUMN] + 3 * column
+    bits = words[entry + 1]
+    if bits < 0 or (words[bits + (where >> 6)] >> (where & 63)) & 1:
+        at = words[entry] + where
+        return words[at], floats[at], np.int64(0)
+    failed = words[entry + 2]
+    if failed >= 0 and (words[failed + (where >> 6)] >> (where & 63)) & 1:
+        return np.int64(0), 0.0, np.int64(2)
+    return np.int64(0), 0.0, np.int64(1)
+
 
 # ruff: noqa: SIM109
 # mypy: disable-error-code="no-untyped-def, assignment"
 
-from __future__ import annotations
-
-import numpy as np
-
-from ...core.native import kernel
-from .functions import ANY_F, COUNT, MAX_F, MIN_F, SUM_F, combine, of_one, of_two, value_at
-from .image import (
-    H_BEGIN,
-    H_CODE,
-    H_COLUMN,
-    H_CONST,
-    H_FIRST,
-    H_FIRST_N,
-    H_LABEL,
-    H_LAST,
-    H_LAST_N,
-    H_MEMBER,
-    H_PATH,
-    H_PLACES,
-    H_SETS,
-    H_STACK,
-    H_STRIDE,
-    H_SUM,
-    H_SUM_N,
-    ROW_LAST,
-    ROW_PARENT,
-    ROW_ROW,
-)
 
 # Bytecode: what pushes a value; what changes the one on top; jumps and logic; two operands
 (

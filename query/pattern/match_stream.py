@@ -26,12 +26,10 @@ from ...errors import ResourceLimit
 from ..sql.pattern_tree import describe
 from .binding import MatchAggregate, Navigation
 from .bytecode import Column
-from .columns import flat, numbers
-from .groups import KeyCodes, group_rows, take_ranges
-from .match_identity import RANK, EventRanks
+from .columns import KeyCodes, flat, group_rows, numbers, take_ranges
 from .matcher import NOT_TAKEN, Groups, Matcher, MatchLimits
 from .matches import Matches
-from .results import Results
+from .results import RANK, EventRanks, Results
 from .typed import leaf_index
 
 if TYPE_CHECKING:

@@ -13,21 +13,20 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import ChronicleError, ResourceLimit, SqlError
-from . import outcomes as m
-from . import rowtests as rt
+from . import buffers as rt
+from . import search as m
 from .any_choice import Selecting, choose
-from .any_output import ListOutput, Source
-from .any_search import ListSearch
+from .any_output import ListOutput, ListSearch, Source
 from .any_tree import PairSearch
+from .attempts import NOTHING, Waiting
 from .automaton import ACCEPT, Automaton
 from .conditions import ConditionPlan, PreparedRows
 from .contiguous import match_contiguous
-from .image import with_path
 from .jumping import match_bits, stars_of
+from .machine import with_path
 from .matches import Matches
 from .search import Edges, MatchTable, Rows, Task
 from .selection import CONTIGUOUS, SKIP_ANY, SKIP_NEXT, Strategy, match_selected
-from .waiting import NOTHING, Waiting
 
 __all__ = ["Groups", "MatchLimits", "Matcher"]
 

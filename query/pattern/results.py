@@ -1,26 +1,155 @@
-"""Builds result tables from matches, for ``match_stream`` and ``advancing``."""
+"""Builds result tables from matches, for ``match_stream`` and ``advancing``.
+
+Also here:
+
+* MATCH_ID(), MATCH_TIME() and MATCH_EVENT(): identities that late events do not change.
+* The output of one step over a stream: result rows with the identity of their events. An event is
+  identified by partition key, tick, and rank among the partition's events of that tick in arrival
+  order, which no later event changes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...core.identity import digests, event_bytes
+from ...core.native import kernel
+from ...core.sorting import firsts, order_of
 from ...errors import ResourceLimit
-from .leaves import Given
-from .match_identity import Identities, Naming
+from ..sql.pattern_parser import position_error
+from .binding import IDENTITIES, Bound, Given
+from .columns import KeyCodes, flat, numbers, take_ranges
 from .matches import Matches
 from .measures import Context, OutputRows, measure_columns
 
 if TYPE_CHECKING:
     from .compiled import CompiledMatch
 
-__all__ = ["Results"]
-
 IntArray = npt.NDArray[np.int64]
+RANK = "@rank"
+
+
+@dataclass(frozen=True)
+class Naming:
+    """How matches are identified; ``every_event``: matches may share their first event."""
+
+    seed: bytes
+    partition_by: tuple[str, ...]
+    time: str
+    every_event: bool
+
+
+def naming_of(
+    measures: Sequence[Bound],
+    seed: bytes,
+    partition_by: tuple[str, ...],
+    time: str,
+    selection: str | None,
+) -> Naming | None:
+    asked = {leaf.function for leaf, _ in _identities(measures)}
+    every = "match_id" in asked and selection is not None
+    return Naming(seed, partition_by, time, every) if asked else None
+
+
+def check_identities(measures: Sequence[Bound], sql: str, ordered: bool) -> None:
+    """Refuse identities where events are not in time order: ranks count arrivals."""
+    for leaf, at in () if ordered else _identities(measures):
+        raise position_error(
+            f"{leaf.function.upper()}() needs events in the order of time: match a stream, ordered "
+            "by its time",
+            sql,
+            at,
+        )
+
+
+def _identities(measures: Sequence[Bound]) -> list[tuple[Given, int]]:
+    return [
+        (leaf, bound.at)
+        for bound in measures
+        for leaf in bound.leaves
+        if isinstance(leaf, Given) and leaf.function in IDENTITIES
+    ]
+
+
+@kernel
+def _count_on(codes, ticks, tick, rank, out):  # type: ignore[no-untyped-def]
+    """Rank of each row; ``tick``, ``rank``: of the last row of each partition, updated."""
+    for i in range(codes.shape[0]):
+        g = codes[i]
+        rank[g] = rank[g] + 1 if ticks[i] == tick[g] else 0
+        tick[g] = ticks[i]
+        out[i] = rank[g]
+
+
+class EventRanks:
+    def __init__(self, naming: Naming) -> None:
+        self._naming = naming
+        self._keys = KeyCodes(max(1, len(naming.partition_by)))
+        self._tick: IntArray = np.zeros(0, np.int64)  # newest tick of each partition
+        self._rank: IntArray = np.zeros(0, np.int64)  # rank of its newest event
+
+    def ranked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        codes, total = None, 1
+        if self._naming.partition_by:
+            columns = [pa.chunked_array([batch.column(n)]) for n in self._naming.partition_by]
+            codes, total = self._keys.encode(columns), self._keys.count
+        ticks = batch.column(self._naming.time)
+        return batch.append_column(RANK, self._ranks(ticks, codes, total))
+
+    def beside(self, table: pa.Table, codes: IntArray | None, total: int) -> pa.Table:
+        """Rows with their ranks; ``codes``: partition of each row, None if there is only one."""
+        ticks = flat(table.column(self._naming.time))
+        return table.append_column(RANK, self._ranks(ticks, codes, total))
+
+    def _ranks(self, column: pa.Array, codes: IntArray | None, total: int) -> pa.Array:
+        ticks, _ = numbers(flat(column), "i")
+        grown = total - len(self._tick)
+        if grown > 0:
+            self._tick = np.concatenate([self._tick, np.zeros(grown, np.int64)])
+            self._rank = np.concatenate([self._rank, np.full(grown, -1)])
+        ranks = np.empty(len(ticks), np.int64)
+        if codes is None:
+            codes = np.zeros(len(ticks), np.int64)
+        _count_on(codes, np.ascontiguousarray(ticks, np.int64), self._tick, self._rank, ranks)
+        return pa.array(ranks)
+
+
+@dataclass(frozen=True)
+class Identities:
+    """Identity functions for a batch of matches; ``index``: row in the match, -1 if empty."""
+
+    naming: Naming
+    matches: Matches
+    match: IntArray
+    index: IntArray
+    take: Callable[[str, pa.Array], pa.Array]
+
+    def __call__(self, leaf: Given) -> pa.Array:
+        matches, match = self.matches, self.match
+        if leaf.function == "match_time":
+            return self.take(self.naming.time, pa.array(matches.last_row)).take(pa.array(match))
+        if leaf.function == "match_event":
+            at = matches.start[match]
+            inside = self.index >= 0
+            at[inside] = matches.rows[matches.first[match[inside]] + self.index[inside]]
+            return event_bytes(*self._events(at), np.arange(len(at) + 1)).cast(pa.binary())
+        columns = [self.take(name, pa.array(matches.start)) for name in self.naming.partition_by]
+        if self.naming.every_event:
+            columns.append(event_bytes(*self._events(matches.rows), matches.first))
+        else:
+            columns += [pa.array(part) for part in self._events(matches.start)]
+        return digests(self.naming.seed, columns).take(pa.array(match))
+
+    def _events(self, at: IntArray) -> tuple[IntArray, IntArray]:
+        rows = pa.array(at)
+        tick = numbers(flat(self.take(self.naming.time, rows)), "i")[0].astype(np.int64)
+        return tick, self.take(RANK, rows).to_numpy(zero_copy_only=False)
 
 
 class Results:
@@ -114,3 +243,78 @@ class Results:
         if not columns:
             raise ResourceLimit("the clause has neither measures nor columns to put out")
         return pa.table(dict(zip(names, columns, strict=True)))
+
+
+@dataclass(frozen=True)
+class Decided:
+    """Final matches by last event.
+    ``match``: of each row, or -1.  ``row_tick``, ``row_rank``: event of each row.  ``first_tick``,
+    ``first_rank``, ``last_tick``: per match; an empty match has the event that it precedes.  With
+    EVENT SELECTION, events of match ``i``: ``event_offsets[i] .. event_offsets[i + 1]``.
+    """
+
+    rows: pa.Table
+    match: IntArray
+    row_tick: IntArray
+    row_rank: IntArray
+    partition_by: tuple[str, ...]
+    first_tick: IntArray
+    first_rank: IntArray
+    last_tick: IntArray
+    event_offsets: IntArray
+    event_tick: IntArray
+    event_rank: IntArray
+
+    @property
+    def matches(self) -> int:
+        return len(self.first_tick)
+
+    @property
+    def keys(self) -> pa.Table:
+        first = np.zeros(self.matches, np.int64)
+        covered = np.flatnonzero(self.match >= 0)[::-1]
+        first[self.match[covered]] = covered
+        return self.rows.select(list(self.partition_by)).take(pa.array(first))
+
+    @staticmethod
+    def of(parts: Sequence[tuple[Decided, IntArray]]) -> Decided:
+        """Merge parts by the places of their rows in the stream; matches are renumbered in row
+        order.
+        """
+        found = [part for part, _ in parts]
+        counts = np.array([part.matches for part in found], np.int64)
+        shift = np.concatenate([[0], np.cumsum(counts)])
+        match = np.concatenate(
+            [np.where(p.match >= 0, p.match + shift[i], -1) for i, p in enumerate(found)]
+        )
+        place = np.concatenate([where for _, where in parts])
+        order = np.argsort(place, kind="stable")
+        if np.array_equal(order, np.arange(len(order))):
+            order = order[:0]  # already in order
+        rows = pa.concat_tables([part.rows for part in found])
+        tick = np.concatenate([part.row_tick for part in found])
+        rank = np.concatenate([part.row_rank for part in found])
+        if len(order):
+            taken = pa.array(order)
+            rows, match, tick, rank = rows.take(taken), match[order], tick[order], rank[order]
+        total = int(shift[-1])
+        seen, first_row = firsts(match[match >= 0])
+        listed = seen[order_of(first_row)]
+        number = np.full(total + 1, -1, np.int64)
+        number[listed] = np.arange(len(listed))
+        lengths = np.concatenate([np.diff(part.event_offsets) for part in found])
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        event_tick = np.concatenate([part.event_tick for part in found])
+        event_rank = np.concatenate([part.event_rank for part in found])
+        if len(event_tick):
+            chosen = take_ranges(offsets[listed], offsets[listed + 1])
+            event_tick, event_rank = event_tick[chosen], event_rank[chosen]
+        return Decided(
+            rows, np.where(match >= 0, number[match], -1), tick, rank,
+            found[0].partition_by,
+            np.concatenate([part.first_tick for part in found])[listed],
+            np.concatenate([part.first_rank for part in found])[listed],
+            np.concatenate([part.last_tick for part in found])[listed],
+            np.concatenate([[0], np.cumsum(lengths[listed])]).astype(np.int64),
+            event_tick, event_rank,
+        )  # fmt: skip

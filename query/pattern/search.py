@@ -2,9 +2,13 @@
 ``search(edges, <own scratch>, rows, task, state, output)`` returns a status (``outcomes``).
 Arguments are named tuples, which compiled code unpacks at no cost; array types must not vary
 between calls.
-"""
 
-# mypy: disable-error-code="no-untyped-def, assignment"
+Also here:
+
+* Status codes and state entries that search kernels and their caller share; compiled in.
+* WITHIN: compares ticks with a window, exact for all 64-bit ticks. Compiled code may assume that
+  signed arithmetic does not overflow, so kernels never subtract ticks.
+"""
 
 from __future__ import annotations
 
@@ -14,28 +18,48 @@ import numpy as np
 import numpy.typing as npt
 
 from ...core.native import kernel
-from .horizons import horizon
-from .outcomes import (
-    LABELS,
-    MATCHES,
-    PAST_LAST,
-    RUNS,
-    SKIP_MISSING,
-    SKIP_STUCK,
-    TO_NEXT,
-)
+from ...errors import SqlError
 
-__all__ = [
-    "Edges",
-    "MatchTable",
-    "Rows",
-    "Task",
-    "begin_match",
-    "following_row",
-    "has_room",
-    "horizon_of",
-    "search_end",
-]
+# Status of a call
+(
+    DONE, OUTPUT_FULL, PATH_FULL, BUDGET, SLICE, OVERFLOW, SKIP_MISSING, SKIP_STUCK, STACKS_FULL,
+) = range(9)  # fmt: skip
+# Entries of the state array; LABELS: labelled rows in the output
+GROUP, MATCHES, RUNS, ERROR_ROW, STEPS, ERROR_DEPTH, LABELS = range(7)
+# Result of an attempt
+FAIL, MATCH, MORE = range(3)
+# AFTER MATCH SKIP
+PAST_LAST, TO_NEXT, TO_FIRST, TO_LAST = range(4)
+
+
+def overflow(text: str, where: str) -> SqlError:
+    """The error for ``OVERFLOW``; ``where``: the event."""
+    return SqlError(
+        f"a condition of pattern {text} overflows its integers or divides by zero {where}"
+    )
+
+
+# mypy: disable-error-code="no-untyped-def"
+
+
+LATEST = np.int64(2**63 - 1)
+"""The greatest tick.  Events may have it, so it is a sentinel only in minima."""
+
+
+@kernel
+def horizon(tick, window):
+    """Greatest tick of a match that begins at ``tick``; ``window`` is negative without WITHIN."""
+    return LATEST if window < 0 or tick > LATEST - window else tick + window
+
+
+@kernel
+def within(first, last, window):
+    """Whether a match may span from ``first`` to ``last`` (first <= last)."""
+    return last <= horizon(first, window)
+
+
+# mypy: disable-error-code="no-untyped-def, assignment"
+
 
 IntArray = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]

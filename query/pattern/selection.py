@@ -28,10 +28,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...core.native import kernel
-from . import functions
-from .image import H_PATH, H_STRIDE, ROW_PARENT, ROW_ROW
-from .machine import begin_path, extend_path, holds
-from .outcomes import (
+from . import machine
+from .machine import H_PATH, H_STRIDE, ROW_PARENT, ROW_ROW, begin_path, extend_path, holds
+from .search import (
     BUDGET,
     DONE,
     ERROR_DEPTH,
@@ -44,8 +43,11 @@ from .outcomes import (
     RUNS,
     SLICE,
     STEPS,
+    begin_match,
+    has_room,
+    horizon_of,
+    search_end,
 )
-from .search import begin_match, has_room, horizon_of, search_end
 
 __all__ = ["CONTIGUOUS", "SKIP_ANY", "SKIP_NEXT", "Strategy", "match_selected"]
 
@@ -117,7 +119,7 @@ def match_selected(
     budget = task.slice_max
     stamps = np.int64(0)
     stamp[:] = 0
-    image, floats = functions.borrowed(image), functions.borrowed(floats)
+    image, floats = machine.borrowed(image), machine.borrowed(floats)
     conditional = False
     for p in range(condition.shape[0]):
         conditional |= condition[p] >= 0

@@ -2,6 +2,10 @@
 DuckDB precomputes what the stack machine has no instruction for: a part that reads one row becomes
 a column (*lifting*), one that reads several rows a table (*tabulating*, ``cells``).  Types: ``i``
 integer, ``f`` float, ``b`` truth value, ``s`` string, ``t`` time, ``d`` interval, ``n`` NULL.
+
+Also here:
+
+* Tabulates functions of several rows' values, such as ``A.name || B.name LIKE 'x%'``, with DuckDB.
 """
 
 from __future__ import annotations
@@ -9,13 +13,19 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlglot import exp
 
+from ...core.sorting import numbered
 from ...core.times import TICKS_PER_SECOND
-from ...errors import SqlError
+from ...errors import ResourceLimit, SqlError
 from ..sql.dialect import to_text
 from ..sql.rendering import literal
 from .binding import (
@@ -28,19 +38,84 @@ from .binding import (
     Navigation,
     RowExpression,
 )
-from .cells import Dimension, Tabulated
-from .functions import ONE, TWO
-from .scalar import column_types, evaluate, quote
+from .machine import ONE, TWO
+from .scalar import column_types, evaluate, evaluate_all, quote
 
-__all__ = [
-    "TypedCondition",
-    "Unsupported",
-    "aggregated",
-    "leaf_index",
-    "leaves_of",
-    "substitute",
-    "type_letter",
-]
+CELLS_MAX = 1 << 21
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """A row that the function reads: expressions ``rows`` and their column ``names`` in it."""
+
+    place: Navigation
+    rows: tuple[RowExpression, ...]
+    names: tuple[str, ...]
+    current: bool
+
+
+@dataclass(frozen=True)
+class Tabulated:
+    """A function ``sql`` over dimensions, for ``variable``; ``what``: for errors."""
+
+    dimensions: tuple[Dimension, ...]
+    sql: str
+    type: pa.DataType
+    variable: str
+    what: str
+
+
+@dataclass(frozen=True)
+class Values:
+    """Code of each row (0: cannot occur there), and distinct values by code; code 0 is null."""
+
+    codes: IntArray
+    columns: list[pa.Array]
+
+
+def distinct_values(arrays: list[pa.Array], usable: BoolArray) -> Values:
+    """Number the distinct combinations of some columns in the usable rows."""
+    codes = np.zeros(len(usable), np.int64)
+    for array in arrays:
+        encoded = pc.dictionary_encode(array, null_encoding="encode")
+        own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        codes = codes * max(1, len(encoded.dictionary)) + own
+        _, codes = numbered(codes)
+    numbers, first, inverse = np.unique(codes[usable], return_index=True, return_inverse=True)
+    out = np.zeros(len(usable), np.int64)
+    out[usable] = inverse + 1
+    taken = pa.array(
+        np.concatenate([[0], np.flatnonzero(usable)[first]]),
+        mask=np.arange(len(numbers) + 1) == 0,
+    )
+    return Values(out, [array.take(taken) for array in arrays])
+
+
+def tabulate(table: Tabulated, values: list[Values]) -> tuple[pa.Array, BoolArray | None, str]:
+    """All cells, a mask of failures (or None), and the first error; raises ResourceLimit."""
+    sizes = [len(found.columns[0]) for found in values]
+    total = prod(sizes)
+    if total > CELLS_MAX:
+        shown = " x ".join(f"{size - 1:,}" for size in sizes)
+        raise ResourceLimit(
+            f"the condition of {table.variable} needs {table.what}, which is computed ahead for "
+            f"all values that occur together: {shown}, above {CELLS_MAX:,}; narrow the variables "
+            "by conditions on one event, shorten the values (a prefix, a rounding), or compute "
+            "them in a subquery"
+        )
+    columns = {}
+    numbers = np.arange(total)
+    step = total
+    for dimension, found, size in zip(table.dimensions, values, sizes, strict=True):
+        step //= size
+        chosen = pa.array(numbers // step % size)
+        for name, array in zip(dimension.names, found.columns, strict=True):
+            columns[name] = array.take(chosen)
+    arrays, failed, why = evaluate_all([table.sql], pa.table(columns))
+    return arrays[0], failed[0], why
+
 
 STEPS_MAX = 64
 """Greatest logical offset of FIRST and LAST in DEFINE."""

@@ -13,12 +13,9 @@ from typing import Any
 from ...store.snapshot import Snapshot
 from ..conditions.ranges import half_open
 from ..replay.replay_plan import ReplayIntervals, ReplayPlan
-from ..split.intervals import interval_parts
-from ..split.planning import split_match
-from ..split.situation_parts import SituationSpans
-from ..split.situation_split import split_situations
-from ..windows.calendar import CalendarWindows
-from ..windows.spec import TimeWindows
+from ..split.planning import interval_parts, split_match
+from ..split.situation_parts import SituationSpans, split_situations
+from ..windows.spec import CalendarWindows, TimeWindows
 from .nodes import (
     Leaf,
     Match,

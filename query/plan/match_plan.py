@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..binding.match_binding import BoundMatch
 from ..replay.cost import load_weights
+from ..replay.filtering import local_stream, plan_subquery, restricted
 from ..replay.planning import plan_match
-from ..replay.subqueries import local_stream, plan_subquery, restricted
 from .nodes import Match
 from .planner import Planning
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ..binding.net_binding import DIFFERENCE, BoundNet
-from ..conditions.bounds import all_of
-from ..conditions.predicates import PredicateCompiler
+from ..conditions.predicates import PredicateCompiler, all_of
 from ..conditions.ranges import time_bounds
 from .nodes import NetRows, Scan
 from .planner import Planning, bounded

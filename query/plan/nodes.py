@@ -41,12 +41,11 @@ if TYPE_CHECKING:
     from ..situations.compiled import CompiledSituations
     from ..split.parts import MatchPart
     from ..split.situation_parts import SituationPart
-    from ..windows.calendar import AnyWindows, Calendar, CalendarWindows
     from ..windows.cost import Costs
     from ..windows.fields import Aggregate
     from ..windows.filling import Fill
     from ..windows.kept_groups import GroupHook
-    from ..windows.spec import TimeWindows
+    from ..windows.spec import AnyWindows, Calendar, CalendarWindows, TimeWindows
     from .pass_through import Picked
 
 __all__ = [

@@ -13,10 +13,9 @@ from ..binding.match_binding import BoundMatch
 from ..binding.recent_binding import BoundRecent, BoundRows, BoundSide
 from ..binding.situation_binding import BoundSituations
 from ..pattern.compiled import CompiledMatch
-from ..recent.choice import Choice, SideCost, choose
+from ..recent.choice import Choice, SideCost, choose, rows_per_event
 from ..recent.narrowing import narrow, obstacle
 from ..recent.regions import factor_of, regions_of_spans
-from ..recent.sample import rows_per_event
 from ..replay.context import READ_GAP
 from ..replay.cost import Weights, load_weights
 from ..replay.planning import plan_match

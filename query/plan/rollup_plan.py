@@ -36,16 +36,14 @@ from ...store.snapshot import Snapshot
 from ..binding.window_binding import BoundWindows
 from ..binding.window_fusion import Fused
 from ..binding.window_operands import aggregate_text, condition_text, key_text, names_in
-from ..conditions.bounds import all_of
-from ..conditions.predicates import PredicateCompiler
+from ..conditions.predicates import PredicateCompiler, all_of
 from ..conditions.ranges import TICK_MAX, TICK_MIN, half_open, only_time, shown_time, time_bounds
-from ..contract.rollups import Rollup
+from ..contract.catalog import Rollup
 from ..sql.dialect import error_at, position_of
 from ..sql.nesting import all_true
 from ..windows.aggregation import result_schema
-from ..windows.calendar import Calendar, CalendarWindows
 from ..windows.fields import Aggregate, FieldPlan, aggregate_column, key_column
-from ..windows.spec import TimeWindows
+from ..windows.spec import Calendar, CalendarWindows, TimeWindows
 from .nodes import (
     FilledWindows,
     Leaf,

@@ -13,10 +13,9 @@ from ...schema import StreamSchema
 from ...store.prune import AllOf, AnyOf, IsNull, Prune, Range, Remainder
 from ..binding.binder import conjuncts
 from ..binding.scope import Condition, Names, Site
-from ..conditions.bounds import Compiled, all_of
 from ..conditions.constants import Folder, Kind
 from ..conditions.exact_filters import has_exact_filter
-from ..conditions.predicates import PredicateCompiler
+from ..conditions.predicates import Compiled, PredicateCompiler, all_of
 from ..conditions.ranges import only_time, time_bounds
 from .nodes import Scan
 from .prepared import RowLimit

@@ -12,9 +12,8 @@ import pyarrow as pa
 from ...core.times import INT64_MAX, INT64_MIN
 from ...schema import StreamSchema
 from ..binding.situation_binding import BoundSituations
-from ..conditions.bounds import all_of
 from ..conditions.constants import Folder
-from ..conditions.predicates import PredicateCompiler
+from ..conditions.predicates import PredicateCompiler, all_of
 from ..conditions.ranges import time_bounds
 from ..situations.compiled import CompiledSituations
 from ..situations.network import FAR

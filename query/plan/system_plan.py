@@ -10,8 +10,7 @@ import pyarrow as pa
 from ...core.times import time_text
 from ...schema import StreamSchema, key_text
 from ..binding.system_binding import BoundSystemTable
-from ..contract.catalog import Catalog
-from ..contract.system_tables import SYSTEM_TABLES, TOLD
+from ..contract.catalog import SYSTEM_TABLES, TOLD, Catalog
 from ..sql.sql_types import literal_text, sql_type
 from .nodes import SystemRows
 from .planner import Planning

@@ -10,15 +10,13 @@ from sqlglot import exp
 from ...store.snapshot import Snapshot
 from ..binding.window_binding import BoundWindows
 from ..binding.window_fusion import Fused
-from ..conditions.bounds import all_of
-from ..conditions.predicates import PredicateCompiler
+from ..conditions.predicates import PredicateCompiler, all_of
 from ..conditions.ranges import half_open, only_time, time_bounds
 from ..sql.nesting import all_true
 from ..windows.aggregation import SelectedRange
-from ..windows.calendar import AnyWindows, CalendarWindows
 from ..windows.cost import Costs, estimate, load_calibration
 from ..windows.fields import in_tree
-from ..windows.spec import SessionWindows, TimeWindows
+from ..windows.spec import AnyWindows, CalendarWindows, SessionWindows, TimeWindows
 from .nodes import QueryPlan, Scan, WindowAggregate, WindowedEvents
 from .planner import Planning, bounded
 

@@ -9,15 +9,24 @@ Equations (1) to (4) of the paper, with the union of regions in place of ``M min
 
 ``N`` is what the side would replay alone, ``c`` the cost of an event.  Before running ``M`` is
 estimated from a sample; after the first side has run, the union is known.
+
+Also here:
+
+* Estimate how often a row pattern matches, from a few pieces of its stream.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-__all__ = ["Choice", "SideCost", "choose", "worthwhile"]
+import numpy as np
+import pyarrow as pa
+
+from ...store.snapshot import Snapshot
+from ..pattern.compiled import CompiledMatch
+from ..replay.timeline import Timeline
 
 SMALL_EVENTS = 1 << 15
 """Events of both sides up to which nothing is narrowed: planning would cost as much."""
@@ -97,3 +106,36 @@ def _few(side: SideCost) -> bool:
 
 def worthwhile(union: float, alone: float) -> bool:
     return union <= WORTH * alone
+
+
+PIECES = 4
+PIECE_EVENTS = 2048
+
+
+def rows_per_event(
+    snapshot: Snapshot, compiled: CompiledMatch, check: Callable[[], None] | None = None
+) -> float:
+    """Result rows per event in a sample; without a match, half a match is assumed."""
+    timeline = Timeline(snapshot)
+    if not timeline.total:
+        return 1.0
+    size = min(PIECE_EVENTS, max(1, timeline.total // PIECES))
+    starts = np.linspace(0, timeline.total - size, PIECES).astype(np.int64)
+    lows, highs = timeline.ticks_at(starts), timeline.ticks_at(starts + size - 1)
+    events = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        """The pieces one after the other; false matches across a seam do not matter."""
+        nonlocal events
+        before = None
+        for low, high in zip(lows.tolist(), highs.tolist(), strict=True):
+            low = low if before is None else max(low, before + 1)
+            before = high
+            if low > high:
+                continue
+            for batch in snapshot.scan(low, high + 1, compiled.input_columns, check=check):
+                events += batch.num_rows
+                yield batch
+
+    rows = sum(batch.num_rows for batch in compiled.run(batches(), check=check))
+    return float(max(rows, 0.5) / max(events, 1))

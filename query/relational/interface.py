@@ -1,4 +1,9 @@
-"""The interface of the relational executor; in process or in a worker, the results are the same."""
+"""The interface of the relational executor; in process or in a worker, the results are the same.
+
+Also here:
+
+* Where in a statement an error of the executor lies: what its message mentions.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +18,69 @@ import pyarrow as pa
 
 from ...errors import ChronicleError, QueryCancelled, ResourceLimit, SqlError
 from ..contract.cancellation import QueryControl
-from ..sql.dialect import error_at
-from .error_position import error_offset
+from ..sql.dialect import error_at, tokens_of
 from .scans import Failure, FailureBox, Scanned
 
-__all__ = ["Answer", "RelationalExecutor", "RelationalQuery", "translated"]
+_NAMES = (
+    re.compile(r"casting from source column (\w+)"),
+    re.compile(r"[Cc]ould not (?:convert|parse) string ['\"]([^'\"]*)['\"]"),
+    re.compile(r"[Ff]unction with name (\w+)"),
+    re.compile(r"'(\w+)\("),
+    re.compile(r"\"([^\"]+)\""),
+)
+_OUT_OF_RANGE = re.compile(r"with value (\S+) can't be cast")
+_OPERATOR = re.compile(r"argument types '([^\s\w(]+)\(")
+_CLAUSES = re.compile(
+    r"\b(CASE|BETWEEN|IN|WHERE|HAVING|QUALIFY|LIMIT|OFFSET|FILTER)\b (?:clause|expression)"
+)
+_CASTS = ("cast", "::")
+_MEANT = {
+    "ould not convert": _CASTS,
+    "can't be cast": _CASTS,
+    "field format": _CASTS,
+    "Division by zero": ("/", "//", "%"),
+    "Cannot compare values": ("=", "==", "<", ">", "<=", ">=", "<>", "!="),
+    "in addition of": ("+",),
+    "in subtraction of": ("-",),
+    "in multiplication of": ("*",),
+    "in division of": ("/", "//"),
+    "Set operations": ("union", "except", "intersect"),
+    "'array_extract(": ("[",),
+}
+_CAST_BEFORE = ("cast", "try_cast")
+
+
+def error_offset(message: str, text: str) -> int | None:
+    tokens = tokens_of(text)
+    words = [token.text.lower() for token in tokens]
+    for pattern in _NAMES:
+        found = pattern.search(message)
+        if found is None:
+            continue
+        places = [i for i, word in enumerate(words) if word == found.group(1).lower()]
+        if "cast" in message:
+            places = [i for i in places if _is_cast(words, i)] or places
+        if places:
+            return int(tokens[places[0]].start)
+    number = _OUT_OF_RANGE.search(message)
+    if number is not None:
+        for place, word in enumerate(words):
+            if word == number.group(1) and _is_cast(words, place):
+                return int(tokens[place].start)
+    meant: tuple[str, ...] = ()
+    for found in (_OPERATOR.search(message), _CLAUSES.search(message)):
+        if found is not None:
+            meant = (found.group(1).lower(),)
+    for phrase, operators in _MEANT.items():
+        if phrase in message:
+            meant = operators
+    places = [i for i, word in enumerate(words) if word in meant]
+    return int(tokens[places[0]].start) if len(places) == 1 else None
+
+
+def _is_cast(words: list[str], at: int) -> bool:
+    return words[at + 1 : at + 2] == ["::"] or (at > 1 and words[at - 2] in _CAST_BEFORE)
+
 
 MESSAGE_CHARACTERS = 4000
 CONSTANTS_MAX = 1000

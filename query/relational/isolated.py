@@ -26,9 +26,8 @@ from ...isolation.channel import ChannelClosed, Garbage
 from ...isolation.pool import Pool, PoolSpec, WorkerLease, open_pool
 from ...isolation.region import Region
 from ..contract.cancellation import QueryControl
-from .datasets import ScanDataset
 from .interface import Answer, RelationalExecutor, RelationalQuery, translated
-from .scans import SPILL_BYTES, Failure, ReadFilter
+from .scans import SPILL_BYTES, Failure, ReadFilter, ScanDataset
 
 __all__ = ["IsolatedExecutor", "pool_of_queries"]
 

@@ -2,12 +2,17 @@
 
 Thesis section 3.4.3: each TAB+-tree leaf is a bucket with times, minima and maxima.  Only index
 nodes are read; the zones of a leaf are in its header.
+
+Also here:
+
+* Memoisation in one plan: keys hold all that values depend on but snapshot and indexes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +28,20 @@ from ...store.layout import (
     value_kind,
 )
 from ...store.prune import Prune, Pruner
-from .memo import PlanMemo
 from .timeline import Timeline, TimelinePart
 
-__all__ = ["Buckets", "Histogram"]
+Value = TypeVar("Value")
+
+
+class PlanMemo:
+    def __init__(self) -> None:
+        self._known: dict[Hashable, object] = {}
+
+    def once(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        if key not in self._known:
+            self._known[key] = make()
+        return cast(Value, self._known[key])
+
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

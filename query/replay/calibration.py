@@ -20,21 +20,17 @@ from ...store.snapshot import Snapshot
 from ..pattern.compiled import compile_match
 from ..sql.match_clause import clause_of_text
 from .applicability import demands
-from .base_reader import read_positions
 from .candidates import ChosenBlock, find_candidates
-from .considered import consider
 from .context import PlanContext
 from .cost import Weights
-from .partition_keys import PartitionKeys
-from .partition_reader import read_partitions
-from .partition_spans import PartitionSpans, positions, ranks
-from .planning import plan_match
-from .reader import read_spans
+from .partitions import PartitionKeys, PartitionSpans, positions, ranks
+from .planning import consider, plan_match
+from .reading import read_spans
 from .replay_plan import ReplayIntervals
-from .run_plan import run_match
+from .run_plan import read_partitions, run_match
 from .spans import Spans
 from .symbols import known_outlines
-from .timeline import Timeline
+from .timeline import Timeline, read_positions
 
 __all__ = ["calibrate_patterns"]
 

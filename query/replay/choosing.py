@@ -2,6 +2,10 @@
 
 In ``auto`` an index plan must be clearly cheaper than a replay, because near the break-even point
 the model's error decides.  ``Judge`` reconsiders after each lookup.
+
+Also here:
+
+* Which indexes to use: greedy inside a block, Pareto frontiers across blocks.
 """
 
 from __future__ import annotations
@@ -10,17 +14,124 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
-from .choice import TermChoice
+from ...core.native import kernel
 from .coded_spans import told_by
-from .cost import CostModel, Model, coarser, priced
+from .cost import CostModel, Estimate, Model, coarser, priced
 from .offers import Offer
 from .pricing import Pricing
-from .replay_plan import ReplayIntervals
+from .replay_plan import ReplayIntervals, TermChoice
 from .spans import Spans
-from .term_selection import greedy, optimal
 
-__all__ = ["Judge", "Picker", "choose_terms", "probe_pays"]
+Counts = tuple[int, ...]
+"""Terms taken of each block, rarest first."""
+
+FRONTIER_MAX = 16
+PRIMARY, SECONDARY = 5, 6
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The cheapest number of terms of every block; ``examined``: assignments compared."""
+
+    counts: Counts
+    estimate: Estimate
+    examined: int
+
+
+@dataclass(frozen=True)
+class _Choices:
+    counts: npt.NDArray[np.int64]
+    priced: npt.NDArray[np.float64]
+
+    def frontier(self) -> _Choices:
+        """For each number of terms, the choices that no other beats in both costs."""
+        terms = self.counts.sum(axis=1)
+        order = np.lexsort((self.priced[:, SECONDARY], self.priced[:, PRIMARY], terms))
+        kept = np.empty(len(order), np.int64)
+        count = _unbeaten(order, terms, self.priced[:, SECONDARY].copy(), FRONTIER_MAX, kept)
+        return _Choices(self.counts[kept[:count]], self.priced[kept[:count]])
+
+
+@kernel
+def _unbeaten(order, terms, secondary, most, kept):  # type: ignore[no-untyped-def]
+    """Choices, by terms and primary cost, whose secondary cost is below all before."""
+    count = 0
+    here = -1
+    of_these = 0
+    cheapest = 0.0
+    for i in range(order.shape[0]):
+        at = order[i]
+        if terms[at] != here:
+            here = terms[at]
+            of_these = 0
+        elif secondary[at] >= cheapest or of_these >= most:
+            continue
+        cheapest = secondary[at]
+        kept[count] = at
+        count += 1
+        of_these += 1
+    return count
+
+
+class _Examiner:
+    def __init__(self, sizes: Sequence[int], model: Model) -> None:
+        self.sizes = sizes
+        self.model = model
+        self.examined = 1  # taking nothing
+
+    def priced(self, counts: npt.NDArray[np.int64]) -> _Choices:
+        self.examined += len(counts)
+        return _Choices(counts, self.model.table(counts))
+
+    def best_of(self, low: int, high: int) -> _Choices:
+        blocks = len(self.sizes)
+        if high - low == 1:
+            counts = np.zeros((self.sizes[low], blocks), np.int64)
+            counts[:, low] = np.arange(1, self.sizes[low] + 1)
+            return self.priced(counts)  # one choice per number of terms: already a frontier
+        middle = (low + high) // 2
+        left, right = self.best_of(low, middle), self.best_of(middle, high)
+        pairs = (left.counts[:, None, :] + right.counts[None, :, :]).reshape(-1, blocks)
+        both = self.priced(pairs)
+        return _Choices(
+            np.concatenate((left.counts, right.counts, both.counts)),
+            np.concatenate((left.priced, right.priced, both.priced)),
+        ).frontier()
+
+
+def _selected(
+    counts: npt.NDArray[np.int64], priced: npt.NDArray[np.float64], examined: int
+) -> Assignment:
+    return Assignment(tuple(counts.tolist()), Estimate(*priced.tolist()), examined)
+
+
+def optimal(sizes: Sequence[int], model: Model) -> Assignment:
+    """The cheapest assignment by Algorithm 3.2; ``sizes``: terms that each block offers."""
+    nothing = np.zeros((1, len(sizes)), np.int64)
+    taken = model.table(nothing)[0]
+    if not sum(sizes):
+        return _selected(nothing[0], taken, 1)
+    examiner = _Examiner(sizes, model)
+    found = examiner.best_of(0, len(sizes))
+    total = found.priced[:, PRIMARY] + found.priced[:, SECONDARY]
+    at = int(total.argmin())
+    if total[at] < taken[PRIMARY] + taken[SECONDARY]:
+        return _selected(found.counts[at], found.priced[at], examiner.examined)
+    return _selected(nothing[0], taken, examiner.examined)
+
+
+def greedy(order: Sequence[int], sizes: Sequence[int], model: Model) -> Assignment:
+    """The cheapest prefix of the rarest terms; ``order``: block of each term, rarest first."""
+    steps = np.zeros((len(order) + 1, len(sizes)), np.int64)
+    for step, block in enumerate(order, 1):
+        steps[step] = steps[step - 1]
+        steps[step, block] += 1
+    priced = model.table(steps)
+    at = int((priced[:, PRIMARY] + priced[:, SECONDARY]).argmin())
+    return _selected(steps[at], priced[at], len(steps))
+
 
 CLEARLY = 0.75
 """Maximum cost of an index plan in ``auto``, as a fraction of a full replay."""

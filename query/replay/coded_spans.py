@@ -27,9 +27,8 @@ from ...store.prune import Range
 from .candidates import LookupRange, in_any_order
 from .context import PlanContext
 from .lookups import Lookups
-from .pair_terms import equalities, pair_keys
 from .spans import Spans
-from .terms import Term
+from .terms import Term, equalities, pair_keys
 from .timeline import Timeline
 
 __all__ = ["coded_spans", "told_by"]

@@ -13,10 +13,9 @@ from ...indexes.stream_indexes import Catalogue, StreamIndexes
 from ...schema import StreamSchema
 from ...store.snapshot import Snapshot
 from .applicability import Demands
-from .buckets import Histogram
+from .buckets import Histogram, PlanMemo
 from .candidates import LookupRange, chunks_of
 from .cost import READ_GAP, Weights
-from .memo import PlanMemo
 from .symbols import Outline
 from .timeline import Timeline
 

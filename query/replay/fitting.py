@@ -23,12 +23,11 @@ from ...core.native import kernel
 from ...core.sorting import distinct, order_of, places_in
 from ...core.times import INT64_MAX, moved
 from .bands import Band
-from .base_reader import read_arrays
 from .candidates import in_any_order
 from .context import PlanContext
 from .cost import PAIRS_PER_EVENT
-from .partition_keys import NEAR_EVENTS, PartitionKeys
-from .timeline import Timeline, near
+from .partitions import NEAR_EVENTS, PartitionKeys
+from .timeline import Timeline, near, read_arrays
 
 __all__ = ["Fitted", "fitted"]
 

@@ -8,10 +8,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from .candidates import ChosenBlock, ChosenTerm, LookupRange, occurrences, term_key, unindexed
+from .candidates import (
+    ChosenBlock,
+    ChosenTerm,
+    KeptLookups,
+    LookupRange,
+    occurrences,
+    term_key,
+    unindexed,
+)
 from .coarse import CoarseMap
 from .context import PlanContext
-from .kept_lookups import KeptLookups
 from .offers import Offer
 from .spans import Spans
 from .symbols import Outline

@@ -15,7 +15,7 @@ from ...store.prune import Prune
 from ...store.snapshot import Snapshot
 from ..contract.explanation import Regions
 from .buckets import Buckets
-from .partition_spans import PartitionSpans
+from .partitions import PartitionSpans
 from .replay_plan import ReplayPlan
 from .spans import Spans
 from .timeline import Timeline

@@ -1,4 +1,9 @@
-"""What a pattern query will replay, as a value; only ``intervals`` are sent to other processes."""
+"""What a pattern query will replay, as a value; only ``intervals`` are sent to other processes.
+
+Also here:
+
+* The choice of terms of a pattern, as a value.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +12,35 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...indexes.lookup import IndexMetrics
-from .choice import TermChoice
-from .partition_spans import PartitionSpans
-from .shared_columns import SharedColumn
+from .cost import Estimate
+from .partitions import PartitionSpans
 from .spans import Spans
-from .symbols import Outline
+from .symbols import Outline, SharedColumn
 from .timeline import Timeline
 
 if TYPE_CHECKING:
     from .offers import Offer
 
-__all__ = ["ReplayIntervals", "ReplayPlan"]
+
+@dataclass(frozen=True)
+class TermChoice:
+    """The ``offers`` and those ``picked``: empty for the coarse map alone, None for a full replay.
+    ``reason``: why the whole stream is replayed, or would be without the probe; ``probe``: the
+    picked terms are looked up only to see whether intervals pay; ``counts``: terms per block chosen
+    by the cost model; ``estimate_uniform``: the estimate as if values did not drift (thesis Figure
+    3.14); ``examined``: choices compared; ``agreeing``: bands and the fraction of pairs expected to
+    fit.
+    """
+
+    offers: tuple[Offer, ...] = ()
+    picked: tuple[Offer, ...] | None = ()
+    reason: str = ""
+    probe: bool = False
+    counts: tuple[int, ...] = ()
+    estimate: Estimate | None = None
+    estimate_uniform: Callable[[], Estimate] | None = None
+    examined: int = 0
+    agreeing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

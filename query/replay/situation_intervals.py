@@ -7,10 +7,15 @@ are those of a full replay.  A run that begins with an interval's first row coun
 GAP, or does not exist.  This is tested only where a match uses the run.  A run that lasts to the
 end of its interval has no end there.  While late events wait for compaction, and with PREV,
 intervals are read as time ranges with the rows of all partitions.
+
+Also here:
+
+* From a pattern of situations to outlines: events that every match has, in order.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -18,38 +23,111 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from sqlglot import exp
 
 from ...core.native import kernel
 from ...core.sorting import distinct, order_of
 from ...core.times import INT64_MAX, INT64_MIN
 from ...indexes.stream_indexes import StreamIndexes
+from ...schema import StreamSchema
+from ...store.prune import AnyOf, IsNull, Never, Prune
 from ...store.snapshot import Snapshot
 from ..conditions.constants import Folder
+from ..pattern.binding import Bound, Navigation
 from ..pattern.buffers import row_words
-from ..pattern.compiled import MatchLimits
-from ..situations.certifying import Before, Certifier
+from ..pattern.matcher import MatchLimits
 from ..situations.compiled import CompiledSituations
 from ..situations.deriving import SPAN, Stretches
-from ..situations.stream import SituationStream
+from ..situations.stream import Before, Certifier, SituationStream
 from .applicability import Demands
-from .base_reader import read_positions
 from .coarse import CoarseMap, coarse_map
-from .considered import plan_intervals
 from .context import PlanContext
 from .cost import Weights
 from .offers import Offers, list_offers
-from .partition_keys import PartitionKeys
-from .partition_reader import read_numbered
-from .planning import retrying
+from .partitions import PartitionKeys
+from .planning import plan_intervals, retrying
 from .pricing import ROWS, MatcherCosts
 from .replay_plan import ReplayPlan
-from .run_plan import ReplayRun
-from .situation_outline import chains
+from .run_plan import ReplayRun, read_numbered
 from .situation_ticks import furthest, run_ticks
 from .spans import Spans
-from .symbols import Outline
+from .symbols import Block, Outline, Symbol, condition_prune
+from .terms import index_terms
+from .timeline import read_positions
 
-__all__ = ["SituationRun", "by_time", "instants_of", "plan_situations_replay", "run_replayed"]
+_UNDERSTOOD = (
+    exp.And, exp.Or, exp.Not, exp.Paren, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.EQ, exp.NEQ,
+    exp.Between, exp.Column, exp.Identifier, exp.Literal, exp.Neg, exp.Boolean,
+)  # fmt: skip
+
+
+def chains(
+    compiled: CompiledSituations, schema: StreamSchema, folder: Folder | None = None
+) -> tuple[Outline, ...]:
+    """Outlines of a clause whose matches are bounded in time; empty for others."""
+    count = len(compiled.names)
+    reach = [compiled.kept(i) for i in range(count)]
+    bounded = [ticks for ticks in reach if ticks is not None]
+    if len(bounded) < count:
+        return ()
+    folder = folder or Folder({}, dt.datetime.now(dt.timezone.utc))
+    symbols = []
+    for name, bound in zip(compiled.names, compiled.conditions, strict=True):
+        prune = condition_prune(bound, name, schema, folder)
+        symbols.append(Symbol(name, prune, index_terms(prune, schema)))
+    impossible = any(isinstance(symbol.prune, Never) for symbol in symbols)
+    found = dict.fromkeys(_chain(compiled, i) for i in range(count) if symbols[i].prune is not None)
+    longest = max(bounded)
+    rows = [tuple(symbols[i] for i in chain) for chain in found]
+    for i, bound in enumerate(compiled.conditions):
+        false = contrary(bound, compiled.names[i], schema, folder) if _tells(compiled, i) else None
+        if false is not None:
+            told = Symbol(f"end of {compiled.names[i]}", false, index_terms(false, schema))
+            rows.append((told,))
+
+    def outline(chain: tuple[Symbol, ...]) -> Outline:
+        blocks = tuple(Block((symbol,)) for symbol in chain)
+        return Outline(blocks, True, True, None, longest, False, impossible)
+
+    return tuple(map(outline, rows))
+
+
+def _tells(compiled: CompiledSituations, name: int) -> bool:
+    """Whether a match has a row that ends the situation of a name, no later than its instant."""
+    leaves = compiled.conditions[name].leaves
+    shifted = any(leaf.shift for leaf in leaves if isinstance(leaf, Navigation))
+    by_then = int(compiled.reach[-1, len(compiled.names) + name]) <= 0
+    return compiled.gap is None and not shifted and by_then
+
+
+def _chain(compiled: CompiledSituations, through: int) -> tuple[int, ...]:
+    """The longest chain of names through one, each of which begins before the next."""
+    names = range(len(compiled.names))
+
+    def longest(name: int, forward: bool) -> tuple[int, ...]:
+        best: tuple[int, ...] = ()
+        for other in names:
+            first, second = (name, other) if forward else (other, name)
+            if other != name and compiled.reach[second, first] < 0:
+                tail = longest(other, forward)
+                best = max(best, (other, *tail), key=len)
+        return best
+
+    return (*reversed(longest(through, False)), through, *longest(through, True))
+
+
+def contrary(bound: Bound, name: str, schema: StreamSchema, folder: Folder) -> Prune | None:
+    """What holds where a condition is false or unknown; None if unsupported."""
+    if not all(isinstance(node, _UNDERSTOOD) for node in bound.scalar.walk()):
+        return None
+    negated = Bound(exp.Not(this=exp.Paren(this=bound.scalar.copy())), bound.leaves, bound.at)
+    false = condition_prune(negated, name, schema, folder)
+    if false is None:
+        return None
+    columns = {leaf.row.column for leaf in bound.leaves if isinstance(leaf, Navigation)}
+    nulls = [IsNull(column) for column in sorted(c for c in columns if c is not None)]
+    return AnyOf((false, *nulls))
+
 
 Ints = npt.NDArray[np.int64]
 BY_TIME_MOST = 0.7

@@ -9,44 +9,462 @@ A *term* is a disjunction of ranges over indexed attributes that every event of 
 satisfies; a conjunction gives several terms.  Guarantee: sound, not complete: every match satisfies
 the outline event by event.  A pattern may have several outlines, each valid for every match, and a
 set of outlines of which every match obeys one; the planner takes the cheapest.
+
+Also here:
+
+* From a row pattern to symbols (one event) and gaps (any number of events).
+* Ranges that follow from a comparison with another variable.
+* Columns with one non-null value in several events of a match, because of ``B.beat = A.beat``.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 from sqlglot import exp
 
 from ...schema import Storage, StreamSchema
-from ...store.prune import AllOf, Never, Prune, Range
+from ...store.prune import AllOf, AnyOf, Never, Prune, Range
 from ..conditions.constants import Folder
 from ..conditions.predicates import PredicateCompiler
 from ..pattern.binding import CLASSIFIER, Bound, Navigation
 from ..pattern.compiled import CompiledMatch
 from ..pattern.typed import leaf_index
-from ..sql.pattern_tree import Pattern, Variable, walk
+from ..sql.pattern_tree import (
+    Alternation,
+    Concatenation,
+    Exclusion,
+    Pattern,
+    Permutation,
+    Quantified,
+    Variable,
+    walk,
+)
 from .applicability import earliest
-from .bands import Band, bands_between, conditions_between, implied_ranges
-from .derived_terms import derived_keys, derived_prunes, with_unknown
-from .implied_ranges import with_implied
-from .pattern_parts import Gap, Known, Parts, Symbol, TooMany, rewrite
-from .shared_columns import SharedColumn, shared_columns
-from .terms import Term, index_terms, merged
+from .bands import Band, Condition, bands_between, conditions_between, implied_ranges
+from .terms import Term, derived_keys, derived_prunes, index_terms, merged, with_unknown
 
-__all__ = [
-    "Block",
-    "Outline",
-    "Room",
-    "Symbol",
-    "condition_prune",
-    "known_outlines",
-    "outline",
-    "outlines",
-]
+SYMBOLS_MAX = 128
+APART_MAX = 6
+"""Alternatives that are listed: all orders of three."""
+
+
+class TooMany(Exception):
+    """A pattern has more than ``APART_MAX`` alternatives, or none."""
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """One event that every match has.  ``name``: the variable, or variables joined by ``|``;
+    ``prune``: what the event satisfies (None: anything); ``variables``: its event carries one of
+    these.
+    """
+
+    name: str
+    prune: Prune | None
+    terms: tuple[Term, ...] = ()
+    variables: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Any number of events with some of the variables; at most ``most`` if no event is skipped."""
+
+    variables: frozenset[str]
+    most: int | None = None
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Symbols and gaps in order, and the maximum number of their events (None: unbounded)."""
+
+    items: tuple[Symbol | Gap, ...] = ()
+    most: int | None = 0
+
+    @property
+    def symbols(self) -> list[Symbol]:
+        return [item for item in self.items if isinstance(item, Symbol)]
+
+    @property
+    def carried(self) -> frozenset[str]:
+        return frozenset(name for item in self.items for name in item.variables)
+
+
+@dataclass(frozen=True)
+class Known:
+    """Conditions by variable, and what indexes can look up.  ``derived``: terms on derived values;
+    ``between``: comparisons with other variables; ``once``: variables with a single place in the
+    pattern; ``option``: which outline of PERMUTE to take, if not ``apart``; ``options`` is an
+    output: the number of outlines of each PERMUTE.
+    """
+
+    conditions: dict[str, Prune | None]
+    schema: StreamSchema
+    indexed: frozenset[str]
+    derived: dict[str, tuple[Term, ...]]
+    between: dict[str, tuple[Condition, ...]]
+    once: frozenset[str]
+    option: int = 0
+    apart: bool = False
+    options: list[int] = field(default_factory=list)
+
+    def finds(self, prune: Prune | None) -> bool:
+        """Whether indexes can look up the events that satisfy a condition."""
+        terms = index_terms(prune, self.schema)
+        return any(self.indexed.issuperset(term.attributes) for term in terms)
+
+
+def rewrite(node: Pattern, known: Known) -> list[Parts]:
+    """Symbols and gaps of a pattern; with ``apart`` one result per alternative, or ``TooMany``."""
+    if isinstance(node, Variable):
+        terms = known.derived.get(node.name, ())
+        own = frozenset((node.name,))
+        return [Parts((Symbol(node.name, known.conditions.get(node.name), terms, own),), 1)]
+    if isinstance(node, Exclusion):
+        return rewrite(node.body, known)
+    if isinstance(node, Concatenation):
+        return _each([rewrite(part, known) for part in node.parts])
+    if isinstance(node, Alternation):
+        found = [rewrite(choice, known) for choice in node.choices]
+        ways = [way for some in found for way in some]
+        return _few(ways) if known.apart else [_either(ways)]
+    if isinstance(node, Permutation):
+        return _permuted(node, known)
+    if isinstance(node, Quantified):
+        return _repeated(node, known)
+    return [Parts()]
+
+
+def _few(ways: list[Parts]) -> list[Parts]:
+    if len(ways) > 1:
+        ways = list(dict.fromkeys(ways))
+    if len(ways) > APART_MAX:
+        raise TooMany
+    return ways
+
+
+def _each(found: Sequence[Sequence[Parts]]) -> list[Parts]:
+    ways: list[Parts] = [Parts()]
+    for some in found:
+        ways = _few([_joined(pair) for pair in product(ways, some)])
+    return ways
+
+
+def _joined(found: Iterable[Parts]) -> Parts:
+    items: list[Symbol | Gap] = []
+    total: int | None = 0
+    for some in found:
+        for item in some.items:
+            last = items[-1] if items else None
+            if isinstance(item, Gap) and isinstance(last, Gap):
+                items[-1] = Gap(last.variables | item.variables, _sum(last.most, item.most))
+            else:
+                items.append(item)
+        total = _sum(total, some.most)
+    if sum(isinstance(item, Symbol) for item in items) > SYMBOLS_MAX:
+        rest = Parts(tuple(items[SYMBOLS_MAX:]))
+        items = [*items[:SYMBOLS_MAX], Gap(rest.carried)]
+    return Parts(tuple(items), total)
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
+def _either(ways: Sequence[Parts]) -> Parts:
+    lengths = {len(way.symbols) for way in ways}
+    fixed = all(not isinstance(item, Gap) for way in ways for item in way.items)
+    counts = [way.most for way in ways]
+    most = None if None in counts else max((c for c in counts if c is not None), default=0)
+    if fixed and len(lengths) == 1:
+        columns = zip(*(way.symbols for way in ways), strict=True)
+        return Parts(tuple(_any_symbol(column) for column in columns), most)
+    carried = frozenset(name for way in ways for name in way.carried)
+    anything, least = Symbol("true", None, (), carried), min(lengths, default=0)
+    room = None if most is None else most - least
+    return Parts((*[anything] * least, Gap(carried, room)), most)
+
+
+def _any_symbol(symbols: Sequence[Symbol]) -> Symbol:
+    if len(set(symbols)) == 1:
+        return symbols[0]
+    names = "|".join(dict.fromkeys(symbol.name for symbol in symbols))
+    prunes = list(dict.fromkeys(symbol.prune for symbol in symbols))
+    carried = Parts(tuple(symbols)).carried
+    possible = [prune for prune in prunes if not isinstance(prune, Never)]
+    if None in prunes:
+        return Symbol(names, None, (), carried)
+    if not possible:
+        return Symbol(names, Never(), (), carried)
+    found = [prune for prune in possible if prune is not None]
+    prune: Prune = found[0] if len(found) == 1 else AnyOf(tuple(found))
+    return Symbol(names, prune, (), carried)
+
+
+def _permuted(node: Permutation, known: Known) -> list[Parts]:
+    found = [rewrite(part, known) for part in node.parts]
+    orders = _orders(node, known)
+    if known.apart and not orders:
+        raise TooMany
+    if known.apart or len(orders) == 1:
+        return _few([way for order in orders for way in _each([found[at] for at in order])])
+    every = _joined(some[0] for some in found)
+    symbols = every.symbols
+    fixed = len(symbols) == len(every.items)
+    carried = every.carried
+    if not symbols:
+        return [Parts((Gap(carried, every.most),), every.most)]
+    anything = _any_symbol(symbols) if fixed else Symbol("true", None, (), carried)
+    if any(isinstance(symbol.prune, Never) for symbol in symbols):
+        anything = replace(anything, prune=Never())  # all of the parts are needed
+    else:
+        lookups = [s for s in symbols if s.terms or known.finds(s.prune)]
+        lookups.sort(key=lambda symbol: not _is_equality(symbol.prune))
+        together = known.finds(anything.prune) or not lookups
+        known.options.append(together + len(lookups))
+        option = known.option % known.options[-1]
+        if not together or option:
+            chosen = replace(lookups[option - together], variables=carried)
+            gap = Gap(carried, _sum(every.most, -1))
+            return [Parts((gap, chosen, gap), every.most)]
+    rest = _sum(every.most, -len(symbols))
+    gaps = [] if fixed else [Gap(carried, rest)]
+    return [Parts((*[anything] * len(symbols), *gaps), every.most)]
+
+
+def _orders(node: Permutation, known: Known) -> list[tuple[int, ...]]:
+    """Orders of the parts in which their conditions can hold (later events are unknown)."""
+    part_of = {}
+    for at, part in enumerate(node.parts):
+        inner = part.body if isinstance(part, Quantified) and part.low else part
+        if isinstance(inner, Variable) and inner.name in known.once:
+            part_of[inner.name] = at
+    before = {
+        (part_of[one.variable], at)
+        for name, at in part_of.items()
+        for one in known.between.get(name, ())
+        if one.variable in part_of
+    }
+    found: list[tuple[int, ...]] = []
+    begun: list[tuple[int, ...]] = [()]
+    while begun and len(found) <= APART_MAX:
+        order = begun.pop()
+        left = [part for part in range(len(node.parts)) if part not in order]
+        free = [b for b in left if not any((a, b) in before for a in left)]
+        if left and not free:
+            return []  # cyclic: each part must follow another
+        begun += [(*order, part) for part in reversed(free)]
+        found += [] if left else [order]
+    return found
+
+
+def _is_equality(prune: Prune | None) -> bool:
+    return isinstance(prune, Range) and prune.low is not None and prune.low == prune.high
+
+
+def _repeated(node: Quantified, known: Known) -> list[Parts]:
+    ways = rewrite(node.body, known)
+    most = None if any(way.most is None for way in ways) else max(_counts(ways), default=0)
+    if most == 0:
+        return [Parts()]
+    symbols = max((len(way.symbols) for way in ways), default=0)
+    copies = min(node.low, SYMBOLS_MAX // max(1, symbols) + 1)
+    found: list[Any] = [ways] * copies
+    if node.high != copies:
+        more = None if node.high is None or most is None else (node.high - copies) * most
+        carried = frozenset(name for way in ways for name in way.carried)
+        found.append([Parts((Gap(carried, more),), more)])
+    longest = None if node.high is None or most is None else node.high * most
+    return [replace(way, most=longest) for way in _each(found)]
+
+
+def _counts(ways: Sequence[Parts]) -> list[int]:
+    return [way.most for way in ways if way.most is not None]
+
+
+ROUNDS = 4
+"""Longest chain of variables along which ranges propagate."""
+_TURNED = {exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE, exp.EQ: exp.EQ}
+
+
+def with_implied(
+    conditions: dict[str, Prune | None], bounds: dict[str, Bound], schema: StreamSchema
+) -> dict[str, Prune | None]:
+    links = [
+        (name, *link)
+        for name, bound in bounds.items()
+        for link in _comparisons(bound, name, schema)
+    ]
+    found = dict(conditions)
+    for _ in range(min(ROUNDS, len(links))):
+        before = dict(found)
+        for name, column, how, other, source in links:
+            if isinstance(found[name], Never):
+                continue
+            for part in _parts(before.get(other)):
+                implied = _handed_on(part, source, column, how)
+                if implied is not None and implied not in _parts(found[name]):
+                    known = found[name]
+                    found[name] = implied if known is None else AllOf((*_parts(known), implied))
+        if found == before:
+            break
+    return found
+
+
+def _parts(prune: Prune | None) -> tuple[Prune, ...]:
+    if prune is None:
+        return ()
+    return prune.items if isinstance(prune, AllOf) else (prune,)
+
+
+def _handed_on(prune: Prune, source: str, column: str, how: Any) -> Prune | None:
+    if isinstance(prune, AnyOf) and how is exp.EQ:
+        each = [_handed_on(item, source, column, how) for item in prune.items]
+        return None if None in each else AnyOf(tuple(item for item in each if item is not None))
+    if not isinstance(prune, Range) or prune.column != source:
+        return None
+    if how is exp.EQ:
+        return replace(prune, column=column)
+    if how in (exp.GT, exp.GTE):
+        if prune.low is None:
+            return None
+        return Range(column, prune.low, None, prune.low_open or how is exp.GT, False)
+    if prune.high is None:
+        return None
+    return Range(column, None, prune.high, False, prune.high_open or how is exp.LT)
+
+
+def _comparisons(
+    bound: Bound, variable: str, schema: StreamSchema
+) -> list[tuple[str, Any, str, str]]:
+    """Conjuncts that compare with another variable: own column, operator, variable, its column."""
+    found = []
+    parts: list[Any] = [bound.scalar]
+    while parts:
+        node = parts.pop()
+        if isinstance(node, exp.Paren):
+            parts.append(node.this)
+        elif isinstance(node, exp.And):
+            parts += [node.this, node.expression]
+        elif type(node) in _TURNED:
+            sides = _bounded_side(bound, node.this), _bounded_side(bound, node.expression)
+            for (own, other), how in (
+                (sides, type(node)), (sides[::-1], _TURNED[type(node)])
+            ):  # fmt: skip
+                if own is None or other is None or not _is_own(own, variable):
+                    continue
+                chosen, a, b = other.variables, str(own.row.column), str(other.row.column)
+                if chosen is None or len(chosen) > 1 or variable in chosen:
+                    continue
+                if {a, b} <= set(schema.arrow.names) and _type(schema, a) == _type(schema, b):
+                    found.append((a, how, next(iter(chosen)), b))
+    return found
+
+
+def _bounded_side(bound: Bound, node: Any) -> Navigation | None:
+    index = leaf_index(node)
+    leaf = None if index is None else bound.leaves[index]
+    if not isinstance(leaf, Navigation) or leaf.row.column in (None, CLASSIFIER) or leaf.shift:
+        return None
+    return leaf
+
+
+def _is_own(leaf: Navigation, variable: str) -> bool:
+    own = leaf.variables is None or leaf.variables == {variable}
+    return own and not leaf.first and not leaf.offset
+
+
+def _type(schema: StreamSchema, column: str) -> Any:
+    return schema.arrow.field(column).type
+
+
+@dataclass(frozen=True)
+class SharedColumn:
+    """A column with one value in the events of some variables of a match."""
+
+    column: str
+    variables: frozenset[str]
+
+    def __str__(self) -> str:
+        return f"{self.column} of {', '.join(sorted(self.variables))}"
+
+
+def shared_columns(compiled: CompiledMatch, schema: StreamSchema) -> tuple[SharedColumn, ...]:
+    names = compiled.automaton.names
+    alone = {
+        name
+        for p, name in enumerate(names)
+        if p and names.count(name) == 1 and p not in _behind(compiled, p)
+    }
+    found: dict[str, list[set[str]]] = {}
+    for name, bound in compiled.definitions.items():
+        for left, right in _equalities(bound, name):
+            if right not in alone or left not in schema or left == schema.time:
+                continue
+            if schema.attribute(left).storage is not Storage.FLOAT:
+                found.setdefault(left, []).append({name, right})
+    return tuple(
+        SharedColumn(column, frozenset(joined))
+        for column, pairs in found.items()
+        for joined in _components(pairs)
+    )
+
+
+def _behind(compiled: CompiledMatch, position: int) -> set[int]:
+    edges, seen = compiled.automaton.edges, set[int]()
+    waiting = [position]
+    while waiting:
+        for edge in edges[waiting.pop()]:
+            if edge.target > 0 and edge.target not in seen:
+                seen.add(edge.target)
+                waiting.append(edge.target)
+    return seen
+
+
+def _equalities(bound: Bound, variable: str) -> list[tuple[str, str]]:
+    found = []
+    parts = [bound.scalar]
+    while parts:
+        node: Any = parts.pop()
+        if isinstance(node, exp.Paren):
+            parts.append(node.this)
+        elif isinstance(node, exp.And):
+            parts += [node.this, node.expression]
+        elif isinstance(node, exp.EQ):
+            sides = [_side(bound, side, variable) for side in (node.this, node.expression)]
+            for own, other in (sides, sides[::-1]):
+                if own is None or other is None or own[0] != other[0]:
+                    continue
+                if own[1] == variable != other[1]:
+                    found.append((own[0], other[1]))
+    return found
+
+
+def _side(bound: Bound, node: Any, variable: str) -> tuple[str, str] | None:
+    index = leaf_index(node)
+    leaf = None if index is None else bound.leaves[index]
+    if not isinstance(leaf, Navigation) or leaf.row.column is None or leaf.offset or leaf.shift:
+        return None
+    if (leaf.variables is None or leaf.variables == {variable}) and not leaf.first:
+        return leaf.row.column, variable
+    if leaf.variables is not None and len(leaf.variables) == 1 and variable not in leaf.variables:
+        return leaf.row.column, next(iter(leaf.variables))
+    return None
+
+
+def _components(pairs: list[set[str]]) -> list[set[str]]:
+    joined: list[set[str]] = []
+    for pair in pairs:
+        touched = [some for some in joined if some & pair]
+        joined = [some for some in joined if not some & pair]
+        joined.append(pair.union(*touched))
+    return joined
+
 
 OPTIONS_MAX = 4
 """Outlines of one pattern that are compared."""

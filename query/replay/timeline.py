@@ -14,17 +14,22 @@ is read to build a timeline over stored times, which matters for leaves in objec
     piece                   |------------- a -------------|------------- b --------
     leaf                         ...  |F ---------------- + ---------------- G| ...
     requested               x  of a                     y  looked up             x  of b
+
+Also here:
+
+* Columns of base events by position, for lookups and intervals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from ...core.sorting import distinct, places_in
 from ...indexes.kernels import first_not_below, ticks_at
@@ -32,11 +37,9 @@ from ...indexes.stream_indexes import Catalogue, RunsChanged, StreamIndexes, Tim
 from ...store.layout import ROW_FIRST, ZONE_EVENTS, Encoding
 from ...store.leaf_map import LeafMap, leaf_map
 from ...store.packing import unpack
-from ...store.segment import SegmentView
+from ...store.segment import ScanMetrics, SegmentView
 from ...store.snapshot import Snapshot
 from ...store.tail import MemoryLeaf
-
-__all__ = ["Timeline", "TimelinePart", "near"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -313,3 +316,48 @@ def near(positions: Ints, gap: int) -> Iterator[tuple[int, int]]:
     breaks = np.flatnonzero(np.diff(positions) > gap) + 1
     bounds = [0, *breaks.tolist(), len(positions)]
     yield from pairwise(bounds)
+
+
+def read_arrays(
+    timeline: Timeline,
+    columns: Sequence[str],
+    output: pa.Schema,
+    first: int,
+    end: int,
+    metrics: ScanMetrics | None = None,
+    dictionary: bool = False,
+) -> Iterator[tuple[int, list[pa.Array]]]:
+    """Columns of positions [first, end) by leaf, with the first position of each."""
+    for part in timeline.parts:
+        low, high = max(first, part.start), min(end, part.end)
+        if low >= high:
+            continue
+        if part.tail is not None:
+            batch = part.tail.batch.slice(low - part.start, high - low).select(list(columns))
+            yield low, batch.columns
+            continue
+        leaves = part.leaves
+        assert leaves is not None
+        at = low
+        for leaf, a, b in leaves.pieces(low - part.start, high - part.start, output.names):
+            arrays = [
+                leaves.view.column(leaf, field.name, a, b, type_=field.type, encoded=dictionary)
+                for field in output
+            ]
+            if metrics is not None:
+                metrics.blocks_read += 1
+                metrics.events_read += b - a
+            yield at, arrays
+            at += b - a
+
+
+def read_positions(
+    timeline: Timeline,
+    columns: Sequence[str],
+    output: pa.Schema,
+    first: int,
+    end: int,
+    metrics: ScanMetrics | None = None,
+) -> Iterator[pa.RecordBatch]:
+    for _, arrays in read_arrays(timeline, columns, output, first, end, metrics):
+        yield pa.RecordBatch.from_arrays(arrays, schema=output)

@@ -24,13 +24,12 @@ from ...store.prune import Prune
 from ...store.snapshot import Snapshot
 from ..conditions.constants import Folder
 from ..pattern.buffers import row_words
-from ..pattern.compiled import MatchLimits
+from ..pattern.matcher import MatchLimits
 from ..situations.compiled import CompiledSituations
 from ..situations.stream import SituationStream
 from .buckets import Buckets
-from .column_gather import read_few, read_ranges
-from .situation_intervals import SituationRun
-from .situation_outline import contrary
+from .reading import read_few, read_ranges
+from .situation_intervals import SituationRun, contrary
 from .symbols import condition_prune
 from .timeline import Timeline, TimelinePart
 

@@ -2,27 +2,341 @@
 
 Pairs are ordered by start of the archive row, end of the live row, place of the archive row, place
 of the live row; unpaired live rows (LEFT) follow.
+
+Also here:
+
+* Runs a side of a recency join: read whole or near regions, with times as ticks and key codes.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from ...core.sorting import firsts, numbered
+from ...core.times import INT64_MAX, INT64_MIN
+from ...errors import ResourceLimit, SqlError
+from ...store.segment import ScanMetrics
+from ..conditions.constants import comparable
+from ..conditions.ranges import half_open, range_text
 from ..contract.explanation import Operator
-from ..plan.nodes import RecentJoin
-from ..recent.pairs import Pairing
+from ..plan.nodes import Match, QueryPlan, RecentJoin, RecentSide, Scan
+from ..recent.choice import worthwhile
+from ..recent.narrowing import narrow
+from ..recent.pairs import Events, Pairing
+from ..recent.regions import Regions, factor_of, regions_for_archive, regions_for_live
 from ..relational.evaluation import evaluate
-from .context import RunContext
-from .recent_side import SideRun, events_of, regions_of
-
-__all__ = ["RecentOperator"]
+from ..replay.context import READ_GAP
+from ..replay.cost import Weights
+from ..replay.planning import plan_match
+from ..replay.spans import Spans
+from ..replay.timeline import Timeline
+from .context import Relation, RunContext
+from .scan_relations import LIMITS, figures_of
 
 Ints = npt.NDArray[np.int64]
+
+
+SURELY_FEW = 0.1
+"""Estimated share of a stream up to which reading regions alone is surely worth it."""
+
+
+@dataclass
+class _Narrowing:
+    regions: int = 0
+    share: float = 1.0
+    why: str = ""
+
+
+class SideRun:
+    def __init__(self, side: RecentSide, run: RunContext, weights: Weights) -> None:
+        self.side = side
+        self._run = run
+        self._weights = weights
+        self._metrics = ScanMetrics()
+        self._relation: Relation | None = None
+        if not isinstance(side.input, Scan | QueryPlan):
+            self._relation = run.open(side.input)
+        self._narrowing: _Narrowing | None = None
+        self.rows: pa.Table | None = None
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def read(self, wanted: Sequence[str], regions: Regions | None = None) -> pa.Table:
+        """Rows of the named columns in order; only rows in ``regions`` (own ticks) matter."""
+        side, check = self.side, self._run.control.check
+        if regions is not None:
+            self._narrow(regions)
+        own = dict(side.columns)
+        names = [name for name in own if name in wanted]
+        columns = list(dict.fromkeys([*(own[name] for name in names), side.start, side.end]))
+        batches = []
+        size = 0
+        for batch in self._batches(columns, regions):
+            check()
+            size += batch.nbytes
+            if size > LIMITS.memory_bytes:
+                raise ResourceLimit(
+                    f"a side of the recency join has more than {LIMITS.memory_bytes} bytes of "
+                    "rows; narrow its pattern, or select fewer columns"
+                )
+            batches.append(batch)
+        if batches:
+            table = pa.Table.from_batches(batches).combine_chunks()
+        else:
+            table = pa.schema([self._schema().field(name) for name in columns]).empty_table()
+        return self._taken(table, names)
+
+    def ending(self, wanted: Sequence[str], ends: tuple[int | None, int | None]) -> pa.Table:
+        """The rows of a pattern with WITHIN that end in a half-open range of ticks."""
+        node = self.side.input
+        assert isinstance(node, Match)
+        within = node.compiled.within
+        assert within is not None
+        low = INT64_MIN if ends[0] is None else ends[0]
+        high = INT64_MAX if ends[1] is None else ends[1] - 1
+        region = Regions.of(np.array([low], np.int64), np.array([high], np.int64))
+        self.read(wanted, region.widened(within, 0))
+        assert self.rows is not None
+        ticks = ticks_in(self.rows.column(self.side.end), self.time)
+        known = self.rows.column(self.side.end).is_valid().to_numpy()
+        # a row without times belongs to the first part
+        mine = np.where(known, (ticks >= low) & (ticks <= high), ends[0] is None)
+        own = dict(self.side.columns)
+        names = [name for name in own if name in wanted]
+        return self._taken(self.rows.filter(pa.array(mine)), names)
+
+    def _taken(self, table: pa.Table, names: Sequence[str]) -> pa.Table:
+        self.rows = table
+        own = dict(self.side.columns)
+        return pa.table({name: table.column(own[name]) for name in names}) if names else table
+
+    def _schema(self) -> pa.Schema:
+        node = self.side.input
+        if isinstance(node, Scan):
+            return node.schema.arrow
+        if isinstance(node, QueryPlan):
+            return self._run.rows(node)[0]
+        assert self._relation is not None
+        return self._relation.schema
+
+    def _batches(self, columns: list[str], regions: Regions | None) -> Iterator[pa.RecordBatch]:
+        node = self.side.input
+        if self._relation is not None:
+            yield from self._relation.batches(columns)
+        elif isinstance(node, QueryPlan):
+            for batch in self._run.rows(node)[1]:
+                yield batch.select(columns)
+        else:
+            assert isinstance(node, Scan)
+            snapshot, check = self._run.snapshot(node.stream), self._run.control.check
+            ranges = self._ranges(node, regions)
+            self._run.control.progress.expect(
+                [self._metrics], snapshot.count,
+                lambda: sum(snapshot.aggregate((), *half_open(*one)).count for one in ranges),
+            )  # fmt: skip
+            for low, high in ranges:
+                start, end = half_open(low, high)
+                yield from snapshot.scan(start, end, columns, metrics=self._metrics, check=check)
+
+    def _ranges(self, node: Scan, regions: Regions | None) -> list[tuple[int, int]]:
+        if regions is None:
+            return [(node.low, node.high)] if node.low <= node.high else []
+        snapshot = self._run.snapshot(node.stream)
+        timeline = Timeline(snapshot)
+        hull = regions.hull()
+        if not len(hull):
+            return []
+        if snapshot.dirty_ranges() or not timeline.total:
+            first, last = max(node.low, int(hull.low[0])), min(node.high, int(hull.high[-1]))
+            return [(first, last)] if first <= last else []
+        spans = Spans.of(timeline.lower(hull.low), timeline.upper(hull.high), READ_GAP)
+        kept = Regions.of(timeline.ticks_at(spans.starts), timeline.ticks_at(spans.ends - 1))
+        pairs = zip(kept.low.tolist(), kept.high.tolist(), strict=True)
+        bounded = [(max(low, node.low), min(high, node.high)) for low, high in pairs]
+        return [(low, high) for low, high in bounded if low <= high]
+
+    # -- narrowing ----------------------------------------------------------------------------
+
+    def _narrow(self, regions: Regions) -> None:
+        node, side = self.side.input, self.side
+        found = self._narrowing = _Narrowing(len(regions))
+        if isinstance(node, Scan):
+            found.share = self._share(node.stream, regions)
+            return
+        if not isinstance(node, Match) or side.obstacle or node.stream is None:
+            found.why = side.obstacle or "it is read whole"
+            return
+        snapshot, check = self._run.snapshot(node.stream), self._run.control.check
+        found.share = self._about(node.stream, regions)
+        if self._run.analyze or found.share > SURELY_FEW:
+            found.share = self._share(node.stream, regions)
+        indexes = self._run.indexes(node.stream)
+        known = node.replay is not None and node.replay.intervals is not None
+        if known or node.part is not None:  # both sides were narrowed when planned
+            alone = float(node.replay.needed) if node.replay is not None else 0.0
+        else:
+            alone = side.alone
+        if worthwhile(found.share * snapshot.count, alone):
+            narrowed = narrow(
+                snapshot, node.compiled, indexes, side.strategy, regions, self._weights, check
+            )
+            found.why = narrowed.why
+            if narrowed.replay is not None or narrowed.part is not None:
+                node = replace(node, replay=narrowed.replay, part=narrowed.part)
+                self._relation = self._run.open(node)
+                return
+        else:
+            found.why = f"regions are {found.share:.1%} of the stream"
+        if node.replay is None and node.part is None:
+            plan = plan_match(
+                snapshot, node.compiled, indexes, side.strategy, weights=self._weights, check=check
+            )
+            self._relation = self._run.open(replace(node, replay=plan))
+
+    def _about(self, stream: str, regions: Regions) -> float:
+        """Fraction of the stream in regions if events were evenly distributed."""
+        snapshot = self._run.snapshot(stream)
+        span, hull = snapshot.time_range, regions.hull()
+        if span is None or not len(hull):
+            return 0.0
+        length = float(span[1]) - span[0] + 1
+        low, high = np.maximum(hull.low, span[0]), np.minimum(hull.high, span[1])
+        inside = low <= high
+        ticks = (high[inside].astype(np.float64) - low[inside] + 1).sum()
+        return float(min(1.0, ticks / length + inside.sum() * READ_GAP / snapshot.count))
+
+    def _share(self, stream: str, regions: Regions) -> float:
+        timeline = Timeline(self._run.snapshot(stream))
+        hull = regions.hull()
+        if not timeline.total or not len(hull):
+            return 0.0
+        # regions are read together with narrow gaps
+        spans = Spans.of(timeline.lower(hull.low), timeline.upper(hull.high), READ_GAP)
+        return spans.total / timeline.total
+
+    # -- what was read ------------------------------------------------------------------------
+
+    def times(self, unit: pa.DataType) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+        """Start and end of each row in ticks of a unit, and whether it has both."""
+        assert self.rows is not None
+        start, end = (self.rows.column(name) for name in (self.side.start, self.side.end))
+        known = pc.and_(start.is_valid(), end.is_valid())
+        found = np.asarray(known.to_numpy(zero_copy_only=False), np.bool_)
+        return ticks_in(start, unit), ticks_in(end, unit), found
+
+    @property
+    def time(self) -> pa.DataType:
+        return self._schema().field(self.side.start).type
+
+    def key_column(self, name: str) -> str | None:
+        """Stream column of a key, if rows of other keys may be dropped; else None."""
+        own = dict(self.side.columns)[name]
+        node = self.side.input
+        if not isinstance(node, Match) or own not in node.compiled.partition_by:
+            return None
+        return None if pa.types.is_floating(self._schema().field(own).type) else own
+
+    def explain(self) -> Operator:
+        node = self.side.input
+        if self._relation is not None:
+            return self._relation.explain()
+        if isinstance(node, QueryPlan):
+            return Operator("Subquery", ())
+        assert isinstance(node, Scan)
+        details = (
+            ("stream", node.stream),
+            ("range", range_text(node.low, node.high, node.schema) or "all of time"),
+        )
+        return Operator("Scan", details, figures_of(self._metrics) if self._run.analyze else ())
+
+    def told(self) -> str:
+        found = self._narrowing
+        if found is None:
+            return ""
+        text = f"{found.regions} regions, {found.share:.4%} of its stream"
+        return f"{text}; read whole: {found.why}" if found.why else text
+
+
+def ticks_in(column: pa.ChunkedArray, unit: pa.DataType) -> Ints:
+    """Times of any unit as ticks of a finer one, saturating."""
+    type_ = column.type
+    try:
+        found = column.cast(pa.int64()).fill_null(0).to_numpy()
+    except pa.ArrowInvalid as error:
+        raise SqlError(f"a time of a recency join does not fit into 64 bits: {error}") from None
+    ticks: Ints = np.ascontiguousarray(found, np.int64)
+    factor = factor_of(type_, unit)
+    if factor == 1:
+        return ticks
+    bound = INT64_MAX // factor
+    scaled: Ints = np.clip(ticks, -bound, bound) * factor
+    scaled[ticks > bound] = INT64_MAX
+    scaled[ticks < -bound] = INT64_MIN
+    return scaled
+
+
+def _codes(columns: Sequence[Sequence[pa.ChunkedArray]], count: int) -> Ints:
+    """Equal numbers for equal rows of some columns, each given in parts; -1 with a null."""
+    codes = np.zeros(count, np.int64)
+    for column in columns:
+        parts = [comparable(chunk) for part in column for chunk in part.chunks]
+        if not parts:
+            continue
+        encoded = pc.dictionary_encode(pa.concat_arrays(parts), null_encoding="mask")
+        own = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+        joint = codes * max(1, len(encoded.dictionary)) + own
+        _, numbers = numbered(joint)
+        codes = np.where((own < 0) | (codes < 0), -1, numbers)
+    return codes
+
+
+def events_of(
+    live: SideRun, archive: SideRun, unit: pa.DataType,
+    keys: Sequence[tuple[pa.ChunkedArray, pa.ChunkedArray]],
+) -> tuple[Events, Events]:  # fmt: skip
+    """Times and keys of the rows of both sides; equal codes stand for equal keys."""
+    mine, theirs = live.times(unit), archive.times(unit)
+    count = len(mine[0])
+    codes = _codes(keys, count + len(theirs[0]))
+    return (
+        Events(mine[0], mine[1], codes[:count], mine[2]),
+        Events(theirs[0], theirs[1], codes[count:], theirs[2]),
+    )
+
+
+def regions_of(
+    first: SideRun, second: SideRun, table: pa.Table, keys: Sequence[tuple[str, str]],
+    distance: int | None, unit: pa.DataType, for_archive: bool,
+) -> Regions:  # fmt: skip
+    """Where partners of the first side's rows lie, in ticks of the second."""
+    named = [(one, column) for one, other in keys if (column := second.key_column(other))]
+    start, end, known = first.times(unit)
+    code = _codes([[table.column(one)] for one, _ in keys], len(start))
+    own = _codes([[table.column(one)] for one, _ in named], len(start))
+    rows = Events(start, end, np.where(code < 0, -1, own), known)
+    make = regions_for_archive if for_archive else regions_for_live
+    low, high, key = make(rows, distance)
+    values: tuple[pa.Array, ...] = ()
+    if named and len(own):
+        number, row = firsts(own)
+        row = row[number >= 0]  # one row per code
+        some = pa.array(row)
+        values = tuple(table.column(one).take(some).combine_chunks() for one, _ in named)
+        remap = np.full(int(own.max(initial=-1)) + 2, -1)
+        remap[own[row]] = np.arange(len(row))
+        key = remap[key]
+    columns = tuple(column for _, column in named)
+    found = Regions.of(low, high, key if columns else np.zeros_like(key), columns, values)
+    return found.coarser(factor_of(second.time, unit))
+
+
 Mask = npt.NDArray[np.bool_]
 BATCH_ROWS = 1 << 17
 

@@ -14,12 +14,11 @@ from ..plan.nodes import SituationMatch
 from ..replay.replay_plan import ReplayPlan
 from ..replay.situation_intervals import SituationRun, run_replayed
 from ..replay.tree_runs import run_tree_runs
-from ..situations.explained import details
+from ..situations.matching import details
 from ..situations.stream import SituationStream
-from ..split.situation_parts import SituationRange
-from ..split.situation_split import situation_ranges
-from .clause_operator import LIMITS, ClauseOperator
+from ..split.situation_parts import SituationRange, situation_ranges
 from .context import RunContext
+from .scan_relations import LIMITS, ClauseOperator
 
 __all__ = ["SituationOperator"]
 

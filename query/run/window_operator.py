@@ -1,4 +1,10 @@
-"""Runs TUMBLE, HOP, TUMBLE_ROWS, HOP_ROWS and SESSION: windows with aggregates, or their events."""
+"""Runs TUMBLE, HOP, TUMBLE_ROWS, HOP_ROWS and SESSION: windows with aggregates, or their events.
+
+Also here:
+
+* Windows with rows for those without events; see ``windows.filling``.
+* Runs windows from a roll-up, and from events where it has no answer; holds open windows.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +14,24 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from ...errors import InvalidArgument
+from ...errors import InvalidArgument, ResourceLimit
 from ...schema import StreamSchema
 from ...store.segment import ScanMetrics
-from ..conditions.ranges import half_open
+from ..conditions.ranges import TICK_MAX, TICK_MIN, half_open, shown_time
 from ..contract.explanation import Operator, Regions
-from ..plan.nodes import PassThrough, QueryPlan, Relational, Scan, WindowAggregate, WindowedEvents
+from ..plan.nodes import (
+    FilledWindows,
+    PassThrough,
+    QueryPlan,
+    Relational,
+    RollupWindows,
+    Scan,
+    WindowAggregate,
+    WindowedEvents,
+)
 from ..replay.regions import regions_of_scan
 from ..sql.rendering import identifier
 from ..windows.aggregation import (
@@ -23,17 +39,22 @@ from ..windows.aggregation import (
     ReplayAggregation,
     SelectedRange,
     WindowAggregation,
+    times_array,
 )
-from ..windows.calendar import AnyWindows, Calendar, CalendarWindows
 from ..windows.expand import expand_counts, expand_sessions, expand_times
-from ..windows.keyed import KeyedAggregation
-from ..windows.keyed_sessions import KeyedSessionAggregation, expand_keyed_sessions
+from ..windows.fields import GrainFold, aggregate_column, key_column
+from ..windows.filling import HELD_BYTES_MAX, Filler, Grid
+from ..windows.keyed import KeyedAggregation, KeyedSessionAggregation, expand_keyed_sessions
 from ..windows.slices import WindowMetrics, ticks_of
-from ..windows.spec import CountWindows, SessionWindows, TimeWindows
-from .context import RunContext
-
-__all__ = ["WindowAggregateOperator", "WindowedEventsOperator"]
-
+from ..windows.spec import (
+    AnyWindows,
+    Calendar,
+    CalendarWindows,
+    CountWindows,
+    SessionWindows,
+    TimeWindows,
+)
+from .context import Relation, RunContext
 
 HALVES_FROM_NS = 1_500_000
 HALVES_SLICES_MAX = 1 << 18
@@ -347,3 +368,202 @@ class WindowedEventsOperator:
         )
         figures = (("rows", self._rows),) if self._rows else ()
         return Operator("WindowEvents", details, figures, regions=self._events.regions("read"))
+
+
+class FilledOperator:
+    def __init__(self, node: FilledWindows, run: RunContext) -> None:
+        self._node = node
+        self._run = run
+        self._input = run.open(node.input)
+        self._rows = 0
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._node.schema
+
+    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        node = self._node
+        wanted = list(self.schema.names if columns is None else columns)
+        filler = Filler(node.fill, self.schema, node.keys, node.counts)
+        source = (batch for batch in self._input.batches(self.schema.names) if batch.num_rows)
+        for batch in self._by_key(filler, source) if node.keys else self._passing(filler, source):
+            self._run.control.check()
+            self._rows += batch.num_rows
+            yield batch.select(wanted)
+
+    def _passing(
+        self, filler: Filler, source: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        first, upto = self._range()
+        last: pa.Table | None = None
+        for batch in source:
+            rows = pa.Table.from_batches([batch])
+            known = rows if last is None else pa.concat_tables([last, rows])
+            grid = self._grid(known, first, None)
+            if grid is not None:
+                yield from filler.passing(grid, rows, last, first, None)
+            last, first = rows.slice(rows.num_rows - 1), None
+        if upto is None or (last is None and first is None):
+            return
+        nothing = self.schema.empty_table()
+        grid = self._grid(nothing if last is None else last, first, upto)
+        if grid is not None:
+            yield from filler.passing(grid, nothing, last, first, upto)
+
+    def _by_key(self, filler: Filler, source: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        held, size = [], 0
+        for batch in source:
+            held.append(batch)
+            size += batch.nbytes
+            if size > HELD_BYTES_MAX:
+                raise ResourceLimit(
+                    f"windows of {sum(each.num_rows for each in held):,} keys and times take more "
+                    "than 1 GiB, and to fill gaps they are held: narrow the range of time in WHERE"
+                )
+        rows = pa.Table.from_batches(held, self.schema)
+        grid = self._grid(rows, *self._range())
+        if grid is not None:
+            yield from filler.by_key(grid, rows, *self._range())
+
+    def _range(self) -> tuple[int | None, int | None]:
+        """First and last tick of the query's range; None if unbounded."""
+        low, high = self._node.low, self._node.high
+        if low > high:
+            return None, None
+        return (None if low == TICK_MIN else low), (None if high == TICK_MAX else high)
+
+    def _grid(self, rows: pa.Table, first: int | None, upto: int | None) -> Grid | None:
+        """Numbers the windows from the first to the last row or tick; None without any."""
+        windows = self._node.windows
+        if not isinstance(windows, CalendarWindows):
+            return windows
+        ticks = [tick for tick in (first, upto) if tick is not None]
+        if rows.num_rows:
+            starts = ticks_of(rows.column(0).combine_chunks())
+            ticks += [int(np.min(starts)), int(np.max(starts))]
+        if not ticks:
+            return None
+        per_second = self._node.per_second
+        assert per_second is not None
+        return windows.calendar(min(ticks), max(ticks), per_second)
+
+    def explain(self) -> Operator:
+        figures = (("rows", self._rows),) if self._rows else ()
+        details = (("fill", str(self._node.fill)), ("windows", self._node.windows.describe()))
+        return Operator("FillGaps", details, figures, inputs=(self._input.explain(),))
+
+
+Words = npt.NDArray[np.int64]
+
+EACH_NUMBER = TimeWindows(1, 1)
+
+
+class RollupOperator:
+    def __init__(self, node: RollupWindows, run: RunContext) -> None:
+        self._node = node
+        self._run = run
+        self._raw: dict[int, Relation] = {
+            place: run.open(piece)
+            for place, piece in enumerate(node.pieces)
+            if isinstance(piece, WindowAggregate)
+        }
+        self._grains = self._windows = 0
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._node.schema
+
+    def batches(self, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        wanted = list(self.schema.names if columns is None else columns)
+        for batch in self._together() if not self._node.same else self._as_they_are():
+            self._windows += batch.num_rows
+            yield batch.select(wanted)
+
+    def _as_they_are(self) -> Iterator[pa.RecordBatch]:
+        node = self._node
+        places = [node.partials.index(aggregate) for aggregate in node.aggregates]
+        for numbers, keys, partials in self._pieces():
+            yield self._batch(numbers, keys, [partials[place] for place in places])
+
+    def _together(self) -> Iterator[pa.RecordBatch]:
+        node = self._node
+        types = [self.schema.field(key_column(i)).type for i in range(node.keys)]
+        fold = GrainFold(node.event_schema, node.partials, node.aggregates, types)
+
+        def scan(columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+            for numbers, keys, partials in self._pieces():
+                yield fold.rows(numbers, keys, partials).select(list(columns))
+
+        check = self._run.control.check
+        merged: WindowAggregation
+        if node.keys:
+            merged = KeyedAggregation(fold.events, EACH_NUMBER, fold.merged, fold.keys, scan, check)
+        else:
+            merged = ReplayAggregation(fold.events, EACH_NUMBER, fold.merged, scan, check)
+        for batch in merged.batches():
+            numbers = batch.column("window_start").to_numpy()
+            keys = [batch.column(name) for name in fold.keys]
+            found = [batch.column(aggregate_column(i)) for i in range(len(fold.merged))]
+            yield self._batch(numbers, keys, fold.results(found))
+
+    def _batch(
+        self, numbers: Words, keys: Sequence[pa.Array], results: Sequence[pa.Array]
+    ) -> pa.RecordBatch:
+        start, end = self._node.windows.bounds(np.ascontiguousarray(numbers))
+        time = self.schema.field("window_start").type
+        arrays = [times_array(start, time), times_array(end, time), *keys, *results]
+        cast = [
+            array if array.type == field.type else array.cast(field.type)
+            for array, field in zip(arrays, self.schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(cast, schema=self.schema)
+
+    def _pieces(self) -> Iterator[tuple[Words, list[pa.Array], list[pa.Array]]]:
+        node, last = self._node, None
+        names = [key_column(i) for i in range(node.keys)]
+        names += [aggregate_column(i) for i in range(len(node.partials))]
+        for place, piece in enumerate(node.pieces):
+            if isinstance(piece, QueryPlan):
+                clock, back = "_time", node.size - 1
+                _, batches = self._run.rows(piece)
+            else:
+                clock, back = "window_start", 0
+                batches = self._raw[place].batches([clock, *names])
+            for batch in batches:
+                self._run.control.check()
+                if not batch.num_rows:
+                    continue
+                if isinstance(piece, QueryPlan):
+                    self._grains += batch.num_rows
+                ticks = ticks_of(batch.column(batch.schema.get_field_index(clock))) - back
+                numbers = node.windows.windows_of(ticks)[1]
+                if (last is not None and int(numbers[0]) < last) or (np.diff(numbers) < 0).any():
+                    raise InvalidArgument(
+                        "the roll-up gave windows out of order; please report this query, and "
+                        "write /*+ rollups(none) */ behind SELECT meanwhile"
+                    )
+                last = int(numbers[-1])
+                found = [batch.column(batch.schema.get_field_index(name)) for name in names]
+                yield numbers, found[: node.keys], found[node.keys :]
+
+    def explain(self) -> Operator:
+        node = self._node
+        type_ = self.schema.field("window_start").type
+
+        def shown(tick: int) -> str:
+            return shown_time(tick, type_) if pa.types.is_timestamp(type_) else str(tick)
+
+        details: list[tuple[str, Any]] = [
+            ("stream", node.stream),
+            ("rollup", node.rollup),
+            ("from", "the first" if node.since == TICK_MIN else shown(node.since)),
+            ("to", shown(node.until)),
+            ("windows", node.described),
+            ("aggregates", tuple(str(a) for a in node.aggregates)),
+            ("notes", node.notes),
+        ]
+        figures = (("rows_of_rollup", self._grains), ("windows", self._windows))
+        below = tuple(self._raw[place].explain() for place in sorted(self._raw))
+        return Operator(
+            "RollupWindows", tuple(details), figures if self._windows else (), inputs=below
+        )

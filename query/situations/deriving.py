@@ -1,5 +1,9 @@
 """Derives runs from rows, across batches, with a few words of state per partition.
 A batch costs its rows plus the number of partitions.  Rows are numbered in arrival order.
+
+Also here:
+
+* Kernels that derive runs of rows whose condition holds, for all names (bits of a word) at once.
 """
 
 from __future__ import annotations
@@ -11,16 +15,182 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.native import kernel
+from ...core.native import kernel, trailing_zeros
 from ...core.times import INT64_MAX
 from ..pattern.buffers import row_words
-from ..pattern.columns import flat, numbers
-from ..pattern.groups import KeyCodes, group_rows
+from ..pattern.columns import KeyCodes, flat, group_rows, numbers
 from .compiled import CompiledSituations
-from .derive_kernels import COLUMNS, OPEN, derive_runs, expire_runs, open_runs
 from .network import FAR
 
-__all__ = ["SPAN", "Derived", "Deriver", "Partitions", "Stretches"]
+# mypy: disable-error-code="no-untyped-def"
+
+
+OPEN = np.int64(2**63 - 1)
+"""Last tick of an open run."""
+
+COLUMNS = 7
+GROUP, NAME, START, UNTIL, FIRST, LAST, CUT = range(COLUMNS)
+
+
+@kernel
+def span_of(begin, end):
+    """``end - begin``, saturated; requires begin <= end."""
+    # compiled code may assume that a signed difference does not overflow
+    return OPEN if begin < 0 and end > OPEN + begin else end - begin
+
+
+@kernel
+def _room(out, count):
+    """The same rows with room for at least one word more of them."""
+    if count + 64 <= out.shape[0]:
+        return out
+    larger = np.empty((2 * out.shape[0] + 64, COLUMNS), np.int64)
+    for i in range(count):
+        for j in range(COLUMNS):
+            larger[i, j] = out[i, j]
+    return larger
+
+
+@kernel
+def _finish(out, count, g, bits, end, last, start, first, cut, least, most):
+    """Output the runs of some names of a partition; returns the new row count."""
+    one = np.uint64(1)
+    while bits:
+        p = trailing_zeros(bits)
+        bit = one << np.uint64(p)
+        bits &= bits - one
+        length = span_of(start[g, p], end)
+        if length > 0 and least[p] <= length <= most[p]:
+            out[count, GROUP] = g
+            out[count, NAME] = p
+            out[count, START] = start[g, p]
+            out[count, UNTIL] = end - 1  # the length is positive
+            out[count, FIRST] = first[g, p]
+            out[count, LAST] = last
+            out[count, CUT] = np.int64(cut[g] & bit != 0)
+            count += 1
+    return count
+
+
+@kernel
+def derive_runs(
+    order, begin, stop, words, time, base, gap, least, most,
+    word, seen, last_time, last_row, start, first, cut, out,
+):  # fmt: skip
+    """Process a batch; returns ``out``, possibly reallocated, and its row count.  ``order``: rows
+    by partition (empty: one partition), ``begin[g] .. stop[g]``; arrays from ``word`` on: state.
+    """
+    count = np.int64(0)
+    one = np.uint64(1)
+    zero = np.uint64(0)
+    grouped = order.shape[0] > 0
+    for g in range(begin.shape[0]):
+        low = begin[g]
+        high = stop[g]
+        if low >= high:
+            continue
+        word_before = word[g]
+        row_before = last_row[g]
+        time_before = last_time[g]
+        known = seen[g]
+        k = low
+        while k < high:
+            if gap < 0:  # skip rows with an unchanged word
+                if grouped:
+                    while k < high and words[order[k]] == word_before:
+                        k += 1
+                else:
+                    while k < high and words[k] == word_before:
+                        k += 1
+                if k == high:
+                    break
+                if k > low:
+                    row_before = base + (order[k - 1] if grouped else k - 1)
+            r = order[k] if grouped else k
+            now = time[r]
+            if gap >= 0 and known and word_before and span_of(time_before, now) > gap:
+                out = _room(out, count)
+                count = _finish(
+                    out, count, g, word_before, time_before + gap, row_before, start, first, cut,
+                    least, most,
+                )  # fmt: skip
+                word_before = zero
+            changed = words[r] ^ word_before
+            if changed:
+                ended = changed & word_before
+                if ended:
+                    out = _room(out, count)
+                    count = _finish(
+                        out, count, g, ended, now, row_before, start, first, cut, least, most
+                    )
+                    cut[g] &= ~ended
+                begun = changed & ~word_before
+                if not known and k == low:
+                    cut[g] |= begun
+                while begun:
+                    p = trailing_zeros(begun)
+                    begun &= begun - one
+                    start[g, p] = now
+                    first[g, p] = base + r
+                word_before = words[r]
+            known = True
+            time_before = now
+            row_before = base + r
+            k += 1
+        r = order[high - 1] if grouped else high - 1
+        word[g] = word_before
+        seen[g] = True
+        last_time[g] = time[r]
+        last_row[g] = base + r
+    return out, count
+
+
+@kernel
+def expire_runs(
+    until, gap, least, most, word, last_time, last_row, start, first, cut, out
+):  # fmt: skip
+    """End the runs that no row has continued for a gap by ``until[g]``; as ``derive_runs``."""
+    count = np.int64(0)
+    for g in range(word.shape[0]):
+        if word[g] and last_time[g] <= until[g] and span_of(last_time[g], until[g]) >= gap:
+            out = _room(out, count)
+            count = _finish(
+                out, count, g, word[g], last_time[g] + gap, last_row[g], start, first, cut, least,
+                most,
+            )  # fmt: skip
+            word[g] = np.uint64(0)
+            cut[g] = np.uint64(0)
+    return out, count
+
+
+@kernel
+def open_runs(until, oldest, known, least, most, word, last_row, start, first, cut, out):
+    """Open runs begun at ``oldest[p]`` or later; ``known``: only if sure to count by ``until``."""
+    count = np.int64(0)
+    one = np.uint64(1)
+    for g in range(word.shape[0]):
+        bits = word[g]
+        if bits:
+            out = _room(out, count)
+        while bits:
+            p = trailing_zeros(bits)
+            bit = one << np.uint64(p)
+            bits &= bits - one
+            began = start[g, p]
+            if began < oldest[p] or began > until[g]:
+                continue
+            if known and (most[p] != OPEN or span_of(began, until[g]) < least[p]):
+                continue
+            out[count, GROUP] = g
+            out[count, NAME] = p
+            out[count, START] = began
+            out[count, UNTIL] = OPEN
+            out[count, FIRST] = first[g, p]
+            out[count, LAST] = last_row[g]
+            out[count, CUT] = np.int64(cut[g] & bit != 0)
+            count += 1
+    return out, count
+
 
 IntArray = npt.NDArray[np.int64]
 _NONE = np.zeros(0, np.int64)
@@ -28,7 +198,7 @@ ROWS_FIRST = 1024
 
 
 @kernel
-def _first_rows(codes, known, rows):  # type: ignore[no-untyped-def]
+def _first_rows(codes, known, rows):
     """First row of each new code."""
     for i in range(codes.shape[0] - 1, -1, -1):
         if codes[i] >= known:
@@ -36,7 +206,7 @@ def _first_rows(codes, known, rows):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _last_rows(order, offsets, behind, kept):  # type: ignore[no-untyped-def]
+def _last_rows(order, offsets, behind, kept):
     """Mark up to ``behind`` last rows of each partition."""
     for g in range(offsets.shape[0] - 1):
         for k in range(max(offsets[g], offsets[g + 1] - behind), offsets[g + 1]):

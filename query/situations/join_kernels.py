@@ -23,8 +23,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...core.native import kernel
-from .derive_kernels import OPEN
-from .relations import ALL, BEGIN_TOGETHER, INTERSECTS, LEFT_FIRST, RIGHT_FIRST
+from .deriving import OPEN
+from .network import ALL, BEGIN_TOGETHER, INTERSECTS, LEFT_FIRST, RIGHT_FIRST
 
 __all__ = [
     "ENOUGH",

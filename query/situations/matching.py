@@ -1,12 +1,19 @@
 """Finds matches as they become known between two watermarks, and stores situations for later ones.
 A situation is stored while a later match can reach it, unless it needs a partner that began before
 it ended and had none: for A STARTS B, a B that began without an A.
+
+Also here:
+
+* Cost-based join orders for the names of a pattern, from moving averages.
+* EXPLAIN for patterns of situations: constraints, triggers, join orders, bounds of endpoints.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from itertools import combinations
+from math import log2
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +21,11 @@ import numpy.typing as npt
 from ...core.native import kernel
 from ...core.times import INT64_MAX, INT64_MIN
 from ...errors import ResourceLimit
-from ..pattern.compiled import MatchLimits
-from ..pattern.groups import group_rows
+from ..pattern.columns import group_rows
+from ..pattern.compiled import readable_condition
+from ..pattern.matcher import MatchLimits
 from .compiled import CompiledSituations
-from .derive_kernels import COLUMNS, CUT, FIRST, GROUP, LAST, NAME, OPEN, START, UNTIL
-from .deriving import Derived, Deriver
+from .deriving import COLUMNS, CUT, FIRST, GROUP, LAST, NAME, OPEN, START, UNTIL, Derived, Deriver
 from .join_kernels import (
     ENOUGH,
     TOO_MANY_RESULTS,
@@ -27,11 +34,108 @@ from .join_kernels import (
     find_triggers,
     join,
 )
-from .network import FAR
-from .ordering import ALPHA, Statistics, join_orders
-from .relations import ALL, RELATIONS
+from .network import ALL, FAR, RELATIONS, Masks, describe, relations_in
 
-__all__ = ["Found", "Matching"]
+ALPHA = 0.01
+"""Weight of one search in the moving averages."""
+DRIFT = 0.2
+"""Relative change of an average that triggers a new choice of orders."""
+EXACT_MAX = 8
+
+_SHARES = (
+    0.445, 0.0049, 0.01, 0.0049, 0.03, 0.0049, 0.0006, 0.0049, 0.03, 0.0049, 0.01, 0.0049, 0.445,
+)  # fmt: skip
+"""Initial selectivity of each relation: table 5.3 of the thesis."""
+
+SIZE_FIRST = 100.0
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass
+class Statistics:
+    sizes: FloatArray
+    shares: FloatArray
+    _seen: tuple[FloatArray, FloatArray] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.remember()
+
+    @classmethod
+    def first(cls, masks: Masks) -> Statistics:
+        shares = [
+            [min(1.0, sum(_SHARES[i] for i in relations_in(mask))) for mask in row] for row in masks
+        ]
+        return cls(np.full(len(masks), SIZE_FIRST), np.array(shares, np.float64))
+
+    def remember(self) -> None:
+        self._seen = (self.sizes.copy(), self.shares.copy())
+
+    @property
+    def drifted(self) -> bool:
+        sizes, shares = self._seen
+        return bool(
+            (np.abs(self.sizes - sizes) > DRIFT * np.maximum(sizes, 1.0)).any()
+            or (np.abs(self.shares - shares) > DRIFT * np.maximum(shares, 0.001)).any()
+        )
+
+
+def join_orders(implied: Masks, statistics: Statistics) -> npt.NDArray[np.int64]:
+    """Per trigger name, all names in join order."""
+    count = len(implied)
+    choose = _exact if count <= EXACT_MAX else _greedy
+    return np.array([choose(first, implied, statistics) for first in range(count)], np.int64)
+
+
+def _step(
+    joined: tuple[int, ...], name: int, implied: Masks, statistics: Statistics
+) -> tuple[float, float]:
+    """Cost of one search of a name's buffer, and the expected number of results."""
+    size = max(float(statistics.sizes[name]), 1.0)
+    found, searches = size, 1
+    for other in joined:
+        if implied[name][other] != ALL:
+            found *= float(statistics.shares[name, other])
+            searches += 1
+    return searches * 2 * log2(size + 1) + found, found
+
+
+def _next(joined: tuple[int, ...], implied: Masks) -> list[int]:
+    left = [i for i in range(len(implied)) if i not in joined]
+    tied = [i for i in left if any(implied[i][j] != ALL for j in joined)]
+    return tied or left
+
+
+def _greedy(first: int, implied: Masks, statistics: Statistics) -> list[int]:
+    order = [first]
+    while len(order) < len(implied):
+        joined = tuple(order)
+        costs = {i: _step(joined, i, implied, statistics) for i in _next(joined, implied)}
+        order.append(min(costs, key=lambda i: (costs[i], i)))
+    return order
+
+
+def _exact(first: int, implied: Masks, statistics: Statistics) -> list[int]:
+    """Cheapest order by dynamic programming: the results of a set do not depend on its order."""
+    count = len(implied)
+    others = [i for i in range(count) if i != first]
+    best: dict[frozenset[int], tuple[float, float, tuple[int, ...]]] = {
+        frozenset((first,)): (0.0, 1.0, (first,))
+    }
+    for size in range(count - 1):
+        for chosen in combinations(others, size):
+            found = best.get(frozenset((first, *chosen)))
+            if found is None:
+                continue
+            cost, partial, order = found
+            for name in _next(order, implied):
+                step, share = _step(order, name, implied, statistics)
+                key = frozenset((*order, name))
+                candidate = (cost + partial * step, partial * share, (*order, name))
+                if key not in best or candidate[0] < best[key][0]:
+                    best[key] = candidate
+    return list(best[frozenset(range(count))][2])
+
 
 IntArray = npt.NDArray[np.int64]
 RESULTS_AT_ONCE = 1 << 17
@@ -211,3 +315,80 @@ class Matching:
         _oldest_rows(self.kept, self.measured, needed)
         _oldest_rows(deriver.lasting(watermark, oldest, False), self.measured, needed)
         return needed
+
+
+Detail = tuple[str, str | tuple[str, ...]]
+
+
+def details(compiled: CompiledSituations) -> tuple[Detail, ...]:
+    found: list[Detail] = [("pattern", _constraints(compiled, implied=False) or compiled.names)]
+    implied = _constraints(compiled, implied=True)
+    if implied:
+        found.append(("implied", implied))
+    durations = compiled.durations
+    if durations.window < FAR:
+        found.append(("within", f"{durations.window} ticks, inclusive"))
+    if compiled.gap is not None:
+        found.append(("gap", f"{compiled.gap} ticks"))
+    found.append(("emit", "on detection" if compiled.early else "on completion"))
+    if compiled.partition_by:
+        found.append(("partition_by", compiled.partition_by))
+    found.append(("conditions", tuple(_conditions(compiled))))
+    found.append(("triggers", tuple(_triggers(compiled))))
+    if len(compiled.names) > 1:
+        found.append(("joins", tuple(_joins(compiled))))
+        found.append(("bounds", tuple(_bounds(compiled))))
+    if compiled.notes:
+        found.append(("notes", compiled.notes))
+    return tuple(found)
+
+
+def _constraints(compiled: CompiledSituations, implied: bool) -> tuple[str, ...]:
+    names, found = compiled.names, []
+    for i in range(len(names)):
+        for j in range(i + 1, len(names)):
+            written, closed = compiled.allowed[i][j], compiled.implied[i][j]
+            mask = closed if implied else written
+            if mask != ALL and (not implied or closed != written):
+                found.append(f"{names[i]} {describe(mask)} {names[j]}")
+    return tuple(found)
+
+
+def _conditions(compiled: CompiledSituations) -> list[str]:
+    texts = []
+    durations = compiled.durations
+    for i, (name, bound) in enumerate(zip(compiled.names, compiled.conditions, strict=True)):
+        least, most = durations.least[i], durations.most[i]
+        lasting = ""
+        if most < FAR:
+            lasting = f", lasting {least} to {most} ticks"
+        elif least:
+            lasting = f", lasting {least} ticks or more"
+        texts.append(f"{name}: {readable_condition(bound, name, [bound.scalar])}{lasting}")
+    return texts
+
+
+def _triggers(compiled: CompiledSituations) -> list[str]:
+    found = []
+    for i, name in enumerate(compiled.names):
+        least, bounded = compiled.durations.least[i], compiled.durations.most[i] < FAR
+        if compiled.early:
+            start = f"{name} has lasted {least} ticks" if least else f"start of {name}"
+            found.append(f"end of {name}" if bounded else start)
+        if compiled.ends_count[i] and not (compiled.early and bounded):
+            found.append(f"end of {name}")
+    return found
+
+
+def _joins(compiled: CompiledSituations) -> list[str]:
+    orders = join_orders(compiled.implied, Statistics.first(compiled.allowed))
+    return [" > ".join(compiled.names[i] for i in order) for order in orders]
+
+
+def _bounds(compiled: CompiledSituations) -> list[str]:
+    found = []
+    for i, name in enumerate(compiled.names):
+        kept = compiled.kept(i)
+        shown = "without bound" if kept is None else f"at most {kept} ticks"
+        found.append(f"start of {name} to the match: {shown}")
+    return found

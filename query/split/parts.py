@@ -17,34 +17,238 @@ A cut of time is a tick, and the rows after it that still belong to the part bef
 
 A part needs only events within its ``ticks``.  MATCH_NUMBER would count per part, so such a pattern
 is only divided between partitions.
+
+Also here:
+
+* How far a match reaches from an event, in ticks, and where the rows around a range lie.
+* Groups of partitions by a hash of their keys, which is the same in every process.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from ...core.native import kernel
+from ...core.times import INT64_MAX, INT64_MIN
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
-from ..pattern.compiled import CompiledMatch, MatchLimits
+from ...store.tail import ticks_of_column
+from ..conditions.ranges import tail_start
+from ..pattern.compiled import CompiledMatch
 from ..pattern.match_stream import MatchStream
-from ..pattern.matcher import Groups
+from ..pattern.matcher import Groups, MatchLimits
 from ..pattern.matches import Matches
-from ..replay.interval_stream import IntervalStream
+from ..replay.applicability import demands, not_applicable
 from ..replay.replay_plan import ReplayIntervals
-from ..replay.run_plan import ReplayRun, run_intervals
+from ..replay.run_plan import IntervalStream, ReplayRun, run_intervals
 from ..replay.spans import Spans
-from ..replay.timeline import Timeline
-from .reach import MOST
-from .shares import of_share
+from ..replay.timeline import Timeline, read_positions
 
-__all__ = ["Cut", "MatchPart", "PartRun", "RangePart", "SharePart", "SpanPart"]
+LENGTH_MAX = 100_000
+PROBE_SHARE = 0.125
+PROBE_LEAST = 1 << 18
+"""Events that may be read however small the stream is."""
+LEAST, MOST = INT64_MIN, INT64_MAX
+
+
+class Reach:
+    """WITHIN, a greatest length, and row counts in ticks of one snapshot, which is not empty."""
+
+    def __init__(self, snapshot: Snapshot, compiled: CompiledMatch) -> None:
+        span = snapshot.time_range
+        assert span is not None
+        self.first, self.last = span
+        self._snapshot = snapshot
+        self._within = compiled.within
+        self._length: int | None = None
+        if not compiled.partition_by and compiled.clause.selection in (None, "contiguous"):
+            length = compiled.automaton.length_max
+            if length is not None and length <= LENGTH_MAX:
+                self._length = max(1, length)
+        self._history = max(1, compiled.history)
+        self._lookahead = max(1, compiled.lookahead)
+
+    @property
+    def bounded(self) -> bool:
+        return self._within is not None or self._length is not None
+
+    def back(self, tick: int) -> int:
+        """Earliest begin of a match that has events before and at or after a tick."""
+        found = LEAST
+        if self._within is not None:
+            found = max(found, tick - self._within)
+        if self._length is not None:
+            found = max(found, self._rows_before(tick, self._length))
+        return found
+
+    def ahead(self, tick: int) -> int:
+        """Latest tick of a match that begins at or before a tick."""
+        found = MOST
+        if self._within is not None:
+            found = min(found, tick + self._within)
+        if self._length is not None and found > tick:
+            found = min(found, self._rows_after(tick, self._length))
+        return found
+
+    def before(self, tick: int) -> int:
+        """Tick of the first context row that conditions may need before a tick."""
+        return self._rows_before(tick, self._history)
+
+    def after(self, tick: int) -> int:
+        return self._rows_after(tick, self._lookahead)
+
+    def events(self, low: int, high: int) -> int:
+        start = None if low <= LEAST else low
+        end = None if high >= MOST else high + 1
+        return int(self._snapshot.aggregate((), start, end).count)
+
+    def _rows_before(self, tick: int, rows: int) -> int:
+        if tick <= self.first:
+            return self.first
+        return tail_start(self._snapshot, self.first, tick - 1, rows)
+
+    def _rows_after(self, tick: int, rows: int) -> int:
+        if tick >= self.last:
+            return MOST
+        left = rows
+        for batch in self._snapshot.scan(tick + 1, None, [self._snapshot.schema.time], limit=rows):
+            left -= batch.num_rows
+            if left == 0:
+                return int(ticks_of_column(batch.column(0))[-1])
+        return MOST
+
+
+class Budget:
+    """Events that may still be read to find cuts."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.left = max(float(PROBE_LEAST), PROBE_SHARE * snapshot.count)
+
+
+def reach_of(snapshot: Snapshot, compiled: CompiledMatch) -> Reach | str:
+    """How far a match reaches, or the reason why time must not be cut."""
+    # further keys of ORDER BY reorder only events of one time, which stay together
+    reason = not_applicable(replace(compiled, order_by=compiled.order_by[:1]))
+    if reason:
+        return reason
+    if compiled.partition_by and demands(compiled).neighbours:
+        return "^, $, PREV or NEXT of a partition may look at events far away"
+    if not snapshot.count:
+        return "the stream has no events"
+    reach = Reach(snapshot, compiled)
+    if not reach.bounded:
+        return "the pattern has no WITHIN and no bound on its events"
+    return reach
+
+
+Words = npt.NDArray[np.uint64]
+STRETCH_EVENTS = 1 << 16
+_NULL = np.uint64(0x9E3779B97F4A7C15)
+
+
+@kernel
+def _hash_bytes(offsets, data, out):  # type: ignore[no-untyped-def]
+    """FNV-1a over each value, with a finaliser that spreads the last bytes over all bits."""
+    for i in range(out.shape[0]):
+        h = np.uint64(0xCBF29CE484222325)
+        for at in range(offsets[i], offsets[i + 1]):
+            h = (h ^ np.uint64(data[at])) * np.uint64(0x100000001B3)
+        h ^= h >> np.uint64(33)
+        h *= np.uint64(0xFF51AFD7ED558CCD)
+        out[i] = h ^ (h >> np.uint64(33))
+
+
+def _mixed(words: Words) -> Words:
+    words = (words ^ (words >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+    words = (words ^ (words >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
+    return words ^ (words >> np.uint64(33))
+
+
+def _hashed(values: pa.Array) -> Words:
+    type_ = values.type
+    if pa.types.is_boolean(type_):
+        return _mixed(np.asarray(values.cast(pa.uint8())).astype(np.uint64))
+    if pa.types.is_floating(type_):
+        floats = np.asarray(values.cast(pa.float64())) + 0.0  # no negative zero
+        floats[np.isnan(floats)] = np.nan
+        return _mixed(floats.view(np.uint64))
+    if pa.types.is_integer(type_):
+        wide = pa.uint64() if pa.types.is_unsigned_integer(type_) else pa.int64()
+        return _mixed(np.asarray(values.cast(wide)).view(np.uint64))
+    if pa.types.is_timestamp(type_) or pa.types.is_date64(type_):
+        return _mixed(np.asarray(values.cast(pa.int64())).view(np.uint64))
+    if pa.types.is_date32(type_):
+        return _mixed(np.asarray(values.cast(pa.int32())).astype(np.int64).view(np.uint64))
+    text = values if pa.types.is_binary(type_) else values.cast(pa.string()).cast(pa.binary())
+    _, offsets, data = text.buffers()
+    places = np.frombuffer(offsets, np.int32)[text.offset : text.offset + len(text) + 1]
+    content = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    out = np.empty(len(text), np.uint64)
+    _hash_bytes(places, content, out)
+    return out
+
+
+def shares_of(columns: Sequence[pa.Array], shares: int) -> npt.NDArray[np.int64]:
+    total: Words | None = None
+    for column in columns:
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        encoded = pc.dictionary_encode(column)
+        known = np.full(len(encoded.dictionary) + 1, _NULL, np.uint64)
+        known[:-1] = _hashed(encoded.dictionary)
+        codes = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False)
+        words = known[codes]
+        total = words if total is None else _mixed(total * np.uint64(31) + words)
+    assert total is not None
+    found: npt.NDArray[np.int64] = (total % np.uint64(shares)).astype(np.int64)
+    return found
+
+
+def of_share(
+    snapshot: Snapshot,
+    columns: Sequence[str],
+    keys: Sequence[str],
+    share: int,
+    shares: int,
+    metrics: ScanMetrics | None = None,
+    check: Callable[[], None] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    if snapshot.dirty_ranges():
+        for batch in snapshot.scan(columns=columns, metrics=metrics, check=check):
+            chosen = shares_of([batch.column(name) for name in keys], shares) == share
+            if chosen.any():
+                yield batch.filter(pa.array(chosen))
+        return
+    timeline = Timeline(snapshot)
+    arrow = snapshot.schema.arrow
+    key_schema = pa.schema([arrow.field(name) for name in keys])
+    output = pa.schema([arrow.field(name) for name in columns])
+    for first in range(0, timeline.total, STRETCH_EVENTS):
+        if check is not None:
+            check()
+        end = min(first + STRETCH_EVENTS, timeline.total)
+        read = read_positions(timeline, keys, key_schema, first, end, metrics)
+        found = [shares_of(batch.columns, shares) == share for batch in read]
+        chosen = np.concatenate(found)
+        places = np.flatnonzero(chosen)
+        if not len(places):
+            continue
+        low, high = int(places[0]), int(places[-1]) + 1
+        at = low
+        for batch in read_positions(timeline, columns, output, first + low, first + high, None):
+            mask = chosen[at : at + batch.num_rows]
+            at += batch.num_rows
+            if mask.any():
+                yield batch.filter(pa.array(mask))
+
 
 Ints = npt.NDArray[np.int64]
 Check = Callable[[], None] | None

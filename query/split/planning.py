@@ -9,23 +9,562 @@ whole stream; WITHIN or a greatest length          time ranges between cuts
 whole stream; PARTITION BY                         groups of partitions
 anything else                                      one
 =================================================  =====================================
+
+Also here:
+
+* Parts by match number, where one window holds more matches than a part should.
+* The expected work of SKIP TILL ANY MATCH: events, and the matches that begin there.
+* Ranges of time as parts: their cuts, and what they read beyond.
+* Long replay intervals, divided in time, so that several executors share one.
+* Groups of replay intervals of about the same number of events, as parts that can be sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...core.sorting import order_of
+from ...errors import ResourceLimit, SqlError
+from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
+from ..pattern.any_choice import Selecting, choose
 from ..pattern.compiled import CompiledMatch
-from ..replay.replay_plan import ReplayPlan
-from .expected import expected_work
-from .intervals import interval_parts
-from .long_intervals import divided
-from .parts import MatchPart, SharePart
-from .ranges import weighted_ranges, whole_ranges
+from ..pattern.matcher import Groups, MatchLimits
+from ..pattern.matches import Matches
+from ..replay.partitions import PartitionSpans
+from ..replay.replay_plan import ReplayIntervals, ReplayPlan
+from ..replay.spans import Spans
+from ..replay.timeline import Timeline
+from .cuts import find_cut, independent
+from .parts import (
+    MOST,
+    Budget,
+    Cut,
+    MatchPart,
+    PartRun,
+    RangePart,
+    RangeStream,
+    Reach,
+    SharePart,
+    SpanPart,
+    reach_of,
+)
 
-__all__ = ["MatchSplit", "split_match"]
+Ints = npt.NDArray[np.int64]
+
+
+class Weighing(RangeStream):
+    """Counts the matches that begin in a range, without output.  ``ticks`` and ``weights``: times
+    of first events, and how many matches begin there.
+    """
+
+    def __init__(self, run: PartRun) -> None:
+        super().__init__(run.compiled, run.limits, run.check)
+        self.ticks: list[Ints] = []
+        self.weights: list[Ints] = []
+
+    def _results(self, matches: Matches, groups: Groups) -> tuple[Ints, pa.Table]:
+        mine = self.mine(self._sequence_of(matches.start))
+        self.ticks.append(groups.time[matches.start[mine]])
+        self.weights.append(matches.number[mine])
+        return np.zeros(0, np.int64), pa.table({})
+
+    def _put_out(self, watermark: int) -> Iterator[pa.RecordBatch]:
+        self.pending = []
+        return iter(())
+
+
+def weigh(part: RangePart, run: PartRun) -> tuple[Ints, Ints]:
+    """Times of the first events in a range, and how many matches begin there."""
+    compiled = run.compiled
+    clause = replace(compiled.clause, rows="one", measures=())
+    counted = Selecting(compiled.selecting.wanted, weighted=True)
+    bare: CompiledMatch = replace(
+        compiled, clause=clause, measures=(), selecting=counted, _schema=None
+    )
+    counting = run._replace(compiled=bare)
+    stream = Weighing(counting)
+    for _ in part.fed(counting, stream):
+        pass
+    none = [np.zeros(0, np.int64)]
+    return np.concatenate(none + stream.ticks), np.concatenate(none + stream.weights)
+
+
+@dataclass(frozen=True)
+class IndexPart(MatchPart):
+    """Share ``share`` of ``shares`` of the matches that begin in a range, by match number.  The
+    clause must find its matches independently of each other.
+    """
+
+    range: RangePart
+    share: int
+    shares: int
+
+    @property
+    def ticks(self) -> tuple[int | None, int | None]:
+        return self.range.ticks
+
+    def _rows(self, run: PartRun) -> Iterator[pa.RecordBatch]:
+        total = int(weigh(self.range, run)[1].sum())
+        low = total * self.share // self.shares
+        left = total * (self.share + 1) // self.shares - low
+        if not left:
+            return
+        selecting = replace(run.compiled.selecting, skip=low)
+        skipping = run._replace(compiled=replace(run.compiled, selecting=selecting))
+        stream = RangeStream(skipping.compiled, run.limits, run.check)
+        for batch in self.range.fed(skipping, stream):
+            yield batch.slice(0, left)
+            left -= batch.num_rows
+            if left <= 0:
+                return
+
+    def describe(self) -> str:
+        return f"matches {self.share + 1} of {self.shares} shares of {self.range.describe()}"
+
+
+Check = Callable[[], None] | None
+
+STRETCHES = 256
+SAMPLES_LEAST = 16
+HEAVY = 1.5
+"""A stretch with so many times the weight of a range is divided by the number of the match."""
+LIMITS = MatchLimits(steps_max=20_000_000, memory_bytes=512 << 20)
+
+
+class Stretch(NamedTuple):
+    """A range of ticks (None: open), and the number of shares of its matches."""
+
+    low: int | None
+    high: int | None
+    shares: int
+
+
+class Work(NamedTuple):
+    """Events and matches of stretches of time; stretch ``i`` is ``edges[i] .. edges[i + 1]``."""
+
+    reach: Reach
+    edges: Ints
+    events: Ints
+    matches: npt.NDArray[np.float64]
+
+    @property
+    def share(self) -> float:
+        """Total work, in reads of the stream."""
+        return 1.0 + float(self.matches.sum()) / max(1, int(self.events.sum()))
+
+    def ranges(self, wanted: int) -> list[Stretch]:
+        """About ``wanted`` ranges of about equal weight, which cover all time."""
+        weight = self.events + self.matches
+        goal = max(1.0, float(weight.sum()) / wanted)
+        found: list[Stretch] = []
+        begin, held = None, 0.0
+        for i, (low, own) in enumerate(zip(self.edges.tolist(), weight.tolist(), strict=False)):
+            heavy = own > HEAVY * goal
+            if held and (heavy or held + own / 2 > goal):
+                found.append(Stretch(begin, low, 1))
+                begin, held = low, 0.0
+            held += own
+            if heavy:
+                high = int(self.edges[i + 1])
+                found.append(Stretch(begin, high, math.ceil(own / goal)))
+                begin, held = high, 0.0
+        if held or not found:
+            found.append(Stretch(begin, None, 1))
+        found[-1] = found[-1]._replace(high=None)
+        return found
+
+
+def expected_work(snapshot: Snapshot, compiled: CompiledMatch, check: Check = None) -> Work | None:
+    """Where matches begin; None if that cannot be counted, or is no work."""
+    selecting, clause = compiled.selecting, compiled.clause
+    if clause.selection != "any" or selecting.weighted:
+        return None
+    reach = reach_of(snapshot, compiled)
+    if isinstance(reach, str) or reach.last >= MOST:
+        return None
+    chosen = choose(clause.selection, compiled.automaton, compiled.conditions, selecting.wanted)
+    if chosen.regime == "search":
+        return None
+    run = PartRun(snapshot, compiled, ScanMetrics(), check, LIMITS)
+    events = Budget(snapshot).left
+    try:
+        if snapshot.count <= events:
+            return _counted(run, reach)
+        return _sampled(run, reach, events)
+    except (ResourceLimit, SqlError):  # the query itself will report it
+        return None
+
+
+def _counted(run: PartRun, reach: Reach) -> Work:
+    ticks, weights = weigh(RangePart(None, None, reach.first, MOST, MOST), run)
+    order = order_of(ticks)
+    ticks, upto = ticks[order], np.cumsum(weights[order].astype(np.float64))
+    edges = _borders(run.snapshot, reach)
+    if len(upto):  # many matches begin at these ticks: they get stretches of their own
+        at = np.searchsorted(upto, upto[-1] * (np.arange(STRETCHES) + 0.5) / STRETCHES)
+        often, times = np.unique(ticks[at], return_counts=True)
+        hot = often[times > 1]
+        edges = np.unique(np.concatenate([edges, ticks[at], hot + 1]))
+        edges = edges[(edges > reach.first) & (edges <= reach.last)]
+        edges = np.concatenate([[reach.first], edges, [reach.last + 1]])
+    whole = np.concatenate([[0.0], upto])
+    matches = np.diff(whole[np.searchsorted(ticks, edges)])
+    return Work(reach, edges, _events(edges, reach), matches)
+
+
+def _sampled(run: PartRun, reach: Reach, events: float) -> Work | None:
+    snapshot, within = run.snapshot, run.compiled.within
+    assert within is not None
+    edges = _borders(snapshot, reach)
+    count = len(edges) - 1
+    window = snapshot.count * min(1.0, within / max(1, reach.last - reach.first))
+    taken = int(min(count, events // (snapshot.count / count + window)))
+    if taken < SAMPLES_LEAST:
+        return None
+    chosen = np.unique(np.linspace(0, count - 1, taken).astype(np.int64))
+    found = np.zeros(len(chosen))
+    for i, stretch in enumerate(chosen.tolist()):
+        low, high = (int(edge) for edge in edges[stretch : stretch + 2])
+        stop = reach.ahead(high - 1)
+        part = RangePart(
+            Cut(low, last=low - 1), Cut(high, last=high - 1), reach.before(low), stop,
+            reach.after(stop),
+        )  # fmt: skip
+        found[i] = weigh(part, run)[1].sum(dtype=np.float64)
+    matches = np.interp(np.arange(count), chosen, found)
+    return Work(reach, edges, _events(edges, reach), matches)
+
+
+def _borders(snapshot: Snapshot, reach: Reach) -> Ints:
+    borders = [low for low, _ in snapshot.ranges(STRETCHES) if low is not None]
+    found = np.array(borders, np.int64)
+    if len(found) < STRETCHES // 4:  # few leaves
+        even = np.linspace(float(reach.first), float(reach.last), STRETCHES)
+        found = np.unique(np.concatenate([found, even.astype(np.int64)]))
+    found = found[(found > reach.first) & (found <= reach.last)]
+    return np.concatenate([[reach.first], found, [reach.last + 1]]).astype(np.int64)
+
+
+def _events(edges: Ints, reach: Reach) -> Ints:
+    counted = [reach.events(low, high - 1) for low, high in pairwise(edges.tolist())]
+    return np.array(counted, np.int64)
+
+
+TRIES = 3
+
+
+def find_cuts(
+    snapshot: Snapshot,
+    compiled: CompiledMatch,
+    reach: Reach,
+    goals: Iterable[int],
+    bounds: tuple[int, int],
+    budget: Budget,
+    check: Check = None,
+) -> tuple[list[Cut], int]:
+    """Cuts near ascending ticks within ``bounds``, and at how many places there was none."""
+    first, last = bounds
+    cuts: list[Cut] = []
+    failed = 0
+    for goal in goals:
+        tick = goal
+        for _ in range(TRIES):
+            # a part should be longer than its overlap
+            room = reach.back(reach.back(tick))
+            if tick > last or room <= (cuts[-1].last if cuts else first):
+                break
+            cut, looked = find_cut(snapshot, compiled, reach, tick, check)
+            budget.left -= looked
+            if cut is not None and cut.last <= last:
+                cuts.append(cut)
+                break
+            failed += 1
+            if budget.left < 0:
+                break
+            tick = reach.ahead(tick)
+        if budget.left < 0:
+            break
+    return cuts, failed
+
+
+def between(
+    bounds: Sequence[Cut | None], compiled: CompiledMatch, reach: Reach, last: int = MOST
+) -> list[RangePart]:
+    """The parts between neighbouring cuts; ``last``: greatest tick that their matches can have."""
+    alone = independent(compiled)
+    parts = []
+    for low, high in pairwise(bounds):
+        before = reach.first if low is None else reach.before(low.tick)
+        stop = after = MOST
+        if high is not None:
+            stop = min(last, reach.ahead(high.tick - 1)) if alone else high.last
+            after = reach.after(max(stop, high.tick - 1))
+        parts.append(RangePart(low, high, before, stop, after))
+    return parts
+
+
+def whole_ranges(
+    snapshot: Snapshot, compiled: CompiledMatch, wanted: int, check: Check = None
+) -> tuple[tuple[RangePart, ...], str]:
+    """About ``wanted`` ranges of all time and a description; or none and the reason."""
+    reach = reach_of(snapshot, compiled)
+    if isinstance(reach, str):
+        return (), reach
+    goals = [goal for goal, _ in snapshot.ranges(wanted) if goal is not None]
+    ends = (reach.first, reach.last)
+    cuts, failed = find_cuts(snapshot, compiled, reach, goals, ends, Budget(snapshot), check)
+    if not cuts:
+        if failed:
+            return (), "no place was found in time that no match can cross"
+        return (), "a match may reach over a large part of the stream"
+    parts = between([None, *cuts, None], compiled, reach)
+    carried = sum(len(cut.carried) for cut in cuts)
+    told = f"{len(parts)} ranges of time"
+    if independent(compiled):
+        told += ", overlapping by what a match can reach"
+    elif carried:
+        told += f", {carried} rows carried over their cuts"
+    return tuple(parts), told
+
+
+def weighted_ranges(
+    compiled: CompiledMatch, work: Work, wanted: int
+) -> tuple[tuple[MatchPart, ...], str]:
+    """About ``wanted`` ranges with balanced work, for independent matches, and a description."""
+    stretches, reach = work.ranges(wanted), work.reach
+    bounds = [stretches[0].low, *(stretch.high for stretch in stretches)]
+    cuts = [None if tick is None else Cut(tick, last=tick - 1) for tick in bounds]
+    parts: list[MatchPart] = []
+    shared = 0
+    for part, stretch in zip(between(cuts, compiled, reach), stretches, strict=True):
+        shares = stretch.shares if compiled.clause.rows == "one" else 1
+        shared += shares > 1
+        parts += [IndexPart(part, i, shares) for i in range(shares)] if shares > 1 else [part]
+    told = f"{len(stretches)} ranges of time of about equal events and matches"
+    if shared:
+        told += f", {shared} of them in shares of their matches"
+    return tuple(parts), told + ", overlapping by what a match can reach"
+
+
+LONG = 1.5
+"""An interval of so many times the size of a part is divided."""
+LEAST_EVENTS = 1 << 13
+"""Shorter intervals are not worth a task of their own."""
+BORDERS = 1024
+"""Leaf borders considered, spread over the stream."""
+
+
+def divided(
+    snapshot: Snapshot,
+    compiled: CompiledMatch,
+    plan: ReplayPlan,
+    wanted: int,
+    check: Callable[[], None] | None = None,
+) -> dict[int, list[RangePart]]:
+    """Parts of the intervals that are too long, by number, for ``wanted`` parts in all."""
+    intervals, timeline = plan.intervals, plan.timeline
+    assert intervals is not None
+    assert timeline is not None
+    spans = intervals.spans
+    if wanted < 2 or intervals.partitions is not None or not len(spans):
+        return {}
+    lengths = spans.ends - spans.starts
+    size = spans.total / wanted
+    long = np.flatnonzero(lengths > max(LONG * size, LEAST_EVENTS))
+    if not len(long):
+        return {}
+    reach = reach_of(snapshot, compiled)
+    if isinstance(reach, str):
+        return {}
+    borders = np.array([low for low, _ in snapshot.ranges(BORDERS) if low is not None], np.int64)
+    places = timeline.lower(borders) if len(borders) else borders
+    budget = Budget(snapshot)
+    found: dict[int, list[RangePart]] = {}
+    for number in long.tolist():
+        low, high = _ticks(intervals, timeline, number)
+        apart = (number == 0 or _ticks(intervals, timeline, number - 1)[1] < low) and (
+            number + 1 == len(spans) or high < _ticks(intervals, timeline, number + 1)[0]
+        )
+        if not apart:
+            continue
+        count = round(float(lengths[number]) / size)
+        at = spans.starts[number] + lengths[number] * np.arange(1, count) // count
+        goals = timeline.ticks_at(at.astype(np.int64))
+        if len(places):
+            goals = _snapped(at, goals, places, borders, float(size) / 4)
+        goals = np.unique(goals[(goals > low) & (goals <= high)])
+        cuts, _ = find_cuts(snapshot, compiled, reach, goals.tolist(), (low, high), budget, check)
+        if cuts:
+            ends = Cut(low, last=low - 1), Cut(high + 1, last=high)
+            found[number] = between([ends[0], *cuts, ends[1]], compiled, reach, high)
+    return found
+
+
+def _ticks(intervals: ReplayIntervals, timeline: Timeline, number: int) -> tuple[int, int]:
+    given = intervals.by_time.get(number)
+    if given is not None:
+        return given
+    low, high = int(intervals.spans.starts[number]), int(intervals.spans.ends[number])
+    return timeline.tick(low), timeline.tick(high - 1)
+
+
+def _snapped(at: Ints, ticks: Ints, places: Ints, borders: Ints, reach: float) -> Ints:
+    right = np.searchsorted(places, at).clip(0, len(places) - 1)
+    left = (right - 1).clip(0)
+    nearest = np.where(np.abs(places[left] - at) < np.abs(places[right] - at), left, right)
+    found: Ints = np.where(np.abs(places[nearest] - at) <= reach, borders[nearest], ticks)
+    return found
+
+
+SPAN_EVENTS = 2048
+"""Cost of starting an interval, in events."""
+
+
+def interval_parts(
+    plan: ReplayPlan, wanted: int, divided: Mapping[int, Sequence[MatchPart]] | None = None
+) -> tuple[MatchPart, ...]:
+    """Divide a plan's intervals into about ``wanted`` parts; ``divided``: existing parts, by
+    number.
+    """
+    intervals, timeline = plan.intervals, plan.timeline
+    assert intervals is not None
+    assert timeline is not None
+    spans = intervals.spans
+    if not len(spans):
+        return ()
+    if intervals.partitions is not None:
+        return _of_partitions(intervals, timeline, intervals.partitions, wanted)
+    pieces = divided or {}
+    found: list[MatchPart] = [part for parts in pieces.values() for part in parts]
+    rest = np.delete(np.arange(len(spans)), list(pieces))
+    if not len(rest):
+        return tuple(found)
+    starts, ends = spans.starts[rest], spans.ends[rest]
+    for low, high in _groups(ends - starts, max(1, wanted - len(found))):
+        numbers = enumerate(rest[low:high].tolist())
+        by_time = {at: intervals.by_time[n] for at, n in numbers if n in intervals.by_time}
+        mine = replace(intervals, spans=Spans(starts[low:high], ends[low:high]), by_time=by_time)
+        found.append(_part(mine, timeline))
+    return tuple(found)
+
+
+def _groups(events: Ints, wanted: int) -> list[tuple[int, int]]:
+    weight = np.cumsum(events + SPAN_EVENTS)
+    goals = weight[-1] * np.arange(1, wanted) / wanted
+    cuts = sorted({0, len(events), *(np.searchsorted(weight, goals) + 1).tolist()})
+    return list(pairwise(cuts))
+
+
+def _of_partitions(
+    intervals: ReplayIntervals, timeline: Timeline, partitions: PartitionSpans, wanted: int
+) -> tuple[MatchPart, ...]:
+    """Ranges read by time stay whole, with all intervals that reach into them."""
+    spans = intervals.spans
+    inside, stride = partitions.inside, partitions.stride
+    base = inside.starts // stride * stride
+    starts, ends = inside.starts - base, inside.ends - base
+    blocks = np.array(sorted(intervals.by_time), np.int64)
+    # the first and the last block that an interval reaches into, if it does
+    low = np.searchsorted(blocks, np.searchsorted(spans.ends, starts, side="right"))
+    high = np.searchsorted(blocks, np.searchsorted(spans.starts, ends), side="left") - 1
+    touching = high >= low
+    clump = _clumps(low[touching], high[touching], len(blocks))
+    rows = np.flatnonzero(~touching)
+    clumps = int(clump[-1]) + 1 if len(blocks) else 0
+    # units of work: single intervals, then blocks with all intervals that reach into them
+    weights = spans.ends[blocks] - spans.starts[blocks]
+    leading = np.searchsorted(clump, np.arange(clumps))
+    at = np.concatenate([starts[rows], spans.starts[blocks[leading]]])
+    weight = np.bincount(clump, weights, clumps).astype(np.int64)
+    size = np.concatenate([(ends - starts)[rows], weight])
+    order = order_of(at)
+    found: list[MatchPart] = []
+    for begin, end in _groups(size[order], wanted):
+        units = order[begin:end]
+        mine = np.zeros(len(inside), np.bool_)
+        mine[rows[units[units < len(rows)]]] = True
+        taken = np.isin(clump, units[units >= len(rows)] - len(rows))
+        kept = blocks[taken]
+        reaching = np.zeros(len(inside), np.bool_)
+        if len(blocks):
+            reaching[touching] = taken[low[touching]]
+        mine |= reaching
+        shown = _shown_for(partitions, mine)
+        few = replace(
+            partitions,
+            keys=partitions.keys.on(None),
+            inside=Spans(inside.starts[mine], inside.ends[mine]),
+            shown=shown,
+        )
+        positions = _hull(Spans(inside.starts[mine], inside.ends[mine]), shown, stride)
+        whole = Spans(spans.starts[kept], spans.ends[kept])
+        positions = positions.minus(whole)
+        begins = np.concatenate([positions.starts, whole.starts])
+        ends = np.concatenate([positions.ends, whole.ends])
+        ticks = [None] * len(positions) + [intervals.by_time[int(number)] for number in kept]
+        placed = order_of(begins)
+        by_time = {
+            place: bounds
+            for place, bounds in enumerate(ticks[i] for i in placed.tolist())
+            if bounds is not None
+        }
+        placed_spans = Spans(begins[placed], ends[placed])
+        own = replace(intervals, spans=placed_spans, by_time=by_time, partitions=few)
+        found.append(_part(own, timeline))
+    return tuple(found)
+
+
+def _clumps(low: Ints, high: Ints, blocks: int) -> Ints:
+    """Number each block; blocks that one interval touches share a number."""
+    edges = np.zeros(blocks + 1, np.int64)
+    np.add.at(edges, low, 1)
+    np.add.at(edges, high, -1)
+    linked = np.cumsum(edges)[:blocks] > 0  # to the next block
+    found: Ints = np.concatenate([[0], np.cumsum(~linked)])[:blocks].astype(np.int64)
+    return found
+
+
+def _hull(inside: Spans, shown: Spans, stride: int) -> Spans:
+    starts = np.concatenate([inside.starts, shown.starts])
+    ends = np.concatenate([inside.ends, shown.ends])
+    base = starts // stride * stride
+    return Spans.of(starts - base, ends - base, SPAN_EVENTS)
+
+
+def _shown_for(partitions: PartitionSpans, mine: npt.NDArray[np.bool_]) -> Spans:
+    inside, shown, stride = partitions.inside, partitions.shown, partitions.stride
+    if not len(shown):
+        return shown
+    code = shown.starts // stride
+    first = np.searchsorted(inside.starts, shown.starts, side="right") - 1
+    last = np.searchsorted(inside.starts, shown.ends, side="left")
+    low = np.searchsorted(inside.starts, code * stride, side="left")
+    high = np.searchsorted(inside.starts, (code + 1) * stride, side="left")
+    first, last = np.maximum(first, low), np.minimum(last, high - 1)
+    count = np.concatenate([[0], np.cumsum(mine)])
+    near = (last >= first) & (count[np.maximum(last + 1, 0)] > count[np.maximum(first, 0)])
+    return Spans(shown.starts[near], shown.ends[near])
+
+
+def _part(intervals: ReplayIntervals, timeline: Timeline) -> SpanPart:
+    spans = intervals.spans
+    first = max(0, int(spans.starts[0]) - intervals.before)
+    last = min(timeline.total - 1, int(spans.ends[-1]) + intervals.after - 1)
+    ticks = [timeline.tick(first), timeline.tick(last)]
+    ticks += [tick for pair in intervals.by_time.values() for tick in pair]
+    part = next(part for part in timeline.parts if first < part.end)
+    segment = None if part.view is None else part.view.file.segment_id
+    return SpanPart(intervals, segment, part.start, min(ticks), max(ticks))
+
 
 SHARES_MAX = 32
 """Most groups of partitions, because each reads the keys of the whole stream."""

@@ -10,6 +10,10 @@ SituationRange   those that become known in a range of time (SituationRanges: in
 SituationShare   those of the partitions whose keys hash to its number
 SituationSpans   those in some of the replay intervals
 ===============  ==========================================================================
+
+Also here:
+
+* Divide a query over situations; the parts have each match once, ranges in time order:
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pyarrow as pa
 
@@ -24,22 +29,14 @@ from ...core.times import INT64_MAX, INT64_MIN
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
 from ..conditions.ranges import tail_start
-from ..pattern.compiled import MatchLimits
+from ..pattern.matcher import MatchLimits
 from ..replay.replay_plan import ReplayPlan
-from ..replay.situation_intervals import SituationRun, run_replayed
+from ..replay.situation_intervals import SituationRun, by_time, instants_of, run_replayed
 from ..replay.situation_ticks import furthest, run_ticks
 from ..situations.compiled import CompiledSituations
 from ..situations.stream import SituationStream
-from .parts import MatchPart, SpanPart
-from .shares import of_share
-
-__all__ = [
-    "SituationPart",
-    "SituationRange",
-    "SituationRanges",
-    "SituationShare",
-    "SituationSpans",
-]
+from .parts import MatchPart, SpanPart, of_share
+from .planning import SHARES_MAX, interval_parts
 
 Check = Callable[[], None] | None
 
@@ -207,3 +204,80 @@ class SituationSpans(SituationPart):
 
     def describe(self) -> str:
         return self.spans.describe()
+
+
+READ_TWICE = 0.5
+"""Maximum fraction of a range that the next one reads again."""
+
+
+@dataclass(frozen=True)
+class SituationSplit:
+    """Parts of a query, and the reason for EXPLAIN.  ``parts``: empty if there is nothing to find;
+    a single None: the query as it is.
+    """
+
+    parts: tuple[SituationPart | None, ...]
+    reason: str
+
+
+def split_situations(
+    snapshot: Snapshot,
+    compiled: CompiledSituations,
+    plan: ReplayPlan,
+    parts: Callable[[float], int],
+) -> SituationSplit:
+    span = snapshot.time_range
+    if span is None:
+        return SituationSplit((None,), "the stream has no events")
+    if plan.spans is not None:
+        found = _spans(snapshot, compiled, plan, max(1, parts(plan.replayed())))
+        intervals = len(plan.spans if plan.partitions is None else plan.partitions.inside)
+        return SituationSplit(found, f"{intervals} replay intervals in {len(found)} groups")
+    wanted = parts(1.0)
+    if wanted <= 1:
+        return SituationSplit((None,), "one part was asked for, or the stream is small")
+    ranges = situation_ranges(snapshot, compiled, wanted)
+    if len(ranges) > 1:
+        return SituationSplit(ranges, f"{len(ranges)} ranges of time")
+    why = "neither WITHIN nor durations bound how long a match takes"
+    if furthest(compiled) is not None:
+        why = "a match may reach over a large part of the stream"
+    if compiled.partition_by:
+        count = min(wanted, SHARES_MAX)
+        shares = tuple(SituationShare(share, count, span[1]) for share in range(count))
+        return SituationSplit(shares, f"{count} groups of partitions, because {why}")
+    return SituationSplit((None,), f"one part, because {why}")
+
+
+def _spans(
+    snapshot: Snapshot, compiled: CompiledSituations, plan: ReplayPlan, wanted: int
+) -> tuple[SituationPart, ...]:
+    if by_time(snapshot, compiled):
+        ranges = [
+            SituationRange.of(snapshot, compiled, low, high)
+            for low, high in instants_of(snapshot, compiled, plan)
+        ]
+        size = -(-len(ranges) // max(1, wanted))
+        groups = [tuple(ranges[i : i + size]) for i in range(0, len(ranges), max(1, size))]
+        return tuple(map(SituationRanges, groups))
+    return tuple(map(SituationSpans, interval_parts(plan, wanted)))
+
+
+def situation_ranges(
+    snapshot: Snapshot, compiled: CompiledSituations, wanted: int
+) -> tuple[SituationRange, ...]:
+    """At most ``wanted`` ranges that cover all time; one or none if they would not pay."""
+    reach, span = furthest(compiled), snapshot.time_range
+    if reach is None or span is None or wanted <= 1:
+        return ()
+    bounds = [INT64_MIN]
+    for low, _ in snapshot.ranges(wanted):
+        if low is None or low <= span[0]:
+            continue
+        held = snapshot.aggregate((), None if bounds[-1] == INT64_MIN else bounds[-1], low).count
+        if snapshot.aggregate((), max(INT64_MIN, low - reach), low).count <= READ_TWICE * held:
+            bounds.append(low)
+    return tuple(
+        SituationRange.of(snapshot, compiled, low, high - 1)
+        for low, high in pairwise([*bounds, span[1] + 1])
+    )

@@ -32,8 +32,14 @@ from ...store.segment import SegmentView
 from ...store.snapshot import Snapshot
 from ...store.tail import MemoryLeaf
 from .fields import Aggregate, FieldPlan, aggregate_column, key_column
-from .sessions import session_slices
-from .slices import SliceChunk, WindowMetrics, in_pieces, merge_slices, replay_slices
+from .slices import (
+    SliceChunk,
+    WindowMetrics,
+    in_pieces,
+    merge_slices,
+    replay_slices,
+    session_slices,
+)
 from .slide import Slider
 from .spec import TICK_MAX, TICK_MIN, CountWindows, SessionWindows, TimeWindows, Windows
 from .sweep import Sweep

@@ -11,10 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .calendar import Calendar
-from .sessions import session_runs
-from .slices import ticks_of
-from .spec import TICK_MAX, CountWindows, SessionWindows, TimeWindows
+from .slices import session_runs, ticks_of
+from .spec import TICK_MAX, Calendar, CountWindows, SessionWindows, TimeWindows
 
 __all__ = ["expand_counts", "expand_sessions", "expand_times", "session_bounds", "with_bounds"]
 

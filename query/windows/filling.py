@@ -26,8 +26,7 @@ import pyarrow.compute as pc
 from ...core.sorting import firsts
 from ...errors import InvalidArgument, ResourceLimit
 from .aggregation import times_array
-from .calendar import Calendar
-from .spec import TimeWindows
+from .spec import Calendar, TimeWindows
 
 __all__ = ["Fill", "Filler"]
 

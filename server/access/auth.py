@@ -6,37 +6,66 @@ Without tokens the server is *open*: it answers only clients of the same machine
 host name (which stops DNS rebinding), and no page of another origin, not even for reads.  A store
 that ever had a token, or a copy of it, is never served openly (``tokens.mark_guarded``).  With
 tokens or without, a changing request from a page of another origin is refused.
+
+Also here:
+
+* Rate limits per client (token buckets); the ``CLIENTS_MAX`` most recent clients are remembered,
+  and others start with a full bucket. Lives on the event loop.
+* Checks that a token may run a SQL statement: ``read`` to query, ``write`` to insert and create,
+  ``admin`` to drop, delete, alter and index. ``VisibleStreams`` hides all other streams from a
+  restricted token.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import math
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
+from ...core.caches import Lru
 from ...errors import Forbidden, Unauthorized
 from ..http.problems import Problem
 from .identity_provider import IdentityProvider
-from .rates import Buckets
 from .settings import Settings, is_loopback
 from .tokens import Token, TokenFile
 
-__all__ = [
-    "Authenticator",
-    "Principal",
-    "Requester",
-    "ask_again",
-    "authenticate",
-    "bearer",
-    "identify",
-]
+if TYPE_CHECKING:
+    from ...query.contract.access import Access
+
+CLIENTS_MAX = 10_000
+
+
+class Buckets:
+    """One bucket per client: ``per_s`` requests a second (0: no limit), ``burst`` at once."""
+
+    def __init__(
+        self, per_s: float, burst: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._per_s = per_s
+        self._burst = burst
+        self._clock = clock
+        self._left: Lru[str, tuple[float, float]] = Lru(CLIENTS_MAX)
+
+    def wait_s(self, client: str) -> float:
+        return max(0.0, 1.0 - self._filled(client)) / self._per_s if self._per_s else 0.0
+
+    def take(self, client: str) -> None:
+        if self._per_s:
+            self._left.put(client, (self._filled(client) - 1.0, self._clock()))
+
+    def _filled(self, client: str) -> float:
+        left, at = self._left.get(client) or (self._burst, self._clock())
+        return min(self._burst, left + (self._clock() - at) * self._per_s)
+
 
 COUNTED = "chronicle.counted"
 """Key of the scope: the request counts against the rate limits already."""
@@ -252,3 +281,36 @@ def _loopback_address(text: str) -> bool:
         return ipaddress.ip_address(text).is_loopback
     except ValueError:
         return False
+
+
+def visible_to(principal: Principal) -> Callable[[str], bool] | None:
+    """Which streams exist for a principal; None for all."""
+    token = principal.token
+    return None if token is None or principal.everywhere else token.reaches
+
+
+def authorize(principal: Principal, access: Access) -> None:
+    """Raise ``SqlError`` or ``Forbidden`` unless a principal may run a statement."""
+    principal.require(access.scope, access.target)
+    if access.renamed is not None:
+        principal.require(access.scope, access.renamed)
+    if principal.token is None:
+        return
+    for name in sorted(access.reads):
+        principal.require("read", name)
+
+
+def check_predicate(text: str) -> None:
+    """Raise ``SqlError`` for a ``where`` that is more than a condition on one event."""
+    from sqlglot import exp
+
+    from ...query.sql.dialect import error_at, parse_predicate, position_of
+
+    node: Any = parse_predicate(text)
+    inner = node.find(exp.Query, exp.Subquery, exp.Table)
+    if inner is not None:
+        raise error_at(
+            text,
+            position_of(inner),
+            "where is a condition on one event; write a query for anything more",
+        )

@@ -29,7 +29,7 @@ from ...core.caches import Lru
 from ...errors import InvalidArgument, MissingDependency, Unauthorized
 from ..http.problems import Problem
 from .settings import Settings, is_loopback
-from .token import SCOPES, Token
+from .tokens import SCOPES, Token
 
 if TYPE_CHECKING:
     from joserfc.jwk import KeySet

@@ -11,12 +11,19 @@ A running server sees changes with its next request.  If the file is unreadable,
 refused.  A store that ever had a token is marked in its manifest for good: without ``server/``,
 restored from a backup or after the last revocation, it refuses every request rather than serve
 openly.  Writers use a lock file; local file systems only.
+
+Also here:
+
+* A token: name, scopes, streams, expiry. Scopes::
+* The server's own files::
+* The audit log: ``<store>/server/audit.log``, mode 0600, one JSON object per line::
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import fcntl
+import fnmatch
 import hashlib
 import logging
 import os
@@ -26,35 +33,162 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from ...errors import ChronicleError, CorruptStore, InvalidArgument, StorageFailed, Unauthorized
+from ...store import atomic_file
 from ...store.files import RealFiles
 from ...store.manifest import read_manifest, write_manifest
 from ...store.store import MARK
-from .audit_log import note
-from .server_directory import replace_file, server_directory
-from .token import SCOPES, Token, expiry, now_utc, span_of, time_text
 
-__all__ = [
-    "SCOPES",
-    "Token",
-    "TokenFile",
-    "create_token",
-    "is_guarded",
-    "last_uses",
-    "list_tokens",
-    "mark_guarded",
-    "revoke_all_tokens",
-    "revoke_token",
-    "rotate_token",
-]
+INCLUDED = {
+    "read": {"read", "metrics"},
+    "write": {"write", "ingest"},
+    "ingest": {"ingest"},
+    "metrics": {"metrics"},
+    "operate": {"operate", "metrics"},
+    "admin": {"read", "write", "ingest", "metrics", "operate", "admin"},
+}
 
-logger = logging.getLogger("chronicle.server")
+SCOPES = tuple(INCLUDED)
+_DURATION = re.compile(r"(\d{1,6})\s*(s|m|h|d|w)[a-z]*")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def now_utc() -> dt.datetime:
+    return dt.datetime.now(dt.timezone.utc)
+
+
+def time_text(moment: dt.datetime) -> str:
+    """A time in the tokens' format: ISO 8601, UTC, seconds."""
+    return moment.astimezone(dt.timezone.utc).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def span_of(text: str) -> dt.timedelta | None:
+    """A span such as ``30d``; None for another text."""
+    found = _DURATION.fullmatch(text.strip().lower())
+    return dt.timedelta(seconds=int(found[1]) * _SECONDS[found[2]]) if found else None
+
+
+def expiry(
+    given: str | dt.datetime | dt.timedelta | None, at_most: dt.timedelta | None = None
+) -> str | None:
+    """The expiry as text, by default ``at_most`` from now; raises ``InvalidArgument``."""
+    given = at_most if given is None else given
+    if given is None:
+        return None
+    if isinstance(given, str):
+        span = span_of(given)
+        if span is not None:
+            given = span
+        else:
+            try:
+                given = dt.datetime.fromisoformat(given.strip())
+            except ValueError:
+                raise InvalidArgument(
+                    f"expected a time such as 2027-01-01 or a span such as 30d, found {given!r}"
+                ) from None
+    try:
+        if isinstance(given, dt.timedelta):
+            given = now_utc() + given
+        if given.tzinfo is None:
+            given = given.replace(tzinfo=dt.timezone.utc)
+        text = time_text(given)
+    except OverflowError:
+        raise InvalidArgument("a token expires before the year 10000, or never") from None
+    if given <= now_utc():
+        raise InvalidArgument(f"the token would have expired already, at {text}")
+    if at_most is not None and text > time_text(now_utc() + at_most):
+        raise InvalidArgument(
+            f"tokens expire after {at_most.days} days at most here (CHRONICLE_TOKEN_DAYS), found "
+            f"{text}"
+        )
+    return text
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token without its secret.  ``sha256`` is the secret's hex digest, ``streams`` are
+    case-sensitive globs (``*``, ``?``, ``[...]``), times are ISO 8601 in UTC.
+    """
+
+    id: str
+    name: str
+    sha256: str
+    scopes: tuple[str, ...]
+    streams: tuple[str, ...]
+    created_at: str
+    expires_at: str | None = None
+
+    def allows(self, scope: str) -> bool:
+        return any(scope in INCLUDED[carried] for carried in self.scopes)
+
+    def reaches(self, stream: str) -> bool:
+        return any(fnmatch.fnmatchcase(stream, glob) for glob in self.streams)
+
+    @property
+    def reaches_all(self) -> bool:
+        return "*" in self.streams
+
+    def expired(self, now: dt.datetime | None = None) -> bool:
+        if self.expires_at is None:
+            return False
+        return dt.datetime.fromisoformat(self.expires_at) <= (now or now_utc())
+
+    def to_json(self, used: str | None = None) -> dict[str, Any]:
+        """For API answers, with the last use; without the digest."""
+        return {
+            "token_id": self.id,
+            "name": self.name,
+            "scopes": list(self.scopes),
+            "streams": list(self.streams),
+            "created_at": self.created_at,
+            "expires_at": self.expires_at,
+            "last_used_at": used,
+        }
+
+
+def server_directory(store: str | os.PathLike[str], *, create: bool = False) -> Path:
+    path = Path(store) / "server"
+    if create:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace a file atomically, readable by its owner only."""
+    atomic_file.replace_file(RealFiles(path.parent), path.name, content, private=True)
+
+
+logger = logging.getLogger("chronicle.server.audit")
+AUDIT_FILE_NAME = "audit.log"
+BYTES_MAX = 64 << 20
+
+
+def note(store: str | os.PathLike[str], **facts: object) -> None:
+    """Write a line; safe across processes."""
+    line = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **facts}
+    text = orjson.dumps(line, default=str, option=orjson.OPT_APPEND_NEWLINE)
+    try:
+        path = server_directory(store, create=True) / AUDIT_FILE_NAME
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(file, text)
+            full = os.fstat(file).st_size >= BYTES_MAX
+        finally:
+            os.close(file)
+        if full:
+            os.replace(path, path.with_name(AUDIT_FILE_NAME + ".1"))
+    except OSError as error:
+        logger.error(
+            "%s cannot be written (%s): %s", AUDIT_FILE_NAME, error.strerror, text.decode()
+        )
+
+
 PREFIX = "chr_"
 FILE_NAME, USES = "tokens.json", "token-uses.json"
 OVERLAP = "1h"

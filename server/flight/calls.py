@@ -2,6 +2,10 @@
 status with HTTP's text; code and request id are in the trailers.  Every method is registered as a
 bidirectional stream, which is the same on the wire: otherwise gRPC would read the request before
 authentication.
+
+Also here:
+
+* gRPC codes of errors; the text is HTTP's, and a 500 is sent without its text.
 """
 
 from __future__ import annotations
@@ -22,15 +26,34 @@ import grpc
 from ...errors import Unauthorized
 from ..access.auth import Principal
 from ..http.problems import Problem, as_problem
-from ..service.audit import Audit
 from ..service.bodies import Pace, too_slow
-from ..service.drops import BEGUN
-from ..service.middleware import account, id_of
+from ..service.middleware import BEGUN, Audit, account, id_of
 from ..service.state import Server
 from .messages import parse
-from .statuses import code_of
 
-__all__ = ["SERVICE", "Call", "handled"]
+_CODES = {
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    403: grpc.StatusCode.PERMISSION_DENIED,
+    404: grpc.StatusCode.NOT_FOUND,
+    408: grpc.StatusCode.DEADLINE_EXCEEDED,
+    409: grpc.StatusCode.FAILED_PRECONDITION,
+    410: grpc.StatusCode.NOT_FOUND,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    499: grpc.StatusCode.CANCELLED,
+    500: grpc.StatusCode.INTERNAL,
+    501: grpc.StatusCode.UNIMPLEMENTED,
+    503: grpc.StatusCode.UNAVAILABLE,
+    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+    507: grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+
+
+def code_of(problem: Problem) -> grpc.StatusCode:
+    if problem.code in ("stream-exists", "index-exists"):
+        return grpc.StatusCode.ALREADY_EXISTS
+    return _CODES.get(problem.status, grpc.StatusCode.INVALID_ARGUMENT)
+
 
 logger = logging.getLogger("chronicle.server")
 SERVICE = "arrow.flight.protocol.FlightService"

@@ -11,12 +11,11 @@ from typing import Any
 import pyarrow as pa
 
 from ...errors import StreamNotFound
-from ...query.contract.system_tables import SYSTEM_TABLES
+from ...query.contract.catalog import SYSTEM_TABLES
 from ...query.plan.system_plan import CATALOG, SCHEMA
-from ..access.auth import Principal
-from ..access.statement_rights import visible_to
+from ..access.auth import Principal, visible_to
 from ..service.state import Server
-from .arrow_data import schema_bytes
+from .messages import schema_bytes
 
 __all__ = ["CATALOG", "SCHEMA", "TABLES"]
 

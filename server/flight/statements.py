@@ -8,32 +8,49 @@
 A statement runs once; its ticket is valid once, for the same token.  A query that nobody fetches
 within ``CHRONICLE_CLIENT_TIMEOUT_MS`` ends.  Limits: ``HELD_MAX`` waiting tickets,
 ``CHRONICLE_MAX_CLIENT_QUERIES`` per client.
+
+Also here:
+
+* Prepared statements: checked, not run; kept for ``IDLE_S`` after their last use, for the token
+  that prepared them, and counted against its upload memory. Parameter types are unknown before
+  binding (Arrow's ``null``, as in ADBC); columns are those with NULL parameters. A query takes
+  one row of parameters; ``INSERT ... VALUES (?, ...)`` any number.
+* DoPut: parameters, updates and bulk events, which are stored in one commit or not at all. The
+  data becomes a body with the limits of HTTP, read by a worker process.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
+from ...errors import ChronicleError, InvalidArgument
+from ...formats import Layout, Limits
 from ...query.contract.result import changed_events
+from ...query.sql.many_rows import as_columns
+from ...query.sql.parameters import names_in
+from ..access.auth import authorize, visible_to
+from ..access.limits import ByteAccount
+from ..access.tokens import server_directory
 from ..http.body_pipe import BodyPipe
 from ..http.problems import Problem
-from ..service.audit import STATEMENT
-from ..service.computing import account_for, compute
+from ..service.bodies import MEMORY_BYTES, Body, body_too_large, fill
 from ..service.encoding import Tally
-from ..service.running_queries import RunningQuery
+from ..service.event_parsing import FileOptions, events_of, ingest_file, look_at
+from ..service.middleware import STATEMENT
+from ..service.query_log import RunningQuery
 from ..service.state import Server
-from ..service.statements import open_statement
-from .arrow_data import framed, write_rows
+from ..service.statements import account_for, compute, open_statement
 from .calls import Call
-from .messages import parse
-
-__all__ = ["Params", "Statements"]
+from .catalogue import CATALOG, SCHEMA
+from .messages import END_OF_STREAM, as_stream, command_of, framed, made, parse, write_rows
 
 HELD_MAX = 256
 FORMAT = "flight"
@@ -200,3 +217,298 @@ class Statements:
         begun = self._begun.pop(handle, None)
         if begun is not None:
             begun.end()
+
+
+IDLE_S = 600.0
+KEPT_BYTES = 1024
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass
+class Prepared:
+    """``names`` are the parameters ("1", "2" if positional), ``bound`` those of the next run."""
+
+    text: str
+    owner: Any
+    names: list[str]
+    account: ByteAccount
+    release: contextlib.ExitStack
+    bound: Rows = field(default_factory=list)
+    used: float = field(default_factory=time.monotonic)
+
+    def bind(self, rows: Rows) -> None:
+        if len(rows) > 1:
+            raise InvalidArgument(f"a query takes one row of parameters, found {len(rows)}")
+        self.bound = rows
+
+    @property
+    def params(self) -> Params:
+        if not self.names and not self.bound:
+            return None
+        if not self.bound:
+            named = ", ".join(f"${name}" for name in self.names)
+            raise InvalidArgument(f"no values were bound for the parameters {named}")
+        return self._values(self.bound[0])
+
+    @property
+    def nothing(self) -> Params:
+        return self._values(dict.fromkeys(self.names)) if self.names else None
+
+    def each(self, rows: Rows) -> tuple[str, Params] | None:
+        if not rows:
+            return (self.text, None) if not self.names else None
+        if len(rows) == 1:
+            return self.text, self._values(rows[0])
+        many = as_columns(self.text, [list(row.values()) for row in rows])
+        if many is None:
+            raise InvalidArgument(
+                f"INSERT INTO stream (...) VALUES (?, ...) takes several rows of parameters, found "
+                f"{len(rows)} for another statement; run it for each"
+            )
+        return many
+
+    def _values(self, row: dict[str, Any]) -> Params:
+        if all(name.isdigit() for name in self.names):
+            return list(row.values())
+        return {name.removeprefix("$"): value for name, value in row.items()}
+
+
+class PreparedStatements:
+    def __init__(self, server: Server, statements: Statements) -> None:
+        self._server = server
+        self._statements = statements
+        self._kept: dict[bytes, Prepared] = {}
+
+    async def make(self, call: Call, text: str) -> tuple[bytes, pa.Schema | None, pa.Schema]:
+        """Prepare a statement: handle, schema of its rows if any, schema of its parameters."""
+        self._forget_idle()
+        call.scope[STATEMENT] = text
+        server, principal = self._server, call.principal
+
+        def look() -> tuple[str, list[str]]:
+            access = server.database.access(text, visible_to(principal))
+            authorize(principal, access)
+            return access.scope, sorted(names_in(text), key=_place)
+
+        async with server.queries.held(principal.client):
+            scope, names = await server.call(look)
+        release = contextlib.ExitStack()
+        account = release.enter_context(server.uploads.account(principal.client))
+        prepared = Prepared(text, principal.token, names, account, release)
+        try:
+            account.hold(len(text) + KEPT_BYTES)
+            schema = await self._rows_of(call, prepared) if scope == "read" else None
+        except BaseException:
+            release.close()
+            raise
+        handle = secrets.token_bytes(16)
+        self._kept[handle] = prepared
+        return handle, schema, pa.schema([pa.field(name, pa.null()) for name in names])
+
+    async def _rows_of(self, call: Call, prepared: Prepared) -> pa.Schema | None:
+        try:
+            return await self._statements.schema(call, prepared.text, prepared.nothing)
+        except ChronicleError:
+            if not prepared.names:
+                raise
+            return None  # a NULL may be the cause, as in LIMIT ?
+
+    def find(self, call: Call, handle: bytes) -> Prepared:
+        prepared = self._kept.get(handle)
+        if prepared is None or prepared.owner != call.principal.token:
+            raise Problem("not-found", 404, "there is no such prepared statement; prepare it again")
+        prepared.used = time.monotonic()
+        return prepared
+
+    def close(self, call: Call, handle: bytes) -> None:
+        prepared = self._kept.get(handle)
+        if prepared is not None and prepared.owner == call.principal.token:
+            self._forget(handle)
+
+    def close_all(self) -> None:
+        for handle in list(self._kept):
+            self._forget(handle)
+
+    def _forget(self, handle: bytes) -> None:
+        self._kept.pop(handle).release.close()
+
+    def _forget_idle(self) -> None:
+        oldest = time.monotonic() - IDLE_S
+        for handle, prepared in list(self._kept.items()):
+            if prepared.used < oldest:
+                self._forget(handle)
+
+
+def _place(name: str) -> tuple[int, str]:
+    return (int(name), "") if name.isdigit() else (0, name)
+
+
+PARAMETERS_BYTES = 64 << 20
+"""Most bytes of one statement's parameters, as sent and decoded."""
+
+_CREATE, _FAIL_WITHOUT = 1, 2
+_FAIL_WITH, _APPEND, _REPLACE = 1, 2, 3
+"""Values of the protocol's TableNotExistOption and TableExistsOption."""
+
+
+def no_transaction(command: Any) -> None:
+    if command.HasField("transaction_id"):
+        raise Problem(
+            "not-supported", 501, "there are no transactions here: each statement commits"
+        )
+
+
+class Loading:
+    def __init__(
+        self, server: Server, statements: Statements, prepared: PreparedStatements
+    ) -> None:
+        self._server = server
+        self._statements = statements
+        self._prepared = prepared
+
+    async def put(self, call: Call) -> None:
+        try:
+            await self._put(call)
+        except Exception:
+            await call.drain()
+            raise
+
+    async def _put(self, call: Call) -> None:
+        first = await call.message("FlightData")
+        name, command = command_of(first.flight_descriptor.cmd)
+        if name == "CommandStatementUpdate":
+            no_transaction(command)
+            count = await self._statements.run(call, command.query, None)
+        elif name == "CommandPreparedStatementUpdate":
+            count = await self._update(call, first, command.prepared_statement_handle)
+        elif name == "CommandPreparedStatementQuery":
+            prepared = self._prepared.find(call, command.prepared_statement_handle)
+            prepared.bind(await self._parameters(call, first))
+            return
+        elif name == "CommandStatementIngest":
+            count = await self._ingest(call, first, command)
+        else:
+            raise Problem("bad-request", 400, f"{name} is not for DoPut")
+        told = made("DoPutUpdateResult", record_count=count).SerializeToString()
+        await call.send(made("PutResult", app_metadata=told))
+
+    async def _update(self, call: Call, first: Any, handle: bytes) -> int:
+        prepared = self._prepared.find(call, handle)
+        rows = await self._parameters(call, first)
+        run = prepared.each(rows or prepared.bound)
+        return 0 if run is None else await self._statements.run(call, *run)
+
+    # ---------------------------------------------------------------------------- bodies
+
+    @contextlib.asynccontextmanager
+    async def _received(
+        self, call: Call, first: Any, most: int, *, staged: bool = False
+    ) -> AsyncIterator[Body]:
+        server, client = self._server, call.principal.client
+        directory = server_directory(server.database.path, create=True)
+        async with server.bodies.held(client):
+            with server.uploads.account(client) as account:
+                if staged:
+                    account.hold(MEMORY_BYTES)
+                body = Body(directory, None, None if staged else account)
+                with contextlib.closing(body):
+                    await fill(body, _pieces(call, first, most))
+                    yield body
+
+    async def _parameters(self, call: Call, first: Any) -> Rows:
+        server = self._server
+
+        def read() -> Rows:
+            if body.size == len(END_OF_STREAM):
+                return []
+            layout = Layout(time=None, timeless=True)
+            limits = Limits(columns=server.settings.max_columns, total_bytes=PARAMETERS_BYTES)
+            batches = events_of(
+                body, "arrow", layout, PARAMETERS_BYTES, server.reader, name="parameters",
+                limits=limits,
+            )  # fmt: skip
+            return [row for batch in batches for row in batch.to_pylist()]
+
+        async with self._received(call, first, PARAMETERS_BYTES) as body:
+            return await server.call(read)
+
+    # ------------------------------------------------------------------- events in bulk
+
+    async def _ingest(self, call: Call, first: Any, command: Any) -> int:
+        server, stream = self._server, command.table
+        create, if_exists = _mode(command)
+        call.principal.require("write" if create else "ingest", stream)
+        server.require_writable()
+        time = command.options.get("time")
+        unknown = sorted(set(command.options) - {"time"})
+        if unknown:
+            raise InvalidArgument(f"the option is time, the time column; found {unknown[0]!r}")
+
+        def work() -> int:
+            chosen = time
+            if chosen is None and create:
+                chosen = look_at(server, body, FileOptions(format="arrow"), None, 0).time
+            ticks = stream in server.database.streams() and (
+                server.database.stream_schema(stream).time_unit is None
+            )
+            rule = "ticks" if ticks else "auto"
+            options = FileOptions(name=stream, format="arrow", time=chosen, time_format=rule)
+            report = ingest_file(
+                server, body, options, strict=True, stream=stream, create=create,
+                if_exists=if_exists,
+            ).report  # fmt: skip
+            server.metrics.appended_events.labels("flight").inc(report.stored)
+            server.metrics.late_events.inc(report.late)
+            return report.stored
+
+        most = server.settings.max_part_bytes
+        async with self._received(call, first, most, staged=True) as body:
+            if body.size == len(END_OF_STREAM):
+                raise InvalidArgument("expected Arrow data with a schema, found none")
+            async with server.appends.held(call.principal.client):
+                return await server.call(work)
+
+
+async def _pieces(call: Call, first: Any, most: int) -> AsyncGenerator[bytes, None]:
+    size = 0
+    data = first
+    while True:
+        piece = as_stream(data)
+        size += len(piece)
+        if size > most:
+            raise body_too_large(most)
+        yield piece
+        received = await call.next_message()
+        if received is None:
+            yield END_OF_STREAM
+            return
+        data = parse("FlightData", received)
+
+
+def _mode(command: Any) -> tuple[bool, str]:
+    no_transaction(command)
+    if command.temporary:
+        raise Problem("not-supported", 501, "there are no temporary streams")
+    for name, only in (("catalog", CATALOG), ("schema", SCHEMA)):
+        if command.HasField(name) and getattr(command, name) not in ("", only):
+            raise InvalidArgument(
+                f"streams are in the {name} {only!r}, found {getattr(command, name)!r}"
+            )
+    said = command.table_definition_options
+    found = (said.if_not_exist, said.if_exists)
+    if said.if_exists == _REPLACE:
+        raise Problem(
+            "not-supported", 501, "a stream is not replaced by a load: drop it, then make it anew"
+        )
+    known = {
+        (_CREATE, _FAIL_WITH): (True, "fail"),
+        (_CREATE, _APPEND): (True, "append"),
+        (_FAIL_WITHOUT, _APPEND): (False, "fail"),
+    }
+    if found not in known:
+        raise InvalidArgument(
+            "expected to create the stream, to append to it, or both, where it is not and where it "
+            f"is; found if_not_exist={found[0]}, if_exists={found[1]}"
+        )
+    return known[found]

@@ -5,19 +5,26 @@
 
 A slow client blocks the thread; after a disconnect the thread's next write raises.  An exception of
 the thread arrives after the bytes written before it.  One writer, one reader.
+
+Also here:
+
+* Server-sent events, ``text/event-stream`` (WHATWG HTML, section 9.2.6)::
 """
 
 from __future__ import annotations
 
 import asyncio
 import io
+import re
 import threading
 from collections import deque
 from typing import Any
 
-from ...errors import QueryCancelled
+import pyarrow as pa
+import pyarrow.compute as pc
 
-__all__ = ["BodyPipe"]
+from ...errors import QueryCancelled
+from ...formats.jsonout import json_bytes
 
 BLOCK_BYTES = 64 * 1024
 QUEUE_BYTES = 4 * 1024 * 1024
@@ -120,3 +127,38 @@ class BodyPipe(io.RawIOBase):
             self._queue.clear()
             self._queued = 0
             self._space.notify_all()
+
+
+MEDIA_TYPE = "text/event-stream"
+_BREAK = re.compile(r"\r\n|\r|\n")
+
+
+def event(kind: str, data: str, id: str | None = None) -> bytes:
+    lines = [f"event: {_single(kind)}"]
+    if id is not None:
+        lines.append(f"id: {_single(id)}")
+    lines += [f"data: {line}" for line in _BREAK.split(data)]
+    return ("\n".join(lines) + "\n\n").encode()
+
+
+def row_events(ids: pa.Array, rows: pa.RecordBatch) -> bytes:
+    head, middle, between = (
+        pa.scalar(text, pa.large_string()) for text in ("event: row\nid: ", "\ndata: ", "")
+    )
+    names = pc.cast(ids, pa.large_string())
+    heads = pc.binary_join_element_wise(head, names, middle, between)
+    return json_bytes(rows, last="}\n\n", heads=heads)
+
+
+def comment(text: str = "") -> bytes:
+    return "".join(f": {line}\n" for line in _BREAK.split(text)).encode() + b"\n"
+
+
+def retry(milliseconds: int) -> bytes:
+    return b"retry: %d\n\n" % milliseconds
+
+
+def _single(text: str) -> str:
+    if _BREAK.search(text) or "\0" in text:
+        raise ValueError(f"a name or id in an event stream is one line, found {text!r}")
+    return text

@@ -1,18 +1,25 @@
 """Content negotiation: ``?format=``, then ``Content-Type`` (bodies) or ``Accept`` (answers; ``*/*``
 is JSON).  An unknown format is an error that lists the known ones: 415 for a body, 406 for an
 answer.
+
+Also here:
+
+* CloudEvents in binary mode: converted to structured mode, which ``chronicle.formats`` reads. ::
 """
 
 from __future__ import annotations
 
+import base64
+import re
 from functools import lru_cache
+from typing import NamedTuple
+from urllib.parse import unquote
 
+import orjson
 from starlette.requests import Request
 
 from ...formats.kinds import READ_FORMATS, WRITE_FORMATS, format_of_media_type, media_type_of
 from .problems import Problem
-
-__all__ = ["FEEDS", "answer_format", "body_format", "feed_format", "file_format", "wants_gzip"]
 
 FEEDS = ("sse", "ndjson", "arrow")
 
@@ -126,3 +133,58 @@ def _by_preference(header: str) -> list[tuple[str, float]]:
         if name and quality > 0:
             found.append((name, quality))
     return sorted(found, key=lambda item: -item[1])
+
+
+PREFIX = "ce-"
+_NAME = re.compile(r"[a-z0-9]{1,64}")
+_REQUIRED = ("id", "source", "type")
+
+
+class BinaryEvent(NamedTuple):
+    attributes: tuple[tuple[str, str], ...]
+    media_type: str
+
+    def structured(self, data: bytes) -> bytes:
+        head = orjson.dumps(dict(self.attributes))[:-1]
+        if not data.strip():
+            return head + b"}"
+        kind = self.media_type
+        if kind in ("", "application/json", "text/json") or kind.endswith("+json"):
+            return head + b',"data":' + data + b"}"
+        if kind.startswith("text/"):
+            try:
+                return head + b',"data":' + orjson.dumps(data.decode()) + b"}"
+            except UnicodeDecodeError:
+                pass
+        return head + b',"data_base64":"' + base64.b64encode(data) + b'"}'
+
+
+def binary_event(request: Request) -> BinaryEvent | None:
+    """The event in a request's headers, or None; raises ``Problem`` (400)."""
+    headers = request.headers
+    version = headers.get("ce-specversion")
+    if version is None or request.query_params.get("format") is not None:
+        return None
+    found = {}
+    for header, value in headers.items():
+        name = header.removeprefix(PREFIX)
+        if name == header:
+            continue
+        if not _NAME.fullmatch(name) or name in ("data", "data_base64"):
+            raise _wrong(f"the header {header!r} names no attribute: letters and digits make one")
+        try:
+            found[name] = unquote(value.encode("latin-1").decode(), errors="strict")
+        except UnicodeDecodeError:
+            raise _wrong(f"the header {header!r} is not UTF-8, percent-encoded") from None
+    missing = [PREFIX + name for name in _REQUIRED if not found.get(name)]
+    if version.strip() != "1.0" or missing:
+        what = f"no {', '.join(missing)}" if missing else f"ce-specversion {version!r}"
+        raise _wrong(f"expected a CloudEvent 1.0 with ce-id, ce-source and ce-type, found {what}")
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type:
+        found["datacontenttype"] = media_type
+    return BinaryEvent(tuple(found.items()), media_type)
+
+
+def _wrong(detail: str) -> Problem:
+    return Problem("invalid-data", 400, detail)

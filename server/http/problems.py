@@ -6,22 +6,38 @@
 ``type`` and ``code`` are stable, ``detail`` is for people; ``position`` belongs to SQL errors,
 ``row`` to unreadable data, ``errors`` to invalid fields.  An exception that is not a
 ``ChronicleError`` is answered 500 without its text, which is logged under the same ``request_id``.
+
+Also here:
+
+* JSON responses of one object.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from ...errors import ChronicleError, SqlError, Unauthorized, in_words_of, outside
-from .responses import json_bytes
 
-__all__ = ["TITLES", "Problem", "as_problem", "problem_document", "problem_response"]
+
+def json_bytes(content: Any) -> bytes:
+    """A line of JSON; handles all Python integers and texts."""
+    try:
+        return orjson.dumps(content, default=str) + b"\n"
+    except TypeError:  # an integer beyond 64 bits, or a lone surrogate
+        return json.dumps(content, separators=(",", ":"), default=str).encode() + b"\n"
+
+
+def reply(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(json_bytes(content), status, headers, "application/json")
+
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:chronicle:"

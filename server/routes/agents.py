@@ -19,9 +19,8 @@ from starlette.types import Receive, Scope, Send
 from ...agents.tools import tools_over
 from ...errors import StreamNotFound
 from ...query.contract.result import Result
-from ..access.auth import Principal, Requester
-from ..access.statement_rights import authorize, visible_to
-from ..service.running_queries import RunningQuery
+from ..access.auth import Principal, Requester, authorize, visible_to
+from ..service.query_log import RunningQuery
 from ..service.state import Server, server_of
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ from starlette.responses import RedirectResponse, Response
 from ... import __version__
 from ...core.caches import lazy
 from ..access.auth import Requester
-from ..access.token import SCOPES
-from ..http.problems import Problem
-from ..http.responses import reply
+from ..access.tokens import SCOPES
+from ..http.problems import Problem, reply
 from ..service.state import server_of
 
 __all__ = ["HEADERS", "POLICY", "Asset", "load_assets", "mount_console", "router", "wants_page"]

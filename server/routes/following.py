@@ -8,6 +8,11 @@
 The server holds at most one piece of a feed per client besides the socket's buffer; waiting needs
 no thread.  A client that reads too slowly is disconnected (``Pace``) and resumes at its last id.
 Each heartbeat checks the token again.  An error after the first byte is the last event or line.
+
+Also here:
+
+* ``GET /v1/streams/{stream}/tail``: follow a stream. ``api/tailing.py`` defines order and
+  positions, ``service.feeds`` the formats.
 """
 
 from __future__ import annotations
@@ -17,23 +22,27 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
+from typing import Annotated
 
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from fastapi import APIRouter, Header, Query, Request, Response
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
-from ...errors import ChronicleError, Forbidden, QueryCancelled, Unauthorized
+from ...api.tailing import Tail
+from ...errors import ChronicleError, Forbidden, QueryCancelled, ReadOnlyStore, Unauthorized
+from ...query.contract.cancellation import QueryControl
 from ...store import EventStream
-from ..access.auth import Principal, ask_again
+from ..access.auth import Principal, Requester, ask_again, check_predicate
 from ..access.limits import Slot
+from ..http.negotiation import feed_format
 from ..http.problems import Problem, as_problem
+from ..http.request_head import PathName
 from ..service.bodies import Pace
-from ..service.feeds import Feed
+from ..service.feeds import Feed, TailFeed, format_of
 from ..service.middleware import ABORT, BrokenAnswer
-from ..service.running_queries import RunningQuery
+from ..service.query_log import RunningQuery
 from ..service.state import Server, server_of
-
-__all__ = ["send_feed"]
+from .parameters import Columns, FeedFormatName, Follow, Int64AsString, Marks, column_names
 
 logger = logging.getLogger("chronicle.server")
 HEARTBEAT_S = 15.0
@@ -225,3 +234,60 @@ class _Following(Response):
             self._allowed(ask_again(self._request))
         except (Unauthorized, Forbidden) as error:
             raise type(error)(f"the token no longer allows this: {error}") from None
+
+
+router = APIRouter(prefix="/v1/streams/{stream}", tags=["followers"])
+
+
+@router.get("/tail", summary="Follow a stream")
+async def tail(
+    request: Request,
+    principal: Requester,
+    stream: PathName,
+    after: Annotated[
+        str, Query(description="now, the version of a commit (0: the beginning), or the last id.")
+    ] = "now",
+    where: Annotated[
+        str | None, Query(description="SQL predicate, such as altitude > 10000.")
+    ] = None,
+    columns: Columns = None,
+    format: FeedFormatName = None,
+    follow: Follow = True,
+    marks: Marks = False,
+    int64_as_string: Int64AsString = False,
+    last_event_id: Annotated[
+        str | None, Header(description="The last id that was read; wins over `after`.")
+    ] = None,
+) -> Response:
+    """Events as they are committed: server-sent events, NDJSON or an Arrow stream."""
+    server = server_of(request)
+    name = feed_format(request)
+
+    def allowed(asking: Principal) -> None:
+        asking.require("read", stream)
+
+    def open_feed(query: RunningQuery) -> tuple[Feed, EventStream]:
+        found = server.database.stream(stream)
+        handle = found.handle
+        if not isinstance(handle, EventStream):
+            raise ReadOnlyStore(
+                "the store is open for reading here, and commits are told where they are made; "
+                "follow the stream through the server that writes"
+            )
+        if where is not None:
+            check_predicate(where)
+        told = Tail(
+            server.database,
+            handle,
+            (last_event_id or "").strip() or after.strip() or "now",
+            where,
+            column_names(columns),
+            control=QueryControl(cancellation=query.cancellation),
+        )
+        form = format_of(name, told.schema, marks=marks, int64_as_string=int64_as_string)
+        return TailFeed(told, form), handle
+
+    text = f"tail of {stream}" + (f" where {where}" if where else "")
+    return await send_feed(
+        request, principal, "tail", text, open_feed, follow=follow, allowed=allowed
+    )

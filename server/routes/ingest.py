@@ -18,10 +18,15 @@ from ...formats import arrow_name_of_type, encode, name_of_type, parse_pairs
 from ...formats.looking import Look
 from ..access.auth import Requester
 from ..http.negotiation import file_format
-from ..http.responses import reply
+from ..http.problems import reply
 from ..service.bodies import Body
-from ..service.event_parsing import bad_row_json
-from ..service.file_ingest import FileOptions, in_words_of_ingest, ingest_file, look_at
+from ..service.event_parsing import (
+    FileOptions,
+    bad_row_json,
+    in_words_of_ingest,
+    ingest_file,
+    look_at,
+)
 from ..service.state import Server, server_of
 from .parameters import Flatten, FormatName, Text, column_names
 

@@ -15,18 +15,15 @@ from ...core.times import INT64_MAX
 from ...errors import ChronicleError, InvalidArgument, ReadOnlyStore, StreamNotFound
 from ...live.definition import LiveDefinition
 from ...store import EventStream
-from ..access.auth import Principal, Requester
-from ..access.statement_rights import authorize, visible_to
+from ..access.auth import Principal, Requester, authorize, visible_to
 from ..http.jsonable import jsonable
 from ..http.negotiation import feed_format
+from ..http.problems import reply
 from ..http.request_head import PathName
-from ..http.responses import reply
-from ..service.feeds import Feed
-from ..service.live_feed import LiveFeed
-from ..service.running_queries import RunningQuery
+from ..service.feeds import Feed, LiveFeed
+from ..service.query_log import RunningQuery
 from ..service.state import Server, server_of
 from .following import send_feed
-from .json_bodies import read_spec, spec_body
 from .parameters import (
     End,
     FeedFormatName,
@@ -35,6 +32,8 @@ from .parameters import (
     Precision,
     ResultEncoding,
     Start,
+    read_spec,
+    spec_body,
     to_ticks,
 )
 from .row_responses import RowSource, send_rows

@@ -14,12 +14,11 @@ from ...core.times import INT64_MAX
 from ...errors import InvalidArgument
 from ...schema import StreamSchema
 from ..access.auth import Requester
+from ..http.problems import reply
 from ..http.request_head import PathName
-from ..http.responses import reply
-from ..service.running_queries import RunningQuery
+from ..service.query_log import RunningQuery
 from ..service.state import server_of
-from .event_scan import Patience, distinct_columns
-from .json_bodies import read_spec, spec_body
+from .events import Patience, distinct_columns
 from .parameters import (
     Columns,
     End,
@@ -28,6 +27,8 @@ from .parameters import (
     Precision,
     Start,
     column_names,
+    read_spec,
+    spec_body,
     to_ticks,
 )
 from .row_responses import RowSource, send_rows

@@ -1,35 +1,111 @@
 """Routes of SQL.  ``GET /v1/query`` changes nothing, whatever the text says.  A query ends on its
 time limit, when its client disconnects, and when it is cancelled, but not while it commits.
+
+Also here:
+
+* Statement parameters from JSON. SQL types that JSON lacks are objects: ``{"type": "timestamp",
+  "value": "2018-08-01T06:00:00"}``. A value that its type cannot hold is refused with the
+  parameter's name.
+* Queries whose rows become part of a small JSON answer. Each takes a query slot, is listed and
+  cancellable, is read-only, and ends on the server's time limit or when its client disconnects.
+* Matches to draw: variables of a pattern, events of one match, pairs of a recency join.
+  ``query.matches`` computes them; this route adds the rights and limits of a request.
+* Routes for SQL editors: check a statement, and list the dialect's words. A check parses, binds
+  and authorizes, but runs nothing; it does not find errors that depend on values or rows.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Annotated, Any
+import asyncio
+import base64
+import contextlib
+import datetime as dt
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from functools import cache, partial
+from typing import Annotated, Any, Literal, cast
 
+import orjson
+import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from ...core.times import ticks_of, time_of
+from ...errors import Forbidden, InvalidArgument, SqlError
+from ...query.contract.access import Access
 from ...query.contract.explanation import Plan
-from ..access.auth import Principal, Requester
-from ..access.statement_rights import authorize, visible_to
+from ...query.matches import events_of, outlined, pairs_of
+from ...query.sql.parameters import names_in
+from ..access.auth import Principal, Requester, authorize, visible_to
 from ..http.jsonable import jsonable
-from ..http.problems import Problem
+from ..http.problems import Problem, problem_document, reply
 from ..http.request_head import PathName
-from ..http.responses import reply
-from ..service.audit import STATEMENT
-from ..service.running_queries import RunningQuery
-from ..service.state import server_of
+from ..service.middleware import STATEMENT
+from ..service.query_log import RunningQuery
+from ..service.state import Server, server_of
 from ..service.statements import open_statement
-from .json_bodies import read_spec, spec_body
-from .parameters import (
-    Limit,
-    ResultEncoding,
-)
+from .parameters import Limit, ResultEncoding, read_spec, spec_body
 from .row_responses import RowSource, send_rows
-from .statement_values import values_of
 
-__all__ = ["router"]
+
+def _moment(text: str) -> object:
+    return time_of(ticks_of(text, "value", "us"), pa.timestamp("us"))
+
+
+def _zoned(text: str) -> object:
+    return time_of(ticks_of(text, "value", "us"), pa.timestamp("us", "UTC"))
+
+
+def _span(text: str) -> dt.timedelta:
+    number, _, unit = text.partition(" ")
+    if unit != "microseconds":
+        raise ValueError("an interval is a number of microseconds, such as '1500000 microseconds'")
+    return dt.timedelta(microseconds=int(number))
+
+
+def _blob(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+TYPES: dict[str, Callable[[str], Any]] = {
+    "timestamp": _moment,
+    "timestamptz": _zoned,
+    "date": dt.date.fromisoformat,
+    "interval": _span,
+    "decimal": Decimal,
+    "double": float,
+    "blob": _blob,
+}
+
+
+def values_of(params: dict[str, Any] | list[Any] | None) -> dict[str, Any] | list[Any] | None:
+    """The values as Python types; raises ``InvalidArgument``."""
+    if isinstance(params, dict):
+        return {name: _value(name, given) for name, given in params.items()}
+    if isinstance(params, list):
+        return [_value(str(place), given) for place, given in enumerate(params, start=1)]
+    return None
+
+
+def _value(name: str, given: Any) -> Any:
+    if isinstance(given, list):
+        return [_value(name, item) for item in given]
+    if not isinstance(given, Mapping):
+        return given
+    if set(given) != {"type", "value"} or given["type"] not in TYPES:
+        raise InvalidArgument(
+            f"the parameter ${name} is an object; one has the members type (one of "
+            f"{', '.join(TYPES)}) and value"
+        )
+    try:
+        return TYPES[given["type"]](str(given["value"]))
+    except (ValueError, ArithmeticError, InvalidArgument) as error:
+        raise InvalidArgument(
+            f"the parameter ${name} is no {given['type']}: {given['value']!r} ({error})"
+        ) from None
+
 
 router = APIRouter(prefix="/v1", tags=["queries"])
 Params = dict[str, Any] | list[Any] | None
@@ -189,3 +265,216 @@ async def cancel_query(request: Request, principal: Requester, query_id: PathNam
 
 def _timeout(most: float, wished_ms: int | None) -> float:
     return most if wished_ms is None else min(int(most * 1000), wished_ms) / 1000
+
+
+class SmallQueries:
+    def __init__(self, server: Server, principal: Principal, query: RunningQuery) -> None:
+        self.server = server
+        self._principal = principal
+        self._query = query
+        self._until = time.monotonic() + server.settings.query_timeout
+
+    def rows(
+        self, text: str, params: Mapping[str, Any] | None, limit: int
+    ) -> tuple[pa.Table, bool]:
+        """The first rows of a query, and whether there are more; ignores unused parameters."""
+        named = names_in(text)
+        result = self.server.database.sql(
+            text,
+            values_of({n: value for n, value in (params or {}).items() if n in named}) or None,
+            max(0.001, self._until - time.monotonic()),
+            read_only=True,
+            cancellation=self._query.cancellation,
+            visible=visible_to(self._principal),
+            allowed=partial(authorize, self._principal),
+            tell=self.server.tell(self._principal),
+        )
+        taken: list[pa.RecordBatch] = []
+        count = 0
+        try:
+            for batch in result.batches():
+                taken.append(batch)
+                count += batch.num_rows
+                if count > limit:
+                    break
+        finally:
+            result.close()
+        table = pa.Table.from_batches(taken, result.schema)
+        return table.slice(0, limit), count > limit
+
+    @staticmethod
+    async def answer(
+        request: Request,
+        principal: Principal,
+        text: str,
+        work: Callable[[RunningQuery], dict[str, Any]],
+    ) -> dict[str, Any]:
+        server = server_of(request)
+        async with server.queries.held(principal.client):
+            query = server.running.add(request.state.request_id, "query", text, principal)
+            gone = asyncio.create_task(_end_with_client(request, query))
+            try:
+                with server.running.logged(query):
+                    return await server.call(work, query)
+            finally:
+                server.running.remove(query)
+                gone.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await gone
+
+
+async def _end_with_client(request: Request, query: RunningQuery) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    query.cancellation.cancel()
+
+
+MATCHES_MAX = 10_000
+
+
+class ChosenMatch(BaseModel):
+    """One match: its number within its partition."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    number: int = Field(ge=1)
+    partition: list[str | int | float | bool | None] = Field(default_factory=list)
+
+
+class MatchesSpec(BaseModel):
+    """A statement whose matches are wanted."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "sql": "SELECT * FROM flights MATCH_RECOGNIZE (PARTITION BY icao24 "
+                    "ORDER BY timestamp PATTERN (A B+) DEFINE B AS altitude < PREV(altitude)) AS m",
+                    "limit": 100,
+                }
+            ]
+        },
+    )
+
+    sql: str = Field(description="One query with MATCH_RECOGNIZE or RECENT JOIN.")
+    params: dict[str, Any] | None = Field(None, description="Values for $name.")
+    limit: int = Field(1000, ge=1, le=MATCHES_MAX, description="Most matches or pairs to send.")
+    mode: Literal["outline", "events", "pairs"] = Field(
+        "outline", description="All matches in outline, the events of one, or a join's pairs."
+    )
+    match: ChosenMatch | None = Field(None, description="With events: which match.")
+
+
+@router.post("/matches", summary="Matches, to be drawn", openapi_extra=spec_body(MatchesSpec))
+async def matches(request: Request, principal: Requester) -> Response:
+    """Where each variable of a row pattern was met; with `mode: events` one match's events, with
+    `mode: pairs` the times of the pairs of a recency join."""
+    spec = await read_spec(request, MatchesSpec)
+    server = server_of(request)
+
+    def run(query: RunningQuery) -> dict[str, Any]:
+        ask = SmallQueries(server, principal, query).rows
+        if spec.mode == "outline":
+            find = partial(_find, server, principal)
+            found = outlined(ask, spec.sql, spec.params, spec.limit, find)
+        elif spec.mode == "pairs":
+            found = pairs_of(ask, spec.sql, spec.params, spec.limit)
+        else:
+            if (match := spec.match) is None:
+                raise SqlError("mode events asks for one match: give its number", 1, 1)
+            found = events_of(ask, spec.sql, spec.params, match.number, match.partition)
+        return cast("dict[str, Any]", jsonable(found))
+
+    return reply(await SmallQueries.answer(request, principal, spec.sql, run))
+
+
+def _find(server: Server, principal: Principal, wanted: str) -> tuple[str, str] | None:
+    for name in server.database.streams():
+        if name.lower() == wanted.lower() and principal.may("read", name):
+            return name, server.database.stream_schema(name).time
+    return None
+
+
+KEYWORDS = """
+    all alter and any as asc asof between by case cast classifier create cross current define
+    desc describe distinct drop else end event except exclude exists explain false final first
+    following from full group having if in index inner insert intersect interval into is join
+    last lateral left like limit live maximal measures next not null nulls offset on one or
+    order outer over partition past pattern per permute preceding qualify query range recent
+    recursive right row rows running select selection set show skip stream subset table then
+    till to true unbounded union unmatched using values when where window with within
+"""
+OPERATORS = (
+    ("TUMBLE", "TUMBLE(stream, time, INTERVAL width)"),
+    ("HOP", "HOP(stream, time, INTERVAL step, INTERVAL width)"),
+    ("SESSION", "SESSION(stream, time, INTERVAL pause)"),
+    ("TUMBLE_ROWS", "TUMBLE_ROWS(stream, rows)"),
+    ("HOP_ROWS", "HOP_ROWS(stream, step, rows)"),
+    ("MATCH_RECOGNIZE", "MATCH_RECOGNIZE (...)"),
+    ("MATCH_SITUATIONS", "MATCH_SITUATIONS (...)"),
+)
+
+
+class CheckSpec(BaseModel):
+    """A statement to check."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sql: str = Field(description="One statement.")
+
+
+@router.post("/check", summary="Check a statement", openapi_extra=spec_body(CheckSpec))
+async def check(request: Request, principal: Requester) -> Response:
+    """What a statement reads, changes and needs, or the `problem` that running it would have."""
+    spec = await read_spec(request, CheckSpec)
+    server = server_of(request)
+
+    def look() -> dict[str, Any]:
+        from ...query.sql.parameters import names_in
+
+        try:
+            access: Access = server.database.access(spec.sql, visible_to(principal))
+            authorize(principal, access)
+        except (SqlError, Forbidden) as error:  # the statement is wrong, not the request
+            return {"problem": problem_document(error, request.state.request_id)}
+        return {
+            "kind": access.kind,
+            "scope": access.scope,
+            "target": access.target,
+            "reads": sorted(access.reads),
+            "parameters": sorted(names_in(spec.sql)),
+        }
+
+    return reply(await server.call(look))
+
+
+@router.get("/dialect", summary="The words of the dialect")
+async def dialect(request: Request, principal: Requester) -> Response:
+    """Keywords, types, functions by kind, operators of FROM: for completion and highlighting."""
+    del principal
+    content, etag = _dialect()
+    headers = {"ETag": etag, "Cache-Control": "no-cache"}
+    if request.headers.get("if-none-match") == etag:
+        return Response(status_code=304, headers=headers)
+    return Response(content, headers=headers, media_type="application/json")
+
+
+@cache
+def _dialect() -> tuple[bytes, str]:
+    from ...query.sql.rendering import vocabulary as words
+
+    content = orjson.dumps(
+        {
+            "keywords": sorted(KEYWORDS.split()),
+            "types": sorted({str(name).lower() for name in words.TYPES}),
+            "functions": {
+                "aggregate": sorted(words.AGGREGATES),
+                "window": sorted(words.WINDOWS),
+                "scalar": sorted(words.SCALARS | words.FORMATS | words.SIZED_ONLY),
+                "table": sorted(words.TABLE_FUNCTIONS),
+                "operator": [{"name": name, "signature": text} for name, text in OPERATORS],
+            },
+        }
+    )
+    return content, f'"{hashlib.sha256(content).hexdigest()[:32]}"'

@@ -9,17 +9,26 @@ with its own status; a later error breaks the connection.  The slot is released 
 really ended (an uninterruptible DuckDB operation holds it until then).  An answer in one block has
 its row count in the headers.  Cheap rows are computed on the event loop.  HEAD, ranges and
 conditions make the answer a file (``file_responses``).
+
+Also here:
+
+* Sends blocks to a client within its ``Pace``; time spent making a block does not count. A client
+  that is too slow is disconnected, so that it never takes a part for the whole.
+* Row answers as files, for HEAD, byte ranges and conditions, as generic readers of CSV and
+  Parquet URLs send them. HEAD writes a new file; ranges and ``If-Match`` use the file that the
+  same client saw last, so the pieces of a file fit together.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import hashlib
 import io
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -32,21 +41,108 @@ from ...formats import media_type_of
 from ..access.auth import Principal
 from ..access.limits import Gate
 from ..http.body_pipe import BodyPipe
-from ..http.preconditions import FileRequest
 from ..http.problems import Problem
+from ..http.request_head import FileRequest, raw_path
 from ..service.bodies import Pace
-from ..service.computing import account_for, compute
 from ..service.encoding import RowEncoding, Tally, encode
-from ..service.kept_answers import tag_of
-from ..service.middleware import BrokenAnswer, note_time
-from ..service.running_queries import RunningQuery
+from ..service.kept_answers import AnswerFile, OpenAnswer, tag_of
+from ..service.middleware import ABORT, BrokenAnswer, note_time
+from ..service.query_log import RunningQuery
 from ..service.state import Server, server_of
-from .file_responses import FileResponse, encoding_of_file, what_is_asked, write_answer
-from .paced_sending import send_paced
-
-__all__ = ["RowSource", "send_rows"]
+from ..service.statements import account_for, compute
 
 logger = logging.getLogger("chronicle.server")
+
+
+async def send_paced(
+    scope: Scope, send: Send, pace: Pace, next_block: Callable[[], Awaitable[bytes | None]]
+) -> None:
+    """Send blocks until ``next_block`` gives None; raises ``BrokenAnswer`` if the client is too
+    slow.
+    """
+    sent, waited = 0, 0.0
+    try:
+        while (block := await next_block()) is not None:
+            message = {"type": "http.response.body", "body": block, "more_body": True}
+            began = time.perf_counter()
+            await asyncio.wait_for(send(message), max(0.0, pace.left(sent, waited)))
+            waited += time.perf_counter() - began
+            sent += len(block)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+    except TimeoutError:
+        logger.warning(
+            "request %s: the client took its answer too slowly; broken off after %d bytes",
+            scope["state"]["request_id"],
+            sent,
+        )
+        if ABORT in scope:
+            scope[ABORT]()
+        raise BrokenAnswer from None
+
+
+PIECE_BYTES = 1 << 18
+
+
+def encoding_of_file(asked: FileRequest, encoding: RowEncoding) -> RowEncoding:
+    whole = asked.wanted is None and not asked.head
+    return encoding if whole else dataclasses.replace(encoding, gzip=False)
+
+
+def what_is_asked(request: Request, principal: Principal, encoding: RowEncoding) -> Hashable:
+    token = principal.token
+    rights = None if token is None else (token.id, tuple(token.scopes), tuple(token.streams))
+    return raw_path(request.scope), request.scope["query_string"], encoding, rights
+
+
+async def write_answer(file: AnswerFile, first: bytes | None, pipe: BodyPipe) -> None:
+    block = first
+    while block is not None:
+        await asyncio.to_thread(file.write, block)
+        block = await pipe.next_block()
+
+
+class FileResponse(Response):
+    """The part of a stored answer that was asked for; the constructor raises ``Problem`` (412,
+    416).
+    """
+
+    def __init__(self, kept: OpenAnswer, asked: FileRequest, server: Server) -> None:
+        try:
+            told = asked.judge(kept.tag, kept.size)
+        except BaseException:
+            kept.file.close()
+            raise
+        self._kept = kept
+        self._first, self._last = told.first, told.last
+        self._silent = asked.head or told.status == 304
+        self._pace = Pace.of(server.settings)
+        headers = {**kept.headers, "ETag": kept.tag, "Accept-Ranges": "bytes"}
+        if told.status == 206:
+            headers["Content-Range"] = f"bytes {told.first}-{told.last}/{kept.size}"
+        if told.status == 304:
+            headers.pop("Content-Type", None)
+        else:
+            headers["Content-Length"] = str(told.last - told.first + 1)
+        super().__init__(b"", told.status, headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._kept.file:
+            start = {"type": "http.response.start", "status": self.status_code}
+            await send({**start, "headers": self.raw_headers})
+            if self._silent:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+                return
+            await send_paced(scope, send, self._pace, self._next_block)
+
+    async def _next_block(self) -> bytes | None:
+        size = min(PIECE_BYTES, self._last + 1 - self._first)
+        if size <= 0:
+            return None
+        block = await asyncio.to_thread(self._kept.piece, self._first, size)
+        self._first += len(block)
+        return block
+
+
 AT_ONCE_BYTES = 64 << 10
 """Most bytes of rows that are encoded on the event loop."""
 

@@ -16,8 +16,7 @@ from starlette.responses import RedirectResponse
 from ... import __version__
 from ...errors import ChronicleError, Forbidden, Unauthorized
 from ..access.auth import Principal, authenticate, bearer
-from ..http.problems import Problem
-from ..http.responses import reply
+from ..http.problems import Problem, reply
 from ..service.state import Server, server_of
 from .console import wants_page
 

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request, Response
 
 from ... import __version__
 from ..access.auth import Requester
-from ..http.responses import reply
+from ..http.problems import reply
 from ..service.load_history import EVERY_S, resident_bytes
 from ..service.state import server_of
 

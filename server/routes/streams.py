@@ -1,30 +1,118 @@
 """Routes of streams: list, create, describe, drop, delete from, update, index.  A stream out of the
 token's reach answers 403 whether it exists or not.
+
+Also here:
+
+* Bodies that delete or update events, for routes and jobs. A body without where, start and end is
+  refused, so that a mistake does not change every event.
+* The route of views. A view is listed for clients that may read it by its name, as in ``SHOW
+  VIEWS``. Its columns are those of its creation; ``DESCRIBE`` gives the present ones.
+* A stream's history in as many buckets as a chart has pixels: TUMBLE windows of one width,
+  answered from the aggregate tree, so the cost depends on the buckets, not the events. Empty
+  buckets are not sent.
 """
 
 from __future__ import annotations
 
 import base64
+from abc import ABC, abstractmethod
 from typing import Annotated, Any
 
 import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from ...core.times import INT64_MAX
+from ...api.streams import Stream
+from ...core.times import INT64_MAX, TICKS_PER_SECOND, time_text
 from ...errors import ChronicleError, InvalidArgument
 from ...formats import arrow_name_of_type, name_of_type, parse_type
 from ...schema import StreamSchema
-from ..access.auth import Principal, Requester
+from ..access.auth import Principal, Requester, visible_to
 from ..http.jsonable import jsonable
+from ..http.problems import reply
 from ..http.request_head import PathName, address
-from ..http.responses import reply
+from ..service.query_log import RunningQuery
 from ..service.state import Server, server_of
-from .event_changes import DeleteSpec, EventsSpec, UpdateSpec
-from .json_bodies import read_spec, spec_body
-from .parameters import End, Precision, Start, column_names, to_ticks
+from .parameters import (
+    End,
+    EventEncoding,
+    Precision,
+    RangeSpec,
+    Start,
+    column_names,
+    read_spec,
+    spec_body,
+    to_ticks,
+)
+from .row_responses import RowSource, send_rows
 
-__all__ = ["router"]
+
+class EventsSpec(RangeSpec, ABC):
+    """Which events of a stream are meant, and how they change."""
+
+    where: str | None = Field(None, description="SQL predicate on one event; true for all.")
+
+    def check(self) -> None:
+        """Refuse a body that would mean every event by omission."""
+        if self.where is None and self.start is None and self.end is None:
+            raise InvalidArgument(
+                f"give where, start or end; to {self.doing} every event of the stream say "
+                '{"where": "true"}'
+            )
+
+    def expressions(self) -> list[str]:
+        return [] if self.where is None else [self.where]
+
+    @property
+    @abstractmethod
+    def doing(self) -> str:
+        """The verb, for messages."""
+
+    @abstractmethod
+    def apply(self, stream: Stream) -> dict[str, Any]:
+        """Make the change in one commit; returns the answer.  Blocks."""
+
+
+class DeleteSpec(EventsSpec):
+    """Events of a stream to delete."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"where": "icao24 = '4b1803'"}]}
+    )
+
+    @property
+    def doing(self) -> str:
+        return "delete"
+
+    def apply(self, stream: Stream) -> dict[str, Any]:
+        return {"deleted": stream.delete(self.where, *self.bounds(stream.event_schema))}
+
+
+class UpdateSpec(EventsSpec):
+    """Events of a stream to update, and their new values."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [{"set": {"altitude": "altitude * 0.3048"}, "where": "icao24 = '4b1803'"}]
+        },
+    )
+
+    set: dict[str, str] = Field(
+        description="By column, a SQL expression over the event as it was; not the time."
+    )
+
+    @property
+    def doing(self) -> str:
+        return "update"
+
+    def expressions(self) -> list[str]:
+        return [*super().expressions(), *self.set.values()]
+
+    def apply(self, stream: Stream) -> dict[str, Any]:
+        bounds = self.bounds(stream.event_schema)
+        return {"updated": stream.update(self.set, self.where, *bounds)}
+
 
 router = APIRouter(prefix="/v1", tags=["streams"])
 FUNCTIONS = ("count", "sum", "min", "max", "avg", "first", "last")
@@ -359,3 +447,114 @@ async def drop_index(
 def _require_any(principal: Principal, stream: str) -> None:
     """A right to read or to write a stream includes the right to see its schema."""
     principal.require("read" if principal.may("read") else "ingest", stream)
+
+
+@router.get("/views", summary="List the views")
+async def list_views(request: Request, principal: Requester) -> Response:
+    """The views within the token's reach: their queries and columns."""
+    principal.require("read")
+    server = server_of(request)
+    visible = visible_to(principal) or (lambda _: True)
+
+    def listed() -> list[dict[str, Any]]:
+        return [
+            {
+                "name": view.name,
+                "sql": view.sql,
+                "reads": [name for name in view.sources if visible(name)],
+                "schema": [
+                    {
+                        "name": field.name,
+                        "type": str(field.type),
+                        "sql_type": name_of_type(field.type),
+                        "nullable": field.nullable,
+                    }
+                    for field in view.columns
+                ],
+            }
+            for view in server.database.views().values()
+            if visible(view.name)
+        ]
+
+    return reply({"views": await server.read(principal.client, listed)})
+
+
+BUCKETS_MAX = 4000
+COUNT_MAX = 1_000_000_000
+
+
+@router.get("/streams/{stream}/profile", summary="A stream's history in buckets")
+async def profile(
+    request: Request,
+    principal: Requester,
+    encoding: EventEncoding,
+    stream: PathName,
+    attributes: Annotated[
+        list[str] | None, Query(description="Numeric attributes; commas, or repeated.")
+    ] = None,
+    start: Start = None,
+    end: End = None,
+    precision: Precision = None,
+    buckets: Annotated[int, Query(ge=1, le=BUCKETS_MAX, description="About so many.")] = 400,
+) -> Response:
+    """Per bucket `start` and `count`, and `min_a`, `max_a`, `avg_a` of each attribute `a`."""
+    principal.require("read", stream)
+    server = server_of(request)
+
+    def open_rows(query: RunningQuery) -> RowSource:
+        with server.database.snapshot(stream) as snapshot:
+            schema, span = snapshot.schema, snapshot.time_range
+        low, high = (to_ticks(schema, text, precision) for text in (start, end))
+        if span is not None:
+            low = span[0] if low is None else low
+            high = span[1] + 1 if high is None else high
+        text = _text(schema, stream, column_names(attributes) or [], low or 0, high or 1, buckets)
+        result = server.database.sql(
+            text,
+            timeout=server.settings.query_timeout,
+            read_only=True,
+            cancellation=query.cancellation,
+            visible=visible_to(principal),
+        )
+        return RowSource(result.schema, result.batches(), result.close)
+
+    return await send_rows(
+        request, principal, server.queries, "query", f"profile of {stream}", open_rows, encoding
+    )
+
+
+def _text(
+    schema: StreamSchema, stream: str, attributes: list[str], low: int, high: int, buckets: int
+) -> str:
+    columns = ["window_start AS start", "count(*) AS count"]
+    for name in attributes:
+        attribute = schema.attribute(name)
+        if not attribute.summable or pa.types.is_boolean(attribute.type):
+            raise InvalidArgument(f"a profile is of numbers; {name!r} is {attribute.type}")
+        quoted = _quoted(attribute.name)
+        columns += [f"{f}({quoted}) AS {_quoted(f'{f}_{name}')}" for f in ("min", "max", "avg")]
+    time = _quoted(schema.time)
+    type_ = schema.attribute(schema.time).type
+    ticks = max(1, -(-(high - low) // buckets))
+    if schema.time_unit is None:
+        width, bounds = str(ticks), [str(low), str(high)]
+    else:
+        width = _interval(-(-ticks * 1_000_000 // TICKS_PER_SECOND[schema.time_unit]))
+        name = "TIMESTAMPTZ" if type_.tz else "TIMESTAMP"
+        bounds = [f"{name} '{time_text(tick, type_)}'" for tick in (low, high)]
+    return (
+        f"SELECT {', '.join(columns)} FROM TUMBLE({_quoted(stream)}, {time}, {width}) "
+        f"WHERE {time} >= {bounds[0]} AND {time} < {bounds[1]} GROUP BY window_start "
+        "ORDER BY window_start"
+    )
+
+
+def _interval(micros: int) -> str:
+    for unit, size in (("MICROSECOND", 1), ("MILLISECOND", 1000), ("SECOND", 1_000_000)):
+        if micros // size < COUNT_MAX:
+            return f"INTERVAL '{-(-micros // size)}' {unit}"
+    return f"INTERVAL '{-(-micros // 60_000_000)}' MINUTE"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

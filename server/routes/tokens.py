@@ -13,20 +13,19 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ...errors import Forbidden, InvalidArgument
 from ..access.auth import Principal, Requester
-from ..access.token import Token
 from ..access.tokens import (
     OVERLAP,
+    Token,
     create_token,
     list_tokens,
     revoke_all_tokens,
     revoke_token,
     rotate_token,
 )
-from ..http.problems import Problem
+from ..http.problems import Problem, reply
 from ..http.request_head import PathName
-from ..http.responses import reply
 from ..service.state import Server, server_of
-from .json_bodies import read_spec, spec_body
+from .parameters import read_spec, spec_body
 
 __all__ = ["router"]
 

@@ -14,14 +14,13 @@ from ...errors import InvalidArgument
 from ...formats import Limits
 from ..access.auth import Requester
 from ..http.negotiation import body_format
+from ..http.problems import reply
 from ..http.request_head import PathName
-from ..http.responses import reply
 from ..service.bodies import Body
 from ..service.event_parsing import batches_of
 from ..service.state import Server, server_of
 from ..service.transactions import Commit
-from .json_bodies import read_spec, spec_body
-from .parameters import FormatName, RangeSpec
+from .parameters import FormatName, RangeSpec, read_spec, spec_body
 
 __all__ = ["router"]
 

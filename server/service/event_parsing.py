@@ -1,34 +1,38 @@
 """Parses a whole request body into events before anything is stored; an error lists the first
 invalid rows.  A number is a time only if ``precision`` names its unit; its magnitude is never used
 to guess.
+
+Also here:
+
+* ``POST /v1/ingest`` and ``/v1/ingest/preview``: the pipeline of ``chronicle ingest`` on a body,
+  which a worker process reads. All or nothing; a truncated file stores nothing, whatever
+  ``on_error`` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ...errors import InvalidArgument, InvalidData, in_words_of
+from ...errors import ChronicleError, InvalidArgument, InvalidData, in_words_of
 from ...formats import BadRow, BadRowPolicy, EventReader, Layout, Limits, fail
 from ...formats.dialect import TextOptions
+from ...formats.looking import Look, look
 from ...formats.packed import check_size
+from ...formats.time_rules import TimeRule, parse_time_formats
+from ...ingest import BadRows, Ingest, IngestReport, IngestRequest, InputSource
+from ...ingest.report import Progress
+from ...ingest.store_sink import StoreSink
 from ...schema import StreamSchema
 from .bodies import Body
+from .state import Server
 
 if TYPE_CHECKING:
     from ...formats.isolated import IsolatedReader
-
-__all__ = [
-    "ROWS_LISTED",
-    "RefusedRows",
-    "bad_row_json",
-    "batches_of",
-    "events_of",
-    "read_events",
-    "time_format_of",
-]
 
 ROWS_LISTED = 20
 
@@ -59,7 +63,7 @@ def bad_row_json(row: BadRow) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value is not None}
 
 
-class _Listed(Exception):
+class _EnoughListed(Exception):
     """Enough invalid rows were listed."""
 
 
@@ -160,7 +164,7 @@ def read_events(
         if len(bad) < ROWS_LISTED:
             bad.append(row)
         elif not skip:
-            raise _Listed
+            raise _EnoughListed
 
     more = False
     batches: list[pa.RecordBatch] = []
@@ -179,10 +183,226 @@ def read_events(
                 limits=Limits(columns_max, unpacked_bytes=decoded_max, total_bytes=decoded_max),
             )
         )
-    except _Listed:
+    except _EnoughListed:
         more = True
     except pa.ArrowException as error:
         raise InvalidData(f"the body cannot be read as {format}: {error}") from None
     if bad and not skip:
         raise RefusedRows(bad, more)
     return pa.Table.from_batches(batches, schema=schema.arrow), bad, rejected
+
+
+DECODED_FACTOR = 8
+
+_OPTION = re.compile(
+    r"--([a-z][a-z-]*)(?: ((?:COLUMN|append|skip|s|ms|us|ns|N|latin-1|utf-16-[bl]e|windows-1252)\b"
+    r"|[,.](?= )))?"
+)
+_WORDS = (
+    ("pass time_format= ", "give time_format="),
+    ("pass time_format=", "give time_format="),
+    ("give their names by columns= when", "give their names (columns=) when"),
+    ("give it the type string to", "give it the type string (types=) to"),
+)
+
+
+@dataclass(frozen=True)
+class FileOptions(TextOptions):
+    name: str = "body"
+    format: str | None = None
+    time: str | None = None
+    time_format: str | Sequence[str] = "auto"
+    time_zone: str | None = None
+    ambiguous: str = "refuse"
+    time_of_day: str | None = None
+    types: Sequence[str] = ()
+    rename: dict[str, str] | None = None
+    select: Sequence[str] | None = None
+    flatten: str | None = None
+
+    def reading(self) -> dict[str, Any]:
+        return {"text": self.text, "flatten": self.flatten}
+
+
+@dataclass(frozen=True)
+class IngestedFile:
+    report: IngestReport
+    bad: list[BadRow]
+
+
+def look_at(
+    server: Server, body: Body, options: FileOptions, stream: str | None, rows_max: int
+) -> Look:
+    """Preview the first rows of a file, as columns of ``stream`` if it exists; blocks."""
+    body.tell_encoding()
+    rule = _rule(server, options)
+    target = None
+    if stream is not None and stream in server.database.streams():
+        target = server.database.stream(stream).event_schema
+    layout: dict[str, Any] = {
+        "time": options.time,
+        "time_format": rule,
+        "time_of_day": options.time_of_day,
+        "types": list(options.types),
+        "rename": options.rename,
+        "select": options.select,
+        "target": target,
+    }
+    settings = server.settings
+    most = DECODED_FACTOR * settings.max_body_bytes
+    limits = Limits(settings.max_columns, settings.max_decoded_bytes, unpacked_bytes=most)
+    more: dict[str, Any] = {"rows_max": rows_max, "layout": layout, "limits": limits}
+    more |= {"name": options.name, **options.reading()}
+    try:
+        Layout(**layout, timeless=True)  # raises before a worker starts
+        if server.reader is None:
+            return look(lambda: body.open(most, seekable=True), options.format, **more)
+        with body.handed_over() as source:
+            return server.reader.look(
+                source, options.format, encoding=body.encoding, decoded_max=most, **more
+            )
+    except ChronicleError as error:
+        error.args = (in_words_of_ingest(str(error)), *error.args[1:])
+        raise
+
+
+def ingest_file(
+    server: Server,
+    body: Body,
+    options: FileOptions,
+    *,
+    strict: bool,
+    reading_s: float | None = None,
+    decoded_max: int | None = None,
+    progress: Progress | None = None,
+    **chosen: Any,
+) -> IngestedFile:
+    """Store a file in a stream; blocks.  ``strict``: a bad row refuses the file (``RefusedRows``).
+    ``reading_s`` bounds the worker's time, ``decoded_max`` the bytes after decompression;
+    ``chosen`` are further fields of ``chronicle.ingest.IngestRequest``.
+    """
+    body.tell_encoding()
+    try:
+        request = IngestRequest(
+            inputs=[options.name],
+            time=options.time,
+            time_format=_rule(server, options),
+            time_of_day=options.time_of_day,
+            format=options.format,
+            types=options.types,
+            rename=options.rename or {},
+            select=options.select,
+            flatten=options.flatten,
+            **options.by_name(),
+            max_columns=server.settings.max_columns,
+            **chosen,
+        )
+        bad_rows = _Listed(strict)
+        if decoded_max is None:
+            decoded_max = DECODED_FACTOR * server.settings.max_part_bytes
+        limits = {"reading_s": reading_s, "decoded_max": decoded_max}
+        work = _FileIngest(request, server, body, options, bad_rows, limits, progress)
+        return IngestedFile(work.run(), bad_rows.listed)
+    except ChronicleError as error:
+        error.args = (in_words_of_ingest(str(error)), *error.args[1:])
+        raise
+
+
+def _rule(server: Server, options: FileOptions) -> TimeRule:
+    return parse_time_formats(
+        options.time_format,
+        zone=options.time_zone,
+        ambiguous=options.ambiguous,
+        tried=server.reader is None,
+    )
+
+
+def in_words_of_ingest(text: str) -> str:
+    """Rewrite hints that name command line options to name request parameters."""
+    for library, rest in _WORDS:
+        text = text.replace(library, rest)
+    return _OPTION.sub(
+        _parameter, text.replace("--create", "create=true").replace("--no-header", "header=false")
+    )
+
+
+def _parameter(option: re.Match[str]) -> str:
+    name = option[1].replace("-", "_")
+    return f"{name}={option[2]}" if option[2] else name
+
+
+class _Listed(BadRows):
+    def __init__(self, strict: bool) -> None:
+        super().__init__("skip")
+        self._refuses = strict
+        self.listed: list[BadRow] = []
+
+    def __call__(self, bad: BadRow) -> None:
+        super().__call__(bad)
+        if len(self.listed) < ROWS_LISTED:
+            self.listed.append(bad)
+        elif self._refuses:
+            raise RefusedRows(self.listed, True)
+
+    def judge(self) -> None:
+        if self._refuses and self.listed:
+            raise RefusedRows(self.listed, False)
+
+
+class _FileIngest(Ingest):
+    def __init__(
+        self,
+        request: IngestRequest,
+        server: Server,
+        body: Body,
+        options: FileOptions,
+        bad_rows: _Listed,
+        limits: dict[str, Any],
+        progress: Progress | None,
+    ) -> None:
+        self._server = server
+        self._body = body
+        self._options = options
+        self._listed = bad_rows
+        self._read_within = limits
+        database = server.database
+        sink = StoreSink(database.path, request.stream, database=database)
+        super().__init__(request, sink, bad_rows, progress)
+
+    def sources(self) -> Sequence[InputSource]:
+        return [InputSource(self._options.name, self._body.size)]
+
+    def open_source(self, source: InputSource, layout: Layout, on_bad: BadRowPolicy) -> _Batches:
+        server = self._server
+        batches = events_of(
+            self._body,
+            self._options.format,
+            layout,
+            reader=server.reader,
+            on_bad=on_bad,
+            name=source.path,
+            limits=Limits(
+                server.settings.max_columns, unpacked_bytes=self._read_within["decoded_max"]
+            ),
+            **self._read_within,
+            **self._options.reading(),
+        )
+        return _Batches(batches, self._listed, self._body)
+
+
+class _Batches:
+    def __init__(self, batches: Iterator[pa.RecordBatch], bad_rows: _Listed, body: Body) -> None:
+        self._batches = batches
+        self._bad_rows = bad_rows
+        self._body = body
+        self.rows = 0
+
+    @property
+    def consumed(self) -> int:
+        return self._body.position
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            self.rows += batch.num_rows
+            yield batch
+        self._bad_rows.judge()

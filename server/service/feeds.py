@@ -9,25 +9,42 @@
 
 A client that resumes at the id, or place, that it read last receives what follows it, exactly once.
 A mark says that everything up to its place was sent.
+
+Also here:
+
+* The results and retractions of a live query as a feed: every ``_seq`` after the client's, once
+  and in order, also after a restart, since a result and its ``_seq`` are one commit. 410 where
+  results after it fell to the sink's retention, and for a ``_seq`` of another store or an
+  earlier live query.
+* Wakes the followers of a stream on each commit; they wait without threads and polling. ::
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ...api.tailing import Piece, Tail
+from ...api.tailing import Piece, Tail, sliced
+from ...errors import ChronicleError, SnapshotExpired, StoreClosed
 from ...formats import media_type_of
 from ...formats.jsonout import json_bytes
-from ..http import event_stream
+from ...live.query import LiveQuery
+from ...live.sink import QUERY, SEQUENCE, Sink
+from ...store import EventStream
+from ...store.recent import Commit
+from ..http import body_pipe
+from ..http.jsonable import jsonable
 from .encoding import as_text
-
-__all__ = ["Feed", "Format", "TailFeed", "format_of"]
 
 RETRY_MS = 2000
 
@@ -55,25 +72,25 @@ class Format(ABC):
 
 
 class _ServerSentEvents(Format):
-    media_type = event_stream.MEDIA_TYPE
+    media_type = body_pipe.MEDIA_TYPE
 
     def __init__(self, *, int64_as_string: bool) -> None:
         self._int64_as_string = int64_as_string
 
     def head(self) -> bytes:
-        return event_stream.retry(RETRY_MS)
+        return body_pipe.retry(RETRY_MS)
 
     def rows(self, ids: Callable[[], pa.Array], place: str, rows: pa.RecordBatch) -> bytes:
-        return event_stream.row_events(ids(), as_text(rows) if self._int64_as_string else rows)
+        return body_pipe.row_events(ids(), as_text(rows) if self._int64_as_string else rows)
 
     def mark(self, place: str, told: dict[str, Any]) -> bytes:
-        return event_stream.event("mark", orjson.dumps(told).decode(), place)
+        return body_pipe.event("mark", orjson.dumps(told).decode(), place)
 
     def beat(self, place: str, told: dict[str, Any]) -> bytes:
-        return event_stream.comment()
+        return body_pipe.comment()
 
     def end(self, kind: str, told: dict[str, Any]) -> bytes:
-        return event_stream.event(kind, orjson.dumps(told).decode())
+        return body_pipe.event(kind, orjson.dumps(told).decode())
 
 
 class _Lines(Format):
@@ -201,3 +218,211 @@ class TailFeed(Feed):
 
     def close(self) -> None:
         self._tail.close()
+
+
+class LiveFeed(Feed):
+    def __init__(self, query: LiveQuery, after: int, format: str, **written: bool) -> None:
+        self._query = query
+        self._sink: Sink = query.sink
+        self.stream = query.sink.stream
+        _check_kept(self._sink, query.definition.name, after)
+        self.format = format_of(format, self.stream.schema.arrow, **written)
+        self.rows = 0
+        self._after = after
+        self._position: int | None = None
+        self._pieces: Iterator[pa.RecordBatch] | None = None
+        self._said: object = None
+        self._recent = self.stream.follow()
+
+    def take(self) -> bytes | None:
+        while True:
+            if self.stream.commits.closed:
+                raise StoreClosed(
+                    f"the live query {self._query.definition.name!r} was dropped, or the store was "
+                    "closed: there is nothing to follow any more"
+                )
+            upto = self.stream.snapshot().version
+            if self._pieces is None:
+                if upto == self._position:
+                    return None
+                self._pieces = sliced(self._behind(upto))
+                self._upto = upto
+            rows = next(self._pieces, None)
+            if rows is None:
+                self._pieces, self._position = None, self._upto
+                continue
+            self._after = rows.column("_seq")[-1].as_py()
+            self.rows += rows.num_rows
+            ids = partial(pc.cast, rows.column("_seq"), pa.string())
+            return self.format.rows(ids, self._place, rows)
+
+    def _behind(self, upto: int) -> Iterator[pa.RecordBatch]:
+        """The results after the last row sent; perhaps more than up to commit ``upto``."""
+        commits = None if self._position is None else self._recent.between(self._position, upto)
+        if commits is None or not all(isinstance(commit, Commit) for commit in commits):
+            yield from self._sink.rows(self._after)
+            return
+        batches = [batch for commit in commits for batch in commit.batches()]
+        if not batches:
+            return
+        wanted = pc.field("_seq") > self._after
+        if self._sink.shared:
+            wanted &= pc.field(QUERY) == self._sink.query
+        found = pa.Table.from_batches(batches).filter(wanted).sort_by("_seq")
+        yield from found.combine_chunks().to_batches()
+
+    @property
+    def _place(self) -> str:
+        return str(self._after)
+
+    @property
+    def unmarked(self) -> bool:
+        return self._said != self._state()
+
+    def mark(self) -> bytes:
+        self._said = self._state()
+        return self.format.mark(self._place, self._told())
+
+    def beat(self) -> bytes:
+        return self.format.beat(self._place, self._told())
+
+    def _state(self) -> object:
+        query = self._query
+        return query.mark.watermark, query.error, query.definition.paused
+
+    def _told(self) -> dict[str, Any]:
+        status = self._query.status()
+        names = ("state", "watermark", "lag_events", "lag_ms", "error")
+        return {"seq": self._after, **{name: jsonable(status[name]) for name in names}}
+
+    def close(self) -> None:
+        self.stream.unfollow()
+
+
+def _check_kept(sink: Sink, name: str, after: int) -> None:
+    snapshot = sink.stream.snapshot()
+    kept = snapshot.aggregate(["_seq"])["_seq"]
+    newest = max(int(sink.stream.marks().get(SEQUENCE, 1)) - 1, int(kept.max or 0))
+    if after > newest:
+        raise SnapshotExpired(
+            f"the live query {name!r} has put out {newest} rows, and _seq {after} lies behind "
+            "them: it was made anew, or this is another store; begin with after=0"
+        )
+    if after and snapshot.state.dropped and after + 1 < int(kept.min or newest + 1):
+        raise SnapshotExpired(
+            f"rows of the live query {name!r} behind _seq {after} were dropped by the retention of "
+            "its sink; begin with after=0 for those that are kept"
+        )
+
+
+LINGER_S = 60.0
+
+
+class Follower:
+    def __init__(self) -> None:
+        self._news = asyncio.Event()
+
+    def wake(self) -> None:
+        self._news.set()
+
+    def clear(self) -> None:
+        self._news.clear()
+
+    async def wait(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+class Followers:
+    def __init__(self) -> None:
+        self._streams: dict[EventStream, _Listener] = {}
+        self._all: set[Follower] = set()
+        self.ending = False
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @contextmanager
+    def follow(self, *streams: EventStream) -> Iterator[Follower]:
+        """A follower that commits to any of ``streams`` wake, for the length of the block."""
+        follower = Follower()
+        self._all.add(follower)
+        listeners = [self._listener(stream) for stream in streams]
+        for listener in listeners:
+            listener.join(follower)
+        try:
+            yield follower
+        finally:
+            self._all.discard(follower)
+            for listener in listeners:
+                listener.leave(follower)
+
+    def _listener(self, stream: EventStream) -> _Listener:
+        found = self._streams.get(stream)
+        if found is None:
+            found = self._streams[stream] = _Listener(stream, self._drop)
+        return found
+
+    def _drop(self, listener: _Listener) -> None:
+        if self._streams.get(listener.stream) is listener:
+            del self._streams[listener.stream]
+
+    def wake_all(self) -> None:
+        for follower in self._all:
+            follower.wake()
+
+    def end(self) -> None:
+        self.ending = True
+        self.wake_all()
+        for listener in list(self._streams.values()):
+            listener.close()
+        self._streams.clear()
+
+
+class _Listener:
+    def __init__(self, stream: EventStream, drop: Callable[[_Listener], None]) -> None:
+        self.stream = stream
+        self._drop = drop
+        self._loop = asyncio.get_running_loop()
+        self._followers: set[Follower] = set()
+        self._on_its_way = False
+        self._closing: asyncio.TimerHandle | None = None
+        self._open = True
+        stream.follow()
+        stream.subscribe(self._committed)
+
+    def join(self, follower: Follower) -> None:
+        if self._closing is not None:
+            self._closing.cancel()
+            self._closing = None
+        self._followers.add(follower)
+
+    def leave(self, follower: Follower) -> None:
+        self._followers.discard(follower)
+        if not self._followers and self._open:
+            self._closing = self._loop.call_later(LINGER_S, self.close)
+
+    def close(self) -> None:
+        if not self._open:
+            return
+        self._open = False
+        self._drop(self)
+        with contextlib.suppress(ChronicleError):
+            self.stream.unsubscribe(self._committed)
+            self.stream.unfollow()
+
+    def _committed(self, _: object) -> None:
+        """Runs in the committing thread, under the stream's lock."""
+        if not self._on_its_way:
+            self._on_its_way = True
+            with contextlib.suppress(RuntimeError):  # the event loop has ended
+                self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        self._on_its_way = False
+        for follower in self._followers:
+            follower.wake()

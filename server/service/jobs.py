@@ -6,6 +6,12 @@ consistent store.  A job is durable (``job_files``) before its request is answer
 starts interrupted jobs from their beginning, so work must be idempotent or refuse.  One that was
 killed ``KILLED_MAX`` times with its server has failed: it may be the cause.  ``WAITING_MAX`` jobs
 may wait, the last ``KEPT_MAX`` finished ones are listed.  In mode ``"r"`` jobs are not durable.
+
+Also here:
+
+* The durable records of jobs: ``<store>/server/jobs.local/<id>.json``, mode 0600, replaced
+  atomically. Backups leave the directory out (``store.backup.LOCAL``), so that a copy of the
+  store does not repeat the work. An unreadable record is logged and left alone.
 """
 
 from __future__ import annotations
@@ -14,23 +20,64 @@ import contextlib
 import datetime as dt
 import logging
 import os
+import re
 import secrets
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from ...errors import ChronicleError, QueryCancelled
-from ...store.progress import watched_by
-from ..access.audit_log import note
-from ..access.token import now_utc
-from ..http.problems import Problem, as_problem
-from .job_files import JobFiles
+import orjson
 
-__all__ = ["Job", "Jobs", "Work"]
+from ...errors import ChronicleError, QueryCancelled
+from ...store.backup import LOCAL
+from ...store.progress import watched_by
+from ..access.tokens import note, now_utc, replace_file, server_directory
+from ..http.problems import Problem, as_problem
 
 logger = logging.getLogger("chronicle.server")
+DIRECTORY = f"jobs{LOCAL}"
+_NAME = re.compile(r"[0-9a-f]{16}\.json")
+
+
+class JobFiles:
+    def __init__(self, store: str | os.PathLike[str]) -> None:
+        self._store = store
+        self._writing = threading.Lock()
+
+    def read(self) -> list[dict[str, Any]]:
+        directory = server_directory(self._store) / DIRECTORY
+        found = []
+        for path in sorted(directory.iterdir()) if directory.is_dir() else ():
+            if not _NAME.fullmatch(path.name):
+                path.unlink(missing_ok=True)  # a temporary file that a crash left
+                continue
+            try:
+                record = orjson.loads(path.read_bytes())
+                if not isinstance(record, dict):
+                    raise ValueError("no object")
+            except (OSError, ValueError) as error:
+                logger.warning("the record of a job, %s, cannot be read: %s", path, error)
+            else:
+                found.append(record)
+        return found
+
+    def write(self, job_id: str, record: Callable[[], dict[str, Any]]) -> None:
+        path = self._path(job_id)
+        with self._writing:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_file(path, orjson.dumps(record()))
+
+    def remove(self, job_id: str) -> None:
+        with contextlib.suppress(OSError), self._writing:
+            self._path(job_id).unlink(missing_ok=True)
+
+    def _path(self, job_id: str) -> Path:
+        return server_directory(self._store, create=True) / DIRECTORY / f"{job_id}.json"
+
+
 WAITING_MAX = 16
 KEPT_MAX = 100
 KILLED_MAX = 3

@@ -1,6 +1,14 @@
 """The outermost ASGI layer: id, timing, authentication, logs, and problem documents for all errors.
 An error after the status was sent breaks the connection, so that a client never takes a part for
 the whole.  It adds no task per request, to preserve backpressure.
+
+Also here:
+
+* Chooses the requests that the audit log records: those that used the scope ``admin`` or
+  ``operate``, or whose token or right was refused. ::
+* Recently dropped streams, to explain requests that fail because of a concurrent DROP: an error
+  that would be answered 500 becomes "stream not found" if the stream was being dropped
+  meanwhile.
 """
 
 from __future__ import annotations
@@ -8,21 +16,93 @@ from __future__ import annotations
 import logging
 import os
 import re
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ...errors import StreamNotFound
 from ..access.auth import Authenticator
-from ..http.problems import problem_response
-from ..http.request_head import check_headers, raw_path, routed_path
-from .audit import Audit
-from .drops import BEGUN, Drops
+from ..access.tokens import note
+from ..http.problems import as_problem, problem_response
+from ..http.request_head import SLASH, check_headers, raw_path, routed_path
 from .metrics import Metrics
 
-__all__ = ["ABORT", "BrokenAnswer", "RequestMiddleware", "account", "id_of", "note_time", "timed"]
+STATEMENT = "chronicle.statement"
+"""Key of the ASGI scope: the SQL text of a request."""
+
+STATEMENT_CHARACTERS_MAX = 2000
+_REFUSED = (401, 403)
+_WRITTEN_DOWN = {"admin", "operate"}
+
+
+class Audit:
+    def __init__(self, store: str | os.PathLike[str]) -> None:
+        self._store = store
+
+    def look(self, scope: Scope, status: int) -> None:
+        principal = scope["state"].get("principal")
+        if principal is None or principal.used.isdisjoint(_WRITTEN_DOWN):
+            asked = any(name == b"authorization" for name, _ in scope["headers"])
+            if status not in _REFUSED or not asked:
+                return
+        token = getattr(principal, "token", None)
+        line: dict[str, Any] = {
+            "client": (scope.get("client") or ("local", 0))[0],
+            "token": token.name if token else None,
+            "status": status,
+            "method": scope["method"],
+            "path": raw_path(scope).decode("ascii", "backslashreplace"),
+            "request_id": scope["state"]["request_id"],
+        }
+        statement = scope.get(STATEMENT)
+        if statement is not None:
+            line["statement"] = statement[:STATEMENT_CHARACTERS_MAX]
+        note(self._store, **line)
+
+
+BEGUN = "chronicle.begun"
+"""Key of the ASGI scope: arrival of the request, monotonic seconds."""
+
+KEEP_S = 3600.0
+
+
+class Drops:
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._ended: dict[str, float] = {}
+
+    @contextmanager
+    def dropping(self, stream: str) -> Iterator[None]:
+        with self._guard:
+            self._ended[stream] = float("inf")
+        try:
+            yield
+        finally:
+            now = time.monotonic()
+            with self._guard:
+                self._ended[stream] = now
+                for old in [name for name, at in self._ended.items() if at < now - KEEP_S]:
+                    del self._ended[old]
+
+    def explain(self, scope: Scope, error: Exception) -> Exception:
+        """The error to answer with: ``error``, or that the stream is gone."""
+        if as_problem(error).status != 500:
+            return error
+        begun: float = scope[BEGUN]
+        given = scope.get("path_params", {}).get("stream")
+        name = None if given is None else given.replace(SLASH, "/")
+        with self._guard:
+            gone = any(at >= begun for stream, at in self._ended.items() if name in (None, stream))
+        if not gone:
+            return error
+        what = "a stream" if name is None else f"the stream {name!r}"
+        return StreamNotFound(f"{what} was dropped while the request was at work; send it again")
+
 
 logger = logging.getLogger("chronicle.server")
 access = logging.getLogger("chronicle.server.access")

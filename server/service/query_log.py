@@ -1,6 +1,17 @@
 """The log of ended queries and reads, for ``chronicle.query_log`` and the log of slow queries.
 Those of ``CHRONICLE_SLOW_QUERY_MS`` or more are logged to ``chronicle.server.slow``.  Holds the
 last ``CHRONICLE_QUERY_LOG_ENTRIES`` in memory, with truncated texts.  Feeds are not logged.
+
+Also here:
+
+* The running queries, for ``GET /v1/queries`` and ``DELETE /v1/queries/{id}``. An id is the
+  request's (``X-Request-Id``), so a client that chose it can cancel before any answer. Lives on
+  the event loop.
+* Rows of the system tables that only a server has: running queries, query log, settings. A token
+  sees its own queries, one with ``operate`` on every stream sees all; settings need ``admin``
+  on every stream.
+* Keeps statements off the event loop that once took more than ``HELD_S`` there: a cost estimate
+  does not know of a cold disk. The ban lasts a second, and doubles each time up to a minute.
 """
 
 from __future__ import annotations
@@ -8,14 +19,22 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import time
+import uuid
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ...errors import ChronicleError, QueryCancelled, QueryTimeout, ResourceLimit
+from ...core.caches import Lru
+from ...errors import ChronicleError, Forbidden, QueryCancelled, QueryTimeout, ResourceLimit
+from ...query.contract.cancellation import Cancellation
 from ..access.auth import Principal
 
-__all__ = ["EndedQuery", "QueryLog", "outcome_of"]
+if TYPE_CHECKING:
+    from ...query.contract.access import Tell
+    from ..access.auth import Principal
+    from ..access.settings import Settings
 
 slow = logging.getLogger("chronicle.server.slow")
 
@@ -94,3 +113,172 @@ class QueryLog:
                 extra={"request_id": query_id, "token": token.name if token else None,
                        "ms": round(seconds * 1000, 1)},
             )  # fmt: skip
+
+
+TEXT_CHARACTERS_MAX = 10_000
+
+
+class Tally(Protocol):
+    rows: int
+
+
+class Owned(Protocol):
+    @property
+    def principal(self) -> Principal:
+        """Who asked."""
+
+
+@dataclass
+class RunningQuery:
+    """A running query or read; ``kind`` is "query" or "events", ``started`` monotonic seconds."""
+
+    id: str
+    kind: str
+    text: str
+    principal: Principal
+    cancellation: Cancellation
+    started: float = field(default_factory=time.monotonic)
+
+    def to_json(self) -> dict[str, object]:
+        token = self.principal.token
+        read, expected = self.cancellation.progress.events or (None, None)
+        return {
+            "id": self.id,
+            "kind": self.kind,
+            "text": self.text[:TEXT_CHARACTERS_MAX],
+            "token": token.name if token else None,
+            "running_ms": round((time.monotonic() - self.started) * 1000, 1),
+            "events_read": read,
+            "events_expected": expected,
+        }
+
+
+class RunningQueries:
+    def __init__(self, log: QueryLog) -> None:
+        self._queries: dict[str, RunningQuery] = {}
+        self._log = log
+
+    def __len__(self) -> int:
+        return len(self._queries)
+
+    def __iter__(self) -> Iterator[RunningQuery]:
+        return iter(list(self._queries.values()))
+
+    def add(self, wished_id: str, kind: str, text: str, principal: Principal) -> RunningQuery:
+        query_id = wished_id if wished_id not in self._queries else uuid.uuid4().hex
+        query = RunningQuery(query_id, kind, text, principal, Cancellation())
+        self._queries[query_id] = query
+        return query
+
+    def remove(self, query: RunningQuery) -> None:
+        self._queries.pop(query.id, None)
+
+    @contextmanager
+    def logged(self, query: RunningQuery, tally: Tally | None = None) -> Iterator[None]:
+        failed: BaseException | None = None
+        try:
+            yield
+        except BaseException as error:
+            failed = error
+            raise
+        finally:
+            self.log(query, tally, failed)
+
+    def log(self, query: RunningQuery, tally: Tally | None, error: BaseException | None) -> None:
+        rows = None if tally is None else tally.rows
+        text = query.text[:TEXT_CHARACTERS_MAX]
+        seconds = time.monotonic() - query.started
+        self._log.note(query.id, query.kind, text, query.principal, seconds, rows, error)
+
+    def find(self, query_id: str, principal: Principal) -> RunningQuery | None:
+        query = self._queries.get(query_id)
+        return query if query is not None and self.visible(query, principal) else None
+
+    @staticmethod
+    def visible(query: Owned, principal: Principal) -> bool:
+        """Whether a principal may see and cancel a query: its own; with ``operate`` everywhere,
+        any.
+        """
+        return query.principal.token == principal.token or (
+            principal.may("operate") and principal.everywhere
+        )
+
+    def cancel_all(self) -> None:
+        for query in self:
+            query.cancellation.cancel()
+
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def telling(
+    running: RunningQueries, log: QueryLog, settings: Settings, principal: Principal
+) -> Tell:
+
+    def tell(table: str) -> Rows:
+        if table == "queries":
+            return _running(running, principal)
+        if table == "query_log":
+            return [e.row() for e in log if RunningQueries.visible(e, principal)]
+        principal.require("admin")
+        if not principal.everywhere:
+            raise Forbidden("chronicle.settings is for tokens that reach every stream")
+        return _settings(settings)
+
+    return tell
+
+
+def _running(running: RunningQueries, principal: Principal) -> Rows:
+    now, clock = dt.datetime.now(dt.timezone.utc), time.monotonic()
+    rows = []
+    for query in running:
+        if RunningQueries.visible(query, principal):
+            started = now - dt.timedelta(seconds=clock - query.started)
+            rows.append({**query.to_json(), "started": started})
+    return rows
+
+
+def _settings(settings: Settings) -> Rows:
+    return [
+        {
+            "name": f"CHRONICLE_{name.upper()}",
+            "value": _shown(getattr(settings, name)),
+            "description": field.description,
+        }
+        for name, field in type(settings).model_fields.items()
+    ]
+
+
+def _shown(value: object) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+HELD_S = 0.02
+
+AWAY_MIN_S, AWAY_MAX_S = 1.0, 60.0
+TEXTS_MAX = 1024
+
+
+class Haste:
+    def __init__(self) -> None:
+        self._away: Lru[str, tuple[float, float]] = Lru(TEXTS_MAX)
+
+    def may(self, text: str) -> bool:
+        found = self._away.get(text)
+        return found is None or time.monotonic() >= found[0]
+
+    @contextmanager
+    def watching(self, text: str) -> Iterator[None]:
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            ended = time.monotonic()
+            if ended - begun > HELD_S:
+                found = self._away.get(text)
+                away_s = AWAY_MIN_S if found is None else min(AWAY_MAX_S, 2 * found[1])
+                self._away.put(text, (ended + away_s, away_s))

@@ -22,28 +22,21 @@ from ...store.files import RealFiles
 from ..access.auth import Authenticator, Principal
 from ..access.identity_provider import provider_of
 from ..access.limits import ByteBudget, Gate
-from ..access.server_directory import server_directory
 from ..access.settings import Settings
-from ..access.tokens import TokenFile, mark_guarded
+from ..access.tokens import TokenFile, mark_guarded, server_directory
 from ..http.body_pipe import BodyPipe
 from ..http.problems import Problem
 from .bodies import MEMORY_BYTES, Body, Pace, receive
-from .drops import Drops
-from .feeds import Feed
-from .followers import Followers
+from .feeds import Feed, Followers
 from .gathering import Gathering
-from .haste import Haste
 from .idempotency import IdempotencyKeys
 from .jobs import Jobs
 from .kept_answers import KeptAnswers
 from .load_history import LoadHistory
-from .metrics import LIVE_GAUGES, Figures, Metrics, StreamFigures
-from .positions import Positions
-from .probe import Probe
-from .query_log import QueryLog
-from .running_queries import RunningQueries
-from .snapshots import PinnedSnapshots
-from .system_rows import telling
+from .metrics import LIVE_GAUGES, Figures, Metrics, Probe, StreamFigures
+from .middleware import Drops
+from .positions import PinnedSnapshots, Positions
+from .query_log import Haste, QueryLog, RunningQueries, telling
 from .transactions import Transactions
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from ...ingest.store_sink import StoreSink
 from ...store import EventStream
 from ...store.catalog import SegmentEntry
 from ...store.staging import StagedSegment
-from ..access.server_directory import replace_file, server_directory
+from ..access.tokens import replace_file, server_directory
 from ..http.problems import Problem
 
 if TYPE_CHECKING:

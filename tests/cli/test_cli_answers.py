@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from chronicle.commands.session import is_complete, split
 from chronicle.commands.sql import parameters
-from chronicle.commands.sql_script import is_complete, split
 from chronicle.errors import InvalidArgument
 from chronicle.query.sql.first_word import only_reads
 
@@ -124,7 +124,7 @@ def test_names_of_answers_say_known_formats(run: Run, sensors: Path, tmp_path: P
 def shown(table: pa.Table, width: int) -> tuple[str, list[str]]:
     from rich.console import Console
 
-    from chronicle.commands.tables import terminal_table
+    from chronicle.commands.output import terminal_table
 
     drawn, _, _, hidden = terminal_table(table.to_batches(), table.schema, 100, width)
     out = io.StringIO()

@@ -78,7 +78,7 @@ def test_tracebacks_only_on_request(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("inside")
 
-    monkeypatch.setattr("chronicle.commands.connection.Connection.database", broken)
+    monkeypatch.setattr("chronicle.commands.options.Connection.database", broken)
     outcome = run("streams")
     assert outcome.code == 1
     assert "something unexpected happened: ZeroDivisionError inside" in outcome.err

@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from chronicle import cli
-from chronicle.commands.connection import Connection
-from chronicle.commands.line_editing import Completer
+from chronicle.commands.options import Connection
+from chronicle.commands.prompt import Completer
 from chronicle.tests.patience import PATIENCE_S, wait_until
 
 Run = Callable[..., Any]

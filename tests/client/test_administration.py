@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.client import RemoteDatabase, jobs
+from chronicle.client import RemoteDatabase, live
 from chronicle.tests.patience import PATIENCE_S
 
 from .test_transport import OK, Serve, serve  # noqa: F401
@@ -121,9 +121,9 @@ def test_a_server_that_stays_away_is_given_up(
     job = remote.start_job("check")
     looked: list[int] = []
     clock = SimpleNamespace(
-        monotonic=lambda: 0.6 * jobs.PATIENCE_S * len(looked), sleep=lambda seconds: None
+        monotonic=lambda: 0.6 * live.PATIENCE_S * len(looked), sleep=lambda seconds: None
     )
-    monkeypatch.setattr(jobs, "time", clock)
+    monkeypatch.setattr(live, "time", clock)
 
     def away() -> dict[str, Any]:
         looked.append(1)

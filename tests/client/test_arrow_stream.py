@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chronicle.client.arrow_stream import ArrowDecoder
+from chronicle.client.transport import ArrowDecoder
 
 TABLE = pa.table(
     {

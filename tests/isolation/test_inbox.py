@@ -10,8 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from chronicle.isolation.channel import Channel, ChannelClosed
-from chronicle.isolation.inbox import Inbox
+from chronicle.isolation.channel import Channel, ChannelClosed, Inbox
 
 from ..patience import PATIENCE_S
 

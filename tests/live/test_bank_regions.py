@@ -16,7 +16,7 @@ from chronicle.live.bank.layer import Layer
 from chronicle.live.bank.matches import BankMatches
 from chronicle.live.bank.pattern_bank import PatternBank
 from chronicle.live.bank.regions import open_at
-from chronicle.query.pattern.late_events import Late
+from chronicle.query.pattern.late_region import Late
 
 from .test_pattern_bank import SCHEMA, clause, compiled_clause, events
 

@@ -13,7 +13,7 @@ import pytest
 
 import chronicle
 from chronicle.errors import ChronicleError, SqlError, StreamNotFound
-from chronicle.query import statement_cache
+from chronicle.query import engine
 from chronicle.query.pattern.typed import substitute
 from chronicle.query.relational import door
 from chronicle.query.relational.executor import Executor
@@ -401,8 +401,8 @@ def test_brackets_need_no_stack_of_the_caller_and_leave_none_behind(shared):
 
 
 def test_prepared_statements_are_bound_by_their_size(shared, monkeypatch):
-    limit = statement_cache.BYTES_MAX // 10
-    monkeypatch.setattr(statement_cache, "BYTES_MAX", limit)
+    limit = engine.BYTES_MAX // 10
+    monkeypatch.setattr(engine, "BYTES_MAX", limit)
     kept = shared._query_engine()._prepared
     for i in range(20):
         members = ", ".join(str(i * 500 + j) for j in range(500))

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.query.engine import StatementCache
 from chronicle.query.plan import nodes, planner
 from chronicle.query.plan.division import divide
 from chronicle.query.sql.dialect import parse_statement
-from chronicle.query.statement_cache import StatementCache
 
 DAY = dt.date(2020, 1, 1)
 VALUES: dict[str, tuple[pa.DataType, list[Any], list[str]]] = {

@@ -11,8 +11,7 @@ import pytest
 
 import chronicle
 from chronicle.api.database import Database
-from chronicle.query.contract.cancellation import Cancellation
-from chronicle.query.contract.progress import WATCHED_EVENTS, Progress
+from chronicle.query.contract.cancellation import WATCHED_EVENTS, Cancellation, Progress
 from chronicle.store.segment import ScanMetrics
 
 COUNT = 3 * WATCHED_EVENTS

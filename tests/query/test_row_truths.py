@@ -15,11 +15,10 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.query import deletion
-from chronicle.query.conditions.bounds import Compiled
+from chronicle.query import modification
 from chronicle.query.conditions.constants import Folder
-from chronicle.query.conditions.predicates import PredicateCompiler
-from chronicle.query.conditions.row_truths import columns_of, has_row_truths, row_truths
+from chronicle.query.conditions.exact_filters import columns_of, has_row_truths, row_truths
+from chronicle.query.conditions.predicates import Compiled, PredicateCompiler
 from chronicle.query.sql.dialect import parse_predicate, to_text
 from chronicle.schema import StreamSchema
 from chronicle.store.prune import Remainder
@@ -210,13 +209,13 @@ def test_a_delete_takes_what_a_select_finds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, condition: str
 ) -> None:
     """Events of equal times, late ones, leaves, a tail and several parts to look at."""
-    monkeypatch.setattr(deletion, "PART_EVENTS", 100)
+    monkeypatch.setattr(modification, "PART_EVENTS", 100)
     asked: list[str] = []
 
     def chosen(*_: object) -> None:
         asked.append(condition)
 
-    monkeypatch.setattr(deletion.Deletion, "_chosen", chosen)
+    monkeypatch.setattr(modification.Deletion, "_chosen", chosen)
     rng = np.random.default_rng(11)
     schema = pa.schema(
         [("t", pa.int64()), ("n", pa.int64()), ("x", pa.float64()), ("s", pa.string()),
@@ -264,14 +263,14 @@ def test_a_delete_looks_at_its_range_of_time_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In many parts, of which none is read of the segments before and behind it."""
-    monkeypatch.setattr(deletion, "PART_EVENTS", 50)
+    monkeypatch.setattr(modification, "PART_EVENTS", 50)
     looked: list[int] = []
 
     def watched(prune: object, batch: pa.RecordBatch, schema: StreamSchema) -> np.ndarray:
         looked.extend(batch.column(0).to_pylist())
         return row_truths(prune, batch, schema)
 
-    monkeypatch.setattr(deletion, "row_truths", watched)
+    monkeypatch.setattr(modification, "row_truths", watched)
     options = {"leaf_bytes": 512, "segment_bytes": 4096}
     with chronicle.open(tmp_path) as database:
         schema = pa.schema([("t", pa.int64()), ("n", pa.int64())])

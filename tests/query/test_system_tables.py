@@ -12,7 +12,7 @@ import pytest
 
 import chronicle
 from chronicle.errors import SqlError
-from chronicle.query.contract.system_tables import SYSTEM_TABLES
+from chronicle.query.contract.catalog import SYSTEM_TABLES
 from chronicle.query.sql.dialect import parse_statement
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sql.md").read_text()

@@ -26,8 +26,7 @@ from chronicle.query.engine import QueryEngine
 from chronicle.schema import StreamSchema
 from chronicle.server.access.settings import Settings
 from chronicle.server.app import create_app
-from chronicle.server.listening import Listening
-from chronicle.server.run import uvicorn_config
+from chronicle.server.run import Listening, uvicorn_config
 from chronicle.store.files import RealFiles
 from chronicle.store.manifest import write_manifest
 from chronicle.tests.patience import PATIENCE_S

@@ -12,7 +12,7 @@ import pytest
 import chronicle
 from chronicle.agents import tools
 from chronicle.server import create_token
-from chronicle.server.access.token import INCLUDED, SCOPES
+from chronicle.server.access.tokens import INCLUDED, SCOPES
 from chronicle.tests.patience import PATIENCE_S, wait_until
 
 mcp = pytest.importorskip("mcp", reason="needs the extra mcp")

@@ -18,8 +18,7 @@ from chronicle.errors import InvalidArgument, StorageFailed
 from chronicle.server import create_token, revoke_token
 from chronicle.server.access.settings import Settings
 from chronicle.server.access.tokens import is_guarded
-from chronicle.server.logs import JsonFormatter, TextFormatter
-from chronicle.server.run import check_binding
+from chronicle.server.run import JsonFormatter, TextFormatter, check_binding
 from chronicle.tests.patience import wait_until
 
 SCHEMA = pa.schema([pa.field("t", pa.int64(), False), pa.field("n", pa.int64())])
@@ -191,7 +190,7 @@ def _raise_os(*_: object) -> None:
 def test_readiness_is_about_sql_too_and_tells_strangers_nothing(
     fake: Any, serve_app: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chronicle.server.service.probe.KEEP_S", 0.0)
+    monkeypatch.setattr("chronicle.server.service.metrics.KEEP_S", 0.0)
     client = serve_app(fake)
     assert client.get("/readyz").json()["streams"] == 2
     _, secret = create_token(fake.path, "a", ["read"])

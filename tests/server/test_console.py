@@ -19,8 +19,7 @@ from chronicle.errors import SqlError
 from chronicle.query.binding.recent_outline import recent_outline
 from chronicle.query.sql.match_outline import match_outline
 from chronicle.server.access.auth import Principal
-from chronicle.server.access.token import INCLUDED
-from chronicle.server.access.tokens import create_token
+from chronicle.server.access.tokens import INCLUDED, create_token
 from chronicle.server.routes.console import POLICY, load_assets
 from chronicle.store.segment import ScanMetrics
 

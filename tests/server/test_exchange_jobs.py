@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from chronicle.server import create_token
-from chronicle.server.routes import exchange_jobs
+from chronicle.server.routes import jobs
 from chronicle.tests.patience import PATIENCE_S, wait_until
 
 from .test_jobs import ended, fill
@@ -139,14 +139,14 @@ def test_a_cancelled_import_stores_nothing(
     (files / "a.csv").write_bytes(CSV)
     reached, go_on = threading.Event(), threading.Event()
 
-    class Slow(exchange_jobs._Told):
+    class Slow(jobs._Told):
         def phase(self, name: str, total: int | None) -> None:
             if name == "storing":
                 reached.set()
                 go_on.wait(PATIENCE_S)
             super().phase(name, total)
 
-    monkeypatch.setattr(exchange_jobs, "_Told", Slow)
+    monkeypatch.setattr(jobs, "_Told", Slow)
     api = serve_app(database, exchange_directory=files, isolation="none")
     body = {"kind": "import", "file": "a.csv", "stream": "s", "create": True, "time": "when"}
     job = api.post("/v1/jobs", json=body).json()

@@ -23,9 +23,14 @@ grpc = pytest.importorskip("grpc", reason="the extra flight is not installed")
 import chronicle  # noqa: E402
 from chronicle.errors import InvalidArgument  # noqa: E402
 from chronicle.server import create_token, load_settings, serve  # noqa: E402
-from chronicle.server.access.token import INCLUDED, SCOPES  # noqa: E402
-from chronicle.server.flight.arrow_data import written  # noqa: E402
-from chronicle.server.flight.messages import command_of, made, packed, parse  # noqa: E402
+from chronicle.server.access.tokens import INCLUDED, SCOPES  # noqa: E402
+from chronicle.server.flight.messages import (  # noqa: E402
+    command_of,
+    made,
+    packed,
+    parse,
+    written,
+)
 from chronicle.tests.patience import PATIENCE_S, wait_until  # noqa: E402
 
 from .test_flight_sql import fill  # noqa: E402

@@ -16,8 +16,7 @@ import pytest
 from chronicle.errors import CorruptStore, InvalidArgument, InvalidData, StorageFailed, StorageFull
 from chronicle.schema import StreamSchema
 from chronicle.server.http.problems import Problem
-from chronicle.server.service.idempotency import IdempotencyKeys
-from chronicle.server.service.key_log import FILE_NAME
+from chronicle.server.service.idempotency import FILE_NAME, IdempotencyKeys
 from chronicle.store import EventStream
 from chronicle.store import Store as EventStore
 from chronicle.store.faulty_files import FaultPlan, FaultyFiles, SimulatedCrash
@@ -410,7 +409,7 @@ def test_keys_that_are_none(store: Store, key: str) -> None:
 def test_many_threads_with_the_same_keys_append_once_each(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chronicle.server.service.key_log.RECORDS_MIN", 8)
+    monkeypatch.setattr("chronicle.server.service.idempotency.RECORDS_MIN", 8)
     keys = store.open()
     done: list[tuple[int, bool]] = []
 

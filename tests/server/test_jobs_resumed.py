@@ -193,13 +193,13 @@ def test_files_go_when_jobs_are_forgotten(tmp_path: Path) -> None:
 def test_a_job_that_cannot_be_kept_does_not_begin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from chronicle.server.service import job_files
+    from chronicle.server.service import jobs as module
 
     def full(path: Path, content: bytes) -> None:
         raise chronicle.StorageFull("no space is left")
 
     jobs = Jobs(tmp_path)
-    monkeypatch.setattr(job_files, "replace_file", full)
+    monkeypatch.setattr(module, "replace_file", full)
     with pytest.raises(chronicle.StorageFull):
         jobs.start({"kind": "check"}, "", nothing)
     assert jobs.list() == []

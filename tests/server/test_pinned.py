@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chronicle.errors import SnapshotExpired
-from chronicle.server.service.snapshots import PinnedSnapshots
+from chronicle.server.service.positions import PinnedSnapshots
 
 
 class Snapshot:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from chronicle.server import create_token, revoke_token
-from chronicle.server.access import audit_log
-from chronicle.server.access.rates import Buckets
+from chronicle.server.access import tokens
+from chronicle.server.access.auth import Buckets
 from chronicle.tests.patience import wait_until
 
 from .flights import SPEC
@@ -128,7 +128,7 @@ def test_what_cannot_be_taken_back_is_written_down(
     assert not any(word in json.dumps(lines) for word in ("guess", admin, reader))
     revoke_token(database.path, "reader")
     assert audited(database.path)[-1]["did"] == "revoked a token"
-    monkeypatch.setattr(audit_log, "BYTES_MAX", 10)
+    monkeypatch.setattr(tokens, "BYTES_MAX", 10)
     assert ask("DELETE", "/v1/streams/flights", admin) == 404
     assert not (database.path / "server" / "audit.log").exists()
     assert (database.path / "server" / "audit.log.1").exists()

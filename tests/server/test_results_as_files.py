@@ -15,8 +15,8 @@ import pytest
 
 from chronicle.errors import ResourceLimit
 from chronicle.server import create_token
-from chronicle.server.http.preconditions import FileRequest, Judgement
 from chronicle.server.http.problems import Problem
+from chronicle.server.http.request_head import FileRequest, Judgement
 from chronicle.server.service.kept_answers import KeptAnswers
 
 from .flights import SPEC, as_ndjson, rows_of

@@ -12,7 +12,7 @@ import pytest
 
 import chronicle
 from chronicle.server import create_token
-from chronicle.server.access.token import INCLUDED, SCOPES
+from chronicle.server.access.tokens import INCLUDED, SCOPES
 
 from .flights import SPEC
 from .test_api_document import example_of, operations

@@ -22,8 +22,7 @@ from chronicle.schema import StreamSchema
 from chronicle.server.access.limits import ByteBudget
 from chronicle.server.service.bodies import Body
 from chronicle.server.service.event_parsing import read_events, time_format_of
-from chronicle.server.service.gathering import Gathering
-from chronicle.server.service.small_bodies import SmallReader
+from chronicle.server.service.gathering import Gathering, SmallReader
 from chronicle.tests.patience import PATIENCE_S, wait_until
 
 from .flights import events

@@ -17,7 +17,7 @@ import pytest
 
 import chronicle
 from chronicle.server import create_token
-from chronicle.server.service import haste
+from chronicle.server.service import query_log
 from chronicle.store.segment import ScanMetrics
 from chronicle.tests.patience import PATIENCE_S, wait_until
 
@@ -138,7 +138,7 @@ def test_small_answers_take_no_thread_and_look_the_same(
     no_threads: Callable[[Any], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(haste, "HELD_S", PATIENCE_S)
+    monkeypatch.setattr(query_log, "HELD_S", PATIENCE_S)
     database.sql("CREATE STREAM s (t BIGINT, i BIGINT, x DOUBLE, s VARCHAR) TIMESTAMP BY t")
     database.stream("s").append(events(0, 2000))
     api = serve_app(database)
@@ -202,11 +202,11 @@ def test_what_held_the_loop_is_kept_off_it(
 
     def slow(text: str, *_: Any, **__: Any) -> None:
         asked.append(text)
-        now[0] += 2 * haste.HELD_S
+        now[0] += 2 * query_log.HELD_S
 
-    monkeypatch.setattr(haste, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(query_log, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(database, "sql_at_once", slow)
-    for seconds, times in ((0, 1), (0, 1), (haste.AWAY_MIN_S, 2), (haste.AWAY_MIN_S, 2)):
+    for seconds, times in ((0, 1), (0, 1), (query_log.AWAY_MIN_S, 2), (query_log.AWAY_MIN_S, 2)):
         now[0] += seconds
         assert api.get("/v1/query", params={"q": "SELECT count(*) FROM s"}).status_code == 200
         assert len(asked) == times, "the second time it is kept off for longer"

@@ -92,7 +92,7 @@ def test_tokens_expire(store: Path) -> None:
 def test_an_expired_token_is_refused(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, secret = server.create_token(store, "a", expires="1s")
     later = dt.datetime.now(dt.timezone.utc) + dt.timedelta(seconds=2)
-    monkeypatch.setattr("chronicle.server.access.token.now_utc", lambda: later)
+    monkeypatch.setattr("chronicle.server.access.tokens.now_utc", lambda: later)
     with pytest.raises(Unauthorized, match="expired at"):
         TokenFile(store).find(secret)
 

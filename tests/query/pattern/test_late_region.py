@@ -12,8 +12,7 @@ import pytest
 from chronicle.query.pattern import late_region
 from chronicle.query.pattern.advancing import AdvancingMatch
 from chronicle.query.pattern.compiled import InputColumns, compile_match
-from chronicle.query.pattern.late_events import Late, late_events
-from chronicle.query.pattern.late_region import late_matches
+from chronicle.query.pattern.late_region import Late, late_events, late_matches
 from chronicle.query.sql.match_clause import clause_of_text
 
 from ...rounds import rounds

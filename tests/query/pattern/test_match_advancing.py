@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import InvalidArgument, SqlError
-from chronicle.query.pattern import match_stream, matcher, outcomes
+from chronicle.query.pattern import match_stream, matcher
 from chronicle.query.pattern.advancing import AdvancingMatch, marks_ends
 from chronicle.query.pattern.compiled import InputColumns, compile_match
-from chronicle.query.pattern.decided import Decided
+from chronicle.query.pattern.results import Decided
 from chronicle.query.sql.match_clause import clause_of_text
 
 from . import test_match_differential as common
@@ -205,12 +205,12 @@ def test_small_steps_cost_what_the_events_cost(
         search = getattr(matcher, name)
 
         def call(*arguments: Any, search: Any = search) -> int:
-            before = int(arguments[-2][outcomes.STEPS])
+            before = int(arguments[-2][search.STEPS])
             attempts = arguments[-3]
             waited.append(int((attempts.start >= 0).sum()))
             resumed.append(int((attempts.where >= 0).sum()))
             status = int(search(*arguments))
-            counted.append(int(arguments[-2][outcomes.STEPS]) - before)
+            counted.append(int(arguments[-2][search.STEPS]) - before)
             return status
 
         monkeypatch.setattr(matcher, name, call)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from chronicle.errors import ResourceLimit, SqlError
-from chronicle.query.pattern import any_blocks, any_diagram, any_drawing
+from chronicle.query.pattern import any_diagram, any_drawing
 
 from ...rounds import rounds
 from .any_cases import BETWEEN, SCHEMA, compiled, random_table, rows_of
@@ -66,12 +66,12 @@ def test_sharing_lists_changes_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
         shown = (seed, clause, table.to_pylist())
         expected = repr(rows_of(compiled(clause, wanted="search"), table))
         for dearer in (0, 1, 10**6):
-            monkeypatch.setattr(any_blocks, "DEARER", dearer)
-            monkeypatch.setattr(any_blocks, "SPARE_STEPS", r.choice([1, 10**6]))
-            monkeypatch.setattr(any_blocks, "BLOCK_FIRST", r.choice([1, 2]))
-            monkeypatch.setattr(any_blocks, "BLOCK_LEAST", r.choice([2, 5, 64]))
-            monkeypatch.setattr(any_blocks, "SIZE_FIRST", r.choice([4, 64, 1 << 13]))
-            monkeypatch.setattr(any_blocks, "SLICE_STEPS", r.choice([20, 1 << 22]))
+            monkeypatch.setattr(any_drawing, "DEARER", dearer)
+            monkeypatch.setattr(any_drawing, "SPARE_STEPS", r.choice([1, 10**6]))
+            monkeypatch.setattr(any_drawing, "BLOCK_FIRST", r.choice([1, 2]))
+            monkeypatch.setattr(any_drawing, "BLOCK_LEAST", r.choice([2, 5, 64]))
+            monkeypatch.setattr(any_drawing, "SIZE_FIRST", r.choice([4, 64, 1 << 13]))
+            monkeypatch.setattr(any_drawing, "SLICE_STEPS", r.choice([20, 1 << 22]))
             monkeypatch.setattr(any_drawing, "ENTRIES_MAX", r.choice([16, 1 << 17]))
             try:
                 found = repr(rows_of(compiled(clause, wanted="tree"), table, r.choice([7, 100])))
@@ -95,7 +95,7 @@ def test_sharing_draws_less_where_windows_overlap(monkeypatch: pytest.MonkeyPatc
     )
     taken = {}
     for first in (8, 1 << 20):  # a first block of all events: none shares
-        monkeypatch.setattr(any_blocks, "BLOCK_FIRST", first)
+        monkeypatch.setattr(any_drawing, "BLOCK_FIRST", first)
         match = compiled(clause, wanted="tree", weighted=True)
         counted = sum(row["n"] for row in rows_of(match, falling(300)))
         taken[first] = counted, dict(match.selecting.figures())["tree_candidates"]

@@ -23,10 +23,8 @@ import pytest
 import chronicle
 from chronicle.errors import ResourceLimit, SqlError
 from chronicle.query.pattern import (
-    any_batches,
-    any_blocks,
+    any_diagram,
     any_drawing,
-    any_joins,
     any_output,
 )
 
@@ -46,9 +44,9 @@ def cut_small(r: random.Random, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(any_output, "MATCHES_MAX", r.choice([1, 3, 1 << 14]))
     patch.setattr(any_output, "MATCHES_FIRST", r.choice([1, 3]))
     patch.setattr(any_drawing, "PART_COST", r.choice([0.01, 1e9]))
-    patch.setattr(any_blocks, "SIZE_FIRST", r.choice([4, 64, 1 << 13]))
-    patch.setattr(any_blocks, "BLOCK_LEAST", r.choice([1, 3]))
-    patch.setattr(any_joins, "PART_TESTS", r.choice([1, 5, 1 << 20]))
+    patch.setattr(any_drawing, "SIZE_FIRST", r.choice([4, 64, 1 << 13]))
+    patch.setattr(any_drawing, "BLOCK_LEAST", r.choice([1, 3]))
+    patch.setattr(any_diagram, "PART_TESTS", r.choice([1, 5, 1 << 20]))
 
 
 @pytest.mark.usefixtures("small_buffers")
@@ -240,14 +238,14 @@ def test_statements_use_the_threads_of_the_database(
 
 
 def test_batches_are_put_into_the_arrays_of_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    rooms: list[any_batches.Room] = []
-    made = any_batches.Room.__init__
+    rooms: list[any_output.Room] = []
+    made = any_output.Room.__init__
 
-    def counted(self: any_batches.Room) -> None:
+    def counted(self: any_output.Room) -> None:
         rooms.append(self)
         made(self)
 
-    monkeypatch.setattr(any_batches.Room, "__init__", counted)
+    monkeypatch.setattr(any_output.Room, "__init__", counted)
     monkeypatch.setattr(any_output, "MATCHES_MAX", 64)
     match = compiled(CLAUSE.format("A B C", "WITHIN 40", ""))
     assert len(rows_of(match, constant(100))) > 10_000

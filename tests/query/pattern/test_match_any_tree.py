@@ -19,7 +19,7 @@ import pytest
 
 import chronicle
 from chronicle.errors import ResourceLimit, SqlError
-from chronicle.query.pattern import any_asking, any_blocks, any_drawing, any_tree
+from chronicle.query.pattern import any_drawing, any_pairs, any_tree
 from chronicle.query.pattern.matcher import MatchLimits
 
 from ...rounds import rounds
@@ -43,12 +43,12 @@ def test_every_regime_gives_the_rows_of_the_search_in_its_order(
         for batch in (1, 3, 100):
             dear = r.choice([0.0, 1e9])  # what the search is said to cost
             monkeypatch.setattr(any_tree, "search_cost", lambda *_, dear=dear: dear)
-            monkeypatch.setattr(any_blocks, "SIZE_FIRST", r.choice([4, 64, 1 << 13]))
-            monkeypatch.setattr(any_blocks, "SLICE_STEPS", r.choice([2, 1 << 22]))
+            monkeypatch.setattr(any_drawing, "SIZE_FIRST", r.choice([4, 64, 1 << 13]))
+            monkeypatch.setattr(any_drawing, "SLICE_STEPS", r.choice([2, 1 << 22]))
             for least in ("BLOCK_FIRST", "BLOCK_LEAST"):
-                monkeypatch.setattr(any_blocks, least, r.choice([1, 3, 1000]))
-            monkeypatch.setattr(any_blocks, "DEARER", r.choice([0, 1, 1000]))
-            monkeypatch.setattr(any_asking, "PAIRS_FIRST", r.choice([1, 1 << 12]))
+                monkeypatch.setattr(any_drawing, least, r.choice([1, 3, 1000]))
+            monkeypatch.setattr(any_drawing, "DEARER", r.choice([0, 1, 1000]))
+            monkeypatch.setattr(any_pairs, "PAIRS_FIRST", r.choice([1, 1 << 12]))
             match = compiled(clause)
             assert repr(rows_of(match, table, batch)) == repr(expected), (batch, *shown)
             regime = dict(match.details())["selection"].split(":")[0]
@@ -208,7 +208,7 @@ def test_entries_are_on_the_way_to_a_match_and_memory_is_that_of_a_few_starts(
             yield lists, task
 
     monkeypatch.setattr(any_drawing.Drawing, "pieces", looked_at)
-    monkeypatch.setattr(any_blocks, "SIZE_FIRST", 64)
+    monkeypatch.setattr(any_drawing, "SIZE_FIRST", 64)
     monkeypatch.setattr(any_drawing, "ENTRIES_MAX", 4096)
     found = rows_of(compiled(clause, wanted="tree"), table)
     assert len(found) == len(rows_of(compiled(clause, wanted="search"), table)) > 10_000
@@ -219,7 +219,7 @@ def test_entries_are_on_the_way_to_a_match_and_memory_is_that_of_a_few_starts(
 def test_a_query_is_asked_whether_to_go_on_within_one_first_event(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(any_blocks, "SLICE_STEPS", 100)
+    monkeypatch.setattr(any_drawing, "SLICE_STEPS", 100)
     clause = (
         "ORDER BY t MEASURES A.t AS a PATTERN (A B C D) EVENT SELECTION SKIP TILL ANY MATCH "
         "DEFINE A AS y = 1, D AS y > B.y + C.y"

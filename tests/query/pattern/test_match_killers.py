@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from chronicle.errors import QueryTimeout, ResourceLimit
-from chronicle.query.pattern import matcher, outcomes
+from chronicle.query.pattern import matcher
 from chronicle.query.pattern.compiled import InputColumns, MatchLimits, compile_match
 from chronicle.query.sql.match_clause import clause_of_text
 
@@ -38,9 +38,9 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     def counting(search: Any) -> Any:
         def call(*arguments: Any) -> int:
             *_, state, _output = arguments
-            before = int(state[outcomes.STEPS])
+            before = int(state[search.STEPS])
             status = int(search(*arguments))
-            counted.append(int(state[outcomes.STEPS]) - before)
+            counted.append(int(state[search.STEPS]) - before)
             return status
 
         return call

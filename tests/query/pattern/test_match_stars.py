@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chronicle.errors import SqlError
-from chronicle.query.pattern import match_stream, matcher, outcomes
+from chronicle.query.pattern import match_stream, matcher
 from chronicle.query.pattern.compiled import InputColumns, compile_match
 from chronicle.query.sql.match_clause import clause_of_text
 
@@ -39,9 +39,9 @@ def watched(search: Any) -> Any:
 
     def call(*arguments: Any) -> int:
         _edges, stars, *_, state, output = arguments
-        before = int(state[outcomes.RUNS])
+        before = int(state[search.RUNS])
         status = int(search(*arguments))
-        kind, after = stars.kind, int(state[outcomes.RUNS])
+        kind, after = stars.kind, int(state[search.RUNS])
         places, begins = output.place[before:after], output.begin[before:after]
         first = np.flatnonzero(begins[1:] > begins[:-1])  # runs that another run follows
         long = begins[first + 1] - begins[first] > 1
@@ -297,9 +297,9 @@ def steps_of(monkeypatch: pytest.MonkeyPatch, clause: str, table: pa.Table) -> i
 
     def call(*arguments: Any) -> int:
         *_, state, _output = arguments
-        before = int(state[outcomes.STEPS])
+        before = int(state[search.STEPS])
         status = int(search(*arguments))
-        counted.append(int(state[outcomes.STEPS]) - before)
+        counted.append(int(state[search.STEPS]) - before)
         return status
 
     with monkeypatch.context() as patch:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chronicle.errors import ResourceLimit, SqlError
-from chronicle.query.pattern.automaton import ACCEPT, ANCHOR_START, build_automaton
-from chronicle.query.pattern.program import compile_program
+from chronicle.query.pattern.automaton import ACCEPT, ANCHOR_START, build_automaton, compile_program
 from chronicle.query.sql.pattern_parser import parse_pattern
 from chronicle.query.sql.pattern_tree import Quantified, Variable, describe, variables
 

@@ -17,7 +17,7 @@ import pytest
 import chronicle
 from chronicle.query.recent import choice, narrowing
 from chronicle.query.replay import planning
-from chronicle.query.run import recent_side
+from chronicle.query.run import recent_operator
 
 from ... import oracles_patterns
 from ... import oracles_recent as oracle
@@ -35,7 +35,7 @@ def narrowed_always() -> Iterator[None]:
     patched: list[tuple[Any, str, Any]] = [
         (choice, "WORTH", 10.0),
         (narrowing, "READ_GAP", 0),
-        (recent_side, "READ_GAP", 0),
+        (recent_operator, "READ_GAP", 0),
     ]
 
     before = [(module, name, getattr(module, name)) for module, name, _ in patched]

@@ -18,7 +18,7 @@ import chronicle
 from chronicle.query.plan.division import divide
 from chronicle.query.recent import choice
 from chronicle.query.recent.choice import SideCost, choose
-from chronicle.query.run import recent_side
+from chronicle.query.run import recent_operator
 from chronicle.query.sql.dialect import parse_statement
 
 from .conftest import ARCHIVE, LIVE, in_order
@@ -130,7 +130,7 @@ def test_distances_are_nested(db: Any) -> None:
 
 
 def test_a_rare_side_leaves_little_to_read(db: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_side, "READ_GAP", 0)
+    monkeypatch.setattr(recent_operator, "READ_GAP", 0)
     rare = (
         "known MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY t MEASURES A.price AS p "
         "AFTER MATCH SKIP TO NEXT ROW PATTERN (A B) WITHIN 40 DEFINE A AS size = 1000) AS l"

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.commands.calibrate import calibrate
+from chronicle.commands.upkeep import calibrate
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import compile_match
 from chronicle.query.replay.applicability import demands
 from chronicle.query.replay.calibration import calibrate_patterns
+from chronicle.query.replay.choosing import greedy, optimal
 from chronicle.query.replay.coarse import coarse_map
-from chronicle.query.replay.considered import consider
 from chronicle.query.replay.context import REPLAY_GAP, PlanContext
 from chronicle.query.replay.cost import (
     BlockCosts,
@@ -32,13 +32,12 @@ from chronicle.query.replay.cost import (
     save_weights,
 )
 from chronicle.query.replay.offers import list_offers
-from chronicle.query.replay.planning import plan_match
+from chronicle.query.replay.planning import consider, plan_match
 from chronicle.query.replay.pricing import Pricing
 from chronicle.query.replay.run_plan import run_match
 from chronicle.query.replay.symbols import known_outlines
-from chronicle.query.replay.term_selection import greedy, optimal
 from chronicle.query.sql.match_clause import clause_of_text
-from chronicle.query.windows import calibration as windows
+from chronicle.query.windows import cost as windows
 from chronicle.query.windows.cost import Calibration, load_calibration
 from chronicle.schema import StreamSchema
 from chronicle.store import Store

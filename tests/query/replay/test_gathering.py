@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from chronicle.query.replay import column_gather
-from chronicle.query.replay.column_gather import read_ranges
+from chronicle.query.replay import reading
+from chronicle.query.replay.reading import read_ranges
 from chronicle.query.replay.timeline import Timeline, TimelinePart
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
@@ -34,9 +34,9 @@ def test_ranges_over_many_segments_are_those_of_a_scan(
         schema=SCHEMA.arrow,
     )
     asked = []
-    plain = column_gather._read_part
+    plain = reading._read_part
     monkeypatch.setattr(
-        column_gather,
+        reading,
         "_read_part",
         lambda part, *rest: (asked.append(part.start), plain(part, *rest)),
     )
@@ -80,7 +80,7 @@ def test_parts_that_nothing_is_wanted_of_are_not_looked_at() -> None:
 
     parts = Watched(TimelinePart(10 * n, 10 * n + 10, None, None, None) for n in range(100_000))
     ranges = np.array([(7 * n, 7 * n + 2) for n in range(70_000, 71_000)])
-    pieces = column_gather._by_part(parts, ranges)
+    pieces = reading._by_part(parts, ranges)
     found = [(part.start + a, part.start + b) for part, some in pieces
              for a, b in some]  # fmt: skip
     assert sum(b - a for a, b in found) == 2000

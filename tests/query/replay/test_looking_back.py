@@ -20,7 +20,7 @@ from chronicle.indexes.index_key import index_key
 from chronicle.indexes.looking_back import last_events
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import compile_match
-from chronicle.query.replay import candidates, event_lookup
+from chronicle.query.replay import candidates
 from chronicle.query.replay.candidates import LookupRange
 from chronicle.query.replay.planning import plan_match
 from chronicle.query.replay.run_plan import run_match
@@ -165,7 +165,7 @@ def test_rows_are_those_of_a_replay_however_far_is_seen(
         r = random.Random(f"{partition} {seed}")
         monkeypatch.setattr(stream_indexes, "RUN_EVENTS", r.choice([64, 256]))
         monkeypatch.setattr(keys_of, "LOOK_BACK", r.choice([0, 7, 64, 10_000]))
-        monkeypatch.setattr(event_lookup, "LOOKED_BACK", r.choice([0, 7, 10_000]))
+        monkeypatch.setattr(candidates, "LOOKED_BACK", r.choice([0, 7, 10_000]))
         behind = f" PARTITION BY {partition}" if partition else ""
         partitions, spread = r.choice([2, 9, 40]), r.choice([1, 2, 6])
         store = Store.open(tmp_path / str(seed), "rw")

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from chronicle.errors import StorageFailed
-from chronicle.query.replay import column_gather, objects_ahead
-from chronicle.query.replay.column_gather import read_stretches
+from chronicle.query.replay import reading
+from chronicle.query.replay.reading import read_stretches
 from chronicle.query.replay.timeline import Timeline
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions, cold_file
@@ -46,10 +46,10 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def timeline(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Timeline]:
-    monkeypatch.setattr(column_gather, "GATHERED_FIRST", 500)
-    monkeypatch.setattr(column_gather, "GATHERED_MAX", 2000)
-    monkeypatch.setattr(objects_ahead, "FIRST_BYTES", 1 << 20)
-    monkeypatch.setattr(objects_ahead, "GROUP_BYTES", 6 << 20)
+    monkeypatch.setattr(reading, "GATHERED_FIRST", 500)
+    monkeypatch.setattr(reading, "GATHERED_MAX", 2000)
+    monkeypatch.setattr(reading, "FIRST_BYTES", 1 << 20)
+    monkeypatch.setattr(reading, "GROUP_BYTES", 6 << 20)
     monkeypatch.setattr(cold_file, "GAP_BYTES", 0)
     with Store.open(path / "store", "r") as store:
         yield Timeline(store.stream("s").snapshot())
@@ -72,13 +72,13 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def asks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many batches each group has that is asked for."""
     asked: list[int] = []
-    ask = objects_ahead._ask
+    ask = reading._ask
 
     def noted(ranges: Any, group: Any, names: Any, wanted: Any) -> Any:
         asked.append(len(group))
         return ask(ranges, group, names, wanted)
 
-    monkeypatch.setattr(objects_ahead, "_ask", noted)
+    monkeypatch.setattr(reading, "_ask", noted)
     return asked
 
 

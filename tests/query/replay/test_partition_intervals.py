@@ -13,8 +13,7 @@ import pytest
 import chronicle
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import compile_match
-from chronicle.query.replay.partition_keys import PartitionKeys
-from chronicle.query.replay.partition_spans import positions, ranks
+from chronicle.query.replay.partitions import PartitionKeys, positions, ranks
 from chronicle.query.replay.planning import plan_match
 from chronicle.query.replay.run_plan import ReplayRun, run_match
 from chronicle.query.replay.timeline import Timeline

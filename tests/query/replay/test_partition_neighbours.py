@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import compile_match
-from chronicle.query.replay import partition_neighbours
+from chronicle.query.replay import partitions
 from chronicle.query.replay.cost import Weights
-from chronicle.query.replay.partition_keys import PartitionKeys
-from chronicle.query.replay.partition_neighbours import rows_beside
+from chronicle.query.replay.partitions import PartitionKeys, rows_beside
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
@@ -54,15 +53,15 @@ def test_rows_are_those_that_counting_finds(data: st.DataObject, around: float, 
         )
     )
     code, low, high = (np.array([at[i] for at in some], np.int64) for i in range(3))
-    kept = partition_neighbours.FIRST_REACH, partition_neighbours.READ_GAP
-    partition_neighbours.FIRST_REACH, partition_neighbours.READ_GAP = reach, 0
+    kept = partitions.FIRST_REACH, partitions.READ_GAP
+    partitions.FIRST_REACH, partitions.READ_GAP = reach, 0
     try:
         found = rows_beside(
             cast(PartitionKeys, Listed(codes)), total, (code, low, high), before, after,
             Weights(around=around),
         )  # fmt: skip
     finally:
-        partition_neighbours.FIRST_REACH, partition_neighbours.READ_GAP = kept
+        partitions.FIRST_REACH, partitions.READ_GAP = kept
     assert len(found) == before + after
     for number, (own, first, end) in enumerate(some):
         earlier = [i for i in range(first) if codes[i] == own][::-1]

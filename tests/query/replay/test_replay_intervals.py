@@ -20,7 +20,7 @@ from chronicle.errors import ResourceLimit, SqlError
 from chronicle.indexes import stream_indexes
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import MatchLimits, compile_match
-from chronicle.query.replay import column_gather, planning, reader
+from chronicle.query.replay import planning, reading
 from chronicle.query.replay.cost import Weights
 from chronicle.query.replay.planning import plan_match
 from chronicle.query.replay.run_plan import run_match
@@ -274,10 +274,10 @@ def test_every_plan_gives_the_rows_of_a_full_replay(
         gap = rng.choice([0, 0, 5, 200])
         told["clauses"] += 1
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(column_gather, "DECODED_GAP", rng.choice([0, 20, 4096]))
-            patch.setattr(column_gather, "GATHERED_FIRST", rng.choice([1, 50, 4096]))
-            patch.setattr(column_gather, "SLICED_EVENTS", rng.choice([0, 64, 10**9]))
-            patch.setattr(reader, "ALONE_EVENTS", rng.choice([1, 100, 1 << 14]))
+            patch.setattr(reading, "DECODED_GAP", rng.choice([0, 20, 4096]))
+            patch.setattr(reading, "GATHERED_FIRST", rng.choice([1, 50, 4096]))
+            patch.setattr(reading, "SLICED_EVENTS", rng.choice([0, 64, 10**9]))
+            patch.setattr(reading, "ALONE_EVENTS", rng.choice([1, 100, 1 << 14]))
             forced = rng.choice([None, 0.0, 0.5, 0.99])
             if forced is not None:  # one of the ways to see a pattern, whatever it costs
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
-from chronicle.query.replay.rounded_sums import product_range, sum_range
+from chronicle.query.replay.terms import product_range, sum_range
 
 from ...rounds import rounds
 

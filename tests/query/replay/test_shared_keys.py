@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from chronicle.query.replay import shared_keys
-from chronicle.query.replay.shared_columns import shared_columns
+from chronicle.query.replay import partition_intervals
+from chronicle.query.replay.symbols import shared_columns
 
 from ...rounds import rounds
 from .across_cases import SCHEMA, answers, compiled, events, stream_of
@@ -47,8 +47,8 @@ PATTERNS = ("(A B)", "(A C* B)", "(A B D)", "(A C B)", "(A Z? B)", "(A [^D] B)",
 def test_rows_are_those_of_a_replay(
     part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_keys, "WORTH_EVENTS", 0)
-    monkeypatch.setattr(shared_keys, "COLUMN_SHARE", 1 << 40)
+    monkeypatch.setattr(partition_intervals, "WORTH_EVENTS", 0)
+    monkeypatch.setattr(partition_intervals, "COLUMN_SHARE", 1 << 40)
     used = 0
     for seed in range(part, rounds(4, 40, 2000), 2):
         r = random.Random(seed)
@@ -89,8 +89,8 @@ def test_rows_are_those_of_a_replay(
 def test_pairs_of_other_keys_are_not_replayed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_keys, "WORTH_EVENTS", 1000)
-    monkeypatch.setattr(shared_keys, "COLUMN_SHARE", 100)
+    monkeypatch.setattr(partition_intervals, "WORTH_EVENTS", 1000)
+    monkeypatch.setattr(partition_intervals, "COLUMN_SHARE", 100)
     rng = np.random.default_rng(5)
     count = 150_000
     x = rng.integers(100, 200, count)

@@ -12,7 +12,7 @@ import pytest
 from sqlglot import parse_one
 
 import chronicle
-from chronicle.query.replay.subqueries import local_stream
+from chronicle.query.replay.filtering import local_stream
 
 EVENTS = 60_000
 SCHEMA = pa.schema(

@@ -20,15 +20,13 @@ from chronicle.errors import ResourceLimit
 from chronicle.indexes import stream_indexes
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import MatchLimits, compile_match
-from chronicle.query.replay import fitting, planning, shared_keys
+from chronicle.query.replay import fitting, partition_intervals, planning
 from chronicle.query.replay.applicability import demands
-from chronicle.query.replay.considered import consider
+from chronicle.query.replay.candidates import KeptLookups, mark_shifted
 from chronicle.query.replay.context import PlanContext
-from chronicle.query.replay.kept_lookups import KeptLookups, mark_shifted
-from chronicle.query.replay.planning import plan_match
+from chronicle.query.replay.planning import consider, expected_together, plan_match, united
 from chronicle.query.replay.run_plan import run_match
 from chronicle.query.replay.symbols import Outline, known_outlines, outlines
-from chronicle.query.replay.ways import expected_together, united
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
@@ -151,7 +149,7 @@ def test_every_way_gives_the_rows_of_a_replay(
                 patch.setattr(planning, "known_outlines", lambda *_, one=option: (one,))
                 if rng.random() < 0.5:  # ask what bands and keys leave, however little it is
                     patch.setattr(fitting, "WORTH_EVENTS", 0)
-                    patch.setattr(shared_keys, "WORTH_EVENTS", 0)
+                    patch.setattr(partition_intervals, "WORTH_EVENTS", 0)
                 gap = rng.choice([0, 5, None])
                 plan = plan_match(snapshot, compiled, indexes, "all", gap=gap)
                 assert rows(snapshot, compiled, plan).equals(full), f"{text}\n{plan.details()}"

@@ -8,7 +8,7 @@ from itertools import combinations, product
 import pyarrow as pa
 import pytest
 
-from chronicle.query.situations import relations as r
+from chronicle.query.situations import network as r
 from chronicle.query.situations.compiled import CompiledSituations
 from chronicle.query.situations.network import (
     FAR,

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 import chronicle
-from chronicle.query.situations.relations import NAMES, relation_of
+from chronicle.query.situations.network import NAMES, relation_of
 
 PAGE = (Path(__file__).parents[3] / "docs" / "situations.md").read_text()
 

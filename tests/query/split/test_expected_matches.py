@@ -15,10 +15,9 @@ import pytest
 
 from chronicle.query.pattern.compiled import compile_match
 from chronicle.query.replay.planning import plan_match
-from chronicle.query.split import expected, reach
-from chronicle.query.split.index_parts import IndexPart
+from chronicle.query.split import parts, planning
 from chronicle.query.split.parts import MatchPart, RangePart
-from chronicle.query.split.planning import MatchSplit, split_match
+from chronicle.query.split.planning import IndexPart, MatchSplit, split_match
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
@@ -118,16 +117,16 @@ def test_the_rows_of_a_match_stay_together(stored: Any) -> None:
 
 
 def test_a_large_stream_is_sampled(stored: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reach, "PROBE_LEAST", 3000)
+    monkeypatch.setattr(parts, "PROBE_LEAST", 3000)
     looked: list[tuple[int, ...]] = []
-    sampled = expected._sampled
+    sampled = planning._sampled
 
     def noted(*arguments: Any) -> Any:
         work = sampled(*arguments)
         looked.append((len(work.edges), int(work.events.sum())))
         return work
 
-    monkeypatch.setattr(expected, "_sampled", noted)
+    monkeypatch.setattr(planning, "_sampled", noted)
     _, found, whole = divided(clause(), stored, 6)
     assert sum(found, Counter()) == whole
     assert looked
@@ -163,7 +162,7 @@ def test_ranges_cover_all_time_and_weigh_about_the_same() -> None:
             matches = r.integers(0, 50, 100).astype(np.float64)
             matches[30] += heavy
             edges, events = np.arange(101) * 10, np.full(100, 20)
-            work = expected.Work(None, edges, events, matches)  # type: ignore[arg-type]
+            work = planning.Work(None, edges, events, matches)  # type: ignore[arg-type]
             found = work.ranges(wanted)
             assert found[0].low is None
             assert found[-1].high is None

@@ -21,10 +21,9 @@ from chronicle.indexes import stream_indexes
 from chronicle.indexes.stream_indexes import StreamIndexes
 from chronicle.query.pattern.compiled import MatchLimits, compile_match
 from chronicle.query.replay.planning import plan_match
-from chronicle.query.split import long_intervals
-from chronicle.query.split.parts import RangePart, SharePart, SpanPart
+from chronicle.query.split import planning
+from chronicle.query.split.parts import RangePart, SharePart, SpanPart, shares_of
 from chronicle.query.split.planning import split_match
-from chronicle.query.split.shares import shares_of
 from chronicle.query.sql.match_clause import clause_of_text
 from chronicle.schema import StreamSchema
 from chronicle.store import Store, StreamOptions
@@ -150,7 +149,7 @@ def test_parts_have_every_match_once(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: dict[int, Counter[str]]
 ) -> None:
     monkeypatch.setattr(stream_indexes, "RUN_EVENTS", 512)
-    monkeypatch.setattr(long_intervals, "LEAST_EVENTS", 0)
+    monkeypatch.setattr(planning, "LEAST_EVENTS", 0)
     store, stream, indexes, pin = filled(random.Random(seed), tmp_path, late=seed % 2 == 1)
     snapshot = stream.snapshot()
     told = seen[seed] = Counter()
@@ -255,7 +254,7 @@ def test_a_long_interval_is_divided_inside(
     """Half of all candidates lie in one stretch without a gap, which no search may tear apart."""
     rng = random.Random(seed)
     monkeypatch.setattr(stream_indexes, "RUN_EVENTS", 512)
-    monkeypatch.setattr(long_intervals, "LEAST_EVENTS", 0)
+    monkeypatch.setattr(planning, "LEAST_EVENTS", 0)
     store = Store.open(tmp_path, "rw")
     stream = store.create_stream("s", SCHEMA, StreamOptions(leaf_bytes=4096, segment_bytes=40_000))
     indexes = StreamIndexes(tmp_path / "idx", True)
@@ -324,7 +323,7 @@ def test_what_depends_on_all_matches_before_is_not_cut(
     numbered = split_of("MEASURES MATCH_NUMBER() AS n PATTERN (A B) WITHIN 30")
     assert numbered.parts == (None,)
     assert "MATCH_NUMBER" in numbered.reason
-    monkeypatch.setattr(long_intervals, "LEAST_EVENTS", 0)
+    monkeypatch.setattr(planning, "LEAST_EVENTS", 0)
     for measure, parts in (("MATCH_NUMBER()", 1), ("FIRST(t)", 4)):
         clause = f"MEASURES {measure} AS n AFTER MATCH SKIP TO NEXT ROW PATTERN (A B) WITHIN 30"
         assert len(split_of(clause, "PARTITION BY k", "none").parts) == parts, measure

@@ -19,9 +19,8 @@ from chronicle.query.replay.cost import load_weights
 from chronicle.query.replay.situation_intervals import plan_situations_replay
 from chronicle.query.run import situation_operator
 from chronicle.query.situations.compiled import CompiledSituations, compile_situations
-from chronicle.query.split import situation_split
-from chronicle.query.split.situation_parts import SituationRange
-from chronicle.query.split.situation_split import split_situations
+from chronicle.query.split import situation_parts
+from chronicle.query.split.situation_parts import SituationRange, split_situations
 from chronicle.query.sql.dialect import SituationRelation, parse_statement
 from chronicle.query.sql.situation_clause import situation_clause
 from chronicle.store.pins import open_pinned, pin_stream
@@ -67,7 +66,7 @@ def seen() -> Counter[str]:
 def test_parts_have_every_match_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, seen: Counter[str]
 ) -> None:
-    monkeypatch.setattr(situation_split, "READ_TWICE", 2.0)
+    monkeypatch.setattr(situation_parts, "READ_TWICE", 2.0)
     rng = random.Random(seed)
     with chronicle.open(tmp_path) as db:
         s = db.create_stream(

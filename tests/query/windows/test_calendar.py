@@ -18,7 +18,7 @@ import chronicle
 from chronicle.errors import InvalidArgument, SqlError
 from chronicle.query.plan.division import divide
 from chronicle.query.sql.dialect import parse_statement
-from chronicle.query.windows.calendar import CalendarWindows
+from chronicle.query.windows.spec import CalendarWindows
 
 UTC = dt.timezone.utc
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=UTC)

@@ -12,8 +12,8 @@ import pytest
 
 import chronicle
 from chronicle.errors import SqlError
-from chronicle.query.windows import keyed_sessions, slices
-from chronicle.query.windows.keyed_sessions import SessionNumbers
+from chronicle.query.windows import keyed, slices
+from chronicle.query.windows.keyed import SessionNumbers
 
 TICK_MAX = 2**63 - 1
 
@@ -89,7 +89,7 @@ def db(tmp_path_factory: Any, rows: list[tuple[Any, ...]]) -> Iterator[Any]:
 def cut(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches whole, and cut small."""
     monkeypatch.setattr(slices, "EVENTS_AT_ONCE", request.param)
-    monkeypatch.setattr(keyed_sessions, "KEYS_IDLE_MAX", 2)
+    monkeypatch.setattr(keyed, "KEYS_IDLE_MAX", 2)
 
 
 def answer(rows: list[tuple[Any, ...]], gap: int, names: str) -> list[tuple[Any, ...]]:

@@ -18,8 +18,8 @@ import chronicle
 from chronicle.query.windows import keyed, slices
 from chronicle.query.windows.aggregation import ReplayAggregation
 from chronicle.query.windows.fields import Aggregate
+from chronicle.query.windows.kept_groups import KeyTable
 from chronicle.query.windows.keyed import KeyedAggregation
-from chronicle.query.windows.keys import KeyTable
 from chronicle.query.windows.spec import CountWindows, SessionWindows, TimeWindows
 from chronicle.schema import StreamSchema
 

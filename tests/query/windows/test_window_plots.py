@@ -15,12 +15,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from chronicle.commands.plots import plot_format
-from chronicle.commands.plotting import series_of, svg_text, terminal_text, write_plot
+from chronicle.commands.plots import plot_format, series_of, svg_text, terminal_text, write_plot
 from chronicle.errors import ChronicleError, InvalidArgument, MissingDependency
 from chronicle.query.replay.cost import Weights, save_weights
-from chronicle.query.windows.calibration import calibrate
-from chronicle.query.windows.cost import Calibration, load_calibration, save_calibration
+from chronicle.query.windows.cost import Calibration, calibrate, load_calibration, save_calibration
 
 
 @pytest.fixture

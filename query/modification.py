@@ -1,0 +1,315 @@
+"""The condition of a DELETE or UPDATE: a range of time, or which events of a snapshot.
+
+An event is chosen exactly when a SELECT with the same condition would return it.  A condition on
+time alone reads no event; comparisons with constants are evaluated in threads
+(``conditions.row_truths``), others by the executor, over the time range that they permit.
+
+Also here:
+
+* An UPDATE: which events of a stream get which values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from ..core.json_text import REASONS, is_json, read_json
+from ..core.threads import Check, Done, in_order, processors
+from ..core.times import INT64_MAX, INT64_MIN, time_text
+from ..errors import AttributeNotFound, InvalidData, SchemaMismatch, SqlError
+from ..schema import StreamSchema
+from ..store.deleting import Change, Choice
+from ..store.lent_memory import Lender, lending
+from ..store.prune import Prune
+from ..store.recent import BatchSnapshot
+from ..store.snapshot import Snapshot
+from ..store.tail import ticks_of
+from .conditions.exact_filters import columns_of, has_row_truths, row_truths
+from .conditions.ranges import half_open
+from .contract.cancellation import QueryControl
+from .insertion import SHOWN_CHARACTERS, Insertion
+from .plan.nodes import PassThrough, Relational, Scan
+from .region import Region
+from .sql.dialect import error_at, position_of
+from .sql.parameters import bind_values, number_placeholders
+from .sql.sql_types import conform
+
+if TYPE_CHECKING:
+    from .engine import QueryEngine
+
+NO_CONDITION = "where is a condition on one event; write a query for anything more"
+
+
+def check_condition(condition: Any, text: str) -> None:
+    """Raise ``SqlError`` for what is no condition on one event."""
+    more = condition.find(exp.Query, exp.Subquery, exp.Window, exp.AggFunc)
+    if more is not None:
+        raise error_at(text, position_of(more), NO_CONDITION)
+
+
+PART_EVENTS = 262_144
+"""Approximate events evaluated in one step, if a tick has not more."""
+
+THREADS_MAX = 4
+
+Looked = tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]
+
+
+@dataclass
+class Deletion:
+    """One DELETE, or an UPDATE if ``change`` is given; ``condition`` None: every event."""
+
+    engine: QueryEngine
+    stream: str
+    schema: StreamSchema
+    condition: Any
+    text: str
+    params: Any
+    control: QueryControl
+    change: Change | None = None
+
+    def run(self, start: int | None = None, end: int | None = None) -> int:
+        """Delete between two ticks (half-open), or raise; returns the number of events."""
+        if self.condition is None:
+            return self._rewritten(start, end, None)
+        check_condition(self.condition, self.text)
+        scan = self._scan()
+        low = max(scan.low, INT64_MIN if start is None else start)
+        high = min(scan.high, INT64_MAX if end is None else end - 1)
+        if low > high:
+            return 0
+        bounds = (low, None if high == INT64_MAX else high + 1)
+        if scan.exact:
+            return self._rewritten(*bounds, None)
+        passing = scan.prune if scan.decided else scan.passing
+        if passing is not None and has_row_truths(passing, self.schema):
+            return self._rewritten(*bounds, lambda of: self._satisfying(of, *bounds, passing))
+        return self._rewritten(*bounds, lambda of: self._chosen(of, *bounds))
+
+    def time_range(self) -> tuple[int | None, int | None]:
+        """The half-open ticks that satisfy the condition; SqlError if it is not a range."""
+        check_condition(self.condition, self.text)
+        scan = self._scan()
+        if not scan.exact or scan.low > scan.high:
+            raise error_at(
+                self.text, position_of(self.condition),
+                f"expected a range of times: {self.schema.time!r} compared with constants, with "
+                ">=, <, BETWEEN, and AND between them",
+            )  # fmt: skip
+        return half_open(scan.low, scan.high)
+
+    def _rewritten(self, start: int | None, end: int | None, choose: Choice | None) -> int:
+        catalog = self.engine.catalog
+        if self.change is None:
+            return catalog.delete_events(self.stream, start, end, choose)
+        return catalog.update_events(self.stream, start, end, choose, self.change)
+
+    def _select(self, *more: Any) -> Any:
+        """The time first, so that no unparsed aggregate can stand beside it."""
+        time = exp.column(exp.to_identifier(self.schema.time, quoted=True))
+        table = exp.Table(this=exp.to_identifier(self.stream, quoted=True))
+        return exp.select(time, *more).from_(table)
+
+    def _scan(self) -> Scan:
+        query = self._select()
+        query.set("where", exp.Where(this=self.condition.copy()))
+        root = self.engine.plan(query, self.text, self.params, self.control).root
+        leaf = root.input if isinstance(root, PassThrough) else None
+        if isinstance(root, Relational) and len(root.inputs) == 1:
+            leaf = root.inputs[0][1]
+        if isinstance(leaf, Scan):
+            return leaf
+        return Scan(self.stream, self.schema, INT64_MIN, INT64_MAX, None, False, False)
+
+    def _check_schema(self, snapshot: Snapshot) -> None:
+        if snapshot.schema != self.schema:
+            raise SchemaMismatch(f"the stream {self.stream!r} was altered meanwhile; try again")
+
+    def _satisfying(
+        self, snapshot: Snapshot, start: int | None, end: int | None, passing: Prune
+    ) -> Iterator[Looked]:
+        self._check_schema(snapshot)
+        schema, time = self.schema, self.schema.time
+        columns = list(dict.fromkeys([time, *columns_of(passing)]))
+
+        lender = Lender()
+
+        def look(part: tuple[int | None, int | None], check: Check) -> Done[Looked]:
+            batches = snapshot.scan(*part, columns, dictionary=True, check=check)
+            with lending(lender):
+                return Done(
+                    [
+                        (ticks_of(each, schema), row_truths(passing, each, schema))
+                        for each in batches
+                    ]
+                )
+
+        events = snapshot.aggregate((), start, end).count
+        parts = snapshot.ranges(1 + events // PART_EVENTS, start, end)
+        threads = min(THREADS_MAX, processors())
+        yield from in_order((partial(look, part) for part in parts), threads, self.control.check)
+
+    def _chosen(self, snapshot: Snapshot, start: int | None, end: int | None) -> Iterator[Looked]:
+        self._check_schema(snapshot)
+        boolean = exp.DataType.build("boolean")
+        truth = exp.Cast(this=exp.paren(self.condition.copy(), copy=False), to=boolean)
+        query = self._select(exp.alias_(truth, "passes", quoted=True))
+        prepared = self.engine.prepared(query, self.text)
+        region = Region({self.stream: snapshot}, {self.stream: (start, end)})
+        result = self.engine.over(prepared, region, self.control, self.params)
+        events = 0
+        newest = INT64_MIN
+        for batch in result.batches():
+            if not batch.num_rows:
+                continue
+            ticks = ticks_of(batch.rename_columns([self.schema.time, "passes"]), self.schema)
+            if ticks[0] < newest or np.any(ticks[1:] < ticks[:-1]):
+                raise SqlError("the condition was not evaluated in order of time")
+            newest = int(ticks[-1])
+            events += ticks.size
+            passes = pc.fill_null(batch.column(1), False)
+            yield ticks, passes.to_numpy(zero_copy_only=False)
+        if events != snapshot.aggregate((), start, end).count:
+            raise error_at(self.text, position_of(self.condition), NO_CONDITION)
+
+
+NO_VALUE = "a new value is an expression over one event: no subquery, aggregate or window function"
+
+
+@dataclass
+class Update:
+    """One UPDATE; ``assignments``: columns and expressions; ``condition`` None: every event."""
+
+    engine: QueryEngine
+    stream: str
+    schema: StreamSchema
+    assignments: list[tuple[Any, Any]]
+    condition: Any
+    text: str
+    params: Any
+    control: QueryControl
+
+    def run(self, start: int | None = None, end: int | None = None) -> int:
+        """Update between two ticks (half-open), or raise; returns the number of events."""
+        names = self._targets()
+        trees = [value for _, value in self.assignments]
+        whole = exp.Tuple(expressions=[tree for tree in (*trees, self.condition) if tree])
+        values = bind_values(number_placeholders(whole, self.text), self.params, self.text)
+        source = self._source(trees)
+        given = {p.name for p in source.find_all(exp.Placeholder)}
+        of_values = {name: value for name, value in values.items() if name in given}
+        made = _Values(
+            self.engine, self.stream, self.schema, source, self.text, of_values, self.control
+        )
+        columns = [self.schema.time, *names]
+        types = made.given()
+        fields = pa.schema([self.schema.arrow.field(name) for name in columns])
+        wanted = StreamSchema(fields, self.schema.time)
+
+        def change(events: pa.RecordBatch) -> pa.RecordBatch:
+            made.events = events
+            rows = made.rows(columns, types)
+            for name in names:
+                self._check_nulls(name, rows.column(name), events)
+            batch = self._json_read(conform(rows.combine_chunks().to_batches()[0], fields), events)
+            if not np.array_equal(ticks_of(batch, wanted), ticks_of(events, self.schema)):
+                raise SqlError("the new values were not evaluated in order of time")
+            return batch.select(names)
+
+        chosen = set()
+        if self.condition is not None:
+            chosen = {p.name for p in self.condition.find_all(exp.Placeholder)}
+        of_condition = {name: value for name, value in values.items() if name in chosen}
+        deletion = Deletion(
+            self.engine, self.stream, self.schema, self.condition, self.text, of_condition,
+            self.control, change,
+        )  # fmt: skip
+        return deletion.run(start, end)
+
+    def _json_read(self, batch: pa.RecordBatch, events: pa.RecordBatch) -> pa.RecordBatch:
+        """JSON values as stored; the executor returns them as written."""
+        for place, field_ in enumerate(batch.schema):
+            if is_json(field_.type):
+                found = read_json(batch.column(place))
+                if found.faults is not None:
+                    row = int(found.faults.argmax())
+                    value = repr(batch.column(place)[row].as_py()[:SHOWN_CHARACTERS])
+                    reason = REASONS[found.faults[row] - 1].format(value=value)
+                    event = _event(self.schema, events, row)
+                    raise InvalidData(f"column {field_.name!r}: {reason} for the {event}", row)
+                batch = batch.set_column(place, field_, found.values)
+        return batch
+
+    def _check_nulls(self, name: str, values: pa.ChunkedArray, events: pa.RecordBatch) -> None:
+        if values.null_count and not self.schema.attribute(name).nullable:
+            row = pc.index(values.is_null(), True).as_py()
+            raise InvalidData(
+                f"column {name!r} must not be null, but would be for the "
+                f"{_event(self.schema, events, row)}", row,
+            )  # fmt: skip
+
+    def _targets(self) -> list[str]:
+        names: list[str] = []
+        unique = self.engine.catalog.stream_options(self.stream)["unique"] or ()
+        for column, value in self.assignments:
+            at = position_of(column)
+            try:
+                name = self.schema.resolve(column.name)
+            except AttributeNotFound as error:
+                raise error_at(self.text, at, str(error)) from None
+            if name == self.schema.time:
+                raise error_at(
+                    self.text, at,
+                    f"{name!r} is the time of the event, its place in the stream, and stays: "
+                    "DELETE the event and INSERT it anew",
+                )  # fmt: skip
+            if name in unique:
+                raise error_at(
+                    self.text, at,
+                    f"{name!r} is part of what makes events of {self.stream!r} unique, and stays: "
+                    "DELETE the event and INSERT it anew",
+                )  # fmt: skip
+            if name in names:
+                raise error_at(self.text, at, f"column {name!r} is assigned twice")
+            more = value.find(exp.Query, exp.Subquery, exp.Window, exp.AggFunc)
+            if more is not None:
+                raise error_at(self.text, position_of(more) or at, NO_VALUE)
+            names.append(name)
+        return names
+
+    def _source(self, trees: list[Any]) -> Any:
+        time = exp.column(exp.to_identifier(self.schema.time, quoted=True))
+        table = exp.Table(this=exp.to_identifier(self.stream, quoted=True))
+        return exp.select(time, *(tree.copy() for tree in trees)).from_(table)
+
+
+@dataclass
+class _Values(Insertion):
+    events: pa.RecordBatch | None = field(default=None)
+
+    def _query(self, tree: Any) -> Any:
+        if self.events is None:
+            return super()._query(tree)
+        snapshot = BatchSnapshot(self.schema, self.events)
+        region = Region({self.stream: snapshot})
+        prepared = self.engine.prepared(tree, self.text)
+        return self.engine.over(prepared, region, self.control, self.params)
+
+    def _row(self, row: int) -> str:
+        assert self.events is not None
+        return _event(self.schema, self.events, row)
+
+
+def _event(schema: StreamSchema, events: pa.RecordBatch, row: int) -> str:
+    tick = int(ticks_of(events.slice(row, 1), schema)[0])
+    shown = tick if schema.time_unit is None else time_text(tick, schema.time_type)
+    return f"event at {shown}"

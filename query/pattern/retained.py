@@ -1,0 +1,683 @@
+"""Partitions the rows of a step, evaluates their row-local bits once, stores what matches need.
+Rows that satisfy nothing are not stored where the pattern may skip rows and nothing reads
+neighbours.  A search reads a ``Space``: all rows in place, or a copy of some partitions.
+
+Also here:
+
+* Column store for the events that a stream of matches still needs, addressed by input number.
+  When there are more than ``CHUNKS_MAX`` chunks, the newest are merged, shorter ones first, so an
+  event is copied a logarithmic number of times.
+* Per-partition row storage in one block with slack: a step moves no rows of other partitions.
+* Kernels that select the stored rows a step must examine; the others are in no match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...core.native import kernel, trailing_zeros
+from ...core.sorting import distinct, firsts, order_of
+from ...core.times import INT64_MAX, INT64_MIN
+from .automaton import ANCHOR_END
+from .buffers import PreparedRows, row_bits
+from .columns import KeyCodes, flat, numbers, present_groups, take_ranges
+from .match_stream import condition_columns, sorted_rows
+from .search import LATEST, horizon, within
+
+if TYPE_CHECKING:
+    from .compiled import CompiledMatch
+
+IntArray = npt.NDArray[np.int64]
+CHUNKS_MAX = 12
+
+
+class KeptEvents:
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.rows = 0
+        self._tables: list[pa.Table] = []
+        self._numbers: list[IntArray] = []
+
+    @property
+    def nbytes(self) -> int:
+        return int(sum(t.nbytes for t in [*self._tables, *self._numbers]))
+
+    def append(self, table: pa.Table, numbers: IntArray) -> None:
+        """Append rows whose numbers are larger than all before."""
+        if not table.num_rows:
+            return
+        self._tables.append(table.combine_chunks())
+        self._numbers.append(numbers)
+        self.rows += table.num_rows
+        while len(self._tables) > CHUNKS_MAX:
+            cut, behind = len(self._tables) - 2, self._tables[-1].num_rows
+            while cut and self._tables[cut].num_rows <= behind:
+                behind += self._tables[cut].num_rows
+                cut -= 1
+            self._merge(cut)
+
+    def _merge(self, cut: int) -> None:
+        self._tables[cut:] = [pa.concat_tables(self._tables[cut:]).combine_chunks()]
+        self._numbers[cut:] = [np.concatenate(self._numbers[cut:])]
+
+    def retain(self, numbers: IntArray) -> None:
+        """Drop all rows except these (ascending numbers)."""
+        kept = self.table(self.schema.names, numbers)
+        self._tables = [kept.combine_chunks()] if len(numbers) else []
+        self._numbers = [numbers] if len(numbers) else []
+        self.rows = len(numbers)
+
+    def take(self, name: str, numbers: IntArray) -> pa.Array:
+        return flat(self.table([name], numbers).column(0))
+
+    def table(self, names: Sequence[str], numbers: IntArray) -> pa.Table:
+        """Columns of rows; null where the number is negative."""
+        schema = pa.schema([self.schema.field(name) for name in names])
+        absent = numbers < 0
+        nowhere = bool(absent.any())
+        if not len(numbers) or not self._tables or (nowhere and absent.all()):
+            nulls = [pa.nulls(len(numbers), field.type) for field in schema]
+            return pa.table(nulls, names=list(names))
+        firsts = np.array([chunk[0] for chunk in self._numbers], np.int64)
+        chunk = np.searchsorted(firsts, numbers, side="right") - 1
+        if nowhere:
+            chunk = np.where(absent, chunk.max(), chunk)
+        used = distinct(chunk)
+        if len(used) == 1:
+            return self._of_chunk(int(used[0]), names, numbers, absent if nowhere else None)
+        order = order_of(chunk)
+        parts = []
+        for c in used.tolist():
+            mine = order[np.searchsorted(chunk[order], c) : np.searchsorted(chunk[order], c + 1)]
+            lacking = absent[mine] if nowhere else None
+            parts.append(self._of_chunk(c, names, numbers[mine], lacking))
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return pa.concat_tables(parts).combine_chunks().take(pa.array(back))
+
+    def _of_chunk(
+        self, c: int, names: Sequence[str], numbers: IntArray, absent: npt.NDArray[np.bool_] | None
+    ) -> pa.Table:
+        known = self._numbers[c]
+        if known[-1] - known[0] == len(known) - 1:
+            places = numbers - known[0]
+        else:
+            places = np.searchsorted(known, numbers)
+        if absent is not None:
+            places = np.where(absent, 0, places)
+        return self._tables[c].select(list(names)).take(pa.array(places, mask=absent))
+
+
+# mypy: disable-error-code="no-untyped-def"
+
+
+WORDS, ABSENT, TIME, EVENT, RANK, MARKS = range(6)
+KINDS = 6
+COVERED, FAILED, TAKEN = 1, 2, 4
+"""Marks: part of a match; not computable; a match has ended there (INCREMENTAL MATCH)."""
+
+FAR = np.int64(INT64_MAX)
+"""``due`` of a partition that waits for no tick."""
+
+
+@kernel
+def _make_room(groups, counts, at, first, end, room, used, cells):
+    """Move full partitions to the end of the block; returns the new used size."""
+    for i in range(groups.shape[0]):
+        g = groups[i]
+        n = end[g] - first[g]
+        wanted = n + counts[i]
+        if wanted <= room[g]:
+            continue
+        begin = at[g]
+        for k in range(cells.shape[0]):
+            for j in range(n):
+                cells[k, used + j] = cells[k, begin + j]
+        at[g] = used
+        room[g] = max(4, 2 * wanted)
+        used += room[g]
+    return used
+
+
+@kernel
+def _repack(at, first, end, room, cells, out):
+    """Copy every partition to a new block without gaps; returns the used size."""
+    used = 0
+    for g in range(at.shape[0]):
+        n = end[g] - first[g]
+        begin = at[g]
+        for k in range(cells.shape[0]):
+            for j in range(n):
+                out[k, used + j] = cells[k, begin + j]
+        at[g] = used
+        room[g] = n
+        used += n
+    return used
+
+
+@kernel
+def ranks(groups, offsets, time, tick, rank, out):
+    """Rank of each row in its partition and tick, by arrival; updates last ``tick``, ``rank``."""
+    for i in range(groups.shape[0]):
+        g = groups[i]
+        for r in range(offsets[i], offsets[i + 1]):
+            rank[g] = rank[g] + 1 if time[r] == tick[g] else 0
+            tick[g] = time[r]
+            out[r] = rank[g]
+
+
+class KeptRows:
+    """Rows by partition.  Local numbers: ``position``, next row at which a match may begin;
+    ``ready``, first row whose conditions are not evaluated; ``told``, first row not yet output as
+    (un)matched.  ``seen``: rows were dropped.  ``tick``, ``rank``: of the last row.  ``due``:
+    greatest tick that the partition waits for.
+    """
+
+    def __init__(self) -> None:
+        self.cells = np.zeros((KINDS, 1024), np.int64)
+        self.used = 0
+        self.rows = 0
+        for name in ("at", "room", "first", "end", "position", "ready", "told", "number"):
+            setattr(self, name, np.zeros(0, np.int64))
+        self.at: IntArray
+        self.room: IntArray
+        self.first: IntArray
+        self.end: IntArray
+        self.position: IntArray
+        self.ready: IntArray
+        self.told: IntArray
+        self.number: IntArray
+        self.seen: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self.tick: IntArray = np.zeros(0, np.int64)
+        self.rank: IntArray = np.zeros(0, np.int64)
+        self.due: IntArray = np.zeros(0, np.int64)
+
+    PER_PARTITION = (
+        "at", "room", "first", "end", "position", "ready", "told", "number", "seen", "tick",
+        "rank", "due",
+    )  # fmt: skip
+
+    @property
+    def partitions(self) -> int:
+        return len(self.at)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.cells.nbytes + sum(getattr(self, n).nbytes for n in self.PER_PARTITION))
+
+    def grow(self, partitions: int) -> None:
+        more = partitions - self.partitions
+        if more <= 0:
+            return
+        for name in self.PER_PARTITION:
+            before = getattr(self, name)
+            value = {"due": FAR, "rank": -1, "tick": INT64_MIN}.get(name, 0)
+            setattr(self, name, np.concatenate([before, np.full(more, value, before.dtype)]))
+
+    def select(self, kept: npt.NDArray[np.bool_]) -> None:
+        """Drop the other partitions, which have no rows, and renumber in order."""
+        for name in self.PER_PARTITION:
+            setattr(self, name, getattr(self, name)[kept].copy())
+
+    def append(self, groups: IntArray, counts: IntArray) -> IntArray:
+        """Allocate ``counts`` more rows in each partition; returns their columns, in that order."""
+        wanted = self.end[groups] - self.first[groups] + counts
+        need = int(np.where(wanted > self.room[groups], np.maximum(4, 2 * wanted), 0).sum())
+        if self.used + need > self.cells.shape[1]:
+            size = max(1024, 2 * self.rows + 2 * need)
+            out = np.zeros((KINDS, size), np.int64)
+            self.used = int(_repack(self.at, self.first, self.end, self.room, self.cells, out))
+            self.cells = out
+            need = int(np.where(wanted > self.room[groups], np.maximum(4, 2 * wanted), 0).sum())
+            if self.used + need > size:
+                self.cells = np.concatenate(
+                    [out, np.zeros((KINDS, self.used + need - size), np.int64)], axis=1
+                )
+        self.used = int(
+            _make_room(
+                groups, counts, self.at, self.first, self.end, self.room, self.used, self.cells
+            )
+        )
+        begin = self.at[groups] + self.end[groups] - self.first[groups]
+        self.end[groups] += counts
+        self.rows += int(counts.sum())
+        return take_ranges(begin, begin + counts)
+
+    def place(self, groups: IntArray, local: IntArray) -> IntArray:
+        return self.at[groups] + local - self.first[groups]
+
+    def columns(self, groups: IntArray, begin: IntArray, end: IntArray) -> IntArray:
+        moved = self.at[groups] - self.first[groups]
+        return take_ranges(begin + moved, end + moved)
+
+    def drop(self, groups: IntArray, upto: IntArray) -> None:
+        gone = np.maximum(np.minimum(upto, self.end[groups]) - self.first[groups], 0)
+        self.first[groups] += gone
+        self.rows -= int(gone.sum())
+        self.at[groups] += gone
+        self.room[groups] -= gone
+        self.seen[groups] |= gone > 0
+
+    def all_columns(self) -> IntArray:
+        return take_ranges(self.at, self.at + self.end - self.first)
+
+
+PARTITIONS_MIN = 4096
+ROWS_MIN = 4096
+
+
+@dataclass(frozen=True)
+class Space:
+    """Rows that a search reads.
+    ``moved``: row minus local number, per partition.  ``seen``: the partition has earlier rows.
+    ``columns``: column of each row in the block, None if equal to the row.
+    """
+
+    prepared: PreparedRows
+    begin: IntArray
+    end: IntArray
+    moved: IntArray
+    seen: npt.NDArray[np.bool_]
+    time: IntArray
+    columns: IntArray | None
+
+    def column(self, rows: IntArray) -> IntArray:
+        return rows if self.columns is None else self.columns[rows]
+
+
+@kernel
+def _pass_bounds(groups, place, begin, end, tick, rank, bound_tick, bound_rank, position):
+    """Move positions past new rows that come before a bound."""
+    for i in range(groups.shape[0]):
+        g = groups[i]
+        for local in range(begin[i], end[i]):
+            at = place[i] + local - begin[i]
+            before = tick[at] < bound_tick[g] or (
+                tick[at] == bound_tick[g] and rank[at] < bound_rank[g]
+            )
+            if position[g] == local and before:
+                position[g] = local + 1
+
+
+class KeptInput:
+    """Rows of one clause; ``careful``: a value of the newest rows could not be computed."""
+
+    def __init__(self, compiled: CompiledMatch) -> None:
+        self.compiled = compiled
+        self.inputs = compiled.input_columns
+        self.schema = pa.schema([compiled.columns.arrow.field(name) for name in self.inputs])
+        self.partition_by = list(compiled.partition_by)
+        self.rows = KeptRows()
+        self.events = KeptEvents(self.schema)
+        self.codes = KeyCodes(max(1, len(self.partition_by)))
+        self.keys = pa.schema([self.schema.field(n) for n in self.partition_by]).empty_table()
+        if not self.partition_by:
+            self.rows.grow(1)
+        self.careful = False
+        self.failed = False  # whether any stored row is marked FAILED
+        self.next_number = 0
+        self.hits = 0
+        self._wanted = condition_columns(compiled)
+        self.ties = len(compiled.order_by) > 1
+        self._alone = not compiled.history and not compiled.lookahead
+        _, _, flags = compiled.automaton.tables
+        self.remembers_begin = bool((flags & 1).any())
+        self._thin = (
+            self._alone
+            and compiled.clause.selection in ("next", "any")
+            and compiled.clause.rows != "all with unmatched"
+            and not (flags & ANCHOR_END).any()
+        )
+        nothing = compiled.conditions.prepare(self._none(), np.zeros(2, np.int64))
+        self._template = nothing
+        self._bounds: tuple[IntArray, IntArray] | None = None
+        self._tidy_at = PARTITIONS_MIN
+
+    def _none(self) -> pa.Table:
+        return self.schema.empty_table().select(self._wanted)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.rows.nbytes + self.events.nbytes + self.keys.nbytes)
+
+    # -- rows in --------------------------------------------------------------------------------
+
+    def append(self, table: pa.Table, given: IntArray | None = None) -> tuple[IntArray, IntArray]:
+        """Append rows in time order (with ranks ``given``).  Returns their partitions, and per
+        partition the local number of the first row whose conditions were not evaluated before.
+        """
+        self.careful = False
+        if not table.num_rows:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        codes = self._encode(table)
+        order, groups, offsets = present_groups(codes, self.rows.partitions)
+        time = self.ticks(table)
+        rank = np.empty(len(order), np.int64)
+        kept = self.rows
+        ranks(groups, offsets, time[order], kept.tick, kept.rank, rank)
+        if given is not None:
+            rank = given[order]
+            last = offsets[1:] - 1
+            kept.rank[groups] = rank[last]
+        if self.ties:
+            table, codes, time, rank = self._sorted(table, codes, order, rank)
+            order, groups, offsets = present_groups(codes, self.rows.partitions)
+            rank, time = rank[order], time[order]
+        else:
+            time = time[order]
+        ready = kept.ready[groups]
+        numbers_ = self.next_number + order
+        self.next_number += len(order)
+        if self._alone:
+            asked = table.select(self._wanted)
+            if self.partition_by:
+                asked = asked.take(pa.array(order))
+            self._append_bits(table, asked, groups, offsets, time, rank, numbers_)
+        else:
+            self.events.append(table, self._newest(table))
+            self._place(groups, np.diff(offsets), time, rank, numbers_)
+        return groups, ready
+
+    def _encode(self, table: pa.Table) -> IntArray:
+        if not self.partition_by:
+            return np.zeros(table.num_rows, np.int64)
+        codes = self.codes.encode([table.column(name) for name in self.partition_by])
+        known = self.rows.partitions
+        if self.codes.count > known:
+            new, first = firsts(codes)
+            fresh = table.select(self.partition_by).take(pa.array(first[new >= known]))
+            self.keys = pa.concat_tables([self.keys, fresh]).combine_chunks()
+            self.rows.grow(self.codes.count)
+            if self._bounds is not None:
+                more = self.rows.partitions - len(self._bounds[0])
+                self._bounds = (
+                    np.concatenate([self._bounds[0], np.full(more, INT64_MIN)]),
+                    np.concatenate([self._bounds[1], np.zeros(more, np.int64)]),
+                )
+        return codes
+
+    def ticks(self, table: pa.Table) -> IntArray:
+        """Ticks of rows, 0 where the input has no time."""
+        name = self.compiled.columns.time
+        if name is None:
+            return np.zeros(table.num_rows, np.int64)
+        found, _ = numbers(flat(table.column(name)), "i")
+        return np.ascontiguousarray(found, np.int64)
+
+    def _sorted(
+        self, table: pa.Table, codes: IntArray, order: IntArray, rank: IntArray
+    ) -> tuple[pa.Table, IntArray, IntArray, IntArray]:
+        by_row = np.empty_like(rank)
+        by_row[order] = rank
+        named = table.append_column("@rank", pa.array(by_row)).append_column(
+            "@code", pa.array(codes)
+        )
+        named = sorted_rows(named, self.compiled.order_by)
+        codes, by_row = (flat(named.column(n)).to_numpy() for n in ("@code", "@rank"))
+        table = named.select(self.inputs)
+        return table, codes, self.ticks(table), by_row
+
+    def _append_bits(
+        self, table: pa.Table, asked: pa.Table, groups: IntArray, offsets: IntArray,
+        time: IntArray, rank: IntArray, number: IntArray,
+    ) -> None:  # fmt: skip
+        plan, kept = self.compiled.conditions, self.rows
+        words, absent, failed, self.careful = row_bits(plan, asked, offsets)
+        counts = np.diff(offsets)
+        if self._thin:
+            some = (words != 0) | (absent != 0)
+            if failed is not None:
+                some |= failed != 0
+            # `^` does not hold after a row that is not stored
+            kept.seen[groups] |= ~some[offsets[:-1]]
+            lasting = np.flatnonzero(some)
+            sums = np.concatenate([[0], np.cumsum(some)])
+            counts = sums[offsets[1:]] - sums[offsets[:-1]]
+            words, absent = words[lasting], absent[lasting]
+            time, rank, number = time[lasting], rank[lasting], number[lasting]
+            failed = None if failed is None else failed[lasting]
+            used = np.sort(number)
+            base = self.next_number - table.num_rows
+            table = table.take(pa.array(used - base))
+            self.events.append(table, used)
+        else:
+            self.events.append(table, self._newest(table))
+        columns = self._place(groups, counts, time, rank, number)
+        self._set_bits(columns, words, absent, failed)
+        kept.ready[groups] = kept.end[groups]
+
+    def _newest(self, table: pa.Table) -> IntArray:
+        return np.arange(self.next_number - table.num_rows, self.next_number)
+
+    def _place(
+        self, groups: IntArray, counts: IntArray, time: IntArray, rank: IntArray, number: IntArray
+    ) -> IntArray:
+        kept = self.rows
+        begin = kept.end[groups]
+        columns = kept.append(groups, counts)
+        cells = kept.cells
+        cells[TIME][columns], cells[RANK][columns], cells[EVENT][columns] = time, rank, number
+        cells[MARKS][columns] = 0
+        if self._bounds is not None:
+            _pass_bounds(
+                groups, kept.place(groups, begin), begin, kept.end[groups], cells[TIME],
+                cells[RANK], *self._bounds, kept.position,
+            )  # fmt: skip
+            for at in (kept.ready, kept.told):
+                at[groups] = np.maximum(at[groups], kept.position[groups])
+        return columns
+
+    def _set_bits(
+        self,
+        columns: IntArray,
+        words: npt.NDArray[np.uint64],
+        absent: IntArray,
+        failed: npt.NDArray[np.uint64] | None,
+    ) -> None:
+        cells = self.rows.cells
+        cells[WORDS][columns] = words.view(np.int64)
+        self.hits += int(np.count_nonzero(words))
+        cells[ABSENT][columns] = absent
+        if failed is not None and (failed != 0).any():
+            self.failed = True
+            cells[MARKS][columns] |= np.where(failed != 0, FAILED, 0)
+
+    def usable(self, groups: IntArray, final: bool) -> IntArray:
+        """Local number after the last row whose conditions can be evaluated."""
+        end = self.rows.end[groups]
+        if final:
+            return end
+        return np.maximum(self.rows.ready[groups], end - self.compiled.lookahead)
+
+    def evaluate(self, groups: IntArray, final: bool) -> None:
+        kept = self.rows
+        usable = self.usable(groups, final)
+        ready = kept.ready[groups]
+        waiting = usable > ready
+        if not waiting.any():
+            return
+        groups, usable, ready = groups[waiting], usable[waiting], ready[waiting]
+        low = np.maximum(kept.first[groups], ready - self.compiled.history)
+        columns = kept.columns(groups, low, kept.end[groups])
+        offsets = np.concatenate([[0], np.cumsum(kept.end[groups] - low)]).astype(np.int64)
+        table = self.events.table(self._wanted, kept.cells[EVENT][columns])
+        words, absent, failed, careful = row_bits(self.compiled.conditions, table, offsets)
+        self.careful |= careful
+        fresh = np.zeros(len(columns) + 1, np.int64)  # +1 at the first row to set, -1 after it
+        np.add.at(fresh, offsets[:-1] + ready - low, 1)
+        np.add.at(fresh, offsets[:-1] + usable - low, -1)
+        chosen = np.flatnonzero(np.cumsum(fresh[:-1]) > 0)
+        self._set_bits(
+            columns[chosen], words[chosen], absent[chosen],
+            None if failed is None else failed[chosen],
+        )  # fmt: skip
+        kept.ready[groups] = usable
+
+    # -- what a search reads --------------------------------------------------------------------
+
+    def where_they_lie(self, groups: IntArray) -> Space:
+        kept = self.rows
+        cells = kept.cells
+        prepared = PreparedRows(
+            cells[WORDS].view(np.uint64), cells[ABSENT], self._template.image,
+            self._template.condition,
+        )  # fmt: skip
+        begin = kept.at[groups]
+        return Space(
+            prepared, begin, begin + kept.end[groups] - kept.first[groups],
+            begin - kept.first[groups], kept.seen[groups], cells[TIME], None,
+        )  # fmt: skip
+
+    def gathered(self, groups: IntArray, low: IntArray) -> Space:
+        """A copy of partitions' rows from ``low`` on, and of earlier rows that PREV may read."""
+        kept = self.rows
+        base = np.maximum(kept.first[groups], low - self.compiled.history)
+        columns = kept.columns(groups, base, kept.end[groups])
+        offsets = np.concatenate([[0], np.cumsum(kept.end[groups] - base)]).astype(np.int64)
+        if self.compiled.conditions.path_dependent or self._fails(columns):
+            table = self.events.table(self._wanted, kept.cells[EVENT][columns])
+            prepared = self.compiled.conditions.prepare(table, offsets)
+        else:
+            prepared = PreparedRows(
+                kept.cells[WORDS][columns].view(np.uint64), kept.cells[ABSENT][columns],
+                self._template.image, self._template.condition,
+            )  # fmt: skip
+        return Space(
+            prepared, offsets[:-1], offsets[1:], offsets[:-1] - base,
+            kept.seen[groups] | (base > kept.first[groups]), kept.cells[TIME][columns], columns,
+        )  # fmt: skip
+
+    def must_gather(self, groups: IntArray) -> bool:
+        """Whether the stored bits of these partitions do not suffice."""
+        if self.compiled.conditions.path_dependent:
+            return True
+        kept = self.rows
+        return self.failed and self._fails(
+            kept.columns(groups, kept.first[groups], kept.end[groups])
+        )
+
+    def _fails(self, columns: IntArray) -> bool:
+        return self.failed and bool((self.rows.cells[MARKS][columns] & FAILED).any())
+
+    # -- tidying up -----------------------------------------------------------------------------
+
+    def tidy(self, watermark: int, forgetting: bool) -> IntArray | None:
+        """Free memory; the new partition numbers if partitions without rows were forgotten."""
+        kept = self.rows
+        if self.events.rows > 2 * kept.rows + ROWS_MIN:
+            columns = kept.all_columns()
+            self.events.retain(np.sort(kept.cells[EVENT][columns]))
+            self.failed = self._fails(columns)
+        if not forgetting or kept.partitions <= self._tidy_at or not self.partition_by:
+            return None
+        lasting = (kept.end > kept.first) | (kept.tick > watermark) | (kept.position > kept.end)
+        self._tidy_at = max(PARTITIONS_MIN, 2 * int(lasting.sum()))
+        if 2 * int(lasting.sum()) > kept.partitions:
+            return None
+        kept.select(lasting)
+        self.keys = self.keys.filter(pa.array(lasting)).combine_chunks()
+        self.codes = KeyCodes(len(self.partition_by))
+        self.codes.encode([self.keys.column(name) for name in self.partition_by])
+        self._bounds = None
+        return np.cumsum(lasting) - 1
+
+    # -- partitions by key ----------------------------------------------------------------------
+
+    def partitions_of(self, keys: pa.Table) -> IntArray:
+        if not self.partition_by:
+            return np.zeros(min(1, keys.num_rows), np.int64)
+        wanted = pa.schema([self.schema.field(name) for name in self.partition_by])
+        return self._encode(keys.select(self.partition_by).cast(wanted))
+
+    def bound(self, groups: IntArray, tick: IntArray, rank: IntArray) -> None:
+        """Let no match begin before this event in each partition."""
+        if self._bounds is None:
+            n = self.rows.partitions
+            self._bounds = (np.full(n, INT64_MIN), np.zeros(n, np.int64))
+        self._bounds[0][groups] = tick
+        self._bounds[1][groups] = rank
+
+    def unbound(self) -> None:
+        self._bounds = None
+
+
+# mypy: disable-error-code="no-untyped-def"
+
+
+@kernel
+def next_start(words, rows, end, first_bits):
+    """Move each of ``rows`` to the next row at which a match may begin, at most to its end."""
+    for i in range(rows.shape[0]):
+        r = rows[i]
+        while r < end[i] and words[r] & first_bits == 0:
+            r += 1
+        rows[i] = r
+
+
+@kernel
+def expire(time, rows, end, window, now):
+    """Move each of ``rows`` past rows whose window is over, at most to its end."""
+    for i in range(rows.shape[0]):
+        r = rows[i]
+        while r < end[i] and horizon(time[r], window) < now:
+            r += 1
+        rows[i] = r
+
+
+@kernel
+def has_last_event(words, begin, end, finals, out):
+    """Whether a match may end at one of the rows ``begin .. end`` of each group."""
+    for i in range(begin.shape[0]):
+        out[i] = False
+        for r in range(begin[i], end[i]):
+            if words[r] & finals != 0:
+                out[i] = True
+                break
+
+
+@kernel
+def completing(words, follow, finals, time, window, begin, fresh, end, skipping):
+    """Clear the bits from which no row at or after ``fresh[g]`` can complete a match; as
+    ``feasible_any`` (``skipping``) and ``feasible``, but for present rows only: later completions
+    are found later.
+    """
+    ends = np.full(64, LATEST)
+    best_of = np.full(64, LATEST)
+    one = np.uint64(1)
+    zero = np.uint64(0)
+    for g in range(begin.shape[0]):
+        state = zero
+        for r in range(end[g] - 1, begin[g] - 1, -1):
+            rest = words[r]
+            at = time[r]
+            kept = zero
+            while rest:
+                p = trailing_zeros(rest)
+                bit = one << np.uint64(p)
+                rest &= rest - one
+                able = finals & bit != 0 and r >= fresh[g]
+                best = at if able else LATEST
+                onward = follow[p] & state
+                able = able or onward != 0
+                while onward:
+                    q = trailing_zeros(onward)
+                    onward &= onward - one
+                    best = min(best, ends[q])
+                if able and within(at, best, window):
+                    kept |= bit
+                    best_of[p] = best
+            words[r] = kept
+            rest = kept
+            while rest:
+                p = trailing_zeros(rest)
+                bit = one << np.uint64(p)
+                rest &= rest - one
+                if not (skipping and state & bit) or best_of[p] < ends[p]:
+                    ends[p] = best_of[p]
+            state = state | kept if skipping else kept

@@ -1,0 +1,609 @@
+"""Partitions at query time: the keys of candidates, and which events have one of them.
+
+Index entries hold positions, not partitions.  The partitions of the rarest symbol's occurrences are
+numbered; other events get -1, because a partition without an occurrence of every symbol has no
+match::
+
+    position                 4    9   17   18   23
+    occurrences of GROUND    x         x         x
+    icao24                   a         b         a        learned:  a = 0, b = 1
+    any event's code         0   -1    1   -1    0
+
+Keys are equal when they are for the matcher (``pattern.groups.KeyCodes``); nulls are equal.  Each
+stretch of the partition columns is read once and cached, up to ``KEPT_BYTES``; dictionary codes are
+looked up once per dictionary.
+
+Also here:
+
+* Intervals of single partitions: which rows of which partition a pattern query replays.
+* The rows of partitions right before and after intervals, for ``^``, ``$``, NEXT and PREV.
+"""
+
+from __future__ import annotations
+
+import copy
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.native import kernel
+from ...core.sorting import distinct, firsts, numbered, order_of
+from ...core.times import moved
+from ...schema import StreamSchema
+from ..conditions.constants import comparable
+from .cost import READ_GAP, Weights
+from .spans import Spans
+from .timeline import Timeline, near, read_arrays
+
+Ints = npt.NDArray[np.int64]
+NEAR_EVENTS = 16_384
+"""Occurrences nearer than this are read as one stretch of the column."""
+FEW = 4
+"""If fewer than one in so many events is wanted, only these get a code."""
+PIECE_EVENTS = 1 << 18
+"""Events whose codes are held at a time."""
+KEPT_BYTES = 32 << 20
+"""Cache size for the columns."""
+KEPT_EVENTS = 512
+"""Shorter stretches are not cached: finding them would cost more than reading them."""
+
+
+class PartitionKeys:
+    """Numbers the partitions of PARTITION BY ``columns``.  ``count``: known partitions;
+    ``places[count]``: an event of each, if learned from events.
+    """
+
+    def __init__(self, timeline: Timeline, columns: Sequence[str], schema: StreamSchema) -> None:
+        self.columns = tuple(columns)
+        self.count = 0
+        self.events_read = 0
+        self.places = np.zeros(0, np.int64)
+        self._timeline = timeline
+        self._kept = _KeptStretches()
+        self._output = pa.schema([schema.arrow.field(name) for name in columns])
+        self._values: list[pa.Array] = []
+        self._pairs: list[Ints] = []
+        self._mapped: list[tuple[pa.Array, Ints] | None] = [None] * len(self.columns)
+
+    def on(self, timeline: Timeline | None) -> PartitionKeys:
+        """The same numbers for another timeline of the same events, or for none, to be sent."""
+        moved = copy.copy(self)
+        moved._timeline = timeline  # type: ignore[assignment]
+        moved._kept = _KeptStretches()
+        moved._mapped = [None] * len(self.columns)
+        return moved
+
+    # -- learning -----------------------------------------------------------------------------
+
+    def learn(self, positions: Ints) -> Ints:
+        """Number the partitions of the events at ascending positions; returns the code of each."""
+        parts: list[list[pa.Array]] = [[] for _ in self.columns]
+        for low, high in near(positions, NEAR_EVENTS):
+            wanted = positions[low:high]
+            for at, arrays in self._read(int(wanted[0]), int(wanted[-1]) + 1):
+                inside = wanted[(wanted >= at) & (wanted < at + len(arrays[0]))] - at
+                for part, array in zip(parts, arrays, strict=True):
+                    taken = array.take(pa.array(inside))
+                    if pa.types.is_dictionary(taken.type):
+                        taken = taken.dictionary_decode()
+                    part.append(taken)
+        codes = self.number(
+            [
+                pa.concat_arrays(part) if part else pa.array([], field.type)
+                for field, part in zip(self._output, parts, strict=True)
+            ]
+        )
+        self.places = positions[firsts(codes)[1]]
+        return codes
+
+    def number(self, columns: Sequence[pa.Array]) -> Ints:
+        codes: Ints = np.zeros(len(columns[0]), np.int64)
+        self._values, self._pairs = [], []
+        self._mapped = [None] * len(self.columns)
+        for column in columns:
+            values = comparable(column)
+            encoded = pc.dictionary_encode(values, null_encoding="encode")
+            self._values.append(encoded.dictionary)
+            own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+            pairs, codes = numbered(codes * max(1, len(encoded.dictionary)) + own)
+            self._pairs.append(pairs)
+        self.count = len(self._pairs[-1])
+        return codes.astype(np.int64)
+
+    def key(self, code: int) -> tuple[Any, ...]:
+        found = []
+        for output, values, pairs in zip(
+            reversed(self._output), reversed(self._values), reversed(self._pairs), strict=True
+        ):
+            code, own = divmod(int(pairs[code]), max(1, len(values)))
+            value = values.slice(own, 1)
+            found.append(
+                (value if value.type == output.type else value.view(output.type))[0].as_py()
+            )
+        return tuple(reversed(found))
+
+    # -- codes of events ----------------------------------------------------------------------
+
+    def codes(self, arrays: Sequence[pa.Array]) -> Ints:
+        """Codes of events given their partition columns; -1 for other partitions."""
+        known: Ints = np.zeros(len(arrays[0]), np.int64)
+        for i, array in enumerate(arrays):
+            own = self._own(i, array)
+            pair = known * max(1, len(self._values[i])) + own
+            distinct = self._pairs[i]
+            if not len(distinct):
+                return np.full(len(known), -1, np.int64)
+            if len(self._values) == 1:
+                return own  # one column: its own codes are the partition codes
+            place = np.minimum(np.searchsorted(distinct, pair), len(distinct) - 1)
+            hit = (known >= 0) & (own >= 0) & (distinct[place] == pair)
+            known = np.where(hit, place, -1)
+        return known
+
+    def pieces(self, first: int, end: int) -> Iterator[tuple[int, Ints]]:
+        """Codes of the base events at positions [first, end), with the position of the first."""
+        for start in range(first, end, PIECE_EVENTS):
+            for at, arrays in self._read(start, min(end, start + PIECE_EVENTS)):
+                yield at, self.codes(arrays)
+
+    def codes_at(self, positions: Ints) -> Ints:
+        out = np.empty(len(positions), np.int64)
+        for low, high in near(positions, NEAR_EVENTS):
+            done = low
+            for at, arrays in self._read(int(positions[low]), int(positions[high - 1]) + 1):
+                stop = low + int(np.searchsorted(positions[low:high], at + len(arrays[0])))
+                rows = positions[done:stop] - at
+                if len(rows) * FEW < len(arrays[0]):
+                    wanted = pa.array(rows)
+                    out[done:stop] = self.codes([array.take(wanted) for array in arrays])
+                else:
+                    out[done:stop] = self.codes(arrays)[rows]
+                done = stop
+        return out
+
+    def _read(self, first: int, end: int) -> Iterator[tuple[int, list[pa.Array]]]:
+        while first < end:
+            known, stop = self._kept.at(first, end)
+            if known is not None:
+                yield first, known
+                first = stop
+                continue
+            for at, arrays in read_arrays(
+                self._timeline, self.columns, self._output, first, stop, dictionary=True
+            ):
+                self.events_read += len(arrays[0])
+                self._kept.add(at, arrays)
+                yield at, arrays
+            first = stop
+
+    def _own(self, number: int, array: pa.Array) -> Ints:
+        values = self._values[number]
+        if not pa.types.is_dictionary(array.type):
+            return _found(comparable(array), values)
+        kept = self._mapped[number]
+        if kept is None or kept[0] is not array.dictionary:
+            same = kept is not None and _same_buffers(kept[0], array.dictionary)
+            mapping = kept[1] if same and kept is not None else None
+            if mapping is None:
+                null = _found(pa.nulls(1, values.type), values)
+                mapping = np.concatenate([_found(array.dictionary, values), null])
+            kept = array.dictionary, mapping
+            self._mapped[number] = kept
+        indices = array.indices
+        if indices.null_count:
+            indices = indices.fill_null(len(kept[1]) - 1)
+        codes: Ints = kept[1][indices.to_numpy(zero_copy_only=False)]
+        return codes
+
+
+class _KeptStretches:
+    def __init__(self) -> None:
+        self._left = KEPT_BYTES
+        self._starts: list[int] = []
+        self._arrays: list[list[pa.Array]] = []
+
+    def at(self, first: int, end: int) -> tuple[list[pa.Array] | None, int]:
+        """The cached columns and their end; or None and the end of the uncached part."""
+        number = bisect_right(self._starts, first)
+        if number:
+            start, arrays = self._starts[number - 1], self._arrays[number - 1]
+            stop = min(end, start + len(arrays[0]))
+            if first < stop:
+                return [array.slice(first - start, stop - first) for array in arrays], stop
+        return None, min([end, *self._starts[number : number + 1]])
+
+    def add(self, at: int, arrays: list[pa.Array]) -> None:
+        size = sum(map(_bytes_of, arrays))
+        if len(arrays[0]) < KEPT_EVENTS or size > self._left:
+            return
+        self._left -= size
+        number = bisect_right(self._starts, at)
+        self._starts.insert(number, at)
+        self._arrays.insert(number, arrays)
+
+
+def _bytes_of(array: pa.Array) -> int:
+    """Memory of an array without its dictionary, which belongs to a leaf."""
+    return int((array.indices if pa.types.is_dictionary(array.type) else array).nbytes)
+
+
+def _found(array: pa.Array, values: pa.Array) -> Ints:
+    if array.type != values.type:
+        array = array.cast(values.type)
+    found = pc.index_in(array, value_set=values)
+    places: Ints = found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return places
+
+
+def _same_buffers(a: pa.Array, b: pa.Array) -> bool:
+    if len(a) != len(b) or a.offset != b.offset:
+        return False
+    mine = [buffer.address if buffer is not None else 0 for buffer in a.buffers()]
+    theirs = [buffer.address if buffer is not None else 0 for buffer in b.buffers()]
+    return mine == theirs
+
+
+@kernel
+def _flag_rows(codes, base, stride, lows, highs, cursor, stops, flags, value):  # type: ignore[no-untyped-def]
+    """Set ``flags[i]`` where row ``base + i`` lies in a span of its partition; return how many."""
+    count = 0
+    for i in range(codes.shape[0]):
+        code = codes[i]
+        if code < 0:
+            continue
+        place = code * stride + base + i
+        j = cursor[code]
+        stop = stops[code]
+        while j < stop and highs[j] <= place:
+            j += 1
+        cursor[code] = j
+        if j < stop and lows[j] <= place:
+            flags[i] = value
+            count += 1
+    return count
+
+
+@kernel
+def _flag_places(codes, at, stride, lows, highs, cursor, stops, flags, value):  # type: ignore[no-untyped-def]
+    """``_flag_rows`` for the rows ``at[i]``."""
+    for i in range(codes.shape[0]):
+        code = codes[i]
+        if code < 0:
+            continue
+        place = code * stride + at[i]
+        j = cursor[code]
+        stop = stops[code]
+        while j < stop and highs[j] <= place:
+            j += 1
+        cursor[code] = j
+        if j < stop and lows[j] <= place:
+            flags[i] = value
+
+
+@dataclass(frozen=True)
+class PartitionSpans:
+    """Places that may be part of a match (``inside``), and those only around them (``shown``).  The
+    two may overlap; ``keys`` numbers the partitions.
+    """
+
+    keys: PartitionKeys
+    inside: Spans
+    shown: Spans
+    stride: int
+
+    @classmethod
+    def of(
+        cls, keys: PartitionKeys, codes: Ints, low: Ints, high: Ints, stride: int
+    ) -> PartitionSpans:
+        """From ranges [low, high) of partitions, in any order."""
+        at = codes * stride
+        return cls(keys, Spans.of(at + low, at + high), Spans.empty(), stride)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.keys.columns
+
+    @property
+    def partitions(self) -> int:
+        return len(distinct(self.inside.starts // self.stride))
+
+    def hull(self) -> Spans:
+        both = self.inside.union(self.shown)
+        base = both.starts // self.stride * self.stride
+        return Spans.of(both.starts - base, both.ends - base)
+
+    def whole_ticks(self, timeline: Timeline) -> PartitionSpans:
+        base = self.inside.starts // self.stride * self.stride
+        low, high = self.inside.starts - base, self.inside.ends - base
+        order = order_of(low)
+        low[order] = timeline.lower(timeline.ticks_at(low[order]))
+        order = order_of(high)
+        high[order] = timeline.upper(timeline.ticks_at(high[order] - 1))
+        return PartitionSpans(self.keys, Spans.of(base + low, base + high), self.shown, self.stride)
+
+    def bridged(self, timeline: Timeline, within: int, others: Spans) -> PartitionSpans:
+        """Without gaps shorter than the window, across which rows would look like neighbours."""
+        code = self.inside.starts // self.stride
+        low, high = self.inside.starts - code * self.stride, self.inside.ends - code * self.stride
+        after = np.full(len(code), self.stride, np.int64)  # where the next rows are
+        after[:-1][code[1:] == code[:-1]] = low[1:][code[1:] == code[:-1]]
+        at = np.searchsorted(others.starts, high)
+        after = np.minimum(after, np.append(others.starts, self.stride)[at])
+        order = order_of(high)
+        reach = np.empty(len(code), np.int64)
+        reach[order] = timeline.upper(moved(timeline.ticks_at(high[order] - 1), within))
+        high = np.where(after < reach, after, high)
+        at = np.searchsorted(others.ends, low, side="right") - 1
+        before = np.append(others.ends, 0)[at]
+        order = order_of(low)
+        reach[order] = timeline.lower(moved(timeline.ticks_at(low[order]), -within))
+        low = np.where((at >= 0) & (before > reach), before, low)
+        base = code * self.stride
+        return PartitionSpans(self.keys, Spans.of(base + low, base + high), self.shown, self.stride)
+
+    def intersect(self, positions: Spans) -> PartitionSpans:
+        code = self.inside.starts // self.stride
+        first = np.searchsorted(positions.ends, self.inside.starts - code * self.stride, "right")
+        last = np.searchsorted(positions.starts, self.inside.ends - code * self.stride, "left")
+        counts = np.maximum(last - first, 0)
+        mine = np.repeat(np.arange(len(code)), counts)
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        theirs = first[mine] + within
+        at = code[mine] * self.stride
+        low = np.maximum(self.inside.starts[mine], at + positions.starts[theirs])
+        high = np.minimum(self.inside.ends[mine], at + positions.ends[theirs])
+        return PartitionSpans(self.keys, Spans.of(low, high), self.shown, self.stride)
+
+
+def united_partitions(found: Sequence[PartitionSpans]) -> PartitionSpans:
+    """The union of several sets, which may number their partitions differently."""
+    first = found[0].keys
+    if all(some.keys is first for some in found):
+        inside, shown = Spans.empty(), Spans.empty()
+        for some in found:
+            inside, shown = inside.union(some.inside), shown.union(some.shown)
+        return PartitionSpans(first, inside, shown, found[0].stride)
+    keys = copy.copy(first)
+    places = np.concatenate([some.keys.places for some in found])
+    order = order_of(places)
+    codes = np.empty(len(places), np.int64)
+    codes[order] = keys.learn(places[order])
+    others = {id(some.keys): some.keys.events_read for some in found if some.keys is not first}
+    keys.events_read += sum(others.values())
+    sets: list[Spans] = []
+    stride, begin = found[0].stride, 0
+    for some in found:
+        code_of = codes[begin : begin + some.keys.count] * stride
+        begin += some.keys.count
+        for spans in (some.inside, some.shown):
+            own = spans.starts // stride
+            moved = code_of[own] - own * stride
+            sets.append(Spans.of(spans.starts + moved, spans.ends + moved))
+    inside, shown = Spans.empty(), Spans.empty()
+    for one, other in zip(sets[::2], sets[1::2], strict=True):
+        inside, shown = inside.union(one), shown.union(other)
+    return PartitionSpans(keys, inside, shown, stride)
+
+
+class RowFlags:
+    """Flags rows by ascending position: 2 inside, 1 shown, 0 neither."""
+
+    def __init__(self, spans: PartitionSpans) -> None:
+        self._stride = spans.stride
+        edges = np.arange(spans.keys.count + 1) * spans.stride
+        self._sets = []
+        for value, some in ((1, spans.shown), (2, spans.inside)):
+            if len(some):
+                at = np.searchsorted(some.starts, edges).astype(np.int64)
+                self._sets.append((value, some, at[:-1].copy(), at[1:]))
+
+    def at(self, codes: Ints, positions: Ints) -> npt.NDArray[np.uint8]:
+        flags = np.zeros(len(codes), np.uint8)
+        for value, some, cursor, stops in self._sets:
+            _flag_places(
+                codes, positions, self._stride, some.starts, some.ends, cursor, stops, flags, value
+            )
+        return flags
+
+    def of(self, codes: Ints, first: int) -> npt.NDArray[np.uint8]:
+        """Flags of the rows from a position on, given the codes of their partitions."""
+        flags = np.zeros(len(codes), np.uint8)
+        for value, some, cursor, stops in self._sets:
+            _flag_rows(
+                codes, first, self._stride, some.starts, some.ends, cursor, stops, flags, value
+            )
+        return flags
+
+
+@kernel
+def _count_rows(codes, base, counts, wanted, wanted_codes, at, out):  # type: ignore[no-untyped-def]
+    """Advance through rows; answer queries (position, code), sorted by position, from ``at`` on."""
+    size = wanted.shape[0]
+    for i in range(codes.shape[0]):
+        while at < size and wanted[at] <= base + i:
+            out[at] = counts[wanted_codes[at]]
+            at += 1
+        if codes[i] >= 0:
+            counts[codes[i]] += 1
+    return at
+
+
+@kernel
+def _place_rows(codes, base, counts, wanted, cursor, stops, out):  # type: ignore[no-untyped-def]
+    """Advance through rows; answer queries for the row of a rank, sorted by (code, rank)."""
+    for i in range(codes.shape[0]):
+        code = codes[i]
+        if code < 0:
+            continue
+        j = cursor[code]
+        while j < stops[code] and wanted[j] <= counts[code]:
+            out[j] = base + i
+            j += 1
+        cursor[code] = j
+        counts[code] += 1
+
+
+def ranks(keys: PartitionKeys, total: int, codes: Ints, places: Ints) -> Ints:
+    """How many events of its partition lie before each position."""
+    order = order_of(places)
+    wanted, wanted_codes = places[order], codes[order]
+    counts, found = np.zeros(max(1, keys.count), np.int64), np.zeros(len(order), np.int64)
+    at = 0
+    for base, some in keys.pieces(0, total):
+        at = _count_rows(some, base, counts, wanted, wanted_codes, at, found)
+    found[at:] = counts[wanted_codes[at:]]
+    out = np.empty(len(order), np.int64)
+    out[order] = found
+    return out
+
+
+def positions(keys: PartitionKeys, total: int, codes: Ints, rank: Ints) -> Ints:
+    """Position of the event with ``rank`` events of its partition before it, or -1."""
+    order = order_of(rank, codes)
+    wanted, edges = rank[order], np.arange(keys.count + 1)
+    at = np.searchsorted(codes[order], edges).astype(np.int64)
+    cursor = at[:-1].copy()
+    found = np.full(len(order), -1, np.int64)
+    counts = np.zeros(max(1, keys.count), np.int64)
+    for base, some in keys.pieces(0, total):
+        _place_rows(some, base, counts, wanted, cursor, at[1:], found)
+    found[wanted < 0] = -1
+    out = np.empty(len(order), np.int64)
+    out[order] = found
+    return out
+
+
+Codes = npt.NDArray[np.int32]
+FIRST_REACH = 1 << 10
+"""Events on each side of an interval in which rows are searched first."""
+FARTHER = 8
+REGION_MOST = 1 << 22
+"""Events whose keys are held at a time."""
+
+
+def rows_beside(
+    keys: PartitionKeys,
+    total: int,
+    intervals: tuple[Ints, Ints, Ints],
+    before: int,
+    after: int,
+    weights: Weights | None = None,
+) -> list[Ints]:
+    """Positions of the ``before`` last rows before intervals (code, first, one past the last),
+    nearest first, then of the rows after; -1 if there is none.
+    """
+    code, low, high = intervals
+    weights = weights or Weights()
+    sides = _Side(code, low, before, total, False), _Side(code, high, after, total, True)
+    reach, spent = FIRST_REACH, 0.0
+    while any(len(side.open) for side in sides):
+        spans = Spans.empty()
+        for side in sides:
+            spans = spans.union(side.stretches(reach))
+        spans = spans.joined(READ_GAP)
+        spent += spans.total * weights.key + len(spans) * weights.interval
+        if spent > total * weights.around or spans.total > REGION_MOST:
+            _look_at_all(keys, total, sides)
+            break
+        codes = _codes(keys, spans)
+        for side in sides:
+            side.look(spans, codes, reach)
+        reach *= FARTHER
+    return [row for side in sides for row in side.found]
+
+
+def _codes(keys: PartitionKeys, spans: Spans) -> Codes:
+    out, done = np.empty(spans.total, np.int32), 0
+    for start, end in zip(spans.starts.tolist(), spans.ends.tolist(), strict=True):
+        for at, codes in keys.pieces(start, end):
+            out[done + at - start : done + at - start + len(codes)] = codes
+        done += end - start
+    return out
+
+
+@kernel
+def _nearest(codes, begin, steps, code, forward, out):  # type: ignore[no-untyped-def]
+    """Steps from each beginning to rows of a partition, as many as ``out`` has rows."""
+    way = 1 if forward else -1
+    for i in range(begin.shape[0]):
+        at = begin[i]
+        found = 0
+        for step in range(steps[i]):
+            if codes[at] == code[i]:
+                out[found, i] = step
+                found += 1
+                if found == out.shape[0]:
+                    break
+            at += way
+
+
+@dataclass
+class _Side:
+    """One side of intervals.  ``edge``: first position, or one past the last; ``found``: nearest
+    first; ``open``: intervals with missing rows.
+    """
+
+    code: Ints
+    edge: Ints
+    count: int
+    total: int
+    forward: bool
+    found: list[Ints] = field(init=False)
+    open: Ints = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.found = [np.full(len(self.code), -1, np.int64) for _ in range(self.count)]
+        self.open = np.arange(len(self.code) if self.count else 0)
+
+    def stretches(self, reach: int) -> Spans:
+        return Spans.of(*self._bounds(reach))
+
+    def _bounds(self, reach: int) -> tuple[Ints, Ints]:
+        edge = self.edge[self.open]
+        if self.forward:
+            return edge, np.minimum(edge + reach, self.total)
+        return np.maximum(edge - reach, 0), edge
+
+    def look(self, spans: Spans, codes: Codes, reach: int) -> None:
+        if not len(self.open):
+            return
+        low, high = self._bounds(reach)
+        first = low if self.forward else high - 1  # the event next to the interval
+        inside = np.flatnonzero(high > low)
+        number = np.searchsorted(spans.starts, first[inside], side="right") - 1
+        before = np.concatenate(([0], np.cumsum(spans.ends - spans.starts)))
+        begin = before[number] + first[inside] - spans.starts[number]
+        steps = np.full((self.count, len(self.open)), -1, np.int64)
+        some = np.full((self.count, len(inside)), -1, np.int64)
+        wanted = self.code[self.open][inside]
+        _nearest(codes, begin, (high - low)[inside], wanted, self.forward, some)
+        steps[:, inside] = some
+        for found, step in zip(self.found, steps, strict=True):
+            there = step >= 0
+            at = first + step if self.forward else first - step
+            found[self.open[there]] = at[there]
+        farther = (high < self.total) if self.forward else (low > 0)
+        self.open = self.open[(steps[-1] < 0) & farther]
+
+    def ranks(self, edges: Ints) -> list[Ints]:
+        return [edges + i if self.forward else edges - 1 - i for i in range(self.count)]
+
+
+def _look_at_all(keys: PartitionKeys, total: int, sides: tuple[_Side, _Side]) -> None:
+    codes = [side.code[side.open] for side in sides]
+    edges = np.concatenate([side.edge[side.open] for side in sides])
+    rank = ranks(keys, total, np.concatenate(codes), edges)
+    cut = len(codes[0])
+    wanted = [*sides[0].ranks(rank[:cut]), *sides[1].ranks(rank[cut:])]
+    of = [code for code, side in zip(codes, sides, strict=True) for _ in range(side.count)]
+    rows = positions(keys, total, np.concatenate(of), np.concatenate(wanted))
+    parts = iter(np.split(rows, np.cumsum([len(code) for code in of])[:-1]))
+    for side in sides:
+        for found in side.found:
+            found[side.open] = next(parts)
