@@ -126,7 +126,7 @@ format: setup ## rewrite the sources in the house style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: setup ## measure against peers; writes docs/benchmarks.md
+bench: setup ## measure against peers; writes bench/results
 	$(BIN)/python -m chronicle.bench
 
 clean: ## remove what the targets above have made

@@ -1,4 +1,4 @@
-"""Benchmarks: ratios against a peer measured in the same run, written to docs/benchmarks.md.
+"""Benchmarks: ratios against a peer measured in the same run, written to bench/results.
 
 Reading order: ``harness`` (shared by all), ``figures`` (plots), ``startup``, ``store``,
 ``durability``, ``changing`` (storage), ``index_ingest``, ``windows``, ``rollups``, ``patterns``

@@ -1,7 +1,7 @@
 """Runs the benchmarks: ``python -m chronicle.bench [NAME ...] [--short]``.
 
-Each benchmark module has ``run(short: bool) -> Section``.  ``--short`` uses small data to show that
-a benchmark works, and does not write to the document.
+Each benchmark module has ``run(short: bool) -> Section``.  ``--short`` uses
+small data: it shows that a benchmark works, and is printed, not written to ``bench/results``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plots of the benchmarks as deterministic SVG files in ``docs/figures``, by matplotlib."""
+"""Plots of the benchmarks as deterministic SVG files in ``bench/results/figures``, by matplotlib."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["FIGURES", "boxes", "lines", "require"]
 
-FIGURES = Path(__file__).resolve().parent.parent / "docs" / "figures"
+FIGURES = Path(__file__).resolve().parent / "results" / "figures"
 
 
 def require() -> None:

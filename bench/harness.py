@@ -1,6 +1,12 @@
-"""Shared by all benchmarks: paired medians, tables, and the document.
+"""What every benchmark shares: paired medians, tables, and the files they are written to.
 
-Both sides are measured in turn; absolute times are given only beside the ratio.
+Purpose
+    A benchmark measures both sides in turn, A B A B, takes medians of at least five, and reports
+    the ratio.  :func:`write_section` writes one file per benchmark, ``bench/results/NAME.md``;
+    ``docs/benchmarks.md`` is written by hand and quotes them.
+
+Limits
+    Absolute times belong to the machine of the run and are given only beside the ratio.
 """
 
 from __future__ import annotations
@@ -9,7 +15,6 @@ import datetime as dt
 import gc
 import os
 import platform
-import re
 import statistics
 import sys
 import time
@@ -20,7 +25,8 @@ from pathlib import Path
 
 __all__ = ["Row", "Section", "environment", "medians", "paired", "write_section"]
 
-DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
+RESULTS = Path(__file__).resolve().parent / "results"
+END = "<!-- end of the measurement; what follows is written by hand and stays -->\n"
 
 
 @dataclass
@@ -106,24 +112,11 @@ def environment() -> str:
 
 
 def write_section(name: str, section: Section) -> None:
-    body = (
-        f"<!-- {name} -->\n## {section.title}\n\n*{environment()}*\n\n{section.markdown()}\n"
-        f"<!-- end {name} -->\n"
-    )
-    text = DOCUMENT.read_text(encoding="utf-8") if DOCUMENT.exists() else HEAD
-    pattern = re.compile(rf"<!-- {re.escape(name)} -->\n.*?<!-- end {re.escape(name)} -->\n", re.S)
-    if pattern.search(text):
-        text = pattern.sub(lambda _: body, text)
-    else:
-        text = text.rstrip("\n") + "\n\n" + body
-    DOCUMENT.write_text(text, encoding="utf-8")
-    print(body, file=sys.stdout, flush=True)
-
-
-HEAD = """# Benchmarks
-
-Each figure is a ratio against a peer measured in the same run, in turn, as medians of at least
-five; above 1 Chronicle is better. Absolute times belong to the machine of that run. `make bench`
-writes this page; `python -m chronicle.bench NAME` repeats one section. Losses stand beside the
-wins.
-"""
+    """Write a section to its file; what was written by hand below the measurement stays."""
+    path = RESULTS / f"{name}.md"
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    by_hand = before.partition(END)[2]
+    measured = f"# {section.title}\n\n*{environment()}*\n\n{section.markdown()}\n\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(measured + END + by_hand, encoding="utf-8")
+    print(measured, file=sys.stdout, flush=True)

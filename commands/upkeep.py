@@ -229,7 +229,7 @@ def bench(
     names: Annotated[list[str] | None, typer.Argument(help="Benchmarks; all by default.")] = None,
     full: Annotated[
         bool,
-        typer.Option("--full", help="Full sizes (many minutes), and rewrite docs/benchmarks.md."),
+        typer.Option("--full", help="Full sizes (many minutes), and rewrite bench/results."),
     ] = False,
 ) -> None:
     """Measure Chronicle against its peers on this machine: ratios, on small data by default."""

@@ -39,3 +39,4 @@ def test_an_installed_package_has_the_console(tmp_path: Path) -> None:
         assert wanted
         assert wanted <= found
     assert not list(out.rglob("*.tsx"))
+    assert not (out / "chronicle" / "bench").exists()

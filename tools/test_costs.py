@@ -1,4 +1,4 @@
-"""Write the cost of the tests into docs/testing.md, from ``pytest --costs FILE``.
+"""Write into tests/costs.md what the tests cost, from ``pytest --costs FILE``.
 
     .venv/bin/python -m pytest -m "not bench" --costs costs.jsonl     # one process, a quiet machine
     .venv/bin/python tools/test_costs.py costs.jsonl
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from chronicle.tools.mutants.run import ROOT, load_mutants
 
-PAGE = ROOT / "docs" / "testing.md"
+PAGE = ROOT / "tests" / "costs.md"
 MARK = "<!-- tools/test_costs.py writes what follows -->\n"
 KINDS = ("plain", "service", "socket", "process", "workers", "browser", "spark")
 
