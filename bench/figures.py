@@ -1,4 +1,4 @@
-"""Plots of the benchmarks as deterministic SVG files in ``bench/results/figures``, by matplotlib."""
+"""Plots of the benchmarks as deterministic SVG files in ``bench/results/figures``."""
 
 from __future__ import annotations
 
