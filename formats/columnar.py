@@ -1,7 +1,7 @@
 """Reading Parquet and Arrow: typed batches as the chunks that text readers give.
 
 Truncated input is an error: an Arrow stream must have its end marker.  Sizes are checked before
-decoding (``arrowframes.py``, ``parquetpages.py``), batches before use (``soundness.py``); an
+decoding (``arrowframes.py``, ``parquetpages.py``), batches before use (``core/soundness.py``); an
 invalid batch is an error of the file.  Memory: some pages per column, or one Arrow batch.
 """
 
