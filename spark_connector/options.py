@@ -31,40 +31,38 @@ class Option(NamedTuple):
 
 
 OPTIONS: tuple[Option, ...] = (
-    Option("path", "rswx", "text", "", "directory of the store, on a file system all nodes share"),
-    Option("url", "rswx", "text", "", "address of a Chronicle server, instead of `path`"),
-    Option("token", "rswx", "text", "$CHRONICLE_TOKEN", "bearer token for `url`"),
-    Option(
-        "timeout", "rswx", "seconds", "60", "seconds to wait for the server or for the writer lock"
-    ),
-    Option("retries", "rswx", "number", "3", "how often a request to the server is tried again"),
-    Option("stream", "rswx", "text", "", "name of the stream; in batch reads of a view, too"),
-    Option("columns", "rs", "names", "all", "columns to read, separated by commas"),
-    Option("startTime", "rw", "time", "first event", "earliest time, inclusive: ISO 8601 or µs"),
-    Option("endTime", "rw", "time", "last event", "latest time, exclusive: ISO 8601 or µs"),
-    Option("filter", "r", "text", "", "SQL predicate, applied inside the store"),
-    Option("limit", "r", "limit", "none", "read the first so many events, in time order"),
-    Option("query", "r", "text", "", "a full SQL text, run inside the executors"),
-    Option("numPartitions", "rs", "count", "by size", "number of Spark partitions to aim for"),
-    Option("batchSize", "rs", "count", "65536", "rows of one Arrow batch handed to Spark"),
-    Option("asOf", "r", "number", "latest", "commit position (a snapshot's version) to read"),
-    Option("pushFilters", "r", "flag", "false", "take filters from Spark; see the warning below"),
-    Option("metricsPath", "r", "text", "", "directory in which tasks record what they read"),
+    Option("path", "rswx", "text", "", "store directory, shared by all nodes"),
+    Option("url", "rswx", "text", "", "server address, instead of `path`"),
+    Option("token", "rswx", "text", "$CHRONICLE_TOKEN", "token for `url`; never shown"),
+    Option("timeout", "rswx", "seconds", "60", "seconds to wait for server or writer lock"),
+    Option("retries", "rswx", "number", "3", "retries of a server request"),
+    Option("stream", "rswx", "text", "", "stream; in batch reads also a view"),
+    Option("columns", "rs", "names", "all", "comma-separated columns"),
+    Option("startTime", "rw", "time", "first event", "inclusive: ISO 8601 or µs"),
+    Option("endTime", "rw", "time", "last event", "exclusive: ISO 8601 or µs"),
+    Option("filter", "r", "text", "", "SQL predicate, applied in the store"),
+    Option("limit", "r", "limit", "none", "first n events in time order"),
+    Option("query", "r", "text", "", "SQL query, run by the executors"),
+    Option("numPartitions", "rs", "count", "by size", "target number of partitions"),
+    Option("batchSize", "rs", "count", "65536", "rows of an Arrow batch"),
+    Option("asOf", "r", "number", "latest", "commit position (version) to read"),
+    Option("pushFilters", "r", "flag", "false", "use filters pushed by Spark; unsafe, see above"),
+    Option("metricsPath", "r", "text", "", "directory for read metrics of tasks"),
     Option(
         "startingPosition", "s", "position", "earliest", "earliest, latest or a commit position"
     ),
-    Option("maxRowsPerTrigger", "s", "count", "unlimited", "events of one micro-batch, about"),
-    Option("time", "wx", "text", "", "time column, to create the stream when it does not exist"),
-    Option("codec", "wx", "text", "lz4", "block codec of a stream that is created"),
-    Option("retention", "wx", "text", "none", "retention of a stream that is created"),
-    Option("unique", "wx", "text", "none", "key of a stream that is created: each is stored once"),
-    Option("within", "wx", "text", "none", "how near in time equal keys are the same event"),
-    Option("truncate", "w", "flag", "false", "allow mode overwrite to replace the stream's events"),
-    Option("replaceWhere", "w", "text", "", "with mode overwrite: SQL range of times to replace"),
+    Option("maxRowsPerTrigger", "s", "count", "unlimited", "events of a micro-batch, about"),
+    Option("time", "wx", "text", "", "time column; creates the stream if missing"),
+    Option("codec", "wx", "text", "lz4", "codec of a new stream"),
+    Option("retention", "wx", "text", "none", "retention of a new stream"),
+    Option("unique", "wx", "text", "none", "unique key of a new stream"),
+    Option("within", "wx", "text", "none", "time span of `unique`"),
+    Option("truncate", "w", "flag", "false", "overwrite replaces all events"),
+    Option("replaceWhere", "w", "text", "", "overwrite replaces this SQL range of times"),
     Option(
-        "txnAppId", "wx", "text", "", "who writes, for idempotence; needs txnVersion in a batch"
+        "txnAppId", "wx", "text", "", "writer id for idempotence; in a batch needs `txnVersion`"
     ),
-    Option("txnVersion", "w", "number", "", "which write; one already committed does nothing"),
+    Option("txnVersion", "w", "number", "", "number of the write; not above the last: no effect"),
 )
 
 _BY_NAME = {option.name.lower(): option for option in OPTIONS}

@@ -31,227 +31,181 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="CHRONICLE_", extra="forbid", frozen=True)
 
-    store: Path = Field(Path("chronicle-data"), description="Directory of the store.")
+    store: Path = Field(Path("chronicle-data"), description="Store directory.")
     host: str = Field("127.0.0.1", description="Address to listen on.")
-    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    port: int = Field(8000, ge=0, le=65535, description="Port; 0 picks a free one.")
     flight_port: int | None = Field(
         None,
         ge=0,
         le=65535,
-        description="Port of Flight SQL (gRPC) at that address, 0 takes a free one; without it, "
-        "none.",
+        description="Port of Flight SQL; 0 picks a free one. Unset: off.",
     )
     token_file: Path | None = Field(
         None,
-        description=(
-            "File whose first line is a token with every right, for secrets mounted as files."
-        ),
+        description="File whose first line is a token with all rights.",
     )
     token_days: int = Field(
         0,
         ge=0,
         le=36_500,
-        description="Days after which tokens that are made over REST expire at the latest; 0: any.",
+        description="Longest lifetime of tokens made over REST, in days; 0: unlimited.",
     )
-    jwt_issuer: str | None = Field(
-        None, description="Issuer (`iss`) of the JWTs that are taken besides tokens."
-    )
-    jwt_audience: str | None = Field(
-        None, description="Audience (`aud`) that they have to be made for."
-    )
+    jwt_issuer: str | None = Field(None, description="Accepted JWT issuer (`iss`).")
+    jwt_audience: str | None = Field(None, description="Required JWT audience (`aud`).")
     jwt_keys: str | None = Field(
-        None, description="Its public keys, a JWK set: a file, or an https address."
+        None, description="The issuer's keys (JWK set): file or https address."
     )
     jwt_algorithms: Names = Field(
         default_factory=lambda: ["RS256", "PS256", "ES256", "Ed25519"],
-        description="Algorithms of signatures that are taken; comma-separated.",
+        description="Accepted signature algorithms.",
     )
     backup_directory: str | Path | None = Field(
         None,
-        description="Directory below which jobs write backups, or address of objects, as "
-        "`s3://bucket/prefix`; without it they write none.",
+        description="Directory or `s3://bucket/prefix` for backups by jobs. Unset: off.",
     )
     objects: str | None = Field(
         None,
-        description="Address of objects, as `s3://bucket/prefix`, that segments of streams with "
-        "`move_after` or `keep_local_bytes` move to, and jobs of the kind `move` move them to; "
-        "without it none move.",
+        description="Object storage (`s3://bucket/prefix`) that segments move to.",
     )
     exchange_directory: Path | None = Field(
         None,
-        description="Directory in which jobs write exports and read imports; without it there are "
-        "none.",
+        description="Directory for export and import jobs. Unset: off.",
     )
     tls_cert: Path | None = Field(
         None,
-        description="PEM file of the server's certificate and those that lead to its authority; "
-        "the server then speaks HTTPS only.",
+        description="PEM certificate chain; enables HTTPS.",
     )
-    tls_key: Path | None = Field(
-        None, description="PEM file of the certificate's key, where it is another file."
-    )
+    tls_key: Path | None = Field(None, description="PEM file of the key, if separate.")
     tls_client_ca: Path | None = Field(
         None,
-        description="PEM file of authorities; only clients with a certificate of theirs connect.",
+        description="PEM file of authorities; requires client certificates.",
     )
     allowed_hosts: Names = Field(
         default_factory=list,
-        description="Host names, besides loopback ones, that requests may carry while there are no "
-        "tokens; comma-separated.",
+        description="Further host names accepted without tokens; comma-separated.",
     )
     cors_origins: Names = Field(
         default_factory=list,
-        description="Origins of web pages that may call the API from a browser; comma-separated.",
+        description="Web origins that may call the API; comma-separated.",
     )
-    public_metrics: bool = Field(
-        False, description="Serve /metrics without a token although tokens exist."
-    )
-    max_body_bytes: int = Field(
-        256 * MIB, ge=1, description="Largest request body, as sent (compressed)."
-    )
+    public_metrics: bool = Field(False, description="Serve /metrics without a token.")
+    max_body_bytes: int = Field(256 * MIB, ge=1, description="Largest request body, as sent.")
     max_decoded_bytes: int = Field(
         512 * MIB,
         ge=1,
-        description="Largest request body after gzip or zstd is undone, and the most that its "
-        "events may take in memory.",
+        description="Decompressed body, and its events in memory.",
     )
     max_columns: int = Field(
-        10_000, ge=1, description="Most columns, or different JSON keys, that a body may have."
+        10_000, ge=1, description="Columns, or different JSON keys, of a body."
     )
     max_part_bytes: int = Field(
         4096 * MIB,
         ge=1,
-        description="Largest part of a transaction, as sent; it is staged on disk.",
+        description="Largest part of a transaction, or file, as sent.",
     )
     max_upload_memory_bytes: int = Field(
         2048 * MIB,
         ge=1,
-        description=(
-            "Bytes of request bodies (decoded) that may be held at once, all requests together."
-        ),
+        description="Decoded bodies in memory, all requests together.",
     )
     max_rows: int = Field(
         10_000_000,
         ge=1,
-        description="Most rows that one answer may have, whatever `limit` asks for.",
+        description="Most rows of an answer.",
     )
-    query_timeout_ms: int = Field(
-        60_000, ge=1, description="Longest time a query may take, its answer included."
-    )
+    query_timeout_ms: int = Field(60_000, ge=1, description="Time limit of a query and its answer.")
     query_memory_bytes: int = Field(
-        1024 * MIB, ge=16 * MIB, description="Memory of the relational executor before it spills."
+        1024 * MIB, ge=16 * MIB, description="Memory of a query; it spills before that."
     )
     isolation: Literal["process", "none"] = Field(
         "process",
-        description="Where SQL and bodies of clients are read: in confined worker processes, or in "
-        "the server itself, for clients that are trusted.",
+        description="`process`: workers run SQL and read bodies; `none`: the server.",
     )
     body_memory_bytes: int = Field(
-        512 * MIB, ge=64 * MIB, description="Memory that a worker may take to read one body."
+        512 * MIB, ge=64 * MIB, description="Memory of a worker that reads a body."
     )
-    max_concurrent_queries: int = Field(
-        8, ge=1, description="Queries that run at once; more of them wait."
-    )
-    max_concurrent_reads: int = Field(
-        32, ge=1, description="Reads of events that run at once; more of them wait."
-    )
+    max_concurrent_queries: int = Field(8, ge=1, description="Queries at once; others wait.")
+    max_concurrent_reads: int = Field(32, ge=1, description="Reads of events at once; others wait.")
     max_client_queries: int = Field(
         64,
         ge=1,
-        description=(
-            "Queries that one token (or address) may have running and waiting; reads likewise."
-        ),
+        description="Queries, and reads, of one client, running or waiting.",
     )
-    max_waiting_queries: int = Field(
-        64, ge=0, description="Queries, and likewise reads, that may wait for their turn."
-    )
-    queue_timeout_ms: int = Field(
-        10_000, ge=1, description="Longest wait for a turn before 503 is answered."
-    )
-    query_log_entries: int = Field(
-        1000, ge=0, description="Queries and reads that chronicle.query_log remembers."
-    )
+    max_waiting_queries: int = Field(64, ge=0, description="Queries, and reads, that wait.")
+    queue_timeout_ms: int = Field(10_000, ge=1, description="Longest wait before 503.")
+    query_log_entries: int = Field(1000, ge=0, description="Entries of chronicle.query_log.")
     slow_query_ms: int = Field(
-        0, ge=0, description="From this duration on, a query or read is logged as slow; 0: none."
+        0, ge=0, description="Log queries and reads from this duration on; 0: none."
     )
     max_followers: int = Field(
         1000,
         ge=1,
-        description="Feeds of streams and live queries that are followed at once.",
+        description="Open `tail` and live feeds.",
     )
     max_concurrent_appends: int = Field(
-        32, ge=1, description="Appends that run at once; they share one fsync."
+        32, ge=1, description="Appends at once; they share an fsync."
     )
-    max_concurrent_uploads: int = Field(
-        256, ge=1, description="Request bodies of events that are received and stored at once."
-    )
+    max_concurrent_uploads: int = Field(256, ge=1, description="Event bodies received at once.")
     max_requests_per_s: int = Field(
         0,
         ge=0,
-        description="Requests a second of one token (or address), twice as many at once; 0: no "
-        "limit.",
+        description="Requests per second of one client (burst: twice that); 0: unlimited.",
     )
     max_failed_logins_per_minute: int = Field(
         60,
         ge=1,
-        description="Requests a minute that one address may make with a token that is not known.",
+        description="Requests with unknown tokens, per address.",
     )
-    max_address_connections: int = Field(
-        1000, ge=1, description="Connections that one address may have open."
-    )
+    max_address_connections: int = Field(1000, ge=1, description="Connections per address.")
     client_timeout_ms: int = Field(
         60_000,
         ge=1,
-        description="Longest silence of a client that sends a body or takes an answer.",
+        description="Silence of a client within a body or answer.",
     )
     min_client_bytes_per_s: int = Field(
         16_384,
         ge=1,
-        description="Bytes a second that such a client moves at least, once that time is over.",
+        description="Average speed required of a slow client.",
     )
     header_timeout_ms: int = Field(
         10_000,
         ge=1,
-        description="Longest time from the first byte of a request to the end of its headers.",
+        description="Time to receive the headers.",
     )
     drain_timeout_ms: int = Field(
-        20_000, ge=0, description="After SIGTERM, how long running requests may take to end."
+        20_000, ge=0, description="Time for running requests to end after SIGTERM."
     )
     idempotency_hours: int = Field(
-        24, ge=24, description="How long an Idempotency-Key is remembered, in hours."
+        24, ge=24, description="Lifetime of an Idempotency-Key, at least 24."
     )
-    snapshot_ttl_ms: int = Field(
-        600_000, ge=1, description="How long an unused pinned version of a stream stays readable."
-    )
-    max_snapshots: int = Field(256, ge=1, description="Pinned versions kept at once.")
+    snapshot_ttl_ms: int = Field(600_000, ge=1, description="Lifetime of an unused pinned version.")
+    max_snapshots: int = Field(256, ge=1, description="Pinned versions.")
     result_ttl_ms: int = Field(
         60_000,
         ge=1,
-        description="How long an answer that is read in pieces is kept after its last use.",
+        description="Lifetime of an unused result file.",
     )
     max_result_bytes: int = Field(
         2048 * MIB,
         ge=1,
-        description="Bytes on disk of all answers that are kept so; one client may have half.",
+        description="Result files on disk; one client gets half.",
     )
     position_ttl_hours: int = Field(
         168,
         ge=1,
-        description="Hours that a follower's position is kept after its last use.",
+        description="Lifetime of an unused position.",
     )
-    max_positions: int = Field(
-        1000, ge=1, description="Positions of followers that one stream keeps."
-    )
-    live: bool = Field(True, description="Run the store's live queries.")
+    max_positions: int = Field(1000, ge=1, description="Positions per stream.")
+    live: bool = Field(True, description="Run live queries.")
     console: Literal["off", "read", "full"] = Field(
         "full",
-        description="The web console at /console/: all of it, one that only reads, or none.",
+        description="Web console at /console/: `full`, `read` or `off`.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="Least severity that is logged."
+        "info", description="Lowest level logged."
     )
     log_format: Literal["text", "json"] = Field(
-        "text", description="Form of a log line, on stderr."
+        "text", description="`text` or `json` lines on stderr."
     )
 
     @field_validator("jwt_algorithms", mode="after")

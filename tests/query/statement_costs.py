@@ -1,6 +1,6 @@
 """What reading and planning a statement costs at 1,000, 10,000 and 100,000 words, by family.
 
-``python tests/query/statement_costs.py [FAMILY ...]`` prints the table of docs/security.md:
+``python tests/query/statement_costs.py [FAMILY ...]`` prints the costs; docs/security.md has a few:
 processor seconds of the thread until the statement could begin, and by how many megabytes memory
 grew meanwhile at most.  Nothing is run.  A statement that is refused says so with its error.
 """
