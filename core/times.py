@@ -51,6 +51,8 @@ def moved(ticks: Ticks, by: int) -> Ticks:
     return np.where(ticks < INT64_MIN - by, INT64_MIN, ticks + by)
 
 
+__all__ = ["FOUR_DIGIT_YEARS", "python_values", "ticks_of", "time_of", "time_text", "value_text"]
+
 FOUR_DIGIT_YEARS = (-62_167_219_200, 253_402_300_800)
 """Seconds from the epoch to the beginnings of the years 0 and 10000."""
 _BEYOND_MICROSECONDS = re.compile(r"(.*[.,]\d{6})(\d+)(.*)")
@@ -128,6 +130,50 @@ def time_of(ticks: int, type_: pa.DataType) -> object:
             scalar if type_.unit != "ns" else pa.scalar(ticks // 1000, pa.timestamp("us", type_.tz))
         )
         return value.as_py()
+    except (ValueError, OverflowError):
+        return scalar
+
+
+def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
+    """Values in Python; times and dates within them that it cannot say stay Arrow's scalars."""
+    if not _of_nanoseconds(column.type):  # of which pandas makes NaT where they are the first tick
+        try:
+            return list(column.to_pylist())
+        except (ValueError, OverflowError):
+            pass
+    return [_python_value(scalar) for scalar in column]
+
+
+def value_text(value: object) -> str:
+    """One of :func:`python_values` as text for people."""
+    if isinstance(value, pa.TimestampScalar):
+        return time_text(value.value, value.type)
+    return str(value)
+
+
+def _of_nanoseconds(type_: pa.DataType) -> bool:
+    """Whether a type has times in nanoseconds within it, or is one."""
+    if pa.types.is_timestamp(type_):
+        return bool(type_.unit == "ns")
+    if not pa.types.is_nested(type_):
+        return False
+    return any(_of_nanoseconds(type_.field(i).type) for i in range(type_.num_fields))
+
+
+def _python_value(scalar: pa.Scalar) -> Any:
+    type_ = scalar.type
+    if not scalar.is_valid:
+        return None
+    if pa.types.is_timestamp(type_):
+        return time_of(scalar.value, type_)
+    if pa.types.is_struct(type_):
+        return {name: _python_value(scalar[name]) for name in scalar}
+    if pa.types.is_map(type_):
+        return [(_python_value(one["key"]), _python_value(one["value"])) for one in scalar.values]
+    if pa.types.is_nested(type_):
+        return [_python_value(one) for one in scalar.values]
+    try:
+        return scalar.as_py()
     except (ValueError, OverflowError):
         return scalar
 

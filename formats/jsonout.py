@@ -38,6 +38,7 @@ from ..core.times import (
     holds_intervals,
     iso_nested,
     iso_text,
+    python_values,
     time_text,
 )
 from .convert import flatten
@@ -146,7 +147,7 @@ def _json_column(column: pa.Array) -> tuple[pa.Array, bool]:
         return iso_text(values), True
     if is_nested(type_) and not holds_intervals(type_):
         return nested_text(values, _json_column), False
-    nested = values.to_pylist()  # only in query results
+    nested = python_values(values)  # which only query results have
     if holds_intervals(type_):
         nested = [iso_nested(value) for value in nested]
     return pa.array([json.dumps(v, default=_plain) for v in nested], _TEXT), False
@@ -190,6 +191,8 @@ def _few_rows(batch: pa.RecordBatch, last: str, heads: pa.Array | None) -> bytes
 
 
 def _plain(value: object) -> object:
+    if isinstance(value, pa.TimestampScalar):
+        return time_text(value.value, value.type, "T")
     isoformat = getattr(value, "isoformat", None)
     if isoformat is not None:
         return str(isoformat())

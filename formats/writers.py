@@ -144,7 +144,13 @@ def _parquet(batches: Iterable[pa.RecordBatch], schema: pa.Schema, codec: str) -
     sink = pa.PythonFile(drain, "w")
     writer = pq.ParquetWriter(sink, schema, compression=codec)
     for batch in batches:
-        writer.write_batch(batch)
+        try:
+            writer.write_batch(batch)
+        except pa.ArrowInvalid as error:
+            raise InvalidArgument(
+                f"Parquet counts milliseconds, which a time does not fit ({error}); take another "
+                "format"
+            ) from None
         chunk = drain.take()
         if chunk:
             yield chunk

@@ -90,7 +90,8 @@ class Combined(ABC):
         return watermark
 
     def begin(self, moment: Moment, watermark: int) -> int:
-        return moved(self.closed(watermark), 1)
+        """Least time of a result that was not closed at a watermark."""
+        return self.closed(watermark) + 1
 
     @abstractmethod
     def changed(self, moment: Moment, late: Mapping[str, Spans], watermark: int) -> Spans:

@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 from urllib.parse import quote
@@ -73,6 +74,8 @@ class _Delivery:
             self.progress = Progress(**json.loads(files.read(self._path)))
         self.due = 0.0
         self.busy = False
+        self.resumed = False
+        """Whether :meth:`Deliveries.resume` was asked for while a request was on its way."""
         self.dropped = False
         self._looked = -1
         self._ahead: pa.RecordBatch | None = None
@@ -89,6 +92,12 @@ class _Delivery:
         if not self.dropped:
             replace_file(self._files, self._path, json.dumps(asdict(progress)).encode())
         self.progress = progress
+
+    def go_on(self) -> None:
+        """Send what there is at once, parked or not."""
+        self.resumed = False
+        self.keep(replace(self.progress, failures=0, parked=None, error=None))
+        self.due = 0.0
 
     def _rows(self) -> pa.RecordBatch | None:
         ahead, after = self._ahead, self.progress.after
@@ -204,12 +213,16 @@ class Deliveries:
                 stream.unsubscribe(self._heard.pop(stream))
 
     def resume(self, name: str) -> None:
-        """Retry a parked or waiting delivery at once."""
+        """Have a delivery that was parked, or waits, go on at once.
+
+        One with a request on its way goes on when that has been answered.
+        """
         with self._lock:
             found = self._deliveries.get(name)
-            if found is not None and not found.busy:
-                found.keep(replace(found.progress, failures=0, parked=None, error=None))
-                found.due = 0.0
+            if found is not None and found.busy:
+                found.resumed = True
+            elif found is not None:
+                found.go_on()
         self._wake.set()
 
     def status(self, name: str) -> dict[str, Any] | None:
@@ -258,5 +271,9 @@ class Deliveries:
             delivery.progress = replace(delivery.progress, failures=failures, error=str(error))
             delivery.due = time.monotonic() + PAUSE_S_MAX
         finally:
-            delivery.busy = False
+            with self._lock:
+                delivery.busy = False
+                if delivery.resumed:
+                    with suppress(OSError):  # of the disk: it waits as after a failure
+                        delivery.go_on()
             self._wake.set()

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..core.times import INT64_MAX, INT64_MIN, moved
+from ..core.times import INT64_MAX, INT64_MIN
 from ..query.contract.cancellation import QueryControl
 from ..query.contract.result import Result
 from ..query.engine import QueryEngine
@@ -50,7 +50,9 @@ EVENTS_BETWEEN = 4096
 
 
 def half_open(low: int, high: int) -> tuple[int | None, int | None]:
-    """An inclusive range of ticks as a half-open one; None for an unbounded end."""
+    """A range of ticks with both ends as one without its end; from behind the last tick: empty."""
+    if low > INT64_MAX:
+        return INT64_MAX, INT64_MAX
     return (None if low <= INT64_MIN else low), (None if high >= INT64_MAX else high + 1)
 
 
@@ -164,7 +166,8 @@ class Form(ABC):
         return watermark
 
     def begin(self, snapshot: Snapshot, watermark: int) -> int:
-        return moved(self.closed(watermark), 1)
+        """Least time of a result that was not closed at a watermark; one may be behind the last."""
+        return self.closed(watermark) + 1
 
     @abstractmethod
     def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:

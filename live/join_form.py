@@ -248,7 +248,7 @@ class JoinForm(Combined):
             )
         ):
             state = self._rebuilt(moment, since)
-        low = moved(since, 1)
+        low = since + 1
         found = self._held_of(state, self._read(moment, 0, low, known),
                               self._read(moment, 1, low, known))  # fmt: skip
         alone = np.zeros(0, np.int64)

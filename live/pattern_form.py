@@ -64,7 +64,7 @@ class PatternForm(Form):
             reach = Reach(at, compiled)
             begin = reach.first if self._from_first else reach.back(low)
             end = min(known, reach.after(reach.ahead(high)))
-            return known_part(at, compiled, begin, min(end, INT64_MAX - 1))
+            return known_part(at, compiled, begin, end)
 
         span = snapshot.time_range
         if span is None or low > high:
@@ -195,8 +195,10 @@ class PatternForm(Form):
     def begin(self, snapshot: Snapshot, watermark: int) -> int:
         """Matches open at a watermark began within their reach before it (or end behind it)."""
         if snapshot.time_range is None or self._at_once:
-            return moved(watermark, 1)
-        return Reach(snapshot, self._compiled).back(moved(watermark, 1))
+            return watermark + 1
+        if watermark == INT64_MAX:  # nothing is open
+            return INT64_MAX + 1
+        return Reach(snapshot, self._compiled).back(watermark + 1)
 
     def changed(self, snapshot: Snapshot, spans: Spans, watermark: int) -> Spans:
         """From a match's reach before an event to where the searches agree again."""

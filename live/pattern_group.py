@@ -253,7 +253,7 @@ class PatternGroup:
         if not self._gone.spare(snapshot.state, oldest):
             self._reopen(snapshot)
         scan = self._scan(snapshot, self._history.read_by(self._columns))
-        events = scan(moved(before.watermark, 1), upto)
+        events = scan(before.watermark + 1, upto)
         found = self.bank.advance(events, upto)
         self._history.advance(events, upto)
         span = snapshot.time_range

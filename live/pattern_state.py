@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..core.sorting import firsts
-from ..core.times import moved
+from ..core.times import INT64_MIN, moved
 from ..query.pattern.advancing import AdvancingMatch, Positions, marks_ends
 from ..query.pattern.columns import KeyCodes
 from ..query.pattern.compiled import CompiledMatch
@@ -111,7 +111,7 @@ class PatternState:
         self.watermark = None  # None if the step fails
         hits = stream.hits
         found = []
-        new = _scan(snapshot, compiled, moved(since, 1), known, metrics, check)
+        new = _scan(snapshot, compiled, since + 1, known, metrics, check)
         for table, watermark in _chunks(new, snapshot.schema.time, known):
             decided = stream.advance(table, watermark)
             if decided.rows.num_rows:
@@ -189,7 +189,8 @@ class Step:
 
     @property
     def ticks(self) -> tuple[int | None, int | None]:
-        return moved(self._since, 1), moved(self._known, 1)
+        """Half-open range of ticks that it reads, where the state is kept."""
+        return half_open(self._since + 1, self._known)
 
     def run(
         self,
@@ -222,7 +223,8 @@ class Correction:
 
     @property
     def ticks(self) -> tuple[int | None, int | None]:
-        return None, moved(self._since, 1)
+        """Half-open range of ticks that it reads, or more."""
+        return half_open(INT64_MIN, self._since)
 
     def run(
         self,

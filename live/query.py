@@ -220,7 +220,7 @@ class LiveQuery:
             if form.appends and definition.every_ms is None:
                 kept = self._new(moment, upto, late, regions, corrected)
                 if kept is None:
-                    kept = form.results(moment, *behind, upto)
+                    kept = form.results(moment, *(behind if low <= behind[1] else (1, 0)), upto)
                 kept = kept.where(kept.time >= start)
                 one = Changes.added(kept) if corrected is None else over.exchanged(corrected, kept)
                 parts.append(one)

@@ -299,7 +299,9 @@ class RecentForm(Combined):
         return self.live.form.closed(watermark)
 
     def begin(self, moment: Moment, watermark: int) -> int:
-        """Least time of live rows that are open, or that end behind open archive rows."""
+        """The least of live rows that are not known, and of rows that end behind unknown ones."""
+        if watermark == INT64_MAX:  # nothing waits
+            return INT64_MAX + 1
         waiting = moved(self._settled(moment, watermark), 1 - self.live.lead)
         return min(self.live.form.begin(moment, watermark), waiting)
 

@@ -46,8 +46,8 @@ class SessionForm(Form):
         self._longest = gap
 
     def closed(self, watermark: int) -> int:
-        """An event at exactly a gap still joins, so the tick after a session must be past."""
-        return moved(watermark, -1)
+        """A neighbour at exactly a gap still joins: the tick after a session must be past."""
+        return watermark if watermark == INT64_MAX else moved(watermark, -1)
 
     def results(self, snapshot: Snapshot, low: int, high: int, known: int) -> Results:
         if known < INT64_MAX:

@@ -137,15 +137,15 @@ class SituationForm(Form):
         left = np.zeros(max(codes.count, 1), np.int64)
         left[touched] = self._compiled.history + 1
         told: list[int] = []
-        low, step = moved(last, 1), max(1, last - first + 1)
+        low, step = last + 1, max(1, last - first + 1)
         while left.any() and low <= watermark:
-            high = min(watermark, moved(low, step))
+            high = min(watermark, low + step)
             ticks, found = rows(low, high)
             left = np.concatenate([left, np.zeros(max(0, codes.count - len(left)), np.int64)])
             kept = np.zeros(len(found), np.bool_)
             _first_of(found, left, kept)
             told += distinct(ticks[kept]).tolist()
-            low = moved(high, 1)
+            low = high + 1
             step = _wider(step, len(found))
         return told
 

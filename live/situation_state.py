@@ -80,7 +80,7 @@ class SituationState:
         assert rows is not None
         self.watermark = None  # None if the step fails
         rows.on(snapshot, metrics, check)
-        found = _taken(rows, snapshot, moved(since, 1), known, metrics, check)
+        found = _taken(rows, snapshot, since + 1, known, metrics, check)
         self.watermark, self.nbytes = known, rows.stream.nbytes
         self._schema, self._gone = snapshot.schema, Removals.of(snapshot.state)
         return found
@@ -112,7 +112,8 @@ class SituationStep(SituationPart):
 
     @property
     def ticks(self) -> tuple[int | None, int | None]:
-        return half_open(moved(self._since, 1), self._known)
+        """Half-open range of ticks that it reads, where the state is kept."""
+        return half_open(self._since + 1, self._known)
 
     def run(
         self,

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pyarrow as pa
 
-from ..core.times import INT64_MIN, moved
+from ..core.times import INT64_MAX, INT64_MIN, moved
 from ..store import EventStream
 from ..store.bulk_jobs import truncated_at
 from ..store.options import retention_limits
@@ -28,7 +28,7 @@ from ..store.snapshot import Snapshot
 from ..store.tap import Spans, united
 from .combined import Combined, Moment
 from .definition import LiveDefinition
-from .forms import ticks_of
+from .forms import half_open, ticks_of
 from .sink import Mark
 from .views import Views
 from .watermark import combined_watermark
@@ -103,7 +103,7 @@ class Sources:
         low = None if before is None else moved(before, 1)
 
         def events(upto: int) -> int:
-            each = (s.aggregate((), low, moved(upto, 1)).count for s in moment.values())
+            each = (s.aggregate((), low, half_open(0, upto)[1]).count for s in moment.values())
             return sum(int(count) for count in each)
 
         if events(known) <= EVENTS_PER_STEP:
@@ -120,10 +120,10 @@ class Sources:
 
     @staticmethod
     def events(moment: Moment, watermark: int) -> dict[str, int]:
-        """Events of each stream up to a watermark, including removed ones."""
-        after = moved(watermark, 1)
+        """Events of each up to a watermark, with those that are gone."""
+        end = half_open(INT64_MIN, watermark)[1]
         return {
-            name: int(snapshot.aggregate((), None, after).count) + snapshot.state.gone
+            name: int(snapshot.aggregate((), None, end).count) + snapshot.state.gone
             for name, snapshot in moment.items()
         }
 
@@ -230,8 +230,11 @@ class Sources:
         return count
 
     def lag_events(self, watermark: int | None) -> int:
-        after = None if watermark is None else moved(watermark, 1)
-        each = (s.snapshot().aggregate((), after, None).count for s in self.streams.values())
+        """Events behind a watermark."""
+        span: tuple[int | None, int | None] = (None, None)
+        if watermark is not None:
+            span = half_open(watermark + 1, INT64_MAX)
+        each = (s.snapshot().aggregate((), *span).count for s in self.streams.values())
         return sum(int(count) for count in each)
 
     def lag_ms(self) -> float:

@@ -119,7 +119,9 @@ class WindowForm(Form):
         return pc.if_else(pa.array(early), names[1], names[0])
 
     def _starts(self, low: int, high: int) -> tuple[int, int]:
-        """First and last start, unclamped, of windows whose last tick lies in a range."""
+        """First and last start of a window whose last tick lies in a range, not held in 64 bits."""
+        if low > INT64_MAX:
+            return 1, 0
         size, slide = self.windows.size, self.windows.slide
         origin = (self.windows.origin or 0) % slide
         first = origin + -((origin - (low - size + 1)) // slide) * slide
@@ -139,8 +141,8 @@ class WindowForm(Form):
         if kept is None or self._watermark != since:
             self.drop_state()
             return None
-        self._watermark = None  # None if the step fails
-        low = moved(since, 1)
+        self._watermark = None  # until all is well
+        low = since + 1
         found = self._results(snapshot, low, known, Keeping(kept, low, known))
         self._watermark = known
         return found
@@ -198,8 +200,11 @@ class WindowForm(Form):
     def _closing(
         self, snapshot: Snapshot, schema: pa.Schema, ticks: Ticks, watermark: int, known: int
     ) -> tuple[int, list[pa.RecordBatch]] | None:
-        """Events of closing windows, and the number of late ones before; None if not one pass."""
-        first, last = self._starts(moved(watermark, 1), known)
+        """Events of the windows that close with a step, and how many late ones come before them.
+
+        None where they are no matter of one pass: windows overlap, or none closes.
+        """
+        first, last = self._starts(watermark + 1, known)
         if self.windows.slide < self.windows.size or first > last:
             return None
         start, end = half_open(first, moved(last, self.windows.size - 1))

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["BORDERS", "HIGH", "LOW", "PLAIN", "SCHEMA", "elsewhere", "events_at", "history"]
+__all__ = ["BORDERS", "HIGH", "LOW", "PLAIN", "SCHEMA", "SPAN", "elsewhere", "events_at", "history"]
 
 LOW, HIGH = -(2**63), 2**63 - 1
 SPAN = 64

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...core.sorting import numbered
-from ...core.times import INT64_MAX
+from ...core.times import INT64_MAX, INT64_MIN
 from ...errors import ResourceLimit, SqlError
 from ...query.pattern import search
 from ...query.pattern.attempts import NOTHING
@@ -288,7 +288,11 @@ class Layer:
         output, parts = room.tables()
         known = np.zeros(2 * 65, np.int64)
         frame, visited = room.scratch()
-        now = np.minimum(np.full(len(fresh.count), watermark), INT64_MAX - 1) + 1
+        if isinstance(watermark, int):  # it may lie before the first tick
+            final = final or watermark == INT64_MAX  # nothing comes behind that
+            now = np.full(len(fresh.count), max(INT64_MIN, min(watermark + 1, INT64_MAX)))
+        else:
+            now = np.minimum(watermark, INT64_MAX - 1) + 1
         while True:
             status, wanted = search_bank(
                 built.queries, tables, hits, fresh, kept, now, final, at, frame, visited, known,

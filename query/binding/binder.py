@@ -21,6 +21,7 @@ from ..contract.catalog import SYSTEM_TABLES, Catalog
 from ..contract.frames import Frame
 from ..sql.dialect import MatchRelation, RecentRelation, error_at, position_of
 from ..sql.stream_names import StreamNames
+from ..sql.time_texts import TimeUse
 from .ctes import Cte, Ctes, bringing, hide
 from .from_operator import Binders, BoundOperator, OperatorSite
 from .hints import take_hints
@@ -55,6 +56,7 @@ class BoundQuery:
     frames: dict[str, Frame]
     names: Names
     unordered: list[OrderSensitive] = field(default_factory=list)
+    times: list[TimeUse] = field(default_factory=list)
 
 
 def conjuncts(node: Any) -> Iterator[Any]:
@@ -72,7 +74,7 @@ def bind(root: Any, text: str, catalog: Catalog, operators: Binders) -> BoundQue
     """Bind a query that has passed the gate, in place; raises SqlError."""
     binder = _Binder(root, text, catalog, operators)
     outputs = binder.query(root, {}, None)
-    known = binder.streams, binder.frames, binder.names, binder.unordered
+    known = binder.streams, binder.frames, binder.names, binder.unordered, binder.times
     return BoundQuery(root, binder.sites, outputs, *known)
 
 
@@ -86,6 +88,7 @@ class _Binder:
         self.streams: dict[str, StreamSchema] = {}
         self.frames: dict[str, Frame] = {}
         self.unordered: list[OrderSensitive] = []
+        self.times: list[TimeUse] = []
         self._names = StreamNames(catalog.streams())
         self._scopes = 0
         self._prefix = "chronicle_"
@@ -393,6 +396,7 @@ class _Binder:
             hints.get("recent", "auto"),
             int(hints.get("threads", 0)),
             hints.get("rollups", "auto"),
+            self.times,
         )
 
     def _input_query(self, source: Any, ctes: Ctes) -> Any:

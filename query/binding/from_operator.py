@@ -7,13 +7,14 @@ A binding function (``query.operators``) may rewrite the surrounding SELECT, for
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from ...schema import StreamSchema
 from ..contract.frames import Frame
+from ..sql.time_texts import TimeUse, settle_times, type_in
 
 if TYPE_CHECKING:
     from .binder import BoundQuery
@@ -56,6 +57,11 @@ class OperatorSite:
     recent: str = "auto"
     threads: int = 0
     rollup: str = "auto"
+    times: list[TimeUse] = field(default_factory=list)
+
+    def settle(self, node: Any, schema: pa.Schema) -> None:
+        """Read texts that stand for times in a tree over columns; see :mod:`..sql.time_texts`."""
+        self.times.extend(settle_times(node, type_in(schema), self.text))
 
 
 Binders = Mapping[str | type, Callable[[OperatorSite], BoundOperator]]

@@ -85,6 +85,7 @@ def bind_match(site: OperatorSite) -> BoundMatch:
         site, lambda arrow: time_of(match_clause(bare(clause)).order_by, arrow)
     )
     strategy = {"index": "optimal"}.get(site.strategy, site.strategy)
+    site.settle(clause, columns.arrow)
     clause, selecting = _selecting(site, clause, columns)
     compiled = compile_match(match_clause(bare(clause)), columns)
     compiled = replace(compiled, selecting=selecting, seed=_seed(name, query, clause))

@@ -185,7 +185,11 @@ def bind_recent(site: OperatorSite) -> BoundRecent:
         if not isinstance(bound.last, exp.Placeholder):
             bound.greatest(None)
     on = item.args.get("on")
-    return bound if on is None else _with_condition(bound, on.copy())
+    if on is None:
+        return bound
+    on = on.copy()
+    site.settle(on, pa.schema([*live.source.schema, *archive.source.schema]))
+    return _with_condition(bound, on)
 
 
 # ------------------------------------------------------------------------------- sides

@@ -35,9 +35,10 @@ class BoundSituations(BoundClause):
 def bind_situations(site: OperatorSite) -> BoundSituations:
     """Bind the clause; raises SqlError with position."""
     node = site.item.args["match"].copy()
-    clause = situation_clause(bare(node))
-    columns, stream, query = input_of(site, lambda arrow: time_of(clause.order_by, arrow))
-    compiled = compile_situations(clause, columns, stream or "")
+    order_by = situation_clause(bare(node)).order_by
+    columns, stream, query = input_of(site, lambda arrow: time_of(order_by, arrow))
+    site.settle(node, columns.arrow)
+    compiled = compile_situations(situation_clause(bare(node)), columns, stream or "")
     strategy = {"index": "optimal"}.get(site.strategy, site.strategy)
     return BoundSituations(
         node, columns, stream, query, strategy, compiled, _asked(site, node, compiled)
@@ -61,5 +62,6 @@ def _asked(
         if len(names) == 1 and mine and part.find(exp.Query) is None:
             name = outputs.get(names.pop())
             if name is not None:
+                site.settle(part, compiled.output_schema)
                 found[name] = (*found.get(name, ()), part.copy())
     return found

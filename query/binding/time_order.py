@@ -12,7 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from sqlglot import exp
+from sqlglot.errors import ParseError
 
+from ..sql.dialect import to_text
 from .scope import Scope, Site, Source, own_nodes
 
 __all__ = ["OrderSensitive", "add_order", "order_sensitive"]
@@ -122,6 +124,8 @@ def add_order(
             continue
         last = node.expressions[-1]
         distinct = next((a for a in node.expressions if isinstance(a, exp.Distinct)), None)
+        if distinct is not None and not distinct.expressions:
+            continue  # the executor says what is wrong with it
         if distinct is not None:
             order = [exp.Ordered(this=distinct.expressions[0].copy(), nulls_first=False)]
         wrapped = exp.Order(expressions=order)
@@ -134,7 +138,10 @@ def _keep_names(node: Any, root: Any, names: Callable[[], Any]) -> None:
         select = node.parent
         projected = isinstance(select, exp.Select) and node.arg_key == "expressions"
         if projected and not isinstance(node, exp.Alias):
-            name = _FIRST_LAST.sub(r'"\1"(', node.sql("duckdb", normalize_functions="lower"))
+            try:
+                name = _FIRST_LAST.sub(r'"\1"(', node.sql("duckdb", normalize_functions="lower"))
+            except ParseError:  # a call without the arguments that it needs
+                name = to_text(node)
             if select is root and len(names()) == len(select.expressions):
                 name = names()[node.index]
             alias = exp.Alias(alias=exp.to_identifier(name, quoted=True))

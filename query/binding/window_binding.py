@@ -69,6 +69,8 @@ def bind_windows(site: OperatorSite) -> BoundWindows:
         if call.name == "session" and not call.keys:
             call = replace(call, keys=session_keys(windowed))
         conditions = move_conditions(windowed)
+    for condition in conditions:
+        site.settle(condition, call.schema.arrow)
     kind: Windows = CountWindows(1, 1) if call.counts else SessionWindows(1)
     if fused is None:
         schema = pa.schema([*call.schema.arrow, *window_fields(call.schema, kind)])

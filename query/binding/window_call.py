@@ -21,6 +21,7 @@ from ...errors import ChronicleError, SqlError
 from ...schema import StreamSchema
 from ..conditions.constants import Folder, Kind
 from ..sql.dialect import error_at, position_of
+from ..sql.time_texts import settled
 from ..windows.filling import Fill
 from ..windows.spec import AnyWindows, CalendarWindows, CountWindows, SessionWindows, TimeWindows
 from .from_operator import OperatorSite
@@ -98,6 +99,8 @@ class WindowCall:
                 raise wrong(
                     f"{found} has an attribute {column!r}, which windows need for themselves"
                 )
+        for measure in measures:
+            site.settle(measure, schema.arrow)
         keys: tuple[str, ...] = ()
         if name == "session":
             measures, told = measures[:1], measures[1:]
@@ -212,7 +215,10 @@ class WindowCall:
                 raise self._wrong(node, "expected an integer or 'first' as origin")
             return int(value.value)
         if value.kind is Kind.TEXT:
-            value = folder.cast_text(value.value, "TIMESTAMP")
+            type_ = self.schema.arrow.field(self.schema.time).type
+            text = settled(value.value, type_, self.text, position_of(node))
+            fine = "_NS" if type_.unit == "ns" else ""
+            value = folder.cast_text(text, f"TIMESTAMP{fine if type_.tz is None else 'TZ'}")
         if value.kind is not Kind.TIME:
             raise self._wrong(node, "expected a time or 'first' as origin")
         ticks, rest = divmod(value.value * per_second, _NS_PER_SECOND)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from html import escape
 from itertools import chain
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.times import INT64_MIN
+from ...core.times import INT64_MIN, python_values, value_text
 from ...errors import InvalidArgument, MissingDependency
 from .explanation import Plan
 
@@ -89,12 +90,21 @@ def _loses(column: pa.ChunkedArray | pa.Array) -> bool:
     if pa.types.is_date32(type_):
         ends = pc.min_max(column.cast(pa.int32())).as_py()
         return ends["min"] is not None and (ends["min"] < _YEARS[0] or ends["max"] > _YEARS[1])
+    if pa.types.is_map(type_):
+        plain = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        return any(map(_beyond_python, (plain.keys, plain.items)))
     if pa.types.is_struct(type_):
         return any(_loses(pc.struct_field(column, [i])) for i in range(type_.num_fields))
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     if any(is_one(type_) for is_one in lists):
         return _loses(pc.list_flatten(column))
     return False
+
+
+def _beyond_python(column: pa.Array) -> bool:
+    """Whether Python cannot represent some key or value of maps exactly."""
+    values = python_values(column)
+    return any(isinstance(value, pa.Scalar) for value in values) or _loses(column)
 
 
 def _without_seconds(type_: pa.DataType) -> pa.DataType:
@@ -119,7 +129,7 @@ def html_table(rows: pa.Table, whole: bool, most: int) -> str:
         f"<th>{escape(field.name)}<br><small>{escape(str(field.type))}</small></th>"
         for field in rows.schema
     )
-    columns = [column.to_pylist() if _plain(column.type) else list(column) for column in rows]
+    columns = [python_values(column) if _plain(column.type) else list(column) for column in rows]
     body = "".join(
         f"<tr>{''.join(f'<td>{_shown(value)}</td>' for value in row)}</tr>"
         for row in zip(*columns, strict=True)
@@ -137,7 +147,10 @@ def _plain(type_: pa.DataType) -> bool:
 def _shown(value: object) -> str:
     if value is None or (isinstance(value, pa.Scalar) and not value.is_valid):
         return "<i>null</i>"
-    text = str(value)
+    try:
+        text = str(value)
+    except (ValueError, OverflowError):  # a time of Arrow that Python cannot represent
+        text = value_text(value)
     return escape(text if len(text) <= _CELL_MAX else text[:_CELL_MAX] + "...")
 
 
@@ -309,8 +322,9 @@ def _tuples(table: pa.Table) -> list[tuple[Any, ...]]:
 
 def _python_values(column: pa.ChunkedArray) -> list[Any]:
     type_ = column.type
-    if pa.types.is_timestamp(type_):
-        return _moments(column)
+    if pa.types.is_timestamp(type_) and type_.unit == "ns":
+        with suppress(pa.ArrowInvalid, ValueError, OverflowError):
+            return list(column.cast(pa.timestamp("us", type_.tz)).to_pylist())
     if pa.types.is_interval(type_):
         return [
             None
@@ -320,29 +334,7 @@ def _python_values(column: pa.ChunkedArray) -> list[Any]:
             )
             for value in column.to_pylist()
         ]
-    return list(column.to_pylist())
-
-
-def _moments(column: pa.ChunkedArray) -> list[Any]:
-    type_ = column.type
-    if type_.unit == "ns":
-        try:
-            return list(column.cast(pa.timestamp("us", type_.tz)).to_pylist())
-        except (pa.ArrowInvalid, ValueError, OverflowError):
-            return [_moment(scalar) for scalar in column]
-    try:
-        return list(column.to_pylist())
-    except (ValueError, OverflowError):
-        return [_moment(scalar) for scalar in column]
-
-
-def _moment(scalar: pa.Scalar) -> Any:
-    try:
-        if scalar.type.unit == "ns":
-            return scalar.cast(pa.timestamp("us", scalar.type.tz)).as_py()
-        return scalar.as_py()
-    except (pa.ArrowInvalid, ValueError, OverflowError):
-        return scalar
+    return python_values(column)
 
 
 def changed_events(result: Result) -> int:

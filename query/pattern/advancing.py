@@ -35,7 +35,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...core.sorting import distinct
-from ...core.times import INT64_MAX, INT64_MIN, moved
+from ...core.times import INT64_MAX, INT64_MIN, moved, python_values, value_text
 from ...errors import InvalidArgument, ResourceLimit
 from .any_choice import Selecting
 from .attempts import OpenAttempts
@@ -186,7 +186,7 @@ class AdvancingMatch:
         self.watermark = max(self.watermark, watermark)
         if not self._silent:
             self.input.unbound()
-        return self._step(table, final=False)
+        return self._step(table, final=self.watermark == INT64_MAX)  # nothing comes behind that
 
     def finish(self) -> Decided:
         table = self._held if self._held is not None else self._table(None)
@@ -224,7 +224,7 @@ class AdvancingMatch:
         kept = self.input.rows
         self._found = []
         groups, ready = self.input.append(table)
-        now = self.watermark + 1 if self.watermark < INT64_MAX else INT64_MAX
+        now = min(self.watermark + 1, INT64_MAX)
         if final:
             searched = np.flatnonzero(kept.end > kept.first)
         elif self.window is not None:
@@ -523,8 +523,8 @@ class AdvancingMatch:
         time = self.compiled.columns.time
         names = [*self.compiled.partition_by]
         names += [time] if time is not None and time in self.input.inputs else []
-        values = self.input.events.table(names, number).to_pylist()[0] if names else {}
-        parts = [f"{name} = {values[name]}" for name in names]
+        table = self.input.events.table(names, number)
+        parts = [f"{n} = {value_text(python_values(table.column(n))[0])}" for n in names]
         return "at " + (", ".join(parts) or f"row {int(number[0]) + 1} of the input")
 
     # -- from one process to the next -----------------------------------------------------------

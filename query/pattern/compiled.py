@@ -25,7 +25,7 @@ from sqlglot import exp
 
 from ...core.json_text import is_json
 from ...core.suggestion import did_you_mean
-from ...core.times import NS_PER_TICK
+from ...core.times import INT64_MAX, NS_PER_TICK
 from ...errors import AttributeNotFound, InvalidArgument, SqlError
 from ...schema import StreamSchema
 from ..sql.dialect import to_text
@@ -278,6 +278,11 @@ def interval_ticks(
     def fail(message: str) -> SqlError:
         return position_error(message, sql, at)
 
+    def held(ticks: int) -> int:
+        if ticks > INT64_MAX:
+            raise fail(f"{word} has more ticks than 64 bits hold; take it out, or a shorter one")
+        return ticks
+
     if time is None:
         raise fail(f"{word} needs a time attribute, which this input does not have")
     timed = pa.types.is_timestamp(time.type)
@@ -288,7 +293,7 @@ def interval_ticks(
             raise fail(f"{word} takes an interval such as INTERVAL '10' MINUTE for a timestamp")
         if not node.name.isdigit():
             raise fail(f"{word} takes an integer from 0 on, found {node.name}")
-        return int(node.name)
+        return held(int(node.name))
     if not isinstance(node, exp.Interval):
         raise fail(f"{word} takes an INTERVAL, or an integer when time is an integer")
     if not timed:
@@ -300,7 +305,7 @@ def interval_ticks(
     if nanos < 0:
         raise fail(f"{word} takes an interval that is not negative")
     per_tick = NS_PER_TICK[time.type.unit]
-    return int(-(-nanos // per_tick) if up else nanos // per_tick)
+    return held(int(-(-nanos // per_tick) if up else nanos // per_tick))
 
 
 _SECONDS = {

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.times import INT64_MAX
+from ...core.times import INT64_MAX, python_values, value_text
 from ...errors import ResourceLimit
 from ..sql.pattern_tree import describe
 from .binding import MatchAggregate, Navigation
@@ -315,7 +315,8 @@ class MatchStream:
         place = int(self._original(np.array([row]))[0])
         time = self.compiled.columns.time
         names = [*self.compiled.partition_by, *([time] if time in self.inputs else [])]
-        parts = [f"{name} = {self.rows.column(str(name))[place].as_py()}" for name in names]
+        values = {name: python_values(self.rows.column(name).slice(place, 1))[0] for name in names}
+        parts = [f"{name} = {value_text(value)}" for name, value in values.items()]
         at = ", ".join(parts) or f"row {int(self.sequence[place]) + 1} of the input"
         return f"at {at}"
 

@@ -28,6 +28,7 @@ from ...core.times import TICKS_PER_SECOND
 from ...errors import ResourceLimit, SqlError
 from ..sql.dialect import to_text
 from ..sql.rendering import literal
+from ..sql.time_texts import OFFSET
 from .binding import (
     CLASSIFIER,
     PSEUDO,
@@ -360,7 +361,11 @@ class TypedCondition:
         kind, value = self.constants.get(id(node), ("", None))
         if kind != "s":
             return False
-        found = evaluate(f"SELECT CAST({literal(str(value))} AS TIMESTAMP) AS c").column(0)[0]
+        text = literal(str(value))
+        found = evaluate(f"SELECT CAST({text} AS TIMESTAMPTZ) AS c").column(0)[0]
+        if self.unit == "ns" and not re.search(OFFSET, str(value)):
+            fine = evaluate(f"SELECT TRY_CAST({text} AS TIMESTAMP_NS) AS c").column(0)[0]
+            found = fine if fine.is_valid else found
         self.constants[id(node)] = ("t", self._ticks(found))
         return True
 

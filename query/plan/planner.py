@@ -78,9 +78,7 @@ class Planning:
         values: dict[str, Any] = {}
         if params or prepared.parameters:
             values = bind_values(prepared.parameters, params, prepared.text)
-            for name, type_ in prepared.times.items():
-                if isinstance(given := values.get(name), str):
-                    values[name] = settled(given, type_, prepared.text, None)
+            _settle(values, prepared)
         now = moment()
         if not prepared.static:
             values[NOW] = now
@@ -97,6 +95,7 @@ class Planning:
     def query(self, tree: Any) -> QueryPlan:
         """Plan an operator's input query on the same snapshots and values."""
         inner = prepare(tree.copy(), self.text, self.catalog, self.binders, inner=True)
+        _settle(self.values, inner)
         return plan_query(inner, self)
 
     @contextmanager
@@ -118,6 +117,13 @@ class Planning:
         except SqlError:
             return None
         return self.executor.constant(written.sql, self.given(written.parameters), self.control)
+
+
+def _settle(values: dict[str, Any], prepared: PreparedQuery) -> None:
+    """Read texts that were given for times as everywhere in the product."""
+    for name, type_, at in prepared.times:
+        if isinstance(given := values.get(name), str):
+            values[name] = settled(given, type_, prepared.text, at)
 
 
 def plan_query(prepared: PreparedQuery, planning: Planning) -> QueryPlan:

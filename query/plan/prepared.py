@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-import pyarrow as pa
 from sqlglot import exp
 
 from ...core.caches import lazy
@@ -29,7 +28,7 @@ from ..sql.gate import check_query
 from ..sql.parameters import NOW, number_placeholders
 from ..sql.rendering.vocabulary import DISTANCES
 from ..sql.silent_loss import check_literals
-from ..sql.time_texts import settle_times
+from ..sql.time_texts import TimeUse, settle_times
 from .cuts import cut_of
 from .nodes import QueryPlan, Scan
 from .pass_through import Picked, picked_columns
@@ -82,7 +81,7 @@ class PreparedQuery:
     reason: str
     bytes: int
     views: dict[str, str] = field(default_factory=dict)
-    times: dict[str, pa.DataType] = field(default_factory=dict)
+    times: list[TimeUse] = field(default_factory=list)
     scans: dict[int, Scan] = field(default_factory=dict)
     plan: QueryPlan | None = None
     _written: dict[frozenset[int], Written] = field(default_factory=dict)
@@ -150,7 +149,7 @@ def _prepared(
         cut, reason = "whole", "it asks for the time, which is one for all rows"
     _name_distances(root)
     bound = bind(root, text, catalog, operators)
-    times = settle_times(bound.root, bound.names.declared_type, text)
+    times = bound.times + settle_times(bound.root, bound.names.declared_type, text)
     rows: dict[int, RowLimit] = {}
     candidates: dict[int, Candidate] = {}
     for site in bound.sites:

@@ -213,7 +213,8 @@ def _first_line(message: str) -> str:
 
 def _sql_error(message: str, text: str) -> SqlError:
     told = message[:MESSAGE_CHARACTERS]
-    message = told.split("\nLINE ")[0].strip()
+    message = told.split("\nLINE ")[0].split("Stack Trace:")[0].strip()
+    message = message.rpartition("must call SetFallible(). Error: ")[2]
     message = re.sub(r"^[A-Z][A-Za-z ]*(?:Error|Exception): ?", "", message)
     message = re.sub(r"\bchronicle_+\d+\b", "the stream", message)
     message = re.split(r"\s*Candidate functions:", message)[0]

@@ -31,6 +31,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...core.sorting import distinct, order_of
+from ...core.times import INT64_MAX
 from ...errors import ResourceLimit, SqlError
 from ...store.segment import ScanMetrics
 from ...store.snapshot import Snapshot
@@ -213,7 +214,12 @@ class KnownPart:
     @property
     def ticks(self) -> tuple[int | None, int | None]:
         """Half-open range of ticks that it reads."""
-        return (None if self.low is None else self.before), self.known + 1
+        return (None if self.low is None else self.before), self._end
+
+    @property
+    def _end(self) -> int | None:
+        """The tick after the last that counts; None where there is none."""
+        return None if self.known == INT64_MAX else self.known + 1
 
     def run(
         self,
@@ -226,22 +232,25 @@ class KnownPart:
     ) -> Iterator[pa.RecordBatch]:
         columns = compiled.input_columns
 
-        def scan(low: int | None, high: int) -> Iterator[pa.RecordBatch]:
+        def scan(low: int | None, high: int | None) -> Iterator[pa.RecordBatch]:
             return snapshot.scan(low, high, columns, metrics=metrics, check=check)
 
         if told_at_once(compiled):
             advancing = AdvancingMatch(compiled, limits or MatchLimits(), check)
             low = None if self.low is None else self.before
-            yield from self._told(advancing, scan(low, self.known + 1), snapshot.schema.time)
+            yield from self._told(advancing, scan(low, self._end), snapshot.schema.time)
             return
         stream = RangeStream(compiled, limits or MatchLimits(), check)
         if self.low is None:
-            yield from stream.matching(scan(None, self.known + 1))
+            yield from stream.matching(scan(None, self._end))
         else:
             yield from stream.surrounding(scan(self.before, self.low.tick))
             stream.begin(self.low.carried)
-            yield from stream.matching(scan(self.low.tick, self.known + 1))
-        yield from stream.conclude(self.known + 1)
+            yield from stream.matching(scan(self.low.tick, self._end))
+        if self._end is None:  # no event can follow
+            yield from stream.finish()
+        else:
+            yield from stream.conclude(self._end)
 
     def _told(
         self, stream: AdvancingMatch, batches: Iterator[pa.RecordBatch], time: str

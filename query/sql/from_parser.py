@@ -85,7 +85,10 @@ class FromParser(ExpressionParser):
         return [first.this, time, gap, first.expression, *keys]
 
     def _parse_lambda(self, alias: bool = False) -> Any:
-        node = super()._parse_lambda(alias)
+        try:
+            node = super()._parse_lambda(alias)
+        except ValueError:
+            self.raise_error("expected a name before =>", self._prev)
         if node is not None and self._of_session and self._match(TokenType.PARTITION_BY):
             key = super()._parse_lambda(alias) or self.raise_error("expected a key of sessions")
             return _Partitioned(this=node, expression=key)

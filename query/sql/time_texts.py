@@ -17,7 +17,10 @@ from sqlglot import exp
 
 from .dialect import error_at, position_of
 
-__all__ = ["cast_of_texts", "exact_text", "settle_times", "settled"]
+__all__ = ["TimeUse", "cast_of_texts", "exact_text", "settle_times", "settled", "type_in"]
+
+TimeUse = tuple[str, pa.DataType, int | None]
+"""A parameter that becomes a time: its name in the tree, the type, and its offset in the text."""
 
 OFFSET = r"\d\s*:.*\d\s*([zZ]|[+-]\d\d(:?\d\d)?)\s*$"
 """Matches a time with an offset."""
@@ -35,6 +38,8 @@ _TYPES = {
     "TIMESTAMPTZ": pa.timestamp("us", "UTC"), "TIMESTAMP_S": pa.timestamp("s"),
     "TIMESTAMP_MS": pa.timestamp("ms"), "TIMESTAMP_NS": pa.timestamp("ns"),
 }  # fmt: skip
+"""By the parser's names."""
+_PICKING = ("first", "last", "prev", "next", "min", "max", "any_value")
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
 
 
@@ -92,16 +97,43 @@ def settled(text: str, type_: pa.DataType, statement: str, at: int | None) -> st
 
 def settle_times(
     root: Any, type_of: Callable[[Any], pa.DataType | None], statement: str
-) -> dict[str, pa.DataType]:
-    """Rewrite time literals in place; returns the types of time parameters."""
-    parameters = {}
+) -> list[TimeUse]:
+    """Settle the literals of a query in place; uses of parameters as times, with type and place.
+
+    Parameters
+    ----------
+    type_of : callable
+        Type of a column or of an aggregate of it, as far as it is declared.
+
+    Raises
+    ------
+    SqlError
+    """
+    parameters: list[TimeUse] = []
     for node, type_ in _times(root, type_of):
         if isinstance(node, exp.Placeholder):
-            parameters[str(node.this)] = type_
+            parameters.append((str(node.this), type_, position_of(node)))
         elif isinstance(node, exp.Literal) and node.is_string:
             text = settled(node.this, type_, statement, position_of(node))
             node.set("this", text)
     return parameters
+
+
+def type_in(schema: pa.Schema) -> Callable[[Any], pa.DataType | None]:
+    """Types of the columns of a relation, and of what picks one of their values."""
+    types: dict[str, pa.DataType | None] = {}
+    for field in schema:  # of two sides that share a name, it is not known which is meant
+        name = field.name.lower()
+        types[name] = field.type if types.get(name, field.type) == field.type else None
+
+    def type_of(node: Any) -> pa.DataType | None:
+        while isinstance(node, (exp.Paren, exp.Window, exp.Filter)):
+            node = node.this
+        if isinstance(node, exp.Anonymous) and node.expressions and node.name.lower() in _PICKING:
+            return type_of(node.expressions[0])
+        return types.get(node.name.lower()) if isinstance(node, exp.Column) else None
+
+    return type_of
 
 
 def _times(

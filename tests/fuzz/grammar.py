@@ -20,6 +20,8 @@ import random
 import re
 
 from chronicle.query.sql import gate
+from chronicle.tests.fuzz.border_streams import TYPES as BORDER_STREAMS
+from chronicle.tests.fuzz.border_streams import over
 
 __all__ = ["Grammar"]
 
@@ -211,10 +213,13 @@ class Grammar:
     Parameters
     ----------
     seed : int
+    borders : bool
+        Some statements are about the streams of :mod:`.border_streams`.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, borders: bool = False) -> None:
         self.random = random.Random(seed)
+        self.borders = borders
         self.tame = 1.0  # share of expressions that bind; the others take anything anywhere
         self.scalars = sorted(gate.SCALARS)
         self.aggregates = sorted(gate.AGGREGATES)
@@ -225,6 +230,8 @@ class Grammar:
         r = self.random
         self.tame = r.choice([1.0, 1.0, 0.7])
         plain = self.plain()
+        if self.borders and r.random() < 0.6:
+            plain = over(r.choice(list(BORDER_STREAMS)), plain, r)
         kind = r.random()
         if kind < 0.4:
             return plain

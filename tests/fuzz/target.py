@@ -52,6 +52,8 @@ import psutil
 
 import chronicle
 from chronicle.server import create_token
+from chronicle.tests.fuzz.border_streams import TYPES as BORDERS
+from chronicle.tests.fuzz.border_streams import create_border_streams
 from chronicle.tests.patience import PATIENCE_S, wait_until
 
 __all__ = [
@@ -169,7 +171,7 @@ class Target:
     Attributes
     ----------
     reader, writer : str
-        Secrets of a token that reads the stream ``s``, and of one that reads and writes
+        Secrets of a token that reads ``s`` and the border streams, and of one that reads and writes
         streams ``w*``.
     faults : list of Fault
     asked : int
@@ -190,7 +192,7 @@ class Target:
         self._killed = False  # by the watcher, for its memory
         self._lock = threading.RLock()
         self._fill()
-        self.reader = create_token(self.store, "reader", ["read"], ["s"])[1]
+        self.reader = create_token(self.store, "reader", ["read"], ["s", *BORDERS])[1]
         self.writer = create_token(self.store, "writer", ["read", "write", "admin"], ["w*"])[1]
         self._start()
         self.health_s = 0.0
@@ -209,6 +211,7 @@ class Target:
                     " i / 2, i / 4, TIMESTAMP '2026-01-01' + to_seconds(i), i % 3 = 0,"
                     " encode(k || i) FROM (SELECT range AS i, 'r' AS k FROM range(40))"
                 )
+            create_border_streams(db, seed())
 
     # -- the process ---------------------------------------------------------------------------
 

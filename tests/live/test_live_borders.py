@@ -21,6 +21,7 @@ from ..rounds import rounds
 SEEDS = rounds(2, 20, 400)
 STEPS_BETWEEN_LOOKS = rounds(4, 1)
 PATTERNS_A_SEED = 16
+IDLE_SEEDS = rounds(1, 10, 200)
 TIMES = {"t", "f", "l", "g", "u", "window_start", "window_end"}
 
 # the times of one of them are 3 to 6 ticks away from any event
@@ -104,3 +105,34 @@ def test_what_is_said_does_not_depend_on_when(seed: int) -> None:
     for db in databases:
         assert not any(db.live(name).verify() for name in queries)
         db.close()
+
+
+OVERFLOWING = ("pairs", "alone", "itself", "shifted")
+"""Of which the executor cannot compute a bound ad hoc, of some events."""
+
+
+@pytest.mark.parametrize("seed", range(IDLE_SEEDS))
+def test_an_idle_source_closes_the_last_tick(seed: int) -> None:
+    """Nothing can follow an event at the greatest tick: all that the query says is put out."""
+    rng = random.Random(seed)
+    every = patterns()
+    queries = {
+        **{name: query for name, query in FORMS.items() if name not in OVERFLOWING},
+        **RECENT,
+        **{n: every[n] for n in rng.sample(sorted(every), PATTERNS_A_SEED)},
+    }
+    db = Database(Store.open("mem", files=MemoryFiles()))
+    for stream in ("s", "r"):
+        db.create_stream(stream, borders.SCHEMA, time="t", options={"late_events_max": 20})
+    for name, query in queries.items():
+        db.create_live(name, query, idle="0 seconds")
+    last = [(stream, [(2, borders.SPAN - 1, "a", 5)]) for stream in "sr"]
+    for stream, events in [*steps_of(rng), *last]:
+        db.stream(stream).append(borders.events_at(BORDERS, events))
+        db.run_live()
+    for name, query in queries.items():
+        assert db.live(name).status()["error"] is None
+        said = db.sql(f"SELECT * EXCLUDE (_time, _id, _rev) FROM NET({name})").fetchall()
+        assert sorted(map(repr, said)) == sorted(map(repr, db.sql(query).fetchall())), query
+    assert not any(db.live(name).verify() for name in queries)
+    db.close()

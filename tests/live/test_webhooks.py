@@ -167,14 +167,34 @@ def test_a_delivery_is_parked_and_resumed(
         time.sleep(0.2)
         assert len(receiver.requests) == 4  # nothing more is sent
         receiver.answer = lambda number: 200
-        # it does nothing as long as the request that failed last is not quite over
-        wait_until(lambda: query.resume() or receiver.taken)
+        query.resume()
         wait_until(lambda: numbers(receiver.taken) == [1, 2])
         receiver.answer = lambda number: 410
         stream.append([{"t": 3, "n": 7}])
         wait_until(lambda: query.status()["webhook"]["state"] == "parked")
         query.drop()
     assert not (tmp_path / "store" / "live" / "high").exists()
+
+
+def test_a_delivery_is_resumed_while_a_request_is_on_its_way(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    with chronicle.open(tmp_path / "store", live=True) as database:
+        stream = database.create_stream("s", SCHEMA, time="t")
+        query = follow(database, receiver.url)
+
+        def answer(number: int) -> int:
+            if number == 0:
+                query.resume()
+                return 410
+            return 200
+
+        receiver.answer = answer
+        stream.append([{"t": 1, "n": 5}])
+        database.run_live(timeout=PATIENCE_S)
+        wait_until(lambda: numbers(receiver.taken) == [1])
+        wait_until(lambda: query.status()["webhook"]["state"] == "delivered")
+        assert query.status()["webhook"]["failures"] == 0
 
 
 def test_a_receiver_that_stalls_or_is_down_delays_only_itself(

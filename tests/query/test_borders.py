@@ -233,3 +233,30 @@ def test_a_sum_of_times_that_does_not_fit_says_where(db: Database) -> None:
     stream_of(db, None, [LOW, HIGH], [9, 1])
     with pytest.raises(SqlError, match=r"(?i)overflow.*line 1"):
         db.sql("SELECT t - 5 AS u FROM s").fetchall()
+
+
+CLAUSES = (
+    "SELECT * FROM e MATCH_RECOGNIZE (ORDER BY t MEASURES FIRST(t) AS f PATTERN (A B) WITHIN {} "
+    "{selection} DEFINE A AS TRUE)",
+    "SELECT * FROM e MATCH_SITUATIONS (MEASURES count(a.*) AS n PATTERN (a MEETS b) WITHIN {} "
+    "DEFINE a AS x > 1, b AS x < 1)",
+    "SELECT * FROM e MATCH_SITUATIONS (MEASURES count(a.*) AS n PATTERN (a MEETS b) "
+    "DEFINE a AS x > 1 LASTING AT MOST {}, b AS x < 1)",
+    "SELECT * FROM e AS l RECENT JOIN e AS a ON a.x = l.x WITHIN {}",
+)
+
+
+@pytest.mark.parametrize("clause", CLAUSES)
+def test_a_duration_of_more_than_64_bits_is_refused_at_its_place(db: Database, clause: str) -> None:
+    for type_, most, more in (
+        ("BIGINT", str(HIGH), str(HIGH + 1)),
+        ("TIMESTAMP_NS", "INTERVAL '106751' DAY", "INTERVAL '106752' DAY"),
+    ):
+        db.sql(f"CREATE STREAM e (t {type_}, x BIGINT) TIMESTAMP BY t")
+        for selection in ("", *(f"EVENT SELECTION {each}" for each in SELECTIONS)):
+            assert db.sql(clause.format(most, selection=selection)).fetchall() == []
+            text = clause.format(more, selection=selection)
+            with pytest.raises(SqlError, match="64 bits") as raised:
+                db.sql(text).fetchall()
+            assert 0 < raised.value.column - text.index(more) <= len(more)
+        db.drop_stream("e")

@@ -6,6 +6,9 @@ import pytest
 
 import chronicle
 from chronicle.errors import SqlError
+from chronicle.query.relational.interface import RelationalQuery, translated
+from chronicle.query.relational.scans import Failure
+from chronicle.query.sql.dialect import parse_statement
 
 MATCH = "SELECT * FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES x AS m PATTERN"
 
@@ -104,3 +107,29 @@ def test_no_error_recommends_what_the_dialect_refuses(database, sql):
 def test_advice_is_left_out_and_values_are_not(database):
     with pytest.raises(SqlError, match=r"Could not convert string 'a\. SET threads'"):
         database.sql("SELECT CAST('a. SET threads' AS INTEGER)").fetchall()
+
+
+@pytest.mark.parametrize("call", ["f('' => 1)", "last('' => k)"])
+def test_an_argument_without_a_name_is_refused_at_its_place(call):
+    with pytest.raises(SqlError, match="expected a name before =>") as raised:
+        parse_statement(f"SELECT {call} FROM s")
+    assert raised.value.column == 8 + call.index("=>")
+
+
+def test_a_stack_of_the_executor_is_told_to_nobody():
+    raw = (
+        'Invalid Input Error: Scalar function "__cast" threw an execution error, but the '
+        "function is not marked as fallible - the function must call SetFallible(). Error: Could "
+        "not convert Timestamp to higher precision.\n\nStack Trace:\n\n/lib/x.so [0x7fcbee71d3bb]"
+    )
+    told = str(translated(Failure("sql", raw), RelationalQuery("SELECT 1")))
+    assert told == "Could not convert Timestamp to higher precision."
+
+
+def test_a_call_without_its_arguments_is_refused_where_rows_come_by_time(database):
+    for call in (
+        "string_agg(DISTINCT right(), ',')",
+        "list(DISTINCT k, list_filter([x], q -> q > 1))",
+    ):
+        with pytest.raises(SqlError):
+            database.sql(f"SELECT {call} FROM s").fetchall()

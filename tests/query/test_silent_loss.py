@@ -213,6 +213,16 @@ ALIKE = [
     "SELECT x FROM (SELECT t AS u, x FROM s) WHERE u = {time}",
     "SELECT 1.5 FROM s HAVING max(t) = {time}",
     "SELECT x FROM s AS a JOIN (SELECT t AS u FROM s) AS b ON b.u = a.t AND a.t = {time}",
+    "SELECT x FROM s MATCH_RECOGNIZE (ORDER BY t ALL ROWS PER MATCH PATTERN (A) DEFINE A AS "
+    "t = {time})",
+    "SELECT x FROM s MATCH_RECOGNIZE (ORDER BY t ALL ROWS PER MATCH PATTERN (A) DEFINE A AS "
+    "FIRST(A.t) BETWEEN {time} AND {time})",
+    "SELECT x FROM s MATCH_RECOGNIZE (ORDER BY t MEASURES A.x AS x, A.t AS u PATTERN (A)) "
+    "WHERE u = {time}",
+    "SELECT x FROM TUMBLE(s, t, INTERVAL '1' DAY) WHERE t = {time}",
+    "SELECT max(x) FROM TUMBLE(s, t, INTERVAL '1' DAY) WHERE t = {time} GROUP BY window_start",
+    "SELECT max(x) FROM TUMBLE_ROWS(s, 1) WHERE t = {time} GROUP BY window_id",
+    "SELECT x FROM TUMBLE(s, t, INTERVAL '1' DAY, {time}) WHERE window_start = t",
 ]
 
 
@@ -229,9 +239,45 @@ def test_a_text_is_one_time_wherever_it_stands(database, time):
     assert database.sql(f"DELETE FROM s WHERE t = '{time}'").fetchall() == [(1,)]
 
 
-def test_a_parameter_that_is_too_fine_is_refused(database):
-    with pytest.raises(SqlError, match="holds 6 digits"):
-        database.sql("SELECT x FROM s WHERE t > $x", {"x": "2020-01-01 00:00:00.1234567"})
+FINE = "2020-01-01 00:00:00.1234567"
+TOO_FINE = [
+    "SELECT x FROM s WHERE t > #",
+    "SELECT x FROM s WHERE t BETWEEN '2020-01-01' AND #",
+    "SELECT CAST(# AS TIMESTAMP)",
+    "SELECT x FROM (SELECT t AS u, x FROM s) WHERE u = #",
+    "SELECT count(*) FROM s MATCH_RECOGNIZE (ORDER BY t PATTERN (A B) DEFINE A AS t < #)",
+    "SELECT count(*) FROM s MATCH_RECOGNIZE (ORDER BY t PATTERN (A B) DEFINE B AS FIRST(t) < #)",
+    "SELECT count(*) FROM (SELECT * FROM s WHERE t < #) MATCH_RECOGNIZE (ORDER BY t PATTERN (A))",
+    "SELECT * FROM s MATCH_SITUATIONS (MEASURES count(a.*) AS n PATTERN (a MEETS b) "
+    "DEFINE a AS t < #, b AS t > '2020-01-01')",
+    "SELECT count(*) FROM TUMBLE(s, t, INTERVAL '1' DAY) WHERE t < # GROUP BY window_start",
+    "SELECT x FROM SESSION(s, t, INTERVAL '1' DAY) WHERE t < #",
+    "SELECT x FROM TUMBLE(s, t, INTERVAL '1' DAY, #)",
+    "SELECT a.x FROM s AS l RECENT JOIN s AS a ON a.t < #",
+    "UPDATE s SET x = 1 WHERE t < #",
+    "DELETE FROM s WHERE t < #",
+    "INSERT INTO s (t) VALUES (#)",
+    "INSERT INTO s (t) SELECT #",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("query", TOO_FINE)
+def test_a_text_that_is_too_fine_is_refused_at_its_place(database, query):
+    for given, params in ((f"'{FINE}'", None), ("?", [FINE]), ("$p1", {"p1": FINE})):
+        text = query.replace("#", given)
+        with pytest.raises(SqlError, match=r"holds 6 digits|cannot hold it") as raised:
+            database.sql(text, params).fetchall()
+        assert raised.value.column == text.index(given) + 1, text
+
+
+def test_a_parameter_is_as_fine_as_each_of_its_uses_allows(database):
+    text = "SELECT x FROM s WHERE m < $x AND t < $x"
+    for given in (text, text.replace("m", "t", 1).replace("t <", "m <")):
+        with pytest.raises(SqlError, match="holds 3 digits"):
+            database.sql(given, {"x": "2020-01-01 00:00:00.123456"})
+
+
+def test_a_parameter_that_no_type_holds_is_refused(database):
     with pytest.raises(SqlError, match="38 digits"):
         database.sql("SELECT $x", {"x": 2**127})
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import chronicle
+from chronicle.errors import SqlError
 
 EVENTS = 300_000  # several batches for each of several threads
 KEYS = 7
@@ -124,3 +125,11 @@ def test_sources_without_a_time_are_left_alone(db: Any) -> None:
 def test_a_query_in_a_list_of_columns_is_ordered_too(db: Any, events: dict[str, Any]) -> None:
     sql = "SELECT u.k, (SELECT last(v) FROM s WHERE s.k = u.k) FROM (VALUES ('3')) AS u (k)"
     assert rows(db, sql) == [("3", events["v"][events["k"] == 3][-1])]
+
+
+@pytest.mark.parametrize("name", ["list", "string_agg", "first"])
+def test_distinct_of_nothing_is_refused(db: Any, name: str) -> None:
+    called = f"SELECT {name}(DISTINCT ) FROM s"
+    for sql in (called, f"SELECT 1 FROM ({called})"):
+        with pytest.raises(SqlError):
+            rows(db, sql)
