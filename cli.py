@@ -26,6 +26,7 @@ Limits
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import os
 import signal
@@ -72,8 +73,12 @@ COMMANDS = {
 }
 """Commands, in the order of ``--help``, and the modules of ``commands/`` that have them."""
 
-FRAMELESS = ("ingest", "sql", "explain")
-"""Commands that are often the first, and never make or take a pandas frame."""
+FRAMES = ("demo", "bench")
+"""Commands that start Spark or other libraries that have pandas frames."""
+
+
+COLLECTED_EVERY = 50_000
+"""New objects after which Python looks for cycles: modules that load make a hundred thousand."""
 
 
 def _version(asked: bool) -> None:
@@ -120,6 +125,7 @@ def app_of(given: Sequence[str]) -> typer.Typer:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its code."""
+    gc.set_threshold(COLLECTED_EVERY)
     _do_without_pandas(sys.argv[1:] if arguments is None else arguments)
     code = run(arguments)
     try:
@@ -148,11 +154,11 @@ class _PathWithoutPandas(PathFinder):
 def _do_without_pandas(given: Sequence[str]) -> None:
     """Have no library of this process load pandas, for commands that have no frames.
 
-    Where it is installed pyarrow loads it with the first list that becomes an array, which would
-    be a seventh of a first query's time.  Spark's own commands need it.
+    Where it is installed pyarrow loads it with the first scalar or array that is made of Python's
+    values, which would be a third of what ``chronicle streams`` takes.  Spark's commands need it.
     """
     by_spark = any("spark" in each or each.startswith("--master") for each in given)
-    if given and given[0] in FRAMELESS and not by_spark:
+    if given and given[0] not in FRAMES and not by_spark:
         sys.meta_path[:] = [
             _PathWithoutPandas if finder is PathFinder else finder for finder in sys.meta_path
         ]

@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 
 from ..core.append_result import AppendResult
 from ..core.ownership import LOADING
+from ..core.times import time_of
 from ..errors import InvalidArgument, ReadOnlyStore
 from ..formats.tables import tables_of
 from ..schema import Attribute, Storage, StreamSchema
@@ -48,28 +49,15 @@ def _has_sum(attribute: Attribute) -> bool:
 def _of_scalar(scalar: pa.Scalar) -> Any:
     """A Python value; times that ``datetime`` cannot hold stay Arrow scalars."""
     if pa.types.is_timestamp(scalar.type) and scalar.is_valid:
-        return _moment(scalar.value, scalar.type)
+        return time_of(scalar.value, scalar.type)
     return scalar.as_py()
-
-
-def _moment(ticks: int, type_: pa.DataType) -> Any:
-    scalar = pa.scalar(ticks, pa.int64()).cast(type_)
-    if type_.unit == "ns":
-        if ticks % 1000:
-            return scalar
-        type_ = pa.timestamp("us", type_.tz)
-        ticks //= 1000
-    try:
-        return pa.scalar(ticks, pa.int64()).cast(type_).as_py()
-    except (ValueError, OverflowError):
-        return scalar
 
 
 def _as_declared(value: Any, attribute: Attribute, schema: StreamSchema) -> Any:
     """A minimum or maximum as the attribute's type has it; the tree counts in ticks."""
     type_ = attribute.type
     if pa.types.is_timestamp(type_):
-        return _moment(value, type_)
+        return time_of(value, type_)
     if pa.types.is_date(type_):
         raw = pa.scalar(value, pa.int32() if pa.types.is_date32(type_) else pa.int64())
         return raw.cast(type_).as_py()

@@ -119,6 +119,9 @@ def _latest(
     lines: int,
     format: str,
 ) -> None:
+    if connection.url is None and where is None:
+        _latest_of_store(connection, stream, columns, lines, format)
+        return
     with connection.open() as database:
         time = str(database.stream(stream).time)
     chosen = "*" if columns is None else ", ".join(map(_quoted, columns))
@@ -129,6 +132,29 @@ def _latest(
     statement = f"SELECT {chosen} FROM ({inner}) AS latest ORDER BY {_quoted(time)}"
     with Session(connection, None) as session, session.run(statement, {}) as (schema, batches):
         write_answer(batches, schema, format)
+
+
+def _latest_of_store(
+    connection: Connection, stream: str, columns: list[str] | None, lines: int, format: str
+) -> None:
+    """By a scan: a query engine would take longer to load than to answer."""
+    import pyarrow as pa
+
+    from ..query.conditions.ranges import TICK_MAX, TICK_MIN, tail_start
+
+    with connection.database() as database:
+        snapshot = database.stream(stream).snapshot()
+        names = snapshot.schema.select(columns)
+        low = tail_start(snapshot, TICK_MIN, TICK_MAX, lines)
+
+        def events() -> Iterator[pa.RecordBatch]:
+            before = max(0, snapshot.aggregate((), low).count - lines)
+            for batch in snapshot.scan(low, None, names):
+                yield batch.slice(before)
+                before = max(0, before - batch.num_rows)
+
+        schema = pa.schema([snapshot.schema.arrow.field(name) for name in names])
+        write_answer(events() if lines else iter(()), schema, format)
 
 
 def _quoted(name: str) -> str:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import sys
 from typing import Any, TypeVar
 
 import numpy as np
@@ -51,12 +52,11 @@ def moved(ticks: Ticks, by: int) -> Ticks:
     return np.where(ticks < INT64_MIN - by, INT64_MIN, ticks + by)
 
 
-__all__ = ["FOUR_DIGIT_YEARS", "python_values", "ticks_of", "time_of", "time_text", "value_text"]
-
 FOUR_DIGIT_YEARS = (-62_167_219_200, 253_402_300_800)
 """Seconds from the epoch to the beginnings of the years 0 and 10000."""
 _BEYOND_MICROSECONDS = re.compile(r"(.*[.,]\d{6})(\d+)(.*)")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+_NAIVE_EPOCH = dt.datetime(1970, 1, 1)
 _EPOCH_DATE = dt.date(1970, 1, 1)
 _FIRST_CYCLE = dt.date(1600, 1, 1)
 
@@ -122,20 +122,51 @@ def time_of(ticks: int, type_: pa.DataType) -> object:
     """
     if not pa.types.is_timestamp(type_):
         return ticks
-    scalar = pa.scalar(ticks, type=type_)
+    zone = None if type_.tz is None else _zone(type_.tz)
+    return _moment(ticks, TICKS_PER_SECOND[type_.unit], zone) or _scalar(ticks, type_)
+
+
+def times_of(column: pa.Array | pa.ChunkedArray) -> list[object]:
+    """Convert a column of timestamps as :func:`time_of` does; None for a null.
+
+    Unlike pyarrow's own conversions, it does not load pandas.
+    """
+    type_ = column.type
+    per_second = TICKS_PER_SECOND[type_.unit]
+    zone = None if type_.tz is None else _zone(type_.tz)
+    return [
+        None if ticks is None else _moment(ticks, per_second, zone) or _scalar(ticks, type_)
+        for ticks in column.cast(pa.int64()).to_pylist()
+    ]
+
+
+def _scalar(ticks: int, type_: pa.DataType) -> pa.Scalar:
+    data = pa.py_buffer(ticks.to_bytes(8, sys.byteorder, signed=True))
+    return pa.Array.from_buffers(type_, 1, [None, data])[0]  # pa.scalar loads pandas
+
+
+def _zone(name: str) -> dt.tzinfo:
+    zone: dt.tzinfo = pa.lib.string_to_tzinfo(name)
+    return zone
+
+
+def _moment(ticks: int, per_second: int, zone: dt.tzinfo | None) -> dt.datetime | None:
+    """A datetime, naive without a zone; None where Python has none."""
+    microseconds, finer = divmod(ticks * 1_000_000, per_second)
+    if finer:
+        return None
     try:
-        if type_.unit == "ns" and ticks % 1000:
-            return scalar
-        value = (
-            scalar if type_.unit != "ns" else pa.scalar(ticks // 1000, pa.timestamp("us", type_.tz))
-        )
-        return value.as_py()
-    except (ValueError, OverflowError):
-        return scalar
+        if zone is None:
+            return _NAIVE_EPOCH + dt.timedelta(microseconds=microseconds)
+        return (_EPOCH + dt.timedelta(microseconds=microseconds)).astimezone(zone)
+    except OverflowError:
+        return None
 
 
 def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """Values in Python; times and dates within them that it cannot say stay Arrow's scalars."""
+    if pa.types.is_timestamp(column.type):
+        return times_of(column)
     if not _of_nanoseconds(column.type):  # of which pandas makes NaT where they are the first tick
         try:
             return list(column.to_pylist())

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ..errors import SqlError
 from .binding.recent_outline import recent_outline
+from .contract.result import tuples
 from .sql.match_outline import MatchOutline, match_outline
 
 __all__ = ["Ask", "FindStream", "events_of", "outlined", "pairs_of"]
@@ -43,7 +44,7 @@ def outlined(
         "stream": stream,
         "partition": list(outline.partition),
         "variables": list(outline.variables),
-        "matches": [_match(outline, row) for row in table.to_pylist()],
+        "matches": [_match(outline, row) for row in _rows(table)],
         "truncated": truncated,
     }
     if not answer["matches"]:
@@ -52,6 +53,10 @@ def outlined(
             for variable, condition in outline.definitions[:CONDITIONS_MAX]
         ]
     return answer
+
+
+def _rows(table: pa.Table) -> list[dict[str, Any]]:
+    return [dict(zip(table.column_names, row, strict=True)) for row in tuples(table)]
 
 
 def _match(outline: MatchOutline, row: dict[str, Any]) -> dict[str, Any]:
@@ -110,7 +115,7 @@ def events_of(
     table, truncated = ask(text, given, EVENTS_MAX)
     return {
         "columns": table.column_names,
-        "rows": [list(row.values()) for row in table.to_pylist()],
+        "rows": [list(row) for row in tuples(table)],
         "truncated": truncated,
     }
 
@@ -120,7 +125,7 @@ def pairs_of(ask: Ask, sql: str, params: Mapping[str, Any] | None, limit: int) -
     outline = recent_outline(sql)
     table, truncated = ask(outline.text, params, limit)
     pairs = []
-    for row in table.to_pylist():
+    for row in _rows(table):
         times = [
             None if row[f"_from_{i}"] is None else [row[f"_{at}_{i}"] for at in _ENDS]
             for i in range(len(outline.sides))

@@ -1,10 +1,15 @@
-"""Times given as text: exact beyond microseconds, or an error."""
+"""Times given as text: exact beyond microseconds, or an error; ticks as Python's times."""
 
 from __future__ import annotations
+
+import datetime as dt
+import subprocess
+import sys
 
 import pyarrow as pa
 import pytest
 
+from chronicle.core.times import INT64_MAX, INT64_MIN, TICKS_PER_SECOND, time_of, times_of
 from chronicle.errors import InvalidArgument
 from chronicle.schema import StreamSchema
 
@@ -49,3 +54,43 @@ def test_nothing_is_rounded_in_silence(unit: str, text: str) -> None:
 
 def test_zeros_beyond_the_unit_are_no_digits() -> None:
     assert schema_of("us").to_ticks("2018-08-01T05:00:00.123456000") == SECOND * 10**6 + 123_456
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", "+05:30", "Europe/Berlin"])
+@pytest.mark.parametrize("unit", TICKS_PER_SECOND)
+def test_ticks_are_what_arrow_makes_of_them(unit: str, zone: str | None) -> None:
+    """In microseconds, since it makes pandas' times of nanoseconds."""
+    type_ = pa.timestamp(unit, zone)
+    seconds = (SECOND, SECOND + 15_000_000, -1, 0, -7_000_000_000)
+    ticks = [second * TICKS_PER_SECOND[unit] for second in seconds]
+    column = pa.chunked_array([pa.array([*ticks, None], pa.int64()).cast(type_)])
+    expected = column.cast(pa.timestamp("us", zone)).to_pylist()
+    found = times_of(column)
+    assert found == expected
+    assert [time_of(tick, type_) for tick in ticks] == expected[:-1]
+    for moment, other in zip(found[:-1], expected[:-1], strict=True):
+        assert isinstance(moment, dt.datetime)
+        assert moment.utcoffset() == other.utcoffset()
+
+
+@pytest.mark.parametrize(
+    ("unit", "tick"), [("ns", 1), ("ns", INT64_MAX), ("us", INT64_MIN), ("s", INT64_MAX)]
+)
+@pytest.mark.parametrize("zone", [None, "Asia/Tokyo"])
+def test_ticks_without_a_datetime_are_scalars(unit: str, tick: int, zone: str | None) -> None:
+    expected = pa.scalar(tick, pa.int64()).cast(pa.timestamp(unit, zone))
+    assert time_of(tick, expected.type).equals(expected)  # type: ignore[attr-defined]
+    assert times_of(pa.chunked_array([pa.array([tick]).cast(expected.type)])) == [expected]
+
+
+def test_conversions_of_times_do_without_pandas() -> None:
+    pytest.importorskip("pandas")
+    asked = (
+        "import sys, pyarrow as pa; from chronicle.core.times import time_of, times_of\n"
+        "for type_ in pa.timestamp('us'), pa.timestamp('ns', 'UTC'):\n"
+        "    column = pa.Array.from_buffers(type_, 2, [None, pa.py_buffer(bytes(16))])\n"
+        "    time_of(1, type_), times_of(pa.chunked_array([column]))\n"
+        "print('pandas' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"

@@ -261,12 +261,12 @@ class Result:
         9999) stays a ``pyarrow`` scalar.  Intervals are ``timedelta``; in those with months, a
         month counts as 30 days.
         """
-        return _tuples(self.arrow())
+        return tuples(self.arrow())
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
         """The rows of ``fetchall`` one by one, once, in bounded memory."""
         for batch in self.batches():
-            yield from _tuples(pa.Table.from_batches([batch]))
+            yield from tuples(pa.Table.from_batches([batch]))
 
     def fetchone(self) -> tuple[Any, ...] | None:
         """The first row; None if there is none."""
@@ -315,7 +315,8 @@ class Result:
         return f"<chronicle.Result ({columns}){rows}>"
 
 
-def _tuples(table: pa.Table) -> list[tuple[Any, ...]]:
+def tuples(table: pa.Table) -> list[tuple[Any, ...]]:
+    """Rows of Python values; times that ``datetime`` cannot hold stay Arrow scalars."""
     columns = [_python_values(column) for column in table.columns]
     return list(zip(*columns, strict=True)) if columns else [()] * table.num_rows
 

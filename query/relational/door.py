@@ -104,7 +104,7 @@ def open_unlocked(**settings: Any) -> Any:
     else:
         with place as directory:
             path = str(directory / "empty")
-            with duckdb.connect(path) as empty:
+            with duckdb.connect(path, config={"threads": 1}) as empty:
                 empty.execute(_EPOCH_MS)
             connection = duckdb.connect(path, read_only=True, config=settings)
     connection.execute("SET TimeZone = 'UTC'")

@@ -50,25 +50,34 @@ def test_a_reader_that_goes_away_is_no_error(run: Run, tmp_path: Path) -> None:
     child.stderr.close()
 
 
-def test_first_commands_do_without_pandas(run: Run, tmp_path: Path) -> None:
+TELLING = (
+    "import atexit, sys; from chronicle.cli import main; "
+    "atexit.register(lambda: print('pandas' in sys.modules, file=sys.stderr)); main()"
+)
+"""A command in a process of its own that tells in the end whether it has loaded pandas."""
+
+
+def test_commands_do_without_pandas(run: Run, tmp_path: Path) -> None:
     """It is there, for the tests; to load it would be a good part of a first answer's time."""
     pytest.importorskip("pandas")
     (tmp_path / "f.csv").write_text("t,k,x\n2020-01-01,a,1\n2020-01-02,b,2\n")
     text = "SELECT window_start, k, sum(x) AS x FROM TUMBLE(s, t, INTERVAL '1' DAY) GROUP BY ALL"
-    ask = (
-        "import atexit, sys; from chronicle.cli import main; "
-        "atexit.register(lambda: print('pandas' in sys.modules, file=sys.stderr)); main()"
-    )
     for arguments in (
         ("ingest", "f.csv", "--stream", "s", "--time", "t", "--create"),
         ("sql", "-f", "csv", text),
         ("explain", "--analyze", text),
+        ("sql", "select 1"),
+        ("sql", "SELECT TIMESTAMPTZ '2020-01-01', TIMESTAMP_NS '2020-01-01 00:00:00.123456789'"),
+        ("streams",),
+        ("describe", "s"),
+        ("tail", "s"),
+        ("tail", "s", "--after", "0"),
     ):
         done = subprocess.run(
-            [sys.executable, "-c", ask, *arguments], capture_output=True, text=True, check=True
+            [sys.executable, "-c", TELLING, *arguments], capture_output=True, text=True, check=True
         )
         assert done.stderr.splitlines()[-1] == "False", arguments
-        if arguments[0] == "sql":
+        if "csv" in arguments:
             assert sorted(line.partition(",")[2] for line in done.stdout.splitlines()) == [
                 "a,1", "b,2", "k,x",
             ]  # fmt: skip
@@ -126,7 +135,7 @@ def served(run: Run, tmp_path: Path) -> Iterator[str]:
     """The address of a server in a process of its own, on an empty store."""
     pytest.importorskip("uvicorn")
     with open(tmp_path / "server.log", "wb") as log:
-        command = [sys.executable, "-m", "chronicle.cli", "serve", "--port", "0", "-s", "served"]
+        command = [sys.executable, "-c", TELLING, "serve", "--port", "0", "-s", "served"]
         child = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         told = (tmp_path / "server.log").read_text
@@ -137,6 +146,7 @@ def served(run: Run, tmp_path: Path) -> Iterator[str]:
     finally:
         child.send_signal(signal.SIGTERM)
         assert child.wait(PATIENCE_S) == 0
+    assert told().splitlines()[-1] == "False"
 
 
 def test_the_same_commands_by_a_server(run: Run, served: str, tmp_path: Path) -> None:
@@ -356,12 +366,17 @@ def test_columns_without_room_are_named(sensors: Path, tmp_path: Path) -> None:
 
 
 def test_commands_of_spark_have_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And those that compare with other libraries."""
     finders = list(sys.meta_path)
     monkeypatch.setattr(sys, "meta_path", finders.copy())
-    for asked in (["--engine", "spark"], ["--engine=spark"], ["--master", "local[2]"]):
-        cli._do_without_pandas(["ingest", "a.csv", *asked])
+    ingest = ["ingest", "a.csv"]
+    for asked in (
+        [*ingest, "--engine", "spark"], [*ingest, "--engine=spark"],
+        [*ingest, "--master", "local[2]"], ["demo"], ["bench", "store"],
+    ):  # fmt: skip
+        cli._do_without_pandas(asked)
         assert sys.meta_path == finders
-    cli._do_without_pandas(["ingest", "a.csv"])
+    cli._do_without_pandas(ingest)
     assert sys.meta_path != finders
 
 
